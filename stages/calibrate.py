@@ -13,7 +13,7 @@ from truehalf.config.schema import DataSource
 from truehalf.data.given import SampleFeeds, fixed_batch
 from truehalf.data.noise import WARNING
 from truehalf.data.samples import calibration_samples, verification_samples
-from truehalf.files import read_json, write_json
+from truehalf.files import write_json
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
 from truehalf.json_values import JsonObject
@@ -25,7 +25,7 @@ ONE_SAMPLE = (
 
 
 def run(stage: Stage) -> JsonObject:
-    spec = read_json(stage.artifact("trace", "io_spec.json"))
+    spec = stage.io_spec()
     samples = calibration_samples(stage.config, stage.root, spec)
     model = load_model(stage.artifact("slim"))
     PREPARE(model)

@@ -30,14 +30,13 @@ def run(stage: Stage) -> EngineReport:
     verdict = read_json(stage.artifact("verify", "verdict.json"))["verdict"]
     if verdict == "failed" and not options.build_unverified:
         return _none_built(stage, "refused", _FAILED)
-    spec = read_json(stage.artifact("trace", "io_spec.json"))
     keywords = {name: value for name, value in plain(options).items() if name != "profiles"}
     with contextlib.chdir(stage.root):  # what files the options name, plugins and the timing cache, lie there
         return build_engine(
             model_path,
             stage.out(),
             declared=declared,
-            profiles=completed(options.profiles, spec["inputs"]),
+            profiles=completed(options.profiles, stage.io_spec().inputs),
             evidence=lambda: evidence_of(stage.config, stage.root),
             probe=read_json(stage.root / "reports" / "probe.json"),
             plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[options.backend]}"),

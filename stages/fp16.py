@@ -10,7 +10,7 @@ from stages.frame import Stage, stage_main
 from truehalf.config.precision import Method, PrecisionName
 from truehalf.conversion.fp16_file import to_fp16
 from truehalf.conversion.report import skipped_report
-from truehalf.files import MODEL_FILE, read_json, write_json
+from truehalf.files import MODEL_FILE, write_json
 from truehalf.io_spec.profile_shapes import completed
 from truehalf.json_values import JsonObject
 
@@ -21,8 +21,8 @@ def run(stage: Stage) -> JsonObject:
         stage.copy(stage.artifact("slim"))
         write_json(stage.out() / "decisions.json", [])
         return skipped_report(stage.artifact("slim"))
-    spec = read_json(stage.artifact("trace", "io_spec.json"))
-    shapes = {name: each["opt"] for name, each in completed(config.engine.profiles, spec["inputs"])[0].items()}
+    spec = stage.io_spec()
+    shapes = {name: each["opt"] for name, each in completed(config.engine.profiles, spec.inputs)[0].items()}
     if config.precision.method is not Method.convert:
         from truehalf.exporting.routes.configured import trace_configured
 

@@ -22,6 +22,8 @@ from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
 from truehalf.files import MODEL_FILE, explain, refuse_no_folder, remove, swap_in, write_json
+from truehalf.io_spec.in_file import read_spec
+from truehalf.io_spec.spec import IoSpec
 from truehalf.output_files import PARTIAL, destination, is_protected
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -55,6 +57,10 @@ class Stage:
         if not path.exists():
             raise StageError("file-missing", f"artifacts/{stage}/{file} is missing; run `dvc repro {stage}` first")
         return path
+
+    def io_spec(self) -> IoSpec:
+        """What trace has written of the model's inputs and outputs."""
+        return read_spec(self.artifact("trace", "io_spec.json"))
 
     def out(self, name: str | None = None) -> Path:
         """The folder to build artifacts/<name> in (default: the stage's own), empty at first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stages.frame import Stage, stage_main
 from truehalf.data.samples import calibration_samples
-from truehalf.files import MODEL_FILE, read_json
+from truehalf.files import MODEL_FILE
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
 from truehalf.json_values import JsonObject
@@ -19,7 +19,7 @@ def run(stage: Stage) -> JsonObject:
         reason = "simplify=false and repair=none: the traced file is passed on as it is"
         facts = model_facts(load_model(source)) | {"size_mb": model_size_mb(source)}
         return {"status": "skipped", "reason": reason, "model": facts}
-    spec = read_json(stage.artifact("trace", "io_spec.json"))
+    spec = stage.io_spec()
     samples = calibration_samples(config, stage.root, spec)
     return slim(
         source,

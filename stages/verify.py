@@ -21,7 +21,7 @@ from truehalf.verification.pinning.reconversion import Reconversion
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    config, root, spec = stage.config, stage.root, read_json(stage.artifact("trace", "io_spec.json"))
+    config, root, spec = stage.config, stage.root, stage.io_spec()
     files = {name: stage.artifact(name) for name in MEASURED_STAGES}
     frozen = freeze_configured(open_model(config, root).module, config, root, spec, files["slim"])
     write_reference(stage.out("reference"), frozen.reference, frozen.adversarial)

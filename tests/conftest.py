@@ -21,6 +21,7 @@ import pytest
 from hypothesis import settings
 
 from tests.tiers import ALL_EXAMPLES
+from truehalf.io_spec.spec import IoSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,7 +79,7 @@ PICTURES = [
         **{"size": [128, 128], "channels": "RGB", "range": [0, 1], "resize": "stretch", "layout": "NCHW"},
     }
 ]
-SPEC = {"inputs": PICTURES, "class_names": [str(digit) for digit in range(10)]}
+SPEC = IoSpec.from_json({"inputs": PICTURES, "class_names": [str(digit) for digit in range(10)]})
 SAMPLES = "samples: {calibration: 64, verification: 500}"
 # Of 12 verification samples one box near an IoU of 0.95 moves average precision by more than its gate allows, and CPUs
 # differ in which one it is; of 32 the drop is a fifth of the gate. verify takes as long for both.

@@ -9,6 +9,7 @@ from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import Exporter, FailOn, LintConfig, SlimConfig, TraceConfig
 from truehalf.exporting.routes.half_trace import HalfTracing
 from truehalf.exporting.trace import Tracing, trace
+from truehalf.io_spec.spec import IoSpec
 
 
 def trace_config(exporter: str = "torchscript", opset: int = 17, axes: Mapping[str, Any] | None = None) -> TraceConfig:
@@ -40,4 +41,5 @@ def half_tracing(
 def trace_json(module: Any, example: Any, path: Any, **given: Any) -> dict[str, Any]:
     """The report of trace, as a stage writes it; `given`: its keywords, and those of `tracing`."""
     call = {name: given.pop(name) for name in ("spec", "check_feeds", "prepared") if name in given}
+    call["spec"] = IoSpec.from_json(call["spec"])
     return trace(module, example, path, tracing(**given), **call).to_json()

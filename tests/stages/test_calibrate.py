@@ -15,7 +15,7 @@ def test_calibration_on_noise_says_so(tmp_path: Path) -> None:
     """And only then: real samples are no reason to warn."""
     (tmp_path / "artifacts/slim").mkdir(parents=True)
     write(tmp_path / "artifacts/slim/model.onnx", "g (float[N,3,128,128] images) => (float[M] y) { y = Abs(images) }")
-    write_json(tmp_path / "artifacts/trace/io_spec.json", SPEC)
+    write_json(tmp_path / "artifacts/trace/io_spec.json", SPEC.to_json())
     said = {}
     for source in ("random", "digits"):
         run_stages(tmp_path, f"data={source}", "data.calibration_samples=2", stages=("calibrate",))

@@ -42,7 +42,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = open_model(config, ROOT)
     example = {"images": np.zeros((2, 3, 128, 128), np.float32)}
     spec, network = spec_of(model, example, config.trace.dynamic_axes), model.module
-    (root / "artifacts/trace/io_spec.json").write_text(json.dumps(spec))
+    (root / "artifacts/trace/io_spec.json").write_text(json.dumps(spec.to_json()))
     samples, adversarial = verification_samples(config, ROOT, SPEC), adversarial_samples(config, SPEC)
     reference = freeze(network, samples, spec, 6)
     write_reference(root / "artifacts/reference", reference, freeze(network, adversarial, spec, 3))

@@ -21,16 +21,19 @@ from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.engines.plan import check_target
 from truehalf.errors import StageError
 from truehalf.exporting.onnx_source import pass_on
+from truehalf.io_spec.spec import IoSpec
 from truehalf.runtime.tensorrt.build import _check_written
 from truehalf.runtime.tensorrt.versions import BuildError
 from truehalf.slimming.slim import slim
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float["n",4] x) => (float["n",4] y) { y = Mul(x, w) }"""
-SPEC = {
-    "inputs": [{"name": "x", "kind": "other", "dtype": "float32", "shape": ["n", 4]}],
-    "outputs": [{"name": "y", "kind": "other", "dtype": "float32", "shape": ["n", 4]}],
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [{"name": "x", "kind": "other", "dtype": "float32", "shape": ["n", 4]}],
+        "outputs": [{"name": "y", "kind": "other", "dtype": "float32", "shape": ["n", 4]}],
+    }
+)
 
 
 def _shell(code: int) -> None:

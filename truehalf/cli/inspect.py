@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+    from truehalf.io_spec.spec import TensorSpec
 
 _EXAMPLES = (
     "truehalf inspect model_fp16.onnx",
@@ -46,8 +48,8 @@ def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | N
         "model": str(model),
         "opset": dict(loaded.graph.opset_imports),
         "made_by": loaded.metadata_props.get(PRECISION_KEY),
-        "inputs": _values(loaded.graph.inputs, spec.get("inputs", [])),
-        "outputs": _values(loaded.graph.outputs, spec.get("outputs", [])),
+        "inputs": _values(loaded.graph.inputs, spec.inputs),
+        "outputs": _values(loaded.graph.outputs, spec.outputs),
         "facts": facts,
         "islands": [] if not facts["fp16_nodes"] else _islands(loaded, reasons),
     }
@@ -66,8 +68,8 @@ def _reasons(result: Path) -> dict[str, str]:
         raise StageError("wrong-file", f"{result}: expected the JSON of `truehalf convert --json`") from error
 
 
-def _values(values: Any, declared: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    kinds = {entry["name"]: entry.get("kind") for entry in declared}
+def _values(values: Any, declared: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+    kinds = {entry.name: entry.kind for entry in declared}
     return [
         {
             "name": str(value.name),

@@ -224,7 +224,8 @@ class RestateIo(Pass):
     def edit(self, model: ir.Model, done: Done) -> None:
         if SPEC_KEY not in model.metadata_props:
             return
-        spec = spec_inside(model)
+        spec_inside(model)  # raises where it is none; what it says besides is kept as it stands
+        spec = json.loads(model.metadata_props[SPEC_KEY])
         types = {value.name: value.dtype for value in [*model.graph.inputs, *model.graph.outputs]}
         for entry in [*spec.get("inputs", []), *spec.get("outputs", [])]:
             dtype = types.get(entry["name"])

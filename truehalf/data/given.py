@@ -18,7 +18,9 @@ from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import spec_inside
+from truehalf.io_spec.spec import InputSpec
 from truehalf.ir.model_file import load_model
+from truehalf.json_values import JsonObject
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -78,8 +80,8 @@ Given = Feeds | ImageFeeds | Filled
 def given_samples(
     source: Any,
     model: ir.Model,
-    entry: Mapping[str, Any] | None = None,
-    preprocessing: Mapping[str, Any] | Path | str | None = None,
+    entry: InputSpec | None = None,
+    preprocessing: JsonObject | Path | str | None = None,
     skip_corrupt: bool = False,
 ) -> Given:
     """Samples of a model, from whatever holds them.
@@ -97,7 +99,7 @@ def given_samples(
     """
     if isinstance(source, Given):
         return source
-    images = _images(source, model, entry or {}, preprocessing, skip_corrupt)
+    images = _images(source, model, entry or InputSpec(""), preprocessing, skip_corrupt)
     if images is not None:
         return images
     of_images = {"preprocessing": preprocessing is not None, "skip_corrupt": skip_corrupt}
@@ -122,8 +124,8 @@ def _are_arrays(source: Any) -> bool:
 def _images(
     source: Any,
     model: ir.Model,
-    entry: Mapping[str, Any],
-    preprocessing: Mapping[str, Any] | Path | str | None,
+    entry: InputSpec,
+    preprocessing: JsonObject | Path | str | None,
     skip_corrupt: bool,
 ) -> ImageFeeds | None:
     """Feeds from a folder of images or from one image; None where the samples are something else."""
@@ -192,9 +194,9 @@ def _spread(positions: Sequence[int], count: int) -> list[int]:
     return [positions[i * len(positions) // count] for i in range(count)]
 
 
-def calibration_feeds(samples: Any, model: ir.Model, preprocessing: Mapping[str, Any] | Path | str | None) -> Given:
+def calibration_feeds(samples: Any, model: ir.Model, preprocessing: JsonObject | Path | str | None) -> Given:
     """Samples of a model that ranges are measured on, in the batch that it takes; see `given_samples`."""
-    feeds = given_samples(samples, model, _entry(model), preprocessing)
+    feeds = given_samples(samples, model, spec_inside(model).first_input, preprocessing)
     batch = fixed_batch(model)
     if isinstance(feeds, ImageFeeds) and batch > 1:
         return Filled(feeds.only(range(len(feeds.names)), batch), batch)
@@ -202,15 +204,10 @@ def calibration_feeds(samples: Any, model: ir.Model, preprocessing: Mapping[str,
 
 
 def of_file(
-    samples: Any, path: Path, preprocessing: Mapping[str, Any] | Path | str | None, skip_corrupt: bool = False
+    samples: Any, path: Path, preprocessing: JsonObject | Path | str | None, skip_corrupt: bool = False
 ) -> Feeds | ImageFeeds:
     """Samples that come with an ONNX file, see `given_samples`; one feed of several rows is several samples."""
     model = load_model(path)
-    feeds = given_samples(samples, model, _entry(model), preprocessing, skip_corrupt)
+    feeds = given_samples(samples, model, spec_inside(model).first_input, preprocessing, skip_corrupt)
     assert not isinstance(feeds, Filled), "made here alone"
     return feeds.by_rows(model) if isinstance(feeds, Feeds) else feeds
-
-
-def _entry(model: ir.Model) -> Mapping[str, Any]:
-    """What the I/O spec in a model's metadata says of its first input; nothing where there is no spec."""
-    return next(iter(spec_inside(model).get("inputs") or []), {})

@@ -24,6 +24,8 @@ import yaml
 from truehalf.codes import coded
 from truehalf.data.images import open_image
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import InputSpec
+from truehalf.json_values import JsonObject
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -119,7 +121,7 @@ class Preprocessing:
         return canvas
 
 
-def preprocessing_of(source: Mapping[str, Any] | Path | str) -> Preprocessing:
+def preprocessing_of(source: JsonObject | Path | str) -> Preprocessing:
     """A preprocessing from a mapping or from a YAML or JSON file that holds one.
 
     Raises:
@@ -150,16 +152,16 @@ def preprocessing_of(source: Mapping[str, Any] | Path | str) -> Preprocessing:
     return Preprocessing(**given | tuples)
 
 
-def declared_by(entry: Mapping[str, Any]) -> Preprocessing | None:
+def declared_by(entry: InputSpec) -> Preprocessing | None:
     """What the entry of an input in an I/O spec says of it: size, layout, channels, range, resize, resample and
     normalization (unless it takes place inside the graph); None where it says nothing of pixels.
     """
-    if not {"channels", "range"} & set(entry):
+    if not {"channels", "range"} & set(entry.pixels):
         return None
-    normalization = entry.get("normalization") or {}
-    outside = {} if normalization.get("where") == "inside the graph" else normalization
-    values = {key: entry.get(key) for key in ("size", "channels", "range", "resize", "layout", "resample")}
-    return preprocessing_of(values | {key: outside.get(key) for key in ("mean", "std")})
+    normalization = entry.normalization
+    values = {key: entry.pixels.get(key) for key in ("size", "channels", "range", "resize", "layout", "resample")}
+    outside = {} if normalization.inside else {"mean": normalization.mean, "std": normalization.std}
+    return preprocessing_of(values | outside)
 
 
 def _keys() -> list[str]:

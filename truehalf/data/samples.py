@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,12 +17,12 @@ from truehalf.data import coco, digits, functions, images, noise, npz
 from truehalf.data.drawn import Arrays, Drawn, LabelledImage, TooFew
 from truehalf.data.preprocessing import Preprocessing, declared_by
 from truehalf.errors import StageError
+from truehalf.io_spec.in_file import names_of
+from truehalf.io_spec.spec import InputSpec, IoSpec
 
 PURPOSES = ("trace", "calibration", "verification")
 TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify where there are enough
 _AT_MOST = {"calibration": 32, "verification": 64}  # where data.*_samples is null
-Inputs = Sequence[Mapping[str, Any]]
-Spec = Mapping[str, Any]  # an I/O spec, of which `inputs` and `class_names` are read
 
 # By source: a function (config, root, purpose, first, count) -> Drawn. `first` is where those of the purpose begin in
 # one row of all samples, for sources that have such a row.
@@ -64,7 +63,7 @@ class Samples(Sequence[Sample]):
         paths: of the files they come from, in order; empty where they are made.
     """
 
-    def __init__(self, drawn: Drawn, spec: Spec) -> None:
+    def __init__(self, drawn: Drawn, spec: IoSpec) -> None:
         self._drawn, self._spec = drawn, spec
         self._classes = _classes(drawn, spec)
         self.names, self.paths = drawn.names, drawn.paths
@@ -82,7 +81,7 @@ class Samples(Sequence[Sample]):
         return Samples(self._drawn.only([i for i, path in enumerate(self.paths) if path not in paths]), self._spec)
 
 
-def _classes(drawn: Drawn, spec: Spec) -> np.ndarray | None:
+def _classes(drawn: Drawn, spec: IoSpec) -> np.ndarray | None:
     """int64: the model's class of each category that labels are positions in; None where labels are classes already.
 
     Raises:
@@ -90,7 +89,7 @@ def _classes(drawn: Drawn, spec: Spec) -> np.ndarray | None:
     """
     if drawn.categories is None:
         return None
-    classes = list(spec["class_names"])
+    classes = list(spec.class_names)
     unknown = [name for name in drawn.categories if name not in classes]
     if unknown:
         raise StageError(
@@ -109,19 +108,19 @@ def _some(names: Sequence[str], shown: int = 20) -> str:
 # `root` is the workspace: paths in data.* are relative to it. `spec` is the model's I/O spec.
 
 
-def trace_samples(config: Config, count: int, root: Path, spec: Spec) -> Samples:
+def trace_samples(config: Config, count: int, root: Path, spec: IoSpec) -> Samples:
     """Samples to trace on and to check the trace with, at most TRACE_SAMPLES, and fewer where there are fewer."""
     if count > TRACE_SAMPLES:
         raise ValueError(f"trace_samples: at most {TRACE_SAMPLES} are set apart, {count} were asked for")
     return Samples(drawn(config, root, "trace", count), spec)
 
 
-def calibration_samples(config: Config, root: Path, spec: Spec) -> Samples:
+def calibration_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
     """`data.calibration_samples` samples; also what slim is checked with."""
     return Samples(drawn(config, root, "calibration"), spec)
 
 
-def verification_samples(config: Config, root: Path, spec: Spec) -> Samples:
+def verification_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
     """`data.verification_samples` samples that no other stage has seen, unless there is one alone."""
     return Samples(drawn(config, root, "verification"), spec)
 
@@ -194,7 +193,7 @@ def _fewer(config: Config, error: TooFew, wanted: Mapping[str, int]) -> dict[str
     }
 
 
-def sample_of(item: LabelledImage | Arrays, spec: Spec, classes: np.ndarray | None = None) -> Sample:
+def sample_of(item: LabelledImage | Arrays, spec: IoSpec, classes: np.ndarray | None = None) -> Sample:
     """One sample of a model with this I/O spec.
 
     Args:
@@ -203,23 +202,22 @@ def sample_of(item: LabelledImage | Arrays, spec: Spec, classes: np.ndarray | No
     Raises:
         StageError: when arrays do not fit the inputs, an input cannot be made from an image, or a label is no class.
     """
-    inputs: Inputs = spec["inputs"]
     if isinstance(item, Arrays):
-        return Sample(item.name, _checked(item, inputs), None, None)
+        return Sample(item.name, _checked(item, spec.inputs), None, None)
     feeds, boxes = {}, item.boxes
-    for entry in inputs:
-        if entry["kind"] == "images":
+    for entry in spec.inputs:
+        if entry.kind == "images":
             preprocessing = _preprocessing(entry)
-            feeds[entry["name"]] = preprocessing.apply(item.image, entry["dtype"])
+            feeds[entry.name] = preprocessing.apply(item.image, entry.dtype)
             boxes = None if item.boxes is None else preprocessing.boxes(item.boxes, item.image.size)
-        elif entry["kind"] == "picture_size":
-            feeds[entry["name"]] = np.array(_first_size(inputs), entry["dtype"])
+        elif entry.kind == "picture_size":
+            feeds[entry.name] = np.array(_first_size(spec), entry.dtype)
         else:
             raise StageError(
                 "not-supported",
-                f"data: input {entry['name']!r} is no image and no size of one; give arrays: data=npz or data=function",
+                f"data: input {entry.name!r} is no image and no size of one; give arrays: data=npz or data=function",
             )
-    return Sample(item.name, feeds, boxes, _labels(item, len(spec["class_names"]), classes), item.crowds)
+    return Sample(item.name, feeds, boxes, _labels(item, len(spec.class_names), classes), item.crowds)
 
 
 def _labels(item: LabelledImage, count: int, classes: np.ndarray | None) -> np.ndarray | None:
@@ -234,37 +232,37 @@ def _labels(item: LabelledImage, count: int, classes: np.ndarray | None) -> np.n
     return item.labels
 
 
-def _preprocessing(entry: Mapping[str, Any]) -> Preprocessing:
+def _preprocessing(entry: InputSpec) -> Preprocessing:
     preprocessing = declared_by(entry)
     assert preprocessing is not None, "of kind images"
     return preprocessing
 
 
-def _first_size(inputs: Inputs) -> list[int]:
+def _first_size(spec: IoSpec) -> list[int]:
     """Height and width of the images that go in."""
-    sizes = [_preprocessing(entry).size for entry in inputs if entry["kind"] == "images"]
+    sizes = [_preprocessing(entry).size for entry in spec.inputs if entry.kind == "images"]
     if not sizes or sizes[0] is None:
         raise StageError("needs-value", "data: an input of kind picture_size needs one of kind images beside it")
     return sizes[0]
 
 
-def _checked(item: Arrays, inputs: Inputs) -> dict[str, np.ndarray]:
+def _checked(item: Arrays, inputs: Sequence[InputSpec]) -> dict[str, np.ndarray]:
     """The arrays in the order of the inputs, each of its type and shape."""
-    names = [entry["name"] for entry in inputs]
+    names = names_of(inputs)
     if sorted(names) != sorted(item.arrays):
         got = ", ".join(item.arrays) or "none"
         raise StageError(
             "wrong-name", f"data: {item.name}: expected arrays for the inputs {', '.join(names)}, got {got}"
         )
     for entry in inputs:
-        array, shape = item.arrays[entry["name"]], entry["shape"][1:]
+        array, shape = item.arrays[entry.name], list(entry.sides[1:])
         fits = len(shape) == array.ndim and all(
             not isinstance(side, int) or side == got for side, got in zip(shape, array.shape, strict=True)
         )
-        if array.dtype != entry["dtype"] or not fits:
+        if array.dtype != entry.dtype or not fits:
             raise StageError(
                 "wrong-dtype" if fits else "wrong-shape",
-                f"data: {item.name}: input {entry['name']!r}: expected {entry['dtype']} {shape}, without the batch "
+                f"data: {item.name}: input {entry.name!r}: expected {entry.dtype} {shape}, without the batch "
                 f"axis, got {array.dtype} {list(array.shape)}",
             )
     return {name: item.arrays[name] for name in names}
@@ -292,15 +290,14 @@ def readable(samples: Samples) -> tuple[Samples, list[str]]:
     return samples.without(corrupt), list(corrupt.values())
 
 
-def adversarial_samples(config: Config, spec: Spec) -> list[Sample]:
+def adversarial_samples(config: Config, spec: IoSpec) -> list[Sample]:
     """Images at the rim of the input range, made: all white, all black, and noise of nothing but the two; none for a
     model that takes no images.
     """
-    inputs: Inputs = spec["inputs"]
-    images = [entry for entry in inputs if entry["kind"] == "images"]
-    if not images or any(entry["kind"] == "tensor" for entry in inputs):
+    kinds = {entry.kind for entry in spec.inputs}
+    if "images" not in kinds or "tensor" in kinds:
         return []
-    height, width = _first_size(inputs)
+    height, width = _first_size(spec)
     dots = np.random.default_rng(config.data.seed).integers(0, 2, (3, height, width)).astype(np.uint8) * 255
     made = {"white": np.full_like(dots, 255), "black": np.zeros_like(dots), "noise": dots}
     return [

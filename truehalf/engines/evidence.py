@@ -11,7 +11,7 @@ from truehalf.config.validate import validate
 from truehalf.data.samples import adversarial_samples, readable, verification_samples
 from truehalf.engines.parity import Evidence
 from truehalf.errors import StageError
-from truehalf.files import read_json
+from truehalf.io_spec.in_file import read_spec
 from truehalf.ir.model_file import external_files, load_model
 from truehalf.runtime.tensorrt.plan_content import sha256
 from truehalf.verification.chain.reference import read_reference
@@ -24,7 +24,7 @@ def evidence_of(config: Config, root: Path) -> Evidence:
         StageError: when it is missing, or its samples are others.
     """
     folder = root / "artifacts" / "reference"
-    spec = read_json(root / "artifacts" / "trace" / "io_spec.json")
+    spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
     samples = verification_samples(config, root, spec)
     if config.verify.skip_corrupt:
         samples, _ = readable(samples)

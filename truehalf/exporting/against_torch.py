@@ -16,6 +16,7 @@ from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError, typed_line
 from truehalf.exporting.export import evaluation_mode
 from truehalf.io_spec.in_file import named_axes, names_of
+from truehalf.io_spec.spec import IoSpec
 from truehalf.models.sizes import other_axes, refusal
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.findings import NOT_VERIFIED
@@ -29,9 +30,7 @@ SILENT = 4  # ONNX Runtime prints nothing but what ends the process: what fails 
 Arrays = Mapping[str, np.ndarray]
 
 
-def torch_outputs(
-    module: torch.nn.Module, spec: Mapping[str, Any], feed: Arrays, example: Arrays
-) -> dict[str, np.ndarray]:
+def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: Arrays) -> dict[str, np.ndarray]:
     """What torch computes: arrays by the names of the spec's outputs.
 
     Args:
@@ -64,14 +63,14 @@ def torch_outputs(
             raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(feed)}") from error
         raise refusal(feed, example, named_axes(spec), fault, torch_fails(error)) from error
     values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-    return {name: value.numpy() for name, value in zip(names_of(spec["outputs"]), values, strict=True)}
+    return {name: value.numpy() for name, value in zip(names_of(spec.outputs), values, strict=True)}
 
 
-def tensors_of(spec: Mapping[str, Any], feeds: Arrays) -> tuple[torch.Tensor, ...]:
+def tensors_of(spec: IoSpec, feeds: Arrays) -> tuple[torch.Tensor, ...]:
     """A feed in the order in which the module takes it; StageError where it has other names than the spec."""
     import torch
 
-    names = names_of(spec["inputs"])
+    names = names_of(spec.inputs)
     if sorted(names) != sorted(feeds):
         raise StageError("wrong-feeds", f"the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
     return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
@@ -87,7 +86,7 @@ def shapes_of(feed: Arrays) -> str:
     return ", ".join(f"{name} {list(array.shape)}" for name, array in feed.items())
 
 
-def unread_inputs(model: ir.Model, module: torch.nn.Module, spec: Mapping[str, Any], example: Arrays) -> list[str]:
+def unread_inputs(model: ir.Model, module: torch.nn.Module, spec: IoSpec, example: Arrays) -> list[str]:
     """Inputs that nothing in the exported file reads, because no output that is kept depends on them.
 
     Raises:
@@ -128,7 +127,7 @@ def _same(before: Arrays, after: Arrays) -> bool:
 def compared_with_torch(
     module: torch.nn.Module,
     path: Path,
-    spec: Mapping[str, Any],
+    spec: IoSpec,
     pairs: Sequence[tuple[Arrays, dict[str, np.ndarray]]],
     example: Arrays,
     options: TraceConfig,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import shapes_of, torch_fails
 from truehalf.exporting.onnx_source import pass_on
 from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
+from truehalf.io_spec.spec import IoSpec
 from truehalf.models.model import Model
 from truehalf.models.sizes import at_other_sizes
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
@@ -70,7 +70,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     return replace(report, notes=[*model.notes, *unread])
 
 
-def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]:
+def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> IoSpec:
     try:
         return spec_of(model, example, axes)
     except StageError:

@@ -15,9 +15,10 @@ from truehalf.codes import coded
 from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError, typed_line
 from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import copied
 from truehalf.models.calling import all_taken, calling
-from truehalf.models.model import Input, Model, Output
+from truehalf.models.model import Input, Model
 from truehalf.models.source import spec_of
 from truehalf.user_code import imported
 from truehalf.verification.findings import NOT_VERIFIED
@@ -80,7 +81,7 @@ def export_module(
         listed = ", ".join(found)
         said = f"export: the module returns {len(found)} tensors ({listed}), and {len(names)} names were given"
         raise StageError("wrong-name", said)
-    model = Model(calling(network, list(found.values())), inputs, [Output(name) for name in names], [], True)
+    model = Model(calling(network, list(found.values())), inputs, [OutputSpec(name) for name in names], [], True)
     axes = {each.name: {0: "batch"} for each in inputs} if dynamic_axes is None else dynamic_axes
     spec = spec_of(model, samples[0], axes)
     report = trace(model.module, samples[0], out_path, Tracing(options, axes), spec=spec, check_feeds=samples)

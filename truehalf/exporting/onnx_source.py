@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from truehalf.errors import StageError
 from truehalf.exporting.against_torch import SILENT
 from truehalf.exporting.trace import TraceReport, Tracing, moved_into_place, places
 from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
 from truehalf.ir.normalize import InferTypes, WeightsApart
@@ -32,7 +33,7 @@ def pass_on(
     out_path: Path | str,
     options: Tracing | None = None,
     *,
-    spec: Mapping[str, Any],
+    spec: IoSpec,
     check_feeds: Sequence[Arrays] = (),
 ) -> TraceReport:
     """Check an FP32 ONNX file and write it anew with its I/O spec, weights that lay outside it included.

@@ -23,6 +23,7 @@ from truehalf.exporting.baked import Subject, check_repeats, explaining, what_wa
 from truehalf.exporting.baked.report import Baked
 from truehalf.exporting.export import export
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb, save_model
 from truehalf.linting.plugin_ops import ops_of_plugins
@@ -106,7 +107,7 @@ def trace(
     out_path: Path | str,
     options: Tracing | None = None,
     *,
-    spec: Mapping[str, Any],
+    spec: IoSpec,
     check_feeds: Sequence[Arrays] = (),
     prepared: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> TraceReport:
@@ -139,7 +140,7 @@ def trace(
         exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
         with prepared():
             traced = copied(module)
-            input_names, output_names = names_of(spec["inputs"]), names_of(spec["outputs"])
+            input_names, output_names = names_of(spec.inputs), names_of(spec.outputs)
             warned = export(module, inputs, exported, config, input_names=input_names, output_names=output_names)
         model = load_model(exported)
         check_names(model, spec)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from truehalf.errors import StageError
+from truehalf.errors import StageError, typed_line
+from truehalf.files import read_json
 from truehalf.io_spec.outputs import check_shapes, fault_of_classes
+from truehalf.io_spec.spec import IoSpec, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -15,31 +19,36 @@ if TYPE_CHECKING:
 SPEC_KEY = "truehalf.io_spec"  # in metadata_props
 
 
-def spec_inside(model: ir.Model) -> dict[str, Any]:
+def read_spec(path: Path) -> IoSpec:
+    """The I/O spec in a JSON file that trace has written.
+
+    Raises:
+        StageError: where it is missing, or no I/O spec.
+    """
+    return IoSpec.from_json(read_json(path))
+
+
+def spec_inside(model: ir.Model) -> IoSpec:
     """The I/O spec in a file's metadata; empty where there is none.
 
     Raises:
         StageError: where it is not JSON, or its inputs and outputs are no lists of mappings with a name.
     """
     try:
-        spec: dict[str, Any] = json.loads(model.metadata_props.get(SPEC_KEY, "{}"))
-        for kind in ("inputs", "outputs"):
-            names_of(spec.get(kind, []))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return IoSpec.from_json(json.loads(model.metadata_props.get(SPEC_KEY, "{}")))
+    except (ValueError, StageError) as error:
+        said = error.text if isinstance(error, StageError) else typed_line(error)
         raise StageError(
-            "wrong-spec",
-            f"metadata {SPEC_KEY!r} is no I/O spec ({type(error).__name__}: {error}); take it out of the file, or "
-            "write it anew",
+            "wrong-spec", f"metadata {SPEC_KEY!r} is no I/O spec ({said}); take it out of the file, or write it anew"
         ) from error
-    return spec
 
 
-def names_of(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
+def names_of(tensors: Sequence[TensorSpec]) -> list[str]:
     """Of inputs or outputs of a spec."""
-    return [tensor["name"] for tensor in tensors]
+    return [tensor.name for tensor in tensors]
 
 
-def check_declared(spec: Mapping[str, Any]) -> None:
+def check_declared(spec: IoSpec) -> None:
     """Hold what outputs are declared to be, and the names of the classes, against their shapes.
 
     Raises:
@@ -56,17 +65,18 @@ def check_declared(spec: Mapping[str, Any]) -> None:
         raise StageError("wrong-class-count", f"model.classes: {said}")
 
 
-def check_names(model: ir.Model, spec: Mapping[str, Any]) -> None:
+def check_names(model: ir.Model, spec: IoSpec) -> None:
     """Raise StageError unless the file has the inputs and the outputs of the spec, in its order."""
-    for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
-        expected, got = names_of(spec[kind]), [str(value.name) for value in values]
+    both = (("inputs", spec.inputs, model.graph.inputs), ("outputs", spec.outputs, model.graph.outputs))
+    for kind, tensors, values in both:
+        expected, got = names_of(tensors), [str(value.name) for value in values]
         if expected != got:
             raise StageError(
                 "wrong-name", f"expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}"
             )
 
 
-def attach(model: ir.Model, spec: Mapping[str, Any], varying: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+def attach(model: ir.Model, spec: IoSpec, varying: Mapping[str, Sequence[int]]) -> IoSpec:
     """Hold inputs and outputs against the spec, give them its shapes, and keep it in the model's metadata.
 
     Args:
@@ -78,18 +88,19 @@ def attach(model: ir.Model, spec: Mapping[str, Any], varying: Mapping[str, Seque
     Raises:
         StageError: where the exported file has another dtype or shape, or fixes an axis that varies.
     """
-    outputs = [dict(tensor) for tensor in spec["outputs"]]
-    for value, tensor in zip(model.graph.outputs, outputs, strict=True):
-        tensor["shape"] = _with_names(value, tensor["shape"], varying.get(tensor["name"], ()))
-    complete = {**spec, "outputs": outputs}
-    for values, tensors in ((model.graph.inputs, spec["inputs"]), (model.graph.outputs, outputs)):
-        for value, tensor in zip(values, tensors, strict=True):
-            _settle(value, tensor)
+    outputs = tuple(
+        replace(tensor, shape=_with_names(value, tensor.sides, varying.get(tensor.name, ())))
+        for value, tensor in zip(model.graph.outputs, spec.outputs, strict=True)
+    )
+    complete = replace(spec, outputs=outputs)
+    ends = [*model.graph.inputs, *model.graph.outputs]
+    for value, tensor in zip(ends, complete.tensors, strict=True):
+        _settle(value, tensor)
     model.metadata_props[SPEC_KEY] = spec_text(complete)
     return complete
 
 
-def _with_names(value: ir.Value, shape: Sequence[int | str], varying: Sequence[int]) -> list[int | str]:
+def _with_names(value: ir.Value, shape: Sequence[int | str], varying: Sequence[int]) -> tuple[int | str, ...]:
     """The shape of an output with names on the axes that vary.
 
     Raises:
@@ -106,17 +117,15 @@ def _with_names(value: ir.Value, shape: Sequence[int | str], varying: Sequence[i
                 "another call, or take out of trace.dynamic_axes what it follows from",
             )
         named[axis] = (None if have is None else have.value) or f"{value.name}_{axis}"
-    return named
+    return tuple(named)
 
 
-def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:
+def _settle(value: ir.Value, tensor: TensorSpec) -> None:
     """Give an input or output the shape of the spec, unless the exported file contradicts it."""
-    import onnx_ir as ir
-
     dtype = None if value.dtype is None else str(value.dtype.numpy())
-    if dtype != tensor["dtype"]:
-        raise StageError("wrong-dtype", f"{value.name!r}: expected {tensor['dtype']}, the exported file has {dtype}")
-    expected = tensor["shape"]
+    if dtype != tensor.dtype:
+        raise StageError("wrong-dtype", f"{value.name!r}: expected {tensor.dtype}, the exported file has {dtype}")
+    expected = list(tensor.sides)
     got = list(value.shape) if value.shape is not None else [None] * len(expected)
     if len(got) != len(expected) or any(
         isinstance(have, int) and have != want for have, want in zip(got, expected, strict=True)
@@ -127,15 +136,21 @@ def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:
             f"{value.name!r}: expected shape {expected}, the exported file has {shape}; an output without a row for "
             "each sample is left out with model.drop_outputs",
         )
-    value.shape = ir.Shape([ir.SymbolicDim(size) if isinstance(size, str) else size for size in expected])
+    value.shape = shape_of(tensor)
 
 
-def spec_text(spec: Mapping[str, Any]) -> str:
+def shape_of(tensor: TensorSpec) -> ir.Shape:
+    """The shape of an input or output, as a graph has it."""
+    import onnx_ir as ir
+
+    return ir.Shape([ir.SymbolicDim(side) if isinstance(side, str) else side for side in tensor.sides])
+
+
+def spec_text(spec: IoSpec) -> str:
     """As it is kept in metadata and in files."""
-    return json.dumps(spec, indent=2)
+    return json.dumps(spec.to_json(), indent=2)
 
 
-def named_axes(spec: Mapping[str, Any]) -> dict[str, dict[int, str]]:
+def named_axes(spec: IoSpec) -> dict[str, dict[int, str]]:
     """{input or output: {axis: name}} of the axes that vary."""
-    tensors = [*spec["inputs"], *spec["outputs"]]
-    return {t["name"]: {axis: size for axis, size in enumerate(t["shape"]) if isinstance(size, str)} for t in tensors}
+    return {t.name: {axis: size for axis, size in enumerate(t.sides) if isinstance(size, str)} for t in spec.tensors}

@@ -8,19 +8,17 @@ null for all profiles            one for the model's own inputs: 1 to 8 samples,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from truehalf.config.engine import ProfileShapes
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import InputSpec
 
 KINDS = ("min", "opt", "max")
 Profile = dict[str, dict[str, list[int]]]
 SAMPLES = {"min": 1, "opt": 1, "max": 8}  # where the number of them varies, and it is not declared how
 
 
-def completed(
-    profiles: Sequence[Mapping[str, ProfileShapes]] | None, inputs: Sequence[Mapping[str, Any]]
-) -> list[Profile]:
+def completed(profiles: Sequence[Mapping[str, ProfileShapes]] | None, inputs: Sequence[InputSpec]) -> list[Profile]:
     """The profiles of a configuration as numbers.
 
     Args:
@@ -38,13 +36,13 @@ def completed(
     return [_completed(profile, inputs, f"engine.profiles[{number}]") for number, profile in enumerate(profiles)]
 
 
-def _made_for(inputs: Sequence[Mapping[str, Any]]) -> Profile:
+def _made_for(inputs: Sequence[InputSpec]) -> Profile:
     """A profile in which the number of samples alone varies, if the model lets it."""
     found: Profile = {}
-    samples = inputs[0]["shape"][0] if inputs and inputs[0]["shape"] else None
+    samples = inputs[0].sides[0] if inputs and inputs[0].sides else None
     for entry in inputs:
-        name, sides, traced = entry["name"], entry["shape"], traced_shape(entry)
-        found[name] = {
+        sides, traced = entry.sides, traced_shape(entry)
+        found[entry.name] = {
             kind: [
                 number if isinstance(side, str) and (axis == 0 or side == samples) else known
                 for axis, (side, known) in enumerate(zip(sides, traced, strict=True))
@@ -54,19 +52,19 @@ def _made_for(inputs: Sequence[Mapping[str, Any]]) -> Profile:
     return found
 
 
-def traced_shape(entry: Mapping[str, Any]) -> list[int]:
+def traced_shape(entry: InputSpec) -> list[int]:
     """The shape of an input of an I/O spec as it was traced, 1 on the axis of samples where that varies."""
-    sides = entry["shape"]
-    height, width = entry.get("size") or (None, None)
-    image = [3, height, width] if entry.get("layout") != "NHWC" else [height, width, 3]
-    known = entry.get("traced") or (
-        [None, *image] if entry.get("kind") == "images" and len(sides) == 4 else [None] * len(sides)
+    sides = entry.sides
+    height, width = entry.size or (None, None)
+    image = [3, height, width] if entry.layout != "NHWC" else [height, width, 3]
+    known: Sequence[int | None] = entry.traced or (
+        [None, *image] if entry.kind == "images" and len(sides) == 4 else [None] * len(sides)
     )
     return [side if isinstance(side, int) else known[axis] or 1 for axis, side in enumerate(sides)]
 
 
-def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[Mapping[str, Any]], where: str) -> Profile:
-    sides_of = {entry["name"]: entry["shape"] for entry in inputs}
+def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[InputSpec], where: str) -> Profile:
+    sides_of = {entry.name: entry.sides for entry in inputs}
     found: Profile = {}
     if unknown := [name for name in profile if name not in sides_of]:
         raise StageError(

@@ -23,5 +23,5 @@ def lint_model(model: ir.Model, tensorrt: str | None, plugin_ops: Collection[str
     SortNodes()(model)
     if any(value.type is None for node in all_nodes(model) for value in node.outputs if value.name):
         InferTypes()(model)
-    inputs = names_of(spec_inside(model).get("inputs", []))
+    inputs = names_of(spec_inside(model).inputs)
     return lint(model, tensorrt=tensorrt, plugin_ops=plugin_ops, inputs=inputs)

@@ -12,8 +12,9 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config, InputConfig, InputKind, OutputConfig, OutputKind
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import IoSpec, OutputSpec
 from truehalf.models.calling import all_taken, named_tensors
-from truehalf.models.model import Input, Output
+from truehalf.models.model import Input
 
 IMAGES = "images"  # the one input of a model that declares none
 
@@ -55,7 +56,7 @@ def _input(declared: InputConfig, images: Preprocessing) -> Input:
     return Input(declared.name, declared.kind.value, declared.dtype, shape)
 
 
-def outputs_of(config: Config, returned: Any) -> tuple[list[Output], list[str]]:
+def outputs_of(config: Config, returned: Any) -> tuple[list[OutputSpec], list[str]]:
     """`model.outputs`, and what to take for each of what a module returned; null: every tensor of it.
 
     Raises:
@@ -63,20 +64,25 @@ def outputs_of(config: Config, returned: Any) -> tuple[list[Output], list[str]]:
     """
     if config.model.outputs is None:
         found = all_taken(returned, config.model.drop_outputs)
-        return [Output(name) for name in found], list(found.values())
+        return [OutputSpec(name) for name in found], list(found.values())
     named = named_tensors(returned)
     takes = [_take(each, position, named) for position, each in enumerate(config.model.outputs)]
     return declared_outputs(config.model.outputs), takes
 
 
-def declared_outputs(outputs: Sequence[OutputConfig]) -> list[Output]:
+def declared_outputs(outputs: Sequence[OutputConfig]) -> list[OutputSpec]:
     """As the I/O spec will have them."""
-    found = []
-    for each in outputs:
-        keys = ("activation", "format", "normalized", "no_object")
-        layout = {key: getattr(each, key) for key in keys if getattr(each, key) is not None}
-        found.append(Output(each.name, None if each.kind is OutputKind.tensor else each.kind.value, layout))
-    return found
+    return [
+        OutputSpec(
+            each.name,
+            None if each.kind is OutputKind.tensor else each.kind.value,
+            activation=each.activation,
+            format=each.format,
+            normalized=each.normalized,
+            no_object=each.no_object,
+        )
+        for each in outputs
+    ]
 
 
 def _take(declared: OutputConfig, position: int, named: dict[str, Any]) -> str:
@@ -151,12 +157,8 @@ def _faults_of_outputs(outputs: Sequence[OutputConfig]) -> Iterator[str]:
     if not outputs:
         yield coded("needs-value", "model.outputs: expected one output or more, or null for all of them; got none")
         return
-    listed = [
-        {"name": each.name, **({} if each.kind is None else {"kind": each.kind}), **each.layout}
-        for each in declared_outputs(outputs)
-    ]
     try:
-        check_spec({"inputs": [], "outputs": listed}, [each.name for each in outputs])
+        check_spec(IoSpec(outputs=tuple(declared_outputs(outputs))), [each.name for each in outputs])
     except StageError as error:
         lines = [line.removeprefix("  - ") for line in error.text.splitlines()[1:]]
         yield from (coded(error.code, f"model.outputs: {line}") for line in lines)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.io_spec.spec import OutputSpec
 
 if TYPE_CHECKING:
     import torch
@@ -45,28 +46,13 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Output:
-    """An output, in the order in which the module returns them.
-
-    Attributes:
-        name: in the ONNX file.
-        kind: see truehalf.io_spec.outputs; None: any tensor.
-        layout: what the kind wants declared: activation, no_object, format, normalized.
-    """
-
-    name: str
-    kind: str | None = None
-    layout: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Model:
     """A model as its source gives it.
 
     Attributes:
         module: in eval mode, on the CPU, in FP32: takes tensors by position and returns a tuple of tensors, in the
             order of `inputs` and `outputs`. Of a model that is an ONNX file already: ONNX Runtime behind a module.
-        inputs, outputs: what the I/O spec will say.
+        inputs, outputs: what the I/O spec will say; of outputs the dtype and the shape are those of a run.
         class_names: in the order of the model's classes.
         trained: whether there are weights to trust.
         file: the ONNX file, where there is no module to trace.
@@ -78,7 +64,7 @@ class Model:
 
     module: torch.nn.Module
     inputs: Sequence[Input]
-    outputs: Sequence[Output]
+    outputs: Sequence[OutputSpec]
     class_names: Sequence[str]
     trained: bool
     file: Path | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from truehalf.config.schema import Config, DataSource
 from truehalf.data.preprocessing import Preprocessing, declared_by
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
 from truehalf.models.declared import declared_outputs, declared_preprocessing
-from truehalf.models.model import Input, Output
+from truehalf.models.model import Input
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _NOT_SAID = "model.inputs: expected which of the file's inputs are images"
 
 
-def inputs_of(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[Input]:
+def inputs_of(config: Config, model: ir.Model, spec: IoSpec) -> list[Input]:
     """In the file's order: as declared, as the spec in the file says, or one of images. Of any others nothing has to
     be known where the data is arrays by input name.
     """
@@ -38,9 +39,9 @@ def inputs_of(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[
                 )
         kinds = {name: entry.kind.value for name, entry in declared.items()}
         return [_input(value, kinds[name], None, config) for name, value in values.items()]
-    if spec:
-        entries = {entry["name"]: entry for entry in spec["inputs"]}
-        return [_input(value, entries[name].get("kind"), entries[name], config) for name, value in values.items()]
+    if spec.inputs:
+        entries = {entry.name: entry for entry in spec.inputs}
+        return [_input(value, entries[name].kind, entries[name], config) for name, value in values.items()]
     value, *others = values.values()
     if config.data.source is DataSource.npz and (others or not _is_sized_image(value, config)):
         return [_input(value, "tensor", None, config) for value in values.values()]
@@ -62,7 +63,7 @@ def _is_sized_image(value: ir.Value, config: Config) -> bool:
     return None not in [side or wanted for side, wanted in zip(sides, config.model.image_size, strict=True)]
 
 
-def _input(value: ir.Value, kind: str | None, entry: Mapping[str, Any] | None, config: Config) -> Input:
+def _input(value: ir.Value, kind: str | None, entry: InputSpec | None, config: Config) -> Input:
     name, sides = str(value.name), _sides(value)
     known = declared_by(entry) if entry is not None else None
     if kind is None:
@@ -85,9 +86,8 @@ def _input(value: ir.Value, kind: str | None, entry: Mapping[str, Any] | None, c
             "in-conflict", f"model.preprocessing.layout: the file takes {_listed([value])}, got {preprocessing.layout}"
         )
     preprocessing = replace(preprocessing, size=_size(name, sides[2:] if at == 1 else sides[1:3], preprocessing.size))
-    normalization = (entry or {}).get("normalization") or {}
-    inside = normalization.get("where") == "inside the graph"
-    normalized = {key: normalization[key] for key in ("mean", "std")} if inside else None
+    said = entry.normalization if entry is not None else None
+    normalized = {"mean": said.mean, "std": said.std} if said is not None and said.inside else None
     return Input(name, kind, _dtype(value), None, preprocessing, normalized)
 
 
@@ -107,7 +107,7 @@ def _size(name: str, sides: Sequence[int | None], wanted: Sequence[int] | None) 
     return known
 
 
-def outputs_of(config: Config, model: ir.Model, spec: Mapping[str, Any], path: Path) -> list[Output]:
+def outputs_of(config: Config, model: ir.Model, spec: IoSpec, path: Path) -> list[OutputSpec]:
     """In the file's order: those that are declared, or that the spec in the file has, with their kinds."""
     names = [str(value.name) for value in model.graph.outputs]
     if config.model.outputs is not None:
@@ -116,15 +116,9 @@ def outputs_of(config: Config, model: ir.Model, spec: Mapping[str, Any], path: P
             raise StageError(
                 "wrong-name", f"model.outputs: {path} has no {', '.join(unknown)}; it has {', '.join(names)}"
             )
-        return [known.get(name, Output(name)) for name in names]
-    said = {entry["name"]: entry for entry in spec.get("outputs", ())}
-    keys = ("activation", "format", "normalized", "no_object")
-    return [
-        Output(name, said[name].get("kind"), {key: said[name][key] for key in keys if key in said[name]})
-        if name in said
-        else Output(name)
-        for name in names
-    ]
+        return [known.get(name, OutputSpec(name)) for name in names]
+    said = {entry.name: entry for entry in spec.outputs}
+    return [said.get(name, OutputSpec(name)) for name in names]
 
 
 def axes_of(model: ir.Model) -> dict[str, dict[int, str]]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from truehalf.config.schema import Config
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import INSIDE, InputSpec, IoSpec, TensorSpec
 from truehalf.models import sources
 from truehalf.models.as_made import copied
 from truehalf.models.declared import IMAGES
-from truehalf.models.model import Input, Model, Output
+from truehalf.models.model import Input, Model
 
 if TYPE_CHECKING:
     import torch
 
+_Tensor = TypeVar("_Tensor", bound=TensorSpec)
 DynamicAxes = Mapping[str, Mapping[int, str]]
 _DEFAULT_AXES = {0: "batch"}  # of trace.dynamic_axes.images in conf/config.yaml
 
@@ -37,7 +40,7 @@ def open_model(config: Config, root: Path) -> Model:
     return opened
 
 
-def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes) -> dict[str, Any]:
+def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes) -> IoSpec:
     """The I/O spec of a model, which is run on an example: arrays by input name, with their batch axis. See io_spec."""
     import torch
 
@@ -50,7 +53,7 @@ def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes) 
 
 def io_spec(
     model: Model, example: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], axes: DynamicAxes
-) -> dict[str, Any]:
+) -> IoSpec:
     """What goes in and comes out, as traced.
 
     Args:
@@ -58,10 +61,6 @@ def io_spec(
         outputs: what the module returned for them, in order.
         axes: `trace.dynamic_axes`. The first axis of an output that is not named there is called as that of the first
             input, where that varies.
-
-    Returns:
-        inputs and outputs, each {name, dtype, shape, ...} with the names of dynamic axes in `shape`; class_names;
-        trained: whether there are weights to trust.
 
     Raises:
         StageError: when `axes` names an unknown input or output, or an axis beyond its rank.
@@ -75,18 +74,13 @@ def io_spec(
         )
     batch = axes.get(model.inputs[0].name, {}).get(0)
     named = {each.name: axes.get(each.name, {} if batch is None else {0: batch}) for each in model.outputs}
-    return {
-        "inputs": [
-            _described(each.name, tensor, axes.get(each.name, {})) | _traced(tensor, axes.get(each.name, {}), each)
-            for each, tensor in zip(model.inputs, example, strict=True)
-        ],
-        "outputs": [
-            _described(each.name, tensor, named[each.name]) | _of_output(each)
-            for each, tensor in zip(model.outputs, outputs, strict=True)
-        ],
-        "class_names": list(model.class_names),
-        "trained": model.trained,
-    }
+    taken, given = zip(described_inputs(model), example, strict=True), zip(model.outputs, outputs, strict=True)
+    return IoSpec(
+        inputs=tuple(_traced(each, tensor, axes.get(each.name, {})) for each, tensor in taken),
+        outputs=tuple(_as_run(each, tensor, named[each.name]) for each, tensor in given),
+        class_names=tuple(model.class_names),
+        trained=model.trained,
+    )
 
 
 def dynamic_axes_of(config: Config, model: Model) -> dict[str, dict[int, str]]:
@@ -106,7 +100,12 @@ def dynamic_axes_of(config: Config, model: Model) -> dict[str, dict[int, str]]:
     return {each.name: {0: batch} for each in model.inputs if each.name not in axes} | axes
 
 
-def described_inputs(model: Model) -> list[dict[str, Any]]:
+def described(model: Model) -> IoSpec:
+    """The I/O spec as far as it is known before a run, and as samples need it: inputs and class_names."""
+    return IoSpec(tuple(described_inputs(model)), class_names=tuple(model.class_names))
+
+
+def described_inputs(model: Model) -> list[InputSpec]:
     """The inputs as the I/O spec will have them, as far as they are known before a run: for the samples to trace on."""
     described = []
     for each in model.inputs:
@@ -114,44 +113,37 @@ def described_inputs(model: Model) -> list[dict[str, Any]]:
         if each.preprocessing is not None:
             height, width = each.preprocessing.size or (None, None)
             sides = (3, height, width) if each.preprocessing.layout == "NCHW" else (height, width, 3)
-        described.append({"name": each.name, "dtype": each.dtype, "shape": ["batch", *sides]} | _of_input(each))
+        shape = ("batch", *("?" if side is None else side for side in sides))
+        described.append(InputSpec(each.name, each.kind, each.dtype, shape, _pixels(each)))
     return described
 
 
-def described(model: Model) -> dict[str, Any]:
-    """The I/O spec as far as it is known before a run, and as samples need it: inputs and class_names."""
-    return {"inputs": described_inputs(model), "class_names": list(model.class_names)}
-
-
-def _described(name: str, tensor: torch.Tensor, axes: Mapping[int, str]) -> dict[str, Any]:
-    shape: list[int | str] = list(tensor.shape)
+def _as_run(tensor: _Tensor, values: torch.Tensor, axes: Mapping[int, str]) -> _Tensor:
+    """With the dtype and the shape that it has in a run, but for the names of axes."""
+    shape: list[int | str] = list(values.shape)
     for axis, symbol in axes.items():
         if axis >= len(shape):
             raise StageError(
                 "out-of-range",
-                f"trace.dynamic_axes.{name}: axis {axis} does not exist, rank is {len(shape)}; an output without a row "
-                "for each sample is left out with model.drop_outputs",
+                f"trace.dynamic_axes.{tensor.name}: axis {axis} does not exist, rank is {len(shape)}; an output "
+                "without a row for each sample is left out with model.drop_outputs",
             )
         shape[axis] = symbol
-    return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": shape}
+    return replace(tensor, dtype=str(values.dtype).removeprefix("torch."), shape=tuple(shape))
 
 
-def _traced(tensor: torch.Tensor, axes: Mapping[int, str], declared: Input) -> dict[str, Any]:
-    """What else is said of an input; where a side varies that nothing else tells the size of, the traced shape, too."""
-    traced = {"traced": list(tensor.shape)} if declared.preprocessing is None and any(axis > 0 for axis in axes) else {}
-    return _of_input(declared) | traced
+def _traced(declared: InputSpec, values: torch.Tensor, axes: Mapping[int, str]) -> InputSpec:
+    """With what a run says of it; where a side varies that nothing else tells the size of, the traced shape, too."""
+    needed = not declared.pixels and any(axis > 0 for axis in axes)
+    return replace(_as_run(declared, values, axes), traced=tuple(values.shape) if needed else None)
 
 
-def _of_input(declared: Input) -> dict[str, Any]:
-    """What the data has to know: for images, all that truehalf.data.preprocessing.declared_by reads."""
+def _pixels(declared: Input) -> Mapping[str, object]:
+    """What the data has to know of images: all that truehalf.data.preprocessing.declared_by reads."""
     if declared.preprocessing is None:
-        return {"kind": declared.kind}
+        return {}
     plain = declared.preprocessing.as_dict()
     mean, std = plain.pop("mean"), plain.pop("std")
     outside = {"mean": mean, "std": std, "where": "before the graph"}
-    inside = None if declared.normalized is None else declared.normalized | {"where": "inside the graph"}
-    return {"kind": declared.kind} | plain | {"normalization": inside or outside}
-
-
-def _of_output(declared: Output) -> dict[str, Any]:
-    return ({} if declared.kind is None else {"kind": declared.kind}) | declared.layout
+    inside = None if declared.normalized is None else declared.normalized | {"where": INSIDE}
+    return plain | {"normalization": inside or outside}

@@ -14,14 +14,15 @@ by MARGIN of its side, and all of them are in the image as xyxy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.io_spec.outputs import Outputs, picture_size
+from truehalf.io_spec.outputs import Outputs, by_kind, picture_size
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.decoded import detections_of
 
 SHARE = 0.25
@@ -33,7 +34,7 @@ _FORMATS, _NORMALIZED = ("cxcywh", "xyxy"), (True, False)
 Runs = Sequence[tuple[Outputs, tuple[int, int] | None]]
 
 
-def box_format_problem(runs: Runs, spec: Mapping[str, Any], score_threshold: float) -> str | None:
+def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> str | None:
     """Why the boxes are not what the I/O spec declares; None where they may well be, or there is none to look at.
 
     Args:
@@ -41,8 +42,8 @@ def box_format_problem(runs: Runs, spec: Mapping[str, Any], score_threshold: flo
         spec: I/O spec of task "detections".
         score_threshold: 0 to 1; boxes that score less are not looked at.
     """
-    (declared,) = (output for output in spec["outputs"] if output.get("kind") == "boxes")
-    layout = (declared.get("format", "cxcywh"), declared.get("normalized", True))
+    declared = by_kind(spec)["boxes"]
+    layout = (declared.format or "cxcywh", declared.normalized is not False)
     read = _Reading(runs, spec, score_threshold, *layout)
     if not read.boxes:
         return None
@@ -59,7 +60,7 @@ def box_format_problem(runs: Runs, spec: Mapping[str, Any], score_threshold: flo
     instead = f"they are boxes in the image as {_changes(better, layout)}: declare that" if better else _NONE
     return coded(
         "boxes-misread",
-        f"output {declared['name']!r}: {read.said()} of {read.boxes} boxes of the reference above the score "
+        f"output {declared.name!r}: {read.said()} of {read.boxes} boxes of the reference above the score "
         f"threshold, read as the I/O spec declares ({_declaration(*layout)}); {instead}",
     )
 
@@ -75,21 +76,17 @@ class _Reading:
         odd, sticking_out: how many of them are (see the top of this module).
     """
 
-    def __init__(
-        self, runs: Runs, spec: Mapping[str, Any], score_threshold: float, box_format: str, normalized: bool
-    ) -> None:
+    def __init__(self, runs: Runs, spec: IoSpec, score_threshold: float, box_format: str, normalized: bool) -> None:
         self.box_format, self.normalized = box_format, normalized
-        outputs = [
-            {**output, "format": box_format, "normalized": normalized} if output.get("kind") == "boxes" else output
-            for output in spec["outputs"]
-        ]
+        read = replace(by_kind(spec)["boxes"], format=box_format, normalized=normalized)
+        outputs = tuple(read if output.kind == "boxes" else output for output in spec.outputs)
         self.boxes = self.sticking_out = 0
         self._counts = dict.fromkeys(("no area", "outside", "in the corner"), 0)
         for values, given in runs:
             size = picture_size(spec, given)
             if size is None and normalized:
                 continue
-            for found in detections_of(values, {**spec, "outputs": outputs}, size):
+            for found in detections_of(values, replace(spec, outputs=outputs), size):
                 self._count(found.boxes[found.scores >= score_threshold].astype(np.float64), size)
 
     @property

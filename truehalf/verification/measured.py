@@ -4,7 +4,7 @@ rows of queries paired, errors by output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.outputs import DETECTIONS, detecting, plain_outputs, task_of
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.declared_boxes import box_format_problem
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
@@ -81,7 +82,7 @@ class Measured:
     def __init__(
         self,
         runs: Sequence[Run],
-        spec: Mapping[str, Any],
+        spec: IoSpec,
         options: VerifyConfig,
         known: Sequence[Detections] | None = None,
         untrained: str | None = None,
@@ -95,7 +96,7 @@ class Measured:
         """
         self.runs, self.spec, self.options, self.task = runs, spec, options, task_of(spec)
         self.plain = judged_alone(runs, spec)
-        self.untrained = untrained or (None if spec.get("trained", True) else UNTRAINED)
+        self.untrained = untrained or (None if spec.trained else UNTRAINED)
         self.decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)
         self.found: list[tuple[Detections, Detections]] = []
         for run in runs if self.decodable and self.task == DETECTIONS else ():
@@ -200,7 +201,7 @@ class Measured:
         return output_errors(name, pairs, self.options.gates.tensor_error_max, places)
 
 
-def _paired(run: Run, names: Sequence[str], spec: Mapping[str, Any], threshold: float) -> Paired:
+def _paired(run: Run, names: Sequence[str], spec: IoSpec, threshold: float) -> Paired:
     rows = pair_queries(run.reference, run.candidate, names)
     outputs = {name: in_rows(run.candidate[name], rows) for name in names}
     return Paired(rows, outputs, confident_queries(run.reference, spec, threshold))

@@ -7,12 +7,10 @@ a shape that varies from run to run           nothing is compared, and the file 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, Outputs, by_kind, check_values, task_of
+from truehalf.io_spec.spec import IoSpec
 
 UNLIKE = coded("not-comparable", "outputs that have not the reference's shape cannot be compared with it")
 
@@ -22,7 +20,7 @@ def comparable(expected: Outputs, outputs: Outputs) -> list[str]:
     return [name for name, value in expected.items() if name in outputs and outputs[name].shape == value.shape]
 
 
-def shape_faults(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) -> list[str]:
+def shape_faults(expected: Outputs, outputs: Outputs, spec: IoSpec) -> list[str]:
     """A sentence for each output of another shape, and one for another number of detections.
 
     Args:
@@ -32,11 +30,11 @@ def shape_faults(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) -
     kinds = by_kind(spec) if task_of(spec) == DETECTIONS else {}
     faults = []
     if "boxes" in kinds and "logits" not in kinds and decodable(expected, outputs, spec):
-        name = kinds["boxes"]["name"]
+        name = kinds["boxes"].name
         if name in other:
             said = f"expected {expected[name].shape[1]} detections an image, as the reference has"
             faults.append(coded("outputs-differ", f"{said}, got {outputs[name].shape[1]}"))
-            other = [each for each in other if each not in {str(kind["name"]) for kind in kinds.values()}]
+            other = [each for each in other if each not in {kind.name for kind in kinds.values()}]
     return faults + [
         coded(
             "wrong-shape",
@@ -46,9 +44,9 @@ def shape_faults(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) -
     ]
 
 
-def decodable(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) -> bool:
+def decodable(expected: Outputs, outputs: Outputs, spec: IoSpec) -> bool:
     """Whether the outputs that make up detections still do, of as many images."""
-    names = [str(each["name"]) for each in by_kind(spec).values()]
+    names = [each.name for each in by_kind(spec).values()]
     if any(name not in outputs or outputs[name].shape[:1] != expected[name].shape[:1] for name in names):
         return False
     try:

@@ -16,10 +16,11 @@ from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.data import coco
 from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
+from truehalf.io_spec.spec import IoSpec
 from truehalf.provenance.fingerprints import fingerprint_data
 
 COUNT = TRACE_SAMPLES + 4
-SPEC = {"inputs": PICTURES, "class_names": ["bird", "cat", "dog"]}
+SPEC = IoSpec.from_json({"inputs": PICTURES, "class_names": ["bird", "cat", "dog"]})
 
 
 def content() -> dict[str, list[dict[str, Any]]]:

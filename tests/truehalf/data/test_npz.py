@@ -15,16 +15,19 @@ from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.data import npz
 from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
+from truehalf.io_spec.spec import IoSpec
 from truehalf.provenance.fingerprints import fingerprint_data
 
 ROWS = TRACE_SAMPLES + 8
-SPEC = {
-    "inputs": [
-        {"name": "x", "dtype": "float32", "shape": ["batch", 2, "width"], "kind": "tensor"},
-        {"name": "n", "dtype": "int64", "shape": ["batch"], "kind": "tensor"},
-    ],
-    "class_names": [],
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [
+            {"name": "x", "dtype": "float32", "shape": ["batch", 2, "width"], "kind": "tensor"},
+            {"name": "n", "dtype": "int64", "shape": ["batch"], "kind": "tensor"},
+        ],
+        "class_names": [],
+    }
+)
 
 
 def config_of(file: Path | str, calibration: int = 3, verification: int = 5) -> Config:

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from tests.messages import expect, raises
-from truehalf.data.preprocessing import declared_by, preprocessing_of
+from truehalf.data.preprocessing import Preprocessing, declared_by, preprocessing_of
+from truehalf.io_spec.spec import IoSpec
 
 
 @pytest.fixture
@@ -116,17 +117,21 @@ def test_all_faults_are_listed_and_files_are_named(tmp_path: Path) -> None:
         preprocessing_of(tmp_path / "broken.yaml")
 
 
+def declared(entry: dict) -> Preprocessing | None:
+    return declared_by(IoSpec.from_json({"inputs": [entry]}).first_input)
+
+
 def test_what_an_io_spec_declares() -> None:
     entry = {"name": "images", "shape": ["n", 3, 8, 16], "layout": "NCHW", "channels": "BGR", "range": [0, 255]}
     statistics = {"mean": [1, 2, 3], "std": [4, 5, 6]}
-    outside = declared_by(entry | {"normalization": statistics | {"where": "before the graph"}})
+    outside = declared(entry | {"normalization": statistics | {"where": "before the graph"}})
     assert outside is not None and outside.mean == (1, 2, 3) and outside.channels == "BGR"
-    inside = declared_by(entry | {"normalization": statistics | {"where": "inside the graph"}})
+    inside = declared(entry | {"normalization": statistics | {"where": "inside the graph"}})
     assert inside is not None and inside.mean == (0, 0, 0) and inside.range == (0, 255)
     assert outside.resample == "bilinear", "of a spec that does not say it"
-    bicubic = declared_by(entry | {"resample": "bicubic"})
+    bicubic = declared(entry | {"resample": "bicubic"})
     assert bicubic is not None and bicubic.resample == "bicubic"
-    assert declared_by({"name": "images", "shape": ["n", 3, 8, 16]}) is None
+    assert declared({"name": "images", "shape": ["n", 3, 8, 16]}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """trace, calibrate and verify never share a sample."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from truehalf.data.samples import (
     trace_samples,
     verification_samples,
 )
+from truehalf.io_spec.spec import InputSpec, IoSpec
 
 
 def digits_config() -> Config:
@@ -86,7 +88,7 @@ def test_trace_takes_those_of_calibrate_where_there_are_none_of_its_own(held: in
 def test_any_number_of_samples_is_shared_out(held: int, calibration: int, verification: int, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=np.random.default_rng(0).random((held, 1), np.float32))
     config = validate(composed("data=npz", "data.file=x.npz"))
-    spec = {"inputs": [{"name": "images", "kind": "tensor", "dtype": "float32", "shape": ["n", 1]}], "class_names": []}
+    spec = IoSpec((InputSpec("images", "tensor", "float32", ("n", 1)),))
     groups = [
         set(samples.names)
         for samples in (
@@ -107,7 +109,7 @@ def test_samples_of_two_shapes_are_named(tmp_path: Path) -> None:
     (tmp_path / "arrays").mkdir()
     for length in (3, 4):
         np.savez(tmp_path / f"arrays/{length}.npz", x=np.zeros((1, length), np.float32))
-    spec = {"inputs": [{"name": "x", "kind": "tensor", "dtype": "float32", "shape": ["n", "t"]}], "class_names": []}
+    spec = IoSpec((InputSpec("x", "tensor", "float32", ("n", "t")),))
     config = validate(composed("data=npz", "data.file=arrays"))
     two = [calibration_samples(config, tmp_path, spec)[0], verification_samples(config, tmp_path, spec)[0]]
     with raises("wrong-shape", "'x'", "[3]", "[4]"):
@@ -141,7 +143,7 @@ def test_adversarial_samples_stand_at_the_rim_of_the_range() -> None:
 
 
 def spec_of(**keys: object) -> dict[str, Any]:
-    return SPEC | {"inputs": [PICTURES[0] | keys]}
+    return IoSpec.from_json(SPEC.to_json() | {"inputs": [PICTURES[0] | keys]})
 
 
 def test_adversarial_samples_go_through_the_models_own_preprocessing() -> None:
@@ -166,13 +168,13 @@ def test_adversarial_samples_go_through_the_models_own_preprocessing() -> None:
 
 def test_models_without_pictures_have_no_adversarial_samples() -> None:
     tensor = {"name": "x", "dtype": "float32", "shape": ["batch", 4], "kind": "tensor"}
-    assert adversarial_samples(digits_config(), SPEC | {"inputs": [tensor]}) == []
-    assert adversarial_samples(digits_config(), SPEC | {"inputs": [*PICTURES, tensor]}) == []
+    assert adversarial_samples(digits_config(), IoSpec.from_json({"inputs": [tensor]})) == []
+    assert adversarial_samples(digits_config(), IoSpec.from_json({"inputs": [*PICTURES, tensor]})) == []
 
 
 def test_a_size_of_the_picture_goes_in_beside_it() -> None:
     size = {"name": "orig_target_sizes", "dtype": "int64", "shape": ["batch", 2], "kind": "picture_size"}
-    spec = SPEC | {"inputs": [*PICTURES, size]}
+    spec = IoSpec.from_json(SPEC.to_json() | {"inputs": [*PICTURES, size]})
     for sample in (
         verification_samples(digits_config(), Path("unused"), spec)[0],
         *adversarial_samples(digits_config(), spec),
@@ -201,7 +203,7 @@ def test_scenes_of_another_size_and_square_alone() -> None:
 
 def test_scenes_have_no_labels_for_a_model_whose_classes_are_not_digits() -> None:
     config = validate(composed("model.classes=null", "data.verification_samples=1"))
-    (sample,) = verification_samples(config, Path("unused"), SPEC | {"class_names": ["person", "bicycle"]})
+    (sample,) = verification_samples(config, Path("unused"), replace(SPEC, class_names=("person", "bicycle")))
     assert sample.boxes is None and sample.labels is None
 
 

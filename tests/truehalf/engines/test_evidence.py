@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,9 @@ from truehalf.engines.evidence import evidence_of
 from truehalf.files import write_json
 from truehalf.verification.chain.reference import freeze, write_reference
 
-PICTURES = {"dtype": "float32", "kind": "images", "size": [32, 32], "channels": "RGB", "range": [0, 1]}
-PICTURES |= {"resize": "stretch", "layout": "NCHW"}
-SPEC_OF_PICTURES = SPEC | {"inputs": [SPEC["inputs"][0] | PICTURES], "class_names": list("0123456789")}
+PICTURES = {"size": [32, 32], "channels": "RGB", "range": [0, 1], "resize": "stretch", "layout": "NCHW"}
+IMAGES = replace(SPEC.first_input, kind="images", pixels=PICTURES)
+SPEC_OF_PICTURES = replace(SPEC, inputs=(IMAGES,), class_names=tuple("0123456789"))
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def config(tmp_path: Path) -> Config:
     config = validate(composed("data.verification_samples=6"))
     samples = verification_samples(config, tmp_path, SPEC_OF_PICTURES)
     adversarial = adversarial_samples(config, SPEC_OF_PICTURES)
-    write_json(tmp_path / "artifacts/trace/io_spec.json", SPEC_OF_PICTURES)
+    write_json(tmp_path / "artifacts/trace/io_spec.json", SPEC_OF_PICTURES.to_json())
     write_reference(
         tmp_path / "artifacts/reference",
         freeze(Detector(), samples, SPEC_OF_PICTURES, 6),

@@ -24,6 +24,7 @@ from truehalf.exporting.against_torch import (
     torch_outputs,
     unread_inputs,
 )
+from truehalf.io_spec.spec import IoSpec
 
 ONES = SPEC | {"outputs": [{"name": "y", "dtype": "float32", "shape": ["n", 4]}]}
 MAPS = FEATURES | {"outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3, "height", "width"]}]}
@@ -63,11 +64,12 @@ FIXED_AT_64 = """(float["batch", 3, "height", "width"] images) => (float["batch"
 def compared(
     module: torch.nn.Module,
     path: Path,
-    spec: dict[str, Any],
+    declared: dict[str, Any],
     checked: Sequence[dict[str, np.ndarray]],
     example: dict[str, np.ndarray],
     atol: float = 1e-4,
 ) -> dict[str, Any]:
+    spec = IoSpec.from_json(declared)
     pairs = [(feed, torch_outputs(module, spec, feed, example)) for feed in checked]
     return compared_with_torch(module, path, spec, pairs, example, TraceConfig(atol=atol))
 
@@ -78,7 +80,7 @@ def rows_compared(module: torch.nn.Module, path: Path, *checked: dict[str, np.nd
 
 def test_what_torch_computes_has_the_specs_names_in_its_order() -> None:
     module = Calling(lambda images: (images.mean((2, 3)), images + 1))
-    spec = {"inputs": FEATURES["inputs"], "outputs": [{"name": "mean"}, {"name": "added"}]}
+    spec = IoSpec.from_json({"inputs": FEATURES["inputs"], "outputs": [{"name": "mean"}, {"name": "added"}]})
     (feed,) = sized((4, 4))
     outputs = torch_outputs(module, spec, feed, feed)
     assert list(outputs) == ["mean", "added"]
@@ -89,7 +91,7 @@ def test_what_torch_computes_has_the_specs_names_in_its_order() -> None:
 def test_a_module_is_run_in_eval_mode_and_left_in_its_own() -> None:
     module = torch.nn.Sequential(torch.nn.Dropout(0.9), torch.nn.Linear(4, 3, bias=False)).train()
     module[1].eval()
-    outputs = torch_outputs(module, SPEC, feeds(1, 2), feeds(1, 2))
+    outputs = torch_outputs(module, IoSpec.from_json(SPEC), feeds(1, 2), feeds(1, 2))
     np.testing.assert_allclose(outputs["y"], feeds(1, 2)["x"] @ module[1].weight.detach().numpy().T, rtol=1e-5)
     assert [part.training for part in module] == [True, False] and module.training and torch.is_grad_enabled()
 
@@ -97,16 +99,16 @@ def test_a_module_is_run_in_eval_mode_and_left_in_its_own() -> None:
 def test_a_module_that_fails_on_what_it_is_compared_on_is_named() -> None:
     module = Calling(lambda x: x.reshape(2, -1, 4).flatten(0, 1))
     with raises("module-fails") as error:
-        torch_outputs(module, ONES, feeds(5, 6, 7), feeds(1, 2))
+        torch_outputs(module, IoSpec.from_json(ONES), feeds(5, 6, 7), feeds(1, 2))
     in_order(str(error.value), "RuntimeError", "x [3, 4]")
 
 
 def test_a_module_that_fails_at_another_size_names_the_axis() -> None:
     example, feed = sized((64, 64), (32, 96))
     module = FixedHeight()
-    assert torch_outputs(module, FEATURES, example, example)["features"].shape == (2, 4, 16, 16)
+    assert torch_outputs(module, IoSpec.from_json(FEATURES), example, example)["features"].shape == (2, 4, 16, 16)
     with raises("axis-fixed") as error:
-        torch_outputs(module, FEATURES, feed, example)
+        torch_outputs(module, IoSpec.from_json(FEATURES), feed, example)
     said = str(error.value)
     in_order(said, "axis 2", "'images'", "height", [2, 3, 32, 64], [2, 3, 64, 64], "RuntimeError", "trace.dynamic_axes")
     assert "axis 3" not in said
@@ -115,23 +117,23 @@ def test_a_module_that_fails_at_another_size_names_the_axis() -> None:
 def test_inputs_go_in_the_order_of_the_spec() -> None:
     feed = feeds(1, 2) | {"scale": np.array([7])}
     assert list(feed) == ["x", "scale"]
-    scale, x = tensors_of(SCALED, feed)
+    scale, x = tensors_of(IoSpec.from_json(SCALED), feed)
     assert scale.tolist() == [7] and scale.dtype is torch.int64
     assert x.tolist() == feed["x"].tolist() and x.dtype is torch.float32
 
 
 def test_arrays_that_are_views_of_others_are_taken() -> None:
-    (x,) = tensors_of(SPEC, {"x": feeds(1, 2)["x"][:, ::-1]})
+    (x,) = tensors_of(IoSpec.from_json(SPEC), {"x": feeds(1, 2)["x"][:, ::-1]})
     assert x.tolist() == [[3, 2, 1, 1], [3, 2, 1, 2]]
 
 
 @pytest.mark.parametrize("names", [("pixels",), ("x", "pixels"), ()])
 def test_samples_of_other_inputs_are_refused(names: tuple[str, ...]) -> None:
     with raises("wrong-feeds") as error:
-        tensors_of(SPEC, dict.fromkeys(names, feeds(1)["x"]))
+        tensors_of(IoSpec.from_json(SPEC), dict.fromkeys(names, feeds(1)["x"]))
     in_order(str(error.value), "x", ", ".join(names))
     with raises("wrong-feeds", "x", *names):
-        torch_outputs(Calling(lambda x: x), SPEC, dict.fromkeys(names, np.zeros(1)), feeds(1, 2))
+        torch_outputs(Calling(lambda x: x), IoSpec.from_json(SPEC), dict.fromkeys(names, np.zeros(1)), feeds(1, 2))
 
 
 def test_errors_and_shapes_are_said_in_a_line() -> None:
@@ -151,11 +153,11 @@ def scaled(value: Any) -> dict[str, np.ndarray]:
 
 def test_an_input_that_python_read_is_explained() -> None:
     with raises("input-unread", "'scale'", ".item(), int()", "docs/lint.md#baked-item"):
-        unread_inputs(reading_no_scale(), Baked(), SCALED, scaled(1))
+        unread_inputs(reading_no_scale(), Baked(), IoSpec.from_json(SCALED), scaled(1))
 
 
 def test_an_input_that_no_output_depends_on_is_listed() -> None:
-    assert unread_inputs(reading_no_scale(), Unread(), SCALED, scaled(8)) == ["scale"]
+    assert unread_inputs(reading_no_scale(), Unread(), IoSpec.from_json(SCALED), scaled(8)) == ["scale"]
 
 
 def test_an_input_of_which_torch_takes_one_value_is_not_taken_for_unread() -> None:
@@ -165,7 +167,7 @@ def test_an_input_of_which_torch_takes_one_value_is_not_taken_for_unread() -> No
         return x
 
     with raises("takes-one-value", "'scale'"):
-        unread_inputs(reading_no_scale(), Calling(only_one), SCALED, scaled(8))
+        unread_inputs(reading_no_scale(), Calling(only_one), IoSpec.from_json(SCALED), scaled(8))
 
 
 @pytest.mark.parametrize(
@@ -184,21 +186,21 @@ def test_an_input_of_which_torch_takes_one_value_is_not_taken_for_unread() -> No
 def test_an_input_is_tried_below_and_above_its_value(value: Any, below: bool) -> None:
     module = Calling(lambda scale, x: x + (scale < value.item() if below else scale > value.item()))
     with raises("input-unread", "'scale'"):
-        unread_inputs(reading_no_scale(), module, SCALED, scaled(value))
+        unread_inputs(reading_no_scale(), module, IoSpec.from_json(SCALED), scaled(value))
 
 
 def test_rounding_is_no_dependence() -> None:
     example = scaled(np.float32(1))
     rounding, more = (Calling(lambda scale, x, by=by: x + by * scale) for by in (1e-6, 1e-3))  # of values from 1 to 3
-    assert unread_inputs(reading_no_scale(), rounding, SCALED, example) == ["scale"]
+    assert unread_inputs(reading_no_scale(), rounding, IoSpec.from_json(SCALED), example) == ["scale"]
     with raises("input-unread", "'scale'"):
-        unread_inputs(reading_no_scale(), more, SCALED, example)
+        unread_inputs(reading_no_scale(), more, IoSpec.from_json(SCALED), example)
 
 
 def test_outputs_whose_shape_follows_an_input_depend_on_it() -> None:
     module = Calling(lambda scale, x: torch.ones(len(x), int(scale)))
     with raises("input-unread", "'scale'"):
-        unread_inputs(reading_no_scale(), module, SCALED, scaled(1))
+        unread_inputs(reading_no_scale(), module, IoSpec.from_json(SCALED), scaled(1))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_outputs_whose_shape_follows_an_input_depend_on_it() -> None:
 )
 def test_inputs_that_are_read_are_not_asked_about(body: str) -> None:
     model = ir.from_onnx_text(of_text(f'(int64[1] scale, float["n", 4] x) => {body}'))
-    assert unread_inputs(model, Baked(), SCALED, scaled(1)) == []
+    assert unread_inputs(model, Baked(), IoSpec.from_json(SCALED), scaled(1)) == []
 
 
 def test_parity_says_what_was_compared(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.messages import expect, raises
 from truehalf.codes import codes_in
 from truehalf.io_spec.outputs import check_spec, check_values, classes_of, fault_of_classes, picture_size, task_of
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
 
 HEIGHT, WIDTH = 100, 200
@@ -18,8 +19,8 @@ PROBABILITIES = np.array([[[0.01, 0.02], [0.05, 0.9], [0.6, 0.1]]])
 XYXY = np.array([[[0, 0, 10, 10], [20, 10, 60, 50], [100, 20, 180, 80]]], np.float32)
 
 
-def spec(*outputs: dict, **more) -> dict:
-    return {"inputs": [IMAGES], "outputs": list(outputs)} | more
+def spec(*outputs: dict, **more) -> IoSpec:
+    return IoSpec.from_json({"inputs": [IMAGES], "outputs": list(outputs)} | more)
 
 
 def boxes_as(box_format: str, normalized: bool) -> np.ndarray:
@@ -103,32 +104,32 @@ def test_top_k_inside_with_values_that_are_no_numbers() -> None:
 
 def test_the_size_may_come_with_the_outputs_and_is_needed_for_normalised_boxes() -> None:
     outputs = {"l": logits_as("sigmoid"), "b": boxes_as("xyxy", True)}
-    declared = spec(LOGITS, BOXES | {"format": "xyxy"}) | {"inputs": [{"name": "images", "shape": ["n", 3, "h", "w"]}]}
+    declared = spec(LOGITS, BOXES | {"format": "xyxy"}, inputs=[{"name": "images", "shape": ["n", 3, "h", "w"]}])
     (found,) = detections_of(outputs, declared, size=(50, 100))
     np.testing.assert_allclose(found.boxes[0], XYXY[0, 1] / 2, atol=1e-4)
     with raises("needs-value", "['n', 3, 'h', 'w']"):
         detections_of(outputs, declared)
-    declared["outputs"][1]["normalized"] = False
+    declared = spec(LOGITS, BOXES | {"format": "xyxy", "normalized": False})
     assert detections_of({"l": outputs["l"], "b": XYXY}, declared)[0].boxes[0].tolist() == XYXY[0, 1].tolist()
 
 
 def test_where_height_and_width_vary_the_size_is_that_of_the_samples() -> None:
     entry = {"name": "images", "shape": ["batch", 3, "height", "width"]}
-    assert picture_size({"inputs": [entry]}) is None
-    assert picture_size({"inputs": [entry | {"size": [64, 96]}]}) == (64, 96)
-    assert picture_size({"inputs": [entry | {"size": [64, 96]}]}, (32, 32)) == (32, 32)
-    assert picture_size({"inputs": [entry | {"shape": ["batch", 3, 48, 80], "size": None}]}) == (48, 80)
+    assert picture_size(spec(inputs=[entry])) is None
+    assert picture_size(spec(inputs=[entry | {"size": [64, 96]}])) == (64, 96)
+    assert picture_size(spec(inputs=[entry | {"size": [64, 96]}]), (32, 32)) == (32, 32)
+    assert picture_size(spec(inputs=[entry | {"shape": ["batch", 3, 48, 80], "size": None}])) == (48, 80)
 
 
 def test_nhwc_inputs_name_their_size_elsewhere() -> None:
-    declared = spec(LOGITS, BOXES | {"format": "xyxy"})
-    declared["inputs"] = [{"name": "images", "layout": "NHWC", "shape": [1, HEIGHT, WIDTH, 3]}]
+    inputs = [{"name": "images", "layout": "NHWC", "shape": [1, HEIGHT, WIDTH, 3]}]
+    declared = spec(LOGITS, BOXES | {"format": "xyxy"}, inputs=inputs)
     (found,) = detections_of({"l": logits_as("sigmoid"), "b": boxes_as("xyxy", True)}, declared)
     np.testing.assert_allclose(found.boxes[0], XYXY[0, 1], atol=1e-4)
 
 
 def test_tasks() -> None:
-    assert task_of(None) == task_of(spec({"name": "features"})) == task_of(spec(BOXES)) == "tensors"
+    assert task_of(IoSpec()) == task_of(spec({"name": "features"})) == task_of(spec(BOXES)) == "tensors"
     declared = spec({"name": "y", "kind": "classes"}, {"name": "features"})
     assert task_of(declared) == "classification" and classes_of(declared) == "y"
     check_spec(declared, ["y", "features"])
@@ -208,15 +209,15 @@ def test_faults_of_a_spec(outputs: list, names: list[str], code: str, facts: lis
 @pytest.mark.parametrize("inputs", ["images", ["images"], [{"shape": [1]}]])
 def test_inputs_of_a_spec_are_named_mappings(inputs: object) -> None:
     with raises("wrong-spec") as error:
-        check_spec({"inputs": inputs, "outputs": []}, [])
+        IoSpec.from_json({"inputs": inputs, "outputs": []})
     (line,) = str(error.value).splitlines()[1:]
     expect(line, "wrong-type", "inputs:", repr(inputs))
 
 
 def test_inputs_are_held_against_the_model() -> None:
     entry = {"name": "x", "shape": ["batch", 3, 64, 64]}
-    check_spec({"inputs": [entry], "outputs": []}, [], {"x": [None, 3, None, 64]})
-    wrong = {"inputs": [entry, {"name": "z"}], "outputs": [], "outputz": 1}
+    check_spec(spec(inputs=[entry]), [], {"x": [None, 3, None, 64]})
+    wrong = spec(inputs=[entry, {"name": "z"}], outputz=1)
     with raises("wrong-spec") as error:
         check_spec(wrong, [], {"x": [None, 3, 32, 32]})
     key, shape, name = str(error.value).splitlines()[1:]

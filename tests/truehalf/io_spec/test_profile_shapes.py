@@ -9,12 +9,13 @@ import pytest
 from tests.messages import raises
 from truehalf.config.engine import ProfileShapes
 from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.spec import InputSpec, IoSpec
 
-INPUTS: list[dict[str, Any]] = [
-    {"name": "images", "shape": ["batch", 3, 64, "width"]},
-    {"name": "sizes", "shape": ["batch", 2]},
-    {"name": "anchors", "shape": [100, 4]},
-    {"name": "words", "shape": ["batch", "length"]},
+INPUTS = [
+    InputSpec("images", shape=("batch", 3, 64, "width")),
+    InputSpec("sizes", shape=("batch", 2)),
+    InputSpec("anchors", shape=(100, 4)),
+    InputSpec("words", shape=("batch", "length")),
 ]
 
 
@@ -70,14 +71,14 @@ PICTURE = {"kind": "images", "size": [48, 64]}
     ],
 )
 def test_without_profiles_there_is_one_for_the_inputs(entries: list[dict[str, Any]], expected: dict[str, Any]) -> None:
-    (profile,) = completed(None, entries)
+    (profile,) = completed(None, IoSpec.from_json({"inputs": entries}).inputs)
     assert profile == {name: {"min": low, "opt": low, "max": high} for name, (low, high) in expected.items()}
 
 
 @pytest.mark.parametrize("first", ["batch", "n", "k", "batch size", "unk__0"])
 def test_the_samples_of_every_input_vary_together(first: str) -> None:
     """By their place: files call the first axis of each input as they like."""
-    inputs = [{"name": "x", "shape": ["batch", 3]}, {"name": "z", "shape": [first, "t"], "traced": [2, 5]}]
+    inputs = [InputSpec("x", shape=("batch", 3)), InputSpec("z", shape=(first, "t"), traced=(2, 5))]
     (profile,) = completed(None, inputs)
     assert profile["x"] == {"min": [1, 3], "opt": [1, 3], "max": [8, 3]}
     assert profile["z"] == {"min": [1, 5], "opt": [1, 5], "max": [8, 5]}

@@ -54,4 +54,4 @@ def spec(trained: bool = True) -> dict[str, Any]:
     images = {"name": "images", "dtype": "float32", "shape": ["batch", 3, SIZE, SIZE]}
     logits = {"name": "logits", "dtype": "float32", "shape": ["batch", QUERIES, 10], "kind": "logits"}
     boxes = {"name": "boxes", "dtype": "float32", "shape": ["batch", QUERIES, 4], "kind": "boxes"}
-    return {"inputs": [images], "outputs": [logits, boxes], "trained": trained}
+    return {"inputs": [images], "outputs": [logits, boxes], "class_names": [], "trained": trained}

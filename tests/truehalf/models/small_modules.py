@@ -10,6 +10,7 @@ import torch
 SPEC: dict[str, Any] = {
     "inputs": [{"name": "x", "dtype": "float32", "shape": ["n", 4]}],
     "outputs": [{"name": "y", "dtype": "float32", "shape": ["n", 3]}],
+    "class_names": [],
     "trained": True,
 }
 SCALED = SPEC | {"inputs": [{"name": "scale", "dtype": "int64", "shape": [1]}, *SPEC["inputs"]]}
@@ -20,6 +21,7 @@ FEATURES: dict[str, Any] = {
         {"name": "features", "dtype": "float32", "shape": ["batch", 4, 16, 16]},
         {"name": "mean", "dtype": "float32", "shape": ["batch", 4]},
     ],
+    "class_names": [],
     "trained": True,
 }
 

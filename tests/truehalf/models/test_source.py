@@ -13,8 +13,9 @@ import torch
 from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.schema import Config
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.configuration import validated
-from truehalf.models.model import Input, Model, Output
+from truehalf.models.model import Input, Model
 from truehalf.models.source import described_inputs, dynamic_axes_of, io_spec, open_model, spec_of
 
 EXAMPLE = {"images": np.zeros((2, 3, 128, 128), np.float32)}
@@ -28,7 +29,7 @@ def config(*overrides: str) -> Config:
 @pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
 def test_module_has_the_shapes_that_the_spec_says(decoder: str, tmp_path: Path) -> None:
     model = open_model(config(f"decoder={decoder}", "model.checkpoint=null"), tmp_path)
-    spec = spec_of(model, EXAMPLE, BATCH)
+    spec = spec_of(model, EXAMPLE, BATCH).to_json()
     assert not any(part.training for part in model.module.modules())
     with torch.no_grad():
         outputs = model.module(torch.rand(2, *spec["inputs"][0]["shape"][1:]))
@@ -38,8 +39,9 @@ def test_module_has_the_shapes_that_the_spec_says(decoder: str, tmp_path: Path) 
 
 def test_spec_says_how_to_feed_and_read_the_model(tmp_path: Path) -> None:
     model = open_model(config("model.checkpoint=null"), tmp_path)
-    spec = spec_of(model, EXAMPLE, BATCH)
-    assert spec["inputs"] == described_inputs(model)
+    declared = spec_of(model, EXAMPLE, BATCH)
+    assert list(declared.inputs) == described_inputs(model)
+    spec = declared.to_json()
     assert spec["inputs"] == [
         {
             "name": "images",
@@ -70,10 +72,10 @@ def test_spec_says_how_to_feed_and_read_the_model(tmp_path: Path) -> None:
 
 def described(axes: dict[str, dict[int, str]]) -> dict:
     model = Model(
-        torch.nn.Identity(), [Input("x", "tensor"), Input("n", "tensor")], [Output("y"), Output("z")], [], True
+        torch.nn.Identity(), [Input("x", "tensor"), Input("n", "tensor")], [OutputSpec("y"), OutputSpec("z")], [], True
     )
     tensors = [torch.zeros(2, 3, 4), torch.zeros(2)]
-    return io_spec(model, tensors, [torch.zeros(2, 5), torch.zeros(7, dtype=torch.int64)], axes)
+    return io_spec(model, tensors, [torch.zeros(2, 5), torch.zeros(7, dtype=torch.int64)], axes).to_json()
 
 
 def test_an_output_varies_with_the_first_input_unless_it_is_named_itself() -> None:
@@ -117,5 +119,5 @@ def test_axes_that_nobody_names_are_those_of_the_models_own_inputs(given: Any, e
     plain = config()
     traced = replace(plain, trace=replace(plain.trace, dynamic_axes=given))
     for output in ("y", "images"):  # an output of that name is no input, and takes its first axis from the inputs
-        model = Model(torch.nn.Identity(), [Input("x", "tensor"), Input("n", "tensor")], [Output(output)], [], True)
+        model = Model(torch.nn.Identity(), [Input("x", "tensor"), Input("n", "tensor")], [OutputSpec(output)], [], True)
         assert dynamic_axes_of(traced, model) == expected

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -13,16 +12,19 @@ from tests.configurations import composed
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.engines.parity import Evidence
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.metrics.detections import Detections
 
 OPTIONS = validate(composed()).verify
-SPEC: dict[str, Any] = {
-    "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
-    "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
-    "class_names": ["ant", "bee"],
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
+        "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
+        "class_names": ["ant", "bee"],
+    }
+)
 COUNT = 5
 Rows = dict[str, np.ndarray]
 

@@ -15,6 +15,7 @@ import torch
 from tests.measuring.shipped import shipped
 from truehalf.config.verification import Evaluation, GatesConfig, VerifyConfig
 from truehalf.data.samples import Sample
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference, freeze
 
@@ -33,12 +34,14 @@ OPTIONS = VerifyConfig(
     suggest=False,
     suggest_runs=300,
 )
-SPEC = {
-    "inputs": [{"name": "images", "shape": ["batch", 3, SIZE, SIZE]}],
-    "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
-    "class_names": ["ant", "bee", "cat"],
-    "trained": True,
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [{"name": "images", "shape": ["batch", 3, SIZE, SIZE]}],
+        "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
+        "class_names": ["ant", "bee", "cat"],
+        "trained": True,
+    }
+)
 RNG = np.random.default_rng(0)
 TO_LOGITS = RNG.normal(0, 1, (3, QUERIES * CLASSES)).astype(np.float32)
 LOGITS = np.full((QUERIES, CLASSES), -6, np.float32)
@@ -134,7 +137,7 @@ def labelled(count: int = 12) -> list[Sample]:
     return [Sample(s.name, s.feeds, f.boxes[k], f.labels[k]) for s, f, k in zip(samples, found, kept, strict=True)]
 
 
-def saturated(module: torch.nn.Module | None = None, spec: Mapping[str, Any] = SPEC) -> Reference:
+def saturated(module: torch.nn.Module | None = None, spec: IoSpec = SPEC) -> Reference:
     """The reference on adversarial samples: white and black."""
     images = {"white": np.ones((3, SIZE, SIZE), np.float32), "black": np.zeros((3, SIZE, SIZE), np.float32)}
     samples = [Sample(f"adversarial/{name}", {"images": image}, None, None) for name, image in images.items()]
@@ -145,7 +148,7 @@ def verified(
     folder: Path,
     final: Path,
     samples: list[Sample] | None = None,
-    spec: Mapping[str, Any] = SPEC,
+    spec: IoSpec = SPEC,
     module: torch.nn.Module | None = None,
     fp32: Path | None = None,
     options: VerifyConfig = OPTIONS,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.messages import expect
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.declared_boxes import box_format_problem
 
 SIDE = 128
@@ -25,7 +26,8 @@ def doubt(boxes: np.ndarray, box_format: str, normalized: bool, **more: Any) -> 
     entry = {"name": "b", "kind": "boxes", "format": box_format, "normalized": normalized}
     inputs = [{"name": "x", "shape": more.get("shape", ["batch", 3, SIDE, SIDE])}]
     values = {"scores": more.get("scores", SCORES), "labels": np.zeros_like(SCORES), "b": boxes}
-    return box_format_problem([(values, more.get("size"))], {"inputs": inputs, "outputs": [*outputs, entry]}, 0.5)
+    spec = IoSpec.from_json({"inputs": inputs, "outputs": [*outputs, entry]})
+    return box_format_problem([(values, more.get("size"))], spec, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The chain's verdict on the planted pairs of detectors: its gates hold what those of `compare` do."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from tests.corpus.pairs.detections import USED, as_queries, as_top_k, haunted, p
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.findings import Finding, reasons_of, verdict_of
@@ -29,17 +29,17 @@ def arrays_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return {value.name: rows[f"{value.name}_rows"].astype(np.float32) for value in model.graph.output}
 
 
-def reference_of(outputs: dict[str, np.ndarray], spec: Mapping[str, Any], labelled: bool = False) -> Reference:
+def reference_of(outputs: dict[str, np.ndarray], declared: Any, labelled: bool = False) -> Reference:
     count = len(outputs["boxes"])
     names = [f"made/{i}" for i in range(count)]
+    spec = IoSpec.from_json(declared)
     found = found_in(outputs, spec)
     kept = [each.scores >= 0.5 for each in found]
     truth = [
         replace(f, boxes=f.boxes[k], labels=f.labels[k], scores=f.scores[k]) for f, k in zip(found, kept, strict=True)
     ]
     samples = [Sample(name, {}, None, None) for name in names]
-    whole = {"class_names": [], "trained": True, **spec}
-    return Reference(samples, names, names, outputs, whole, found, truth if labelled else None, None)
+    return Reference(samples, names, names, outputs, spec, found, truth if labelled else None, None)
 
 
 def held(reference: Reference, outputs: dict[str, np.ndarray]) -> list[Finding]:
@@ -81,7 +81,7 @@ def test_detections_where_the_reference_has_none_fail(put_out: Any) -> None:
 def test_another_batch_is_held_to_the_same_gates() -> None:
     start = scene()
     lowered = replace(start, scores=np.minimum(start.scores, np.float32(0.6)))
-    sides = [found_in(as_top_k(each), spec_of(as_top_k(each))) for each in (start, lowered)]
+    sides = [found_in(as_top_k(each), IoSpec.from_json(spec_of(as_top_k(each)))) for each in (start, lowered)]
     limits = OPTIONS.gates
     assert same_detections([match(a, a) for a in sides[0]], limits).state == "verified"
     row = same_detections([match(a, b) for a, b in zip(*sides, strict=True)], limits)

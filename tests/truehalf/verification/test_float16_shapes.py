@@ -17,6 +17,7 @@ from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort.session import Session
 from truehalf.verification import open_file
@@ -55,7 +56,7 @@ def reference_of(path: Path) -> Reference:
     samples = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X)]
     names = [sample.name for sample in samples]
     outputs = Session(path).run({"x": X})
-    spec = {"outputs": [{"name": "y"}]}
+    spec = IoSpec.from_json({"outputs": [{"name": "y"}]})
     return Reference(samples, names, names, outputs, spec, found_in(outputs, spec), None, None)
 
 

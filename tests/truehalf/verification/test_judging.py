@@ -11,6 +11,7 @@ import numpy as np
 from tests.corpus.pairs.detections import as_queries, haunted, scene, spec_of
 from truehalf.codes import codes_in
 from truehalf.config.verification import GatesConfig, VerifyConfig
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.findings import Finding, by_check, verdict_of
 from truehalf.verification.judging.judge import judge, judge_reactions
 from truehalf.verification.measured import Measured
@@ -19,10 +20,10 @@ from truehalf.verification.runs import Run
 CLASSES = {"outputs": [{"name": "y", "kind": "classes"}]}
 
 
-def measured(r: Mapping[str, Any], o: Mapping[str, Any], spec: Mapping[str, Any], **gates: Any) -> Measured:
+def measured(r: Mapping[str, Any], o: Mapping[str, Any], spec: Any, **gates: Any) -> Measured:
     rows = len(next(iter(r.values())))
     run = Run([f"s{i}" for i in range(rows)], rows, r, o, [f"{i}" for i in range(rows)])
-    return Measured([run], spec, VerifyConfig(gates=GatesConfig(**gates)))
+    return Measured([run], IoSpec.from_json(spec), VerifyConfig(gates=GatesConfig(**gates)))
 
 
 def states(found: list[Finding]) -> dict[str, str]:

@@ -39,6 +39,7 @@ from truehalf.exporting.baked.report import SHOWN, Baked
 from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, longer_axes, other_batches, variations
 from truehalf.exporting.source_files import is_own
 from truehalf.exporting.source_lint import lint_source
+from truehalf.io_spec.spec import IoSpec
 from truehalf.linting.finding import Finding
 from truehalf.models.as_made import copied, state
 from truehalf.models.calling import network_of
@@ -75,7 +76,7 @@ class Subject:
     traced: torch.nn.Module | None
     before: Mapping[str, Any]
     path: Path
-    spec: Mapping[str, Any]
+    spec: IoSpec
     example: Arrays
     pairs: Sequence[tuple[Arrays, Mapping[str, np.ndarray]]]
     caught: Sequence[warnings.WarningMessage]
@@ -147,7 +148,7 @@ def explaining(subject: Subject) -> Iterator[None]:
         raise StageError(error.code, f"{error.text}.{said}" if said else error.text) from error
 
 
-def check_repeats(run: Callable[[], Mapping[str, np.ndarray]], spec: Mapping[str, Any], options: TraceConfig) -> None:
+def check_repeats(run: Callable[[], Mapping[str, np.ndarray]], spec: IoSpec, options: TraceConfig) -> None:
     """Run a module twice on the same input.
 
     Raises:
@@ -175,9 +176,8 @@ def _findings(module: torch.nn.Module) -> tuple[list[Finding], str]:
 
 
 def _has_own_code(subject: Subject, findings: Sequence[Finding]) -> bool:
-    if any(_is_own(part) for part in subject.module.modules()):
-        return True
-    return any(place.own for place in places_of(subject.caught, findings, []).values())
+    own = any(_is_own(part) for part in subject.module.modules())
+    return own or any(place.own for place in places_of(subject.caught, findings, []).values())
 
 
 def _read(subject: Subject, feeds: Sequence[Arrays]) -> list[list[Read]] | None:
@@ -212,7 +212,7 @@ def _compared(
         StageError: where they differ.
     """
     spec = subject.spec
-    if query_outputs(spec) and not spec.get("trained", True):
+    if query_outputs(spec) and not spec.trained:
         return {}, ["all: random weights keep arbitrary queries"], {}
     session = Session(subject.path, log_severity_level=SILENT)
     largest = largest_values([outputs for _, outputs in alike] or [subject.run(base)])

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.tensors import SHARE, compare_runs, query_outputs
 
 Arrays = Mapping[str, np.ndarray]
@@ -32,7 +32,7 @@ class Rule:
         largest: by output, the largest value that torch has computed for it.
     """
 
-    spec: Mapping[str, Any]
+    spec: IoSpec
     options: TraceConfig
     largest: Mapping[str, float]
 
@@ -55,8 +55,8 @@ class Rule:
         return ""
 
     def _groups(self) -> list[list[str]]:
-        together = [each["name"] for each in self.spec["outputs"] if each.get("kind") in _DETECTIONS]
-        alone = [[each["name"]] for each in self.spec["outputs"] if each["name"] not in together]
+        together = [each.name for each in self.spec.outputs if each.kind in _DETECTIONS]
+        alone = [[each.name] for each in self.spec.outputs if each.name not in together]
         return ([together] if together else []) + alone
 
 

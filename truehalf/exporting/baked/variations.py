@@ -19,6 +19,7 @@ import numpy as np
 
 from truehalf.data.preprocessing import declared_by
 from truehalf.io_spec.in_file import named_axes
+from truehalf.io_spec.spec import InputSpec, IoSpec
 
 Arrays = Mapping[str, np.ndarray]
 _SEED = 20_260_000
@@ -65,7 +66,7 @@ SEARCHING: dict[str, _Change] = {
 
 
 def variations(
-    spec: Mapping[str, Any], base: Arrays, seen: Sequence[Arrays], changes: Mapping[str, Callable[..., np.ndarray]]
+    spec: IoSpec, base: Arrays, seen: Sequence[Arrays], changes: Mapping[str, Callable[..., np.ndarray]]
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Feeds of the shapes and dtypes of `base`: what was changed, and the feed.
 
@@ -75,7 +76,7 @@ def variations(
         seen: real feeds, for the ranges of inputs that are no images.
         changes: NATURAL or SEARCHING.
     """
-    entries = {entry["name"]: entry for entry in spec["inputs"]}
+    entries = {entry.name: entry for entry in spec.inputs}
     ends = {name: _ends(entries[name], base[name], [feed[name] for feed in seen]) for name in base}
     free = [name for name, pair in ends.items() if pair is not None]
     for number, (said, change) in enumerate(changes.items()):
@@ -89,13 +90,13 @@ def variations(
                 yield (said if len(free) == 1 or not position else f"{said} ({names[0]} alone)"), feed
 
 
-def other_batches(spec: Mapping[str, Any], seen: Sequence[Arrays]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+def other_batches(spec: IoSpec, seen: Sequence[Arrays]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Feeds of other numbers of samples than the real ones have, where the first axis of every input varies: what they
     are, and the feed.
     """
     axes = named_axes(spec)
     known = {array.shape[0] if array.ndim else None for feed in seen for array in feed.values()}
-    if len(known) != 1 or len({axes[entry["name"]].get(0) for entry in spec["inputs"]} | {None}) != 2:
+    if len(known) != 1 or len({axes[entry.name].get(0) for entry in spec.inputs} | {None}) != 2:
         return
     rows = {name: np.concatenate([feed[name] for feed in seen]) for name in seen[0]}
     for size in [size for size in (1, 3, 2) if size not in known][:2]:
@@ -103,7 +104,7 @@ def other_batches(spec: Mapping[str, Any], seen: Sequence[Arrays]) -> Iterator[t
         yield f"of {size} sample{'s' * (size > 1)}", feed
 
 
-def longer_axes(spec: Mapping[str, Any], base: Arrays) -> Iterator[dict[str, np.ndarray]]:
+def longer_axes(spec: IoSpec, base: Arrays) -> Iterator[dict[str, np.ndarray]]:
     """Feeds with one of the named axes twice as long, wherever it stands."""
     axes = {name: found for name, found in named_axes(spec).items() if name in base}
     for symbol in dict.fromkeys(symbol for found in axes.values() for symbol in found.values()):
@@ -123,11 +124,11 @@ def disturbed(feed: Arrays, rng: np.random.Generator, size: float = 1e-5) -> dic
     }
 
 
-def _ends(entry: Mapping[str, Any], base: np.ndarray, seen: Sequence[np.ndarray]) -> tuple[Any, Any] | None:
+def _ends(entry: InputSpec, base: np.ndarray, seen: Sequence[np.ndarray]) -> tuple[Any, Any] | None:
     """The least and the largest value, arrays that broadcast against the input; None of what is left as it is."""
-    if entry.get("kind") == "picture_size" or base.size == 0 or base.dtype.kind not in "fiub":
+    if entry.kind == "picture_size" or base.size == 0 or base.dtype.kind not in "fiub":
         return None
-    preprocessing = declared_by(entry) if entry.get("kind") == "images" else None
+    preprocessing = declared_by(entry) if entry.kind == "images" else None
     if preprocessing is not None and base.ndim == 4:
         mean, std = (np.array(each, np.float64) for each in (preprocessing.mean, preprocessing.std))
         shape = (1, 3, 1, 1) if preprocessing.layout == "NCHW" else (1, 1, 1, 3)

@@ -10,11 +10,12 @@ from typing import Any
 from truehalf.config.schema import Config
 from truehalf.data.samples import TRACE_SAMPLES, stacked, trace_samples
 from truehalf.exporting.routes.half_trace import HalfTracing, trace_in_fp16
+from truehalf.io_spec.spec import IoSpec
 from truehalf.models.source import dynamic_axes_of, open_model
 
 
 def trace_configured(
-    config: Config, root: Path, out_path: Path, spec: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+    config: Config, root: Path, out_path: Path, spec: IoSpec, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Trace the configured module in FP16.
 
@@ -48,7 +49,7 @@ def trace_configured(
     return report, rows
 
 
-def _example(config: Config, root: Path, spec: Mapping[str, Any], batch: int) -> dict[str, Any]:
+def _example(config: Config, root: Path, spec: IoSpec, batch: int) -> dict[str, Any]:
     """A batch of the samples that trace has traced on."""
     samples = trace_samples(config, min(batch, TRACE_SAMPLES // 2), root, spec)
     return stacked([samples[i % len(samples)] for i in range(batch)])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ from truehalf.config.precision import Method
 from truehalf.config.schema import SlimConfig
 from truehalf.errors import StageError
 from truehalf.exporting.routes.half_norms import SettleNorms
-from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY, shape_of, spec_text
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb, save_model
 from truehalf.slimming.slim import slim
 
@@ -28,20 +29,20 @@ _FP32_REASON = {
 
 
 def described(
-    path: Path, spec: Mapping[str, Any], types: Mapping[str, str], stamp: str, opset: int | None
+    path: Path, spec: IoSpec, types: Mapping[str, str], stamp: str, opset: int | None
 ) -> tuple[set[str], list[str], dict[str, int]]:
     """Give the file the shapes of the spec, and the spec with its types; names of its nodes, notes on raising it, and
     how many norms were settled.
     """
-    import onnx_ir as ir
 
     from truehalf.ir.opset import ToOpset
 
     model = load_model(path)
     notes = ToOpset(opset)(model).notes()
     norms = SettleNorms()(model).counts
-    for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
-        expected = [f"{entry['name']} {types[entry['name']]}" for entry in spec[kind]]
+    both = (("inputs", spec.inputs, model.graph.inputs), ("outputs", spec.outputs, model.graph.outputs))
+    for kind, entries, values in both:
+        expected = [f"{entry.name} {types[entry.name]}" for entry in entries]
         got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
         if expected != got:
             raise StageError(
@@ -49,13 +50,12 @@ def described(
                 f"fp16: expected {kind} {', '.join(expected)}, the file traced in FP16 has {', '.join(got)}; "
                 "set precision.method=convert",
             )
-        for value, entry in zip(values, spec[kind], strict=True):
-            value.shape = ir.Shape([ir.SymbolicDim(side) if isinstance(side, str) else side for side in entry["shape"]])
-    described = {
-        key: [entry | {"dtype": types[entry["name"]]} for entry in value] if key in ("inputs", "outputs") else value
-        for key, value in spec.items()
-    }
-    model.metadata_props.update({SPEC_KEY: json.dumps(described, indent=2), PRECISION_KEY: stamp})
+        for value, entry in zip(values, entries, strict=True):
+            value.shape = shape_of(entry)
+    inputs = tuple(replace(each, dtype=types[each.name]) for each in spec.inputs)
+    outputs = tuple(replace(each, dtype=types[each.name]) for each in spec.outputs)
+    described = spec_text(replace(spec, inputs=inputs, outputs=outputs))
+    model.metadata_props.update({SPEC_KEY: described, PRECISION_KEY: stamp})
     save_model(model, path)
     return {node.name for node in model.graph.all_nodes() if node.name}, notes, norms
 

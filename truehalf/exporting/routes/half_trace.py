@@ -30,6 +30,8 @@ from truehalf.exporting.routes.half_report import counted, described, slimmed
 from truehalf.exporting.source_files import shown_file
 from truehalf.exporting.source_lint import lint_source
 from truehalf.exporting.source_lint.rules import DtypeConstant
+from truehalf.io_spec.in_file import names_of
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.output_files import destination
 from truehalf.output_paths import check_outputs
@@ -78,7 +80,7 @@ def trace_in_fp16(
     out_path: Path | str,
     options: HalfTracing,
     *,
-    spec: Mapping[str, Any],
+    spec: IoSpec,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Trace a module in FP16 and slim what comes of it; the module is left as it was.
@@ -155,9 +157,9 @@ def _sizes_in_fp16(path: Path) -> list[str]:
 # --- tracing ----------------------------------------------------------------------------------------------------------
 
 
-def _border_types(spec: Mapping[str, Any], keep: bool | Collection[str]) -> dict[str, str]:
+def _border_types(spec: IoSpec, keep: bool | Collection[str]) -> dict[str, str]:
     """The dtype of each input and output of the file, as numpy calls it."""
-    entries = {entry["name"]: entry["dtype"] for entry in [*spec["inputs"], *spec["outputs"]]}
+    entries = {entry.name: entry.dtype for entry in spec.tensors}
     if unknown := [name for name in (keep if not isinstance(keep, bool) else ()) if name not in entries]:
         raise StageError(
             "wrong-name",
@@ -174,13 +176,13 @@ def _traced(
     path: Path,
     options: HalfTracing,
     types: Mapping[str, str],
-    spec: Mapping[str, Any],
+    spec: IoSpec,
 ) -> tuple[str, list[str]]:
     """Write the file; the device on which it was traced, and what is to be said about it."""
     import numpy as np
     import torch
 
-    inputs, outputs = ([entry["name"] for entry in spec[kind]] for kind in ("inputs", "outputs"))
+    inputs, outputs = names_of(spec.inputs), names_of(spec.outputs)
     method = options.precision.method.value
 
     def on(device: str) -> list[str]:

@@ -16,6 +16,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, typed_line
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling, taken
 from truehalf.models.common_faults import another_layout, half_a_size, own_decoder
 from truehalf.models.declared import declared_inputs, faults_of_declared, outputs_of
@@ -29,7 +30,7 @@ from truehalf.models.hub.files import (
 )
 from truehalf.models.hub.processor import preprocessing_of_processor
 from truehalf.models.libraries.transformers_network import configuration, opened_network
-from truehalf.models.model import Input, Model, Output, Task
+from truehalf.models.model import Input, Model, Task
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +55,6 @@ LOGITS: dict[str, dict[str, Any]] = {
     "table-transformer": _SOFTMAX,
     "yolos": _SOFTMAX,
 }
-_BOXES = {"format": "cxcywh", "normalized": True}
 
 
 @dataclass(frozen=True)
@@ -180,13 +180,14 @@ def _returned(network: torch.nn.Module, shape: Any, images: torch.Tensor) -> Any
         ) from error
 
 
-def _outputs(returned: Any, shape: Any, config: Config) -> tuple[list[Output], list[str]]:
+def _outputs(returned: Any, shape: Any, config: Config) -> tuple[list[OutputSpec], list[str]]:
     """The outputs, and the field of each in what the network returns."""
     if config.model.outputs is not None:
         return outputs_of(config, returned)
     if config.model.options.task is Task.classification:
-        return [Output("logits", "classes")], ["logits"]
-    return [Output("logits", "logits", _meaning(shape)), Output("boxes", "boxes", _BOXES)], ["logits", "pred_boxes"]
+        return [OutputSpec("logits", "classes")], ["logits"]
+    boxes = OutputSpec("boxes", "boxes", format="cxcywh", normalized=True)
+    return [OutputSpec("logits", "logits", **_meaning(shape)), boxes], ["logits", "pred_boxes"]
 
 
 def _meaning(shape: Any) -> dict[str, Any]:
@@ -211,12 +212,12 @@ def _images(declared: Input) -> torch.Tensor:
     return torch.zeros(1, 3, *declared.preprocessing.size)
 
 
-def _check_classes(returned: tuple[Any, ...], outputs: list[Output], classes: list[str], folder: Path) -> None:
+def _check_classes(returned: tuple[Any, ...], outputs: list[OutputSpec], classes: list[str], folder: Path) -> None:
     """As many names as the logits have classes, beside one for no object."""
     for declared, tensor in zip(outputs, returned, strict=True):
         if declared.kind not in ("logits", "classes"):
             continue
-        count = tensor.shape[-1] - bool(declared.layout.get("no_object"))
+        count = tensor.shape[-1] - bool(declared.no_object)
         if count != len(classes):
             raise StageError(
                 "wrong-class-count",

@@ -22,6 +22,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, typed_line
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling
 from truehalf.models.common_faults import another_layout, declared_needlessly, half_a_size
 from truehalf.models.declared import declared_inputs
@@ -34,7 +35,7 @@ from truehalf.models.libraries.lightly_names import (
     prepare,
     version,
 )
-from truehalf.models.model import Model, Output
+from truehalf.models.model import Model
 from truehalf.models.weights import fill
 
 if TYPE_CHECKING:
@@ -113,8 +114,8 @@ def open_model(config: Config, root: Path) -> Model:
         module=module,
         inputs=declared_inputs(config, preprocessing),
         outputs=[
-            Output("logits", "logits", {"activation": "sigmoid"}),
-            Output("boxes", "boxes", {"format": "cxcywh", "normalized": True}),
+            OutputSpec("logits", "logits", activation="sigmoid"),
+            OutputSpec("boxes", "boxes", format="cxcywh", normalized=True),
         ],
         class_names=list(wanted.classes.values()),
         trained=wanted.tensors is not None,

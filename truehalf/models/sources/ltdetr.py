@@ -15,10 +15,11 @@ from truehalf.codes import coded
 from truehalf.config.options import key
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.attention_gain import scale_attention_values
 from truehalf.models.architectures.ltdetr import ConvNext, Vit, architecture, build
 from truehalf.models.common_faults import declared_needlessly
-from truehalf.models.model import Input, Model, Output
+from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
 
 
@@ -180,8 +181,8 @@ def open_model(config: Config, root: Path) -> Model:
             )
         ],
         outputs=[
-            Output("logits", "logits", {"activation": "sigmoid"}),
-            Output("boxes", "boxes", {"format": "cxcywh", "normalized": True}),
+            OutputSpec("logits", "logits", activation="sigmoid"),
+            OutputSpec("boxes", "boxes", format="cxcywh", normalized=True),
         ],
         class_names=classes,
         trained=config.model.checkpoint is not None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from truehalf.config.schema import Config, TraceConfig
 from truehalf.config.typed import plain
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, names_of, spec_inside
+from truehalf.io_spec.spec import IoSpec
 from truehalf.models.common_faults import own_decoder
 from truehalf.models.declared import faults_of_declared
 from truehalf.models.model import Model
@@ -101,12 +102,12 @@ def open_model(config: Config, root: Path) -> Model:
         module=_runtime_class()(path, [each.name for each in inputs], [each.name for each in outputs], batch),
         inputs=inputs,
         outputs=outputs,
-        class_names=config.model.classes or list(spec.get("class_names") or ()),
-        trained=config.model.options.trained and bool(spec.get("trained", True)),
+        class_names=config.model.classes or spec.class_names,
+        trained=config.model.options.trained and bool(spec.trained),
         file=path,
         axes=axes_of(model),
         batch=batch,
-        notes=[*([f"I/O spec: from the file's metadata ({SPEC_KEY})"] if spec else []), *_of_no_use(config)],
+        notes=[*([f"I/O spec: from the file's metadata ({SPEC_KEY})"] if spec.inputs else []), *_of_no_use(config)],
     )
 
 
@@ -173,15 +174,15 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
             )
 
 
-def _spec_inside(model: ir.Model, path: Path) -> dict[str, Any]:
+def _spec_inside(model: ir.Model, path: Path) -> IoSpec:
     """The I/O spec in the file's metadata; empty where there is none."""
     if SPEC_KEY not in model.metadata_props:
-        return {}
+        return IoSpec()
     try:
         spec = spec_inside(model)
     except StageError as error:
         raise StageError(error.code, f"model.checkpoint: {path}: {error}") from error
-    named = [name for kind in ("inputs", "outputs") for name in names_of(spec.get(kind, []))]
+    named = names_of(spec.tensors)
     there = [str(value.name) for value in (*model.graph.inputs, *model.graph.outputs)]
     if sorted(named) != sorted(there):
         raise StageError(
@@ -189,7 +190,7 @@ def _spec_inside(model: ir.Model, path: Path) -> dict[str, Any]:
             f"model.checkpoint: {path}: the I/O spec in its metadata is of another model: it names {', '.join(named)}, "
             f"and the file has {', '.join(there)}; take it out of the file, or write it anew",
         )
-    return dict(spec)
+    return spec
 
 
 def _runtime_class() -> type[torch.nn.Module]:

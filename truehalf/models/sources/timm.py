@@ -18,6 +18,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config, Resample
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, typed_line
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling
 from truehalf.models.common_faults import (
     another_layout,
@@ -29,7 +30,7 @@ from truehalf.models.common_faults import (
 )
 from truehalf.models.declared import declared_inputs
 from truehalf.models.extras import extra
-from truehalf.models.model import Input, Model, Output
+from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def open_model(config: Config, root: Path) -> Model:
     return Model(
         module=calling(network, ["0"]),
         inputs=inputs,
-        outputs=[Output("logits", "classes")],
+        outputs=[OutputSpec("logits", "classes")],
         class_names=_class_names(config, known, count),
         trained=options.weights is not None or config.model.checkpoint is not None,
         notes=[said, *notes],

@@ -23,11 +23,12 @@ from truehalf.config.schema import Config, DataSource
 from truehalf.data.arrays import Header
 from truehalf.data.npz import headers_of
 from truehalf.errors import StageError, typed_line
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import copied
 from truehalf.models.calling import calling
 from truehalf.models.common_faults import key_of_no_checkpoint, own_decoder
 from truehalf.models.declared import IMAGES, declared_inputs, faults_of_declared, outputs_of, takes_images
-from truehalf.models.model import Input, Model, Output
+from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
 from truehalf.provenance.watched import watched
 from truehalf.user_code import imported, said
@@ -165,7 +166,7 @@ def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
 
 def _outputs(
     network: torch.nn.Module, inputs: list[Input], config: Config, root: Path
-) -> tuple[list[Output], list[str]]:
+) -> tuple[list[OutputSpec], list[str]]:
     """What the module returns on a sample to trace on, in the batch that is traced."""
     import torch
 

@@ -19,6 +19,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.candidates import candidates
 from truehalf.models.calling import calling
 from truehalf.models.common_faults import (
@@ -40,7 +41,7 @@ from truehalf.models.libraries.torchvision_network import (
     opened_network,
     settle,
 )
-from truehalf.models.model import Input, Model, Output, Task
+from truehalf.models.model import Input, Model, Task
 
 if TYPE_CHECKING:
     import torch
@@ -128,14 +129,14 @@ def open_model(config: Config, root: Path) -> Model:
         module = explained_size(options.name, size, lambda: candidates(network, size, options.candidates or 0))
         if weights is None and config.model.checkpoint is None:
             settle(module, size, config.seed)
-        scores = Output("scores", "logits", {"activation": "identity"})
-        outputs = [scores, Output("boxes", "boxes", {"format": "xyxy", "normalized": False})]
+        scores = OutputSpec("scores", "logits", activation="identity")
+        outputs = [scores, OutputSpec("boxes", "boxes", format="xyxy", normalized=False)]
         notes.append(
             "outputs are candidates before NMS: several boxes of one object; average precision of them is below that "
             "of the detector with NMS, in FP32 and in FP16"
         )
     else:
-        module, outputs = calling(network, ["0"]), [Output("logits", "classes")]
+        module, outputs = calling(network, ["0"]), [OutputSpec("logits", "classes")]
     count = explained_size(options.name, size, lambda: _classes_of_output(module, size))
     return Model(
         module=module,

@@ -30,6 +30,7 @@ from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.io_spec.outputs import DETECTIONS, class_name, task_of
+from truehalf.io_spec.spec import InputSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.images import boxes_over_image
 from truehalf.verification.chain.adversarial import measure_adversarial
@@ -268,7 +269,7 @@ def draw(folder: Path, reference: Reference, final: StageResult, options: Verify
         file = folder / f"sample_{number}.png"
         sides = {"reference": reference.found[i], "candidate": final.found[i]}
         sides |= {"truth": reference.truth[i]} if reference.truth else {}
-        called = partial(class_name, reference.spec["class_names"])
+        called = partial(class_name, reference.spec.class_names)
         boxes = {
             side: [
                 (box.tolist(), f"{called(int(label))} {score:.2f}")
@@ -277,15 +278,15 @@ def draw(folder: Path, reference: Reference, final: StageResult, options: Verify
             ]
             for side, found in sides.items()
         }
-        boxes_over_image(_image(reference.samples[i].feeds, reference.spec["inputs"][0]), boxes, file)
+        boxes_over_image(_image(reference.samples[i].feeds, reference.spec.first_input), boxes, file)
         images.append({"file": f"plots/{file.name}"} | rows[i])
     return images
 
 
-def _image(feeds: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> np.ndarray:
+def _image(feeds: Mapping[str, np.ndarray], entry: InputSpec) -> np.ndarray:
     """The image that went in: float32 [3, H, W], RGB in 0..1."""
     preprocessing = declared_by(entry)
-    values = feeds[entry["name"]]
+    values = feeds[entry.name]
     return values if preprocessing is None else preprocessing.shown(values)
 
 

@@ -30,6 +30,8 @@ from truehalf.errors import StageError
 from truehalf.files import plain
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, detecting, task_of
+from truehalf.io_spec.spec import IoSpec
+from truehalf.json_values import JsonObject
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.chain.said import beyond_float16, empty_comparisons, not_compared, outside_range
 from truehalf.verification.findings import (
@@ -126,8 +128,8 @@ def compare(
     candidate: Path | str,
     inputs: Any,
     *,
-    spec: Mapping[str, Any] | Path | str | None = None,
-    preprocessing: Mapping[str, Any] | Path | str | None = None,
+    spec: JsonObject | Path | str | None = None,
+    preprocessing: JsonObject | Path | str | None = None,
     locate: bool | str = True,
     options: VerifyConfig | None = None,
 ) -> Report:
@@ -161,13 +163,13 @@ def compare(
     own_metrics(options.metrics)  # before the work
     files = ModelPair(Path(reference), Path(candidate), options.evaluation.value)
     declared = _spec_of(files, spec)
-    entry: Mapping[str, Any] = next(iter(declared.get("inputs") or []), {})
+    entry = declared.first_input
     feeds = given_samples(inputs, files.reference, entry, preprocessing, options.skip_corrupt)
     images = feeds.only(range(len(feeds.names)), batch) if isinstance(feeds, ImageFeeds) else None
     feeds = feeds if images is None else images
     task = task_of(declared)
-    layout = images.preprocessing.layout if images is not None else entry.get("layout", "NCHW")
-    image = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
+    layout = images.preprocessing.layout if images is not None else entry.layout
+    image = entry.name or str(files.reference.graph.inputs[0].name if files.reference.graph.inputs else "")
     by_samples = task != TENSORS or images is not None
     runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
     for run in runs:
@@ -247,7 +249,7 @@ def _judged_outputs(seen: Measured, found: list[Finding]) -> dict[str, OutputErr
 # --- what was asked for -----------------------------------------------------------------------------------------------
 
 
-def _spec_of(files: ModelPair, spec: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]:
+def _spec_of(files: ModelPair, spec: JsonObject | Path | str | None) -> IoSpec:
     """The I/O spec in force, checked against the outputs; empty where there is none."""
     import yaml
 
@@ -261,21 +263,23 @@ def _spec_of(files: ModelPair, spec: Mapping[str, Any] | Path | str | None) -> M
                 f"I/O spec {spec}: expected a mapping in JSON or YAML, but {error}; give spec=",
             ) from error
     try:
-        content = spec_inside(files.reference) if spec is None else content
-        if not isinstance(content, Mapping):
-            raise StageError("wrong-spec", f"expected a mapping, got {type(content).__name__}")
-        check_spec(content, [str(value.name) for value in files.reference.graph.outputs], _input_shapes(files))
+        declared = spec_inside(files.reference) if spec is None else IoSpec.from_json(content)
+        check_spec(declared, [str(value.name) for value in files.reference.graph.outputs], _input_shapes(files))
     except StageError as error:
         source = f"{SPEC_KEY} in the metadata of {files.reference_path}" if spec is None else "spec"
         raise StageError(error.code, f"{error}\n({source}; spec={{}} compares tensors)") from error
-    return _with_shapes(content, files)
+    return _with_shapes(declared, files)
 
 
-def _with_shapes(spec: Mapping[str, Any], files: ModelPair) -> Mapping[str, Any]:
+def _with_shapes(spec: IoSpec, files: ModelPair) -> IoSpec:
     """The spec with the shapes that the reference's file states of outputs, where it says none itself."""
-    stated = {str(v.name): list(v.shape) for v in files.reference.graph.outputs if v.shape is not None}
-    outputs = [{"shape": stated.get(each["name"]), **each} for each in spec.get("outputs", [])]
-    return {**spec, "outputs": outputs} if outputs else spec
+    stated = {
+        str(v.name): tuple(side if isinstance(side, int) else str(side) for side in v.shape)
+        for v in files.reference.graph.outputs
+        if v.shape is not None
+    }
+    outputs = (replace(each, shape=stated.get(each.name)) if each.shape is None else each for each in spec.outputs)
+    return replace(spec, outputs=tuple(outputs))
 
 
 def _input_shapes(files: ModelPair) -> dict[str, list[int | None]]:
@@ -286,11 +290,11 @@ def _input_shapes(files: ModelPair) -> dict[str, list[int | None]]:
 # --- where it goes wrong ----------------------------------------------------------------------------------------------
 
 
-def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: Mapping[str, Any]) -> Report:
+def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec) -> Report:
     from truehalf.verification.localize.locate import find_suspects, first_bad_node
 
     files.close()
-    queries = query_outputs(spec) if spec.get("outputs") else None
+    queries = query_outputs(spec) if spec.outputs else None
     pessimistic = report.evaluation == Evaluation.emulated_fp16_pessimistic.value
     try:
         suspects = find_suspects(files.reference, files.candidate, feed, queries=queries, pessimistic=pessimistic)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truehalf.config.schema import Config
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import adversarial_samples, readable, verification_samples
 from truehalf.errors import StageError
 from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.verification.chain.batch_memory import fitting_batch
 from truehalf.verification.chain.reference import Reference, freeze
@@ -37,9 +37,7 @@ class Frozen:
     left_out: list[str]
 
 
-def freeze_configured(
-    module: torch.nn.Module, config: Config, root: Path, spec: Mapping[str, Any], slim_path: Path
-) -> Frozen:
+def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec: IoSpec, slim_path: Path) -> Frozen:
     """Run the torch model on the samples that files are verified with.
 
     Args:
@@ -62,7 +60,7 @@ def freeze_configured(
     return Frozen(reference, adversarial, replace(config.verify, batch=batch), left_out)
 
 
-def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any], batch: int) -> Reference | str:
+def _adversarial(model: torch.nn.Module, config: Config, spec: IoSpec, batch: int) -> Reference | str:
     """The reference on the adversarial samples; or why there is none: that FP32 itself fails there is no fault of a
     file.
     """
@@ -75,8 +73,8 @@ def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]
         return str(error)
 
 
-def batch_sizes(config: Config, spec: Mapping[str, Any]) -> list[int]:
+def batch_sizes(config: Config, spec: IoSpec) -> list[int]:
     """1, and the first axes of opt and max of every optimization profile, in ascending order."""
-    profiles = completed(config.engine.profiles, spec["inputs"])
+    profiles = completed(config.engine.profiles, spec.inputs)
     shapes = [shapes for profile in profiles for shapes in profile.values()]
     return sorted({1, *(shape[0] for each in shapes for shape in (each["opt"], each["max"]) if shape)})

@@ -5,7 +5,7 @@ samples, made once, for every file.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from truehalf.data.arrays import read_arrays, write_arrays
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.errors import StageError, typed_line
 from truehalf.files import read_json, write_json
+from truehalf.io_spec.in_file import names_of
+from truehalf.io_spec.spec import IoSpec
 from truehalf.progress import track
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
@@ -48,7 +50,7 @@ class Reference:
     names: list[str]
     sha256: list[str]
     outputs: Outputs
-    spec: Mapping[str, Any]
+    spec: IoSpec
     found: list[Detections]
     truth: list[Detections] | None
     unusable: str | None
@@ -88,7 +90,7 @@ class Reference:
         return [{"name": name, "sha256": digest} for name, digest in zip(self.names, self.sha256, strict=True)]
 
 
-def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str, Any], batch: int) -> Reference:
+def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batch: int) -> Reference:
     """Run the FP32 model on all samples.
 
     Args:
@@ -109,7 +111,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         feeds = stacked(group)
         try:
             with torch.no_grad():
-                values = model(*(torch.from_numpy(feeds[item["name"]]) for item in spec["inputs"]))
+                values = model(*(torch.from_numpy(feeds[item.name]) for item in spec.inputs))
         except StageError:
             raise
         except Exception as error:  # whatever a module of the user's raises
@@ -118,7 +120,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
                 f"the FP32 model fails on {len(group)} samples from {group[0].name} on: {typed_line(error)}; "
                 f"if it takes no other batch than the traced one, set verify.batch to that",
             ) from error
-        named = zip((output["name"] for output in spec["outputs"]), values, strict=True)
+        named = zip(names_of(spec.outputs), values, strict=True)
         parts.append({name: (value.float() if value.is_floating_point() else value).numpy() for name, value in named})
         for name, value in parts[-1].items():
             _refuse_unusable(name, value, group)
@@ -139,7 +141,7 @@ def write_reference(folder: Path, reference: Reference, adversarial: Reference |
     write_json(folder / "samples.json", index)
 
 
-def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Mapping[str, Any]) -> Reference | str:
+def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoSpec) -> Reference | str:
     """A reference that the stage verify has frozen; or, where it could not freeze one, why.
 
     Args:
@@ -179,7 +181,7 @@ def _reference(
     digests: list[str],
     outputs: Outputs,
     truth: Sequence[Detections | None],
-    spec: Mapping[str, Any],
+    spec: IoSpec,
 ) -> Reference:
     """What was frozen, with what follows from it; labels count where every sample has them."""
     labelled = [boxes for boxes in truth if boxes is not None]
@@ -191,7 +193,7 @@ def _reference(
         spec=spec,
         found=found_in(outputs, spec),
         truth=labelled if len(labelled) == len(samples) else None,
-        unusable=None if spec.get("trained", True) else UNTRAINED,
+        unusable=None if spec.trained else UNTRAINED,
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.precision import FP16_MAX
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
+from truehalf.io_spec.spec import InputSpec
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.open_file import FP32_CPU
 from truehalf.verification.runs import Run
@@ -42,24 +42,24 @@ def not_compared(task: str, files: ModelPair, sizes: Collection[int] | None) -> 
         yield f"batch sizes other than {', '.join(map(str, sorted(sizes)))}"
 
 
-def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: Mapping[str, Any]) -> list[str]:
+def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: InputSpec) -> list[str]:
     """Values that a model which normalises inside its graph was not made for.
 
     Args:
         entry: of the input in the I/O spec.
     """
-    inside = (entry.get("normalization") or {}).get("where") == "inside the graph"
-    if not inside or len(entry.get("range") or ()) != 2:
+    declared: Sequence[float] = entry.pixels.get("range") or ()
+    if not entry.normalization.inside or len(declared) != 2:
         return []
-    arrays = [array for feed in feeds if (array := feed.get(entry["name"])) is not None and array.size]
+    arrays = [array for feed in feeds if (array := feed.get(entry.name)) is not None and array.size]
     if not arrays:
         return []
-    (low, high), least, most = entry["range"], min(a.min() for a in arrays), max(a.max() for a in arrays)
+    (low, high), least, most = declared, min(a.min() for a in arrays), max(a.max() for a in arrays)
     slack = 1e-3 * (high - low)
     if least >= low - slack and most <= high + slack:
         return []
     return [
-        f"inputs as the model expects them: {entry['name']!r} goes from {least:.4g} to {most:.4g}, and the I/O spec "
+        f"inputs as the model expects them: {entry.name!r} goes from {least:.4g} to {most:.4g}, and the I/O spec "
         f"declares {low:g} to {high:g}"
     ]
 

@@ -9,7 +9,7 @@ queries        values beside what they detect, by the tensor rule: of many queri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from truehalf.codes import coded
@@ -116,14 +116,13 @@ def _count(seen: Measured) -> Iterator[Finding]:
     across a limit inside the model, and the gates judge it.
     """
     kinds = by_kind(seen.spec)
-    name = kinds["boxes"]["name"]
+    name = kinds["boxes"].name
     counts = [(run.reference[name].shape[1], run.candidate[name].shape[1]) for run in seen.runs]
     different = next((pair for pair in counts if pair[0] != pair[1]), None)
     if "logits" in kinds or different is None:
         return
     said = f"expected {different[0]} detections an image, as the reference has, got {different[1]}"
-    shapes: list[Sequence[object]] = [kind.get("shape") or () for kind in kinds.values()]
-    if any(len(side) > 1 and isinstance(side[1], int) for side in shapes):
+    if any(len(kind.sides) > 1 and isinstance(kind.sides[1], int) for kind in kinds.values()):
         yield Finding("detections", FAILED, coded("outputs-differ", said))
     elif len({count for count, _ in counts}) == 1:
         said += "; nothing says whether the model fixes this number: give the outputs' shapes in the I/O spec (spec=)"

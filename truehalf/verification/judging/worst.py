@@ -145,7 +145,7 @@ def _name(seen: Measured, found: Detections, index: int) -> str:
 
 
 def _class(seen: Measured, number: int) -> str:
-    return class_name(seen.spec.get("class_names") or (), number)
+    return class_name(seen.spec.class_names, number)
 
 
 def _shift(a: Detections, b: Detections, i: int, j: int) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.detections import Matching
 from truehalf.verification.metrics.plain_outputs import errors_by_sample, judged_alone
 from truehalf.verification.runs import Run
@@ -14,9 +15,7 @@ from truehalf.verification.runs import Run
 _SPREADS = ("box_error_px_max", "score_error_max", "low_score_error_max", "rank_error_max")
 
 
-def facts_by_sample(
-    runs: Sequence[Run], matchings: Sequence[Matching], spec: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+def facts_by_sample(runs: Sequence[Run], matchings: Sequence[Matching], spec: IoSpec) -> list[dict[str, Any]]:
     """A row for each sample, in their order; for a run whose axis 0 counts none, one.
 
     Args:

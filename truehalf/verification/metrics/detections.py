@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.verification.metrics.score_errors import LOW_SCORE, RANK_FLOOR, all_but_one, rank_errors, share_beyond
 
 SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
@@ -83,96 +84,78 @@ class Matching:
         return len(self.relabelled) + len(self.displaced) + len(self.absent)
 
 
-def decode(
-    logits: np.ndarray,
-    boxes: np.ndarray,
-    width: int,
-    height: int,
-    top_k: int,
-    *,
-    activation: str = "sigmoid",
-    no_object: bool = False,
-    box_format: str = "cxcywh",
-    normalized: bool = True,
-) -> list[Detections]:
+def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec, top_k: int | None = None) -> list[Detections]:
     """Turn DETR outputs into detections: the `top_k` best of each image, best first.
 
     Args:
         logits: [N, queries, classes].
-        boxes: [N, queries, 4].
-        width, height: size of the image in pixels.
-        top_k: detections kept per image.
-        activation: "sigmoid": each (query, class) pair may be a detection, with a score of its own; "identity": so,
-            too, and logits are these scores, 0..1; "softmax": each query is one, of its best class.
-        no_object: of a softmax: the last class takes part in it and is never a detection.
-        box_format: "cxcywh" or "xyxy".
-        normalized: boxes are in 0..1 of the image, else in pixels.
+        boxes: [N, queries, 4], see `corners`.
+        declared: activation and no_object of the logits. "sigmoid", and where nothing is declared: each (query, class)
+            pair may be a detection, with a score of its own; "identity": so, too, and logits are these scores, 0..1;
+            "softmax": each query is one, of its best class; with no_object the last class takes part in it and is never
+            a detection.
+        top_k: detections kept per image; None: as many as there are queries.
 
     Non-finite logits score 0 and non-finite boxes become empty, so that a broken model loses precision instead of
     stopping the comparison; the tensor metrics count them. Of a softmax, -Inf is a class that cannot be; a NaN or +Inf
     leaves the query without any score.
     """
-    xyxy = corners(boxes, width, height, box_format, normalized)
-    scores = class_scores(logits, activation, no_object)
+    scores = class_scores(logits, declared)
     labels = np.broadcast_to(np.arange(scores.shape[2]), scores.shape)
-    if activation == "softmax":
+    if declared.activation == "softmax":
         labels, scores = scores.argmax(axis=2)[..., None], scores.max(axis=2, keepdims=True)
     per_query = scores.shape[2]
     result = []
-    for image_scores, image_labels, image_boxes in zip(scores, labels, xyxy, strict=True):
+    for image_scores, image_labels, image_boxes in zip(scores, labels, boxes, strict=True):
         flat = image_scores.reshape(-1)
-        best = np.argsort(-flat, kind="stable")[:top_k]
+        best = np.argsort(-flat, kind="stable")[: len(image_boxes) if top_k is None else top_k]
         found = image_labels.reshape(-1)[best].astype(np.int64)
         result.append(Detections(image_boxes[best // per_query], found, flat[best]))
     return result
 
 
-def class_scores(logits: np.ndarray, activation: str = "sigmoid", no_object: bool = False) -> np.ndarray:
+def class_scores(logits: np.ndarray, declared: OutputSpec) -> np.ndarray:
     """float32 [N, queries, classes], 0..1, of logits as `decode` takes them; without the class "no object"."""
     logits = np.asarray(logits, np.float32)
-    if activation == "softmax":
-        return _softmax(logits)[..., : -1 if no_object else None]
-    scores = logits if activation == "identity" else _sigmoid(logits)
+    if declared.activation == "softmax":
+        return _softmax(logits)[..., : -1 if declared.no_object else None]
+    scores = logits if declared.activation == "identity" else _sigmoid(logits)
     return np.asarray(np.where(np.isfinite(logits), scores, 0.0), np.float32)
 
 
-def read_detections(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    boxes: np.ndarray,
-    width: int,
-    height: int,
-    *,
-    box_format: str,
-    normalized: bool,
-) -> list[Detections]:
+def read_detections(scores: np.ndarray, labels: np.ndarray, boxes: np.ndarray) -> list[Detections]:
     """Detections of a model that does the top-k inside, best first.
 
     Args:
         scores: [N, n], 0..1; a NaN or Inf becomes 0.
         labels: [N, n], integers in any numeric type; what is no integer becomes -1.
-        boxes: [N, n, 4].
-        width, height, box_format, normalized: as for `decode`.
+        boxes: [N, n, 4], see `corners`.
     """
     scores = np.nan_to_num(np.asarray(scores, np.float32), nan=0.0, posinf=0.0, neginf=0.0)
     numbers = np.asarray(labels, np.float64)
     whole = np.where(np.isfinite(numbers) & (numbers == np.rint(numbers)), numbers, -1.0).astype(np.int64)
     result = []
-    for one, label, box in zip(scores, whole, corners(boxes, width, height, box_format, normalized), strict=True):
+    for one, label, box in zip(scores, whole, boxes, strict=True):
         best = np.argsort(-one, kind="stable")
         result.append(Detections(box[best], label[best], one[best]))
     return result
 
 
-def corners(boxes: np.ndarray, width: int, height: int, box_format: str, normalized: bool) -> np.ndarray:
-    """Boxes [..., 4] as xyxy in pixels, float32; a box with a NaN or Inf in it is empty."""
+def corners(boxes: np.ndarray, declared: OutputSpec, size: tuple[int, int]) -> np.ndarray:
+    """Boxes as xyxy in pixels, float32; a box with a NaN or Inf in it is empty.
+
+    Args:
+        boxes: [..., 4].
+        declared: format ("cxcywh" where there is none) and normalized (to 0..1 of the image, where nothing is said).
+        size: height and width of the image in pixels.
+    """
     values = np.asarray(boxes, np.float32)
     values = np.where(np.isfinite(values).all(axis=-1, keepdims=True), values, np.float32(0))
-    if box_format == "cxcywh":
+    if declared.format != "xyxy":
         centre, extent = values[..., :2], values[..., 2:]
         values = np.concatenate([centre - extent / 2, centre + extent / 2], axis=-1)
-    if normalized:
-        values = values * np.array([width, height, width, height], np.float32)
+    if declared.normalized is not False:
+        values = values * np.array([*size[::-1], *size[::-1]], np.float32)
     return values.astype(np.float32)
 
 

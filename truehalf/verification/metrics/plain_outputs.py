@@ -14,13 +14,14 @@ nor count the detections of each image.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, Outputs, by_kind, classes_of, plain_outputs, task_of
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.scales import hidden_by_scale
 from truehalf.verification.runs import Run
@@ -28,7 +29,7 @@ from truehalf.verification.runs import Run
 _MOST_WHOLE = 2.0**11  # FP16 holds all whole numbers up to here
 
 
-def judged_alone(runs: Sequence[Run], spec: Mapping[str, Any]) -> list[str]:
+def judged_alone(runs: Sequence[Run], spec: IoSpec) -> list[str]:
     """Names of the reference's outputs that make up no detections; without counts of the scores above 0 of each image,
     [N] or [N, 1], that count in both files: of those the detections say all.
     """
@@ -37,7 +38,7 @@ def judged_alone(runs: Sequence[Run], spec: Mapping[str, Any]) -> list[str]:
     if scores is None:
         return names
     sides = [side for run in runs for side in (run.reference, run.candidate)]
-    return [name for name in names if not all(_counts(side, name, scores["name"]) for side in sides)]
+    return [name for name in names if not all(_counts(side, name, scores.name) for side in sides)]
 
 
 def _counts(outputs: Outputs, name: str, scores: str) -> bool:
@@ -47,7 +48,7 @@ def _counts(outputs: Outputs, name: str, scores: str) -> bool:
     return count.shape in ((len(positive),), (len(positive), 1)) and bool((count.ravel() == positive.sum(axis=1)).all())
 
 
-def measure_plain(run: Run, spec: Mapping[str, Any]) -> dict[str, Any]:
+def measure_plain(run: Run, spec: IoSpec) -> dict[str, Any]:
     """Hold outputs against the reference's.
 
     Returns:
@@ -62,7 +63,7 @@ def measure_plain(run: Run, spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def classes_in_runs(runs: Sequence[Run], spec: Mapping[str, Any]) -> dict[str, Any] | None:
+def classes_in_runs(runs: Sequence[Run], spec: IoSpec) -> dict[str, Any] | None:
     """truehalf.verification.metrics.classification.classification_metrics of all samples; None of other models, and
     where shapes differ.
     """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
 from truehalf.verification.metrics.detections import Detections
 
@@ -44,14 +45,14 @@ def why_no_drop(ap50_fp32: float | None) -> str | None:
     )
 
 
-def classes_in(spec: Mapping[str, Any], *detections: Sequence[Detections]) -> int:
+def classes_in(spec: IoSpec, *detections: Sequence[Detections]) -> int:
     """The number of classes: those that have names, and every label that occurs."""
     largest = max(int(each.labels.max(initial=-1)) for images in detections for each in images)
-    return max(largest + 1, len(spec.get("class_names") or ()))
+    return max(largest + 1, len(spec.class_names))
 
 
 def self_precision(
-    found: Sequence[tuple[Detections, Detections]], spec: Mapping[str, Any], threshold: float, labelled: bool = False
+    found: Sequence[tuple[Detections, Detections]], spec: IoSpec, threshold: float, labelled: bool = False
 ) -> dict[str, float | None]:
     """{self_ap50, self_ap50_95, self_ap50_95_drop, low_self_ap50_95_drop}: the labels are the
     reference's detections.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import by_kind
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.score_errors import SCORE_ERROR
 from truehalf.verification.metrics.tensors import query_outputs
 
@@ -69,7 +70,7 @@ def rows_beyond(reference: np.ndarray, candidate: np.ndarray, limit: float | Non
 
 
 def without_last_places(
-    spec: Mapping[str, Any], reference: Mapping[str, np.ndarray], paired: Mapping[str, np.ndarray], threshold: float
+    spec: IoSpec, reference: Mapping[str, np.ndarray], paired: Mapping[str, np.ndarray], threshold: float
 ) -> dict[str, np.ndarray]:
     """Outputs of a candidate, paired, with the reference's labels and boxes where rounding may rightly keep others.
 
@@ -80,7 +81,7 @@ def without_last_places(
     kinds = by_kind(spec)
     if "scores" not in kinds:
         return dict(paired)
-    of_scores = kinds["scores"]["name"]
+    of_scores = kinds["scores"].name
     scores = np.asarray(reference[of_scores], np.float64)
     least = scores.min(axis=1, keepdims=True, initial=1.0)
     most = least * (1 + 4 * SCORE_ERROR * (1 - least))

@@ -20,6 +20,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
@@ -116,9 +117,9 @@ def _ulp_histogram(reference: np.ndarray, error: np.ndarray) -> dict[str, int]:
     return counts | {_ULP_BEYOND: int(error.size - at_most[-1])}
 
 
-def query_outputs(spec: Mapping[str, Any]) -> list[str]:
+def query_outputs(spec: IoSpec) -> list[str]:
     """Outputs of an I/O spec whose axis 1 counts queries, or detections where top-k is inside the model."""
-    return [output["name"] for output in spec.get("outputs", []) if output.get("kind") in _QUERY_KINDS]
+    return [output.name for output in spec.outputs if output.kind in _QUERY_KINDS]
 
 
 def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np.ndarray:
@@ -149,7 +150,7 @@ def in_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.take_along_axis(values, rows.reshape(rows.shape + (1,) * (values.ndim - 2)), axis=1)
 
 
-def total_error(spec: Mapping[str, Any], reference: Outputs, other: Outputs) -> float:
+def total_error(spec: IoSpec, reference: Outputs, other: Outputs) -> float:
     """How far all outputs are off, in one number: of each the root mean square of the differences over that of the
     reference, queries paired, added up; NaN or Inf where one is not finite.
 
@@ -231,7 +232,7 @@ def compare_runs(
 
 def check_runs(
     runs: Sequence[tuple[Outputs, Outputs]],
-    spec: Mapping[str, Any],
+    spec: IoSpec,
     *,
     atol: float,
     rtol: float,
@@ -264,7 +265,7 @@ def check_runs(
         f"and {SHARE_OF_EACH:.0%} of each output "
         f"(atol {atol:g}, rtol {rtol:g}; largest differences: {worst})"
     )
-    if spec.get("trained", True):
+    if spec.trained:
         raise StageError("outputs-differ", said)
     reason = coded("weights-random", f"{said}; untrained weights keep arbitrary queries")
     return {"status": NOT_VERIFIED, "reason": reason} | facts

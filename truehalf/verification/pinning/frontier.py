@@ -11,6 +11,8 @@ from typing import Any
 from truehalf.config.schema import Config
 from truehalf.data.samples import calibration_samples, stacked
 from truehalf.files import read_json
+from truehalf.io_spec.in_file import read_spec
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.open_file import repeated
@@ -40,7 +42,7 @@ def ranked_parts(
     Raises:
         StageError: when an artifact is missing, or a run fails.
     """
-    spec = read_json(root / "artifacts" / "trace" / "io_spec.json")
+    spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
     slim = root / "artifacts" / "slim" / "model.onnx"
     decisions = read_json(root / "artifacts" / "fp16" / "decisions.json")
     conversion = Reconversion.of(config, spec, read_json(root / "artifacts" / "calibrate" / "ranges.json"))
@@ -63,7 +65,7 @@ def ranked_parts(
     return ranked(board, feeds, base, error, costs, count=count, checkpoint=checkpoint)
 
 
-def _feeds(config: Config, root: Path, spec: Mapping[str, Any], samples: int, batch: int | None) -> list[Any]:
+def _feeds(config: Config, root: Path, spec: IoSpec, samples: int, batch: int | None) -> list[Any]:
     """Samples spread over those of calibration, in batches that the model takes."""
     given = calibration_samples(config, root, spec)
     step = max(1, len(given) // samples)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.config.precision import Precision
 from truehalf.config.schema import Config
 from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model, save_model
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ class Reconversion:
     input_shapes: Mapping[str, Sequence[int]] | None
 
     @classmethod
-    def of(cls, config: Config, spec: Mapping[str, Any], ranges: Mapping[str, Any] | None) -> Reconversion:
+    def of(cls, config: Config, spec: IoSpec, ranges: Mapping[str, Any] | None) -> Reconversion:
         """That of a run; `spec` is the I/O spec of its model."""
-        profiles = completed(config.engine.profiles, spec["inputs"])
+        profiles = completed(config.engine.profiles, spec.inputs)
         return cls(
             precision=replace(config.precision, **asdict(config.pins)),
             ranges=ranges,

@@ -16,6 +16,7 @@ from tests.truehalf.exporting.baked.written import SPEC, pictures, traced
 from tests.truehalf.models import detectors
 from truehalf.config.schema import TraceConfig
 from truehalf.exporting.baked import Subject, what_was_baked
+from truehalf.io_spec.spec import IoSpec
 from truehalf.models.as_made import copied, state
 
 DIFFERS = {
@@ -283,7 +284,7 @@ def subject(path: Path, module: torch.nn.Module, text: str, **spec: object) -> S
         traced=None,
         before=state(module),
         path=path,
-        spec=SPEC | spec,
+        spec=IoSpec.from_json(SPEC | spec),
         example=example,
         pairs=[(example, outputs)],
         caught=[],

@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, variations
+from truehalf.io_spec.spec import InputSpec, IoSpec
 
 ALL = NATURAL | SEARCHING
 
 
 def of(entry: dict[str, Any], *arrays: np.ndarray, changes: Any = ALL) -> dict[str, np.ndarray]:
     seen = [{"x": array} for array in arrays]
-    return {said: feed["x"] for said, feed in variations({"inputs": [{"name": "x"} | entry]}, seen[0], seen, changes)}
+    spec = IoSpec.from_json({"inputs": [{"name": "x"} | entry]})
+    return {said: feed["x"] for said, feed in variations(spec, seen[0], seen, changes)}
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -67,7 +69,7 @@ def test_booleans_are_all_and_none() -> None:
 
 
 def test_each_input_is_varied_with_the_others_and_alone_and_sizes_are_left() -> None:
-    spec = {"inputs": [{"name": "a"}, {"name": "b"}, {"name": "size", "kind": "picture_size"}]}
+    spec = IoSpec((InputSpec("a"), InputSpec("b"), InputSpec("size", "picture_size")))
     base = {name: np.array([[1.0, 2.0]], np.float32) for name in ("a", "b")} | {"size": np.array([[64, 64]])}
     made = dict(variations(spec, base, [base], {"inverted": ALL["inverted"]}))
     assert list(made) == ["inverted", "inverted (a alone)", "inverted (b alone)"]

@@ -24,10 +24,11 @@ from truehalf.errors import first_line
 from truehalf.exporting.export import export
 from truehalf.exporting.routes.configured import trace_configured
 from truehalf.exporting.routes.half_trace import trace_in_fp16
+from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
 from truehalf.ir.model_file import PRECISION_KEY, load_model
 from truehalf.models.calling import calling
 from truehalf.models.configuration import validated
-from truehalf.models.model import Input, Model, Output
+from truehalf.models.model import Input, Model
 from truehalf.models.source import dynamic_axes_of, open_model
 from truehalf.models.source import spec_of as spec_of_model
 from truehalf.runtime.ort.session import Session
@@ -91,16 +92,12 @@ def resnet() -> torch.nn.Module:
 
 
 def model_of(module: torch.nn.Module, **more: Any) -> Model:
-    return Model(module.eval(), [Input("images")], [Output("y")], [], trained=False, **more)
+    return Model(module.eval(), [Input("images")], [OutputSpec("y")], [], trained=False, **more)
 
 
-def spec_of(outputs: int = 10) -> dict[str, Any]:
-    return {
-        "inputs": [{"name": "images", "dtype": "float32", "shape": ["batch", 3, "height", "width"]}],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", outputs]}],
-        "class_names": [],
-        "trained": False,
-    }
+def spec_of(outputs: int = 10) -> IoSpec:
+    images = InputSpec("images", shape=("batch", 3, "height", "width"))
+    return IoSpec((images,), (OutputSpec("y", shape=("batch", outputs)),), trained=False)
 
 
 def traced(
@@ -158,7 +155,7 @@ def test_the_module_is_left_as_it_was(method: str, tmp_path: Path) -> None:
     module.get_submodule("network").train()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     modes = [part.training for part in module.modules()]
-    model = Model(module, [Input("images")], [Output("y")], [], trained=False)
+    model = Model(module, [Input("images")], [OutputSpec("y")], [], trained=False)
     trace_in_fp16(model, PICTURES, tmp_path / "m.onnx", half_tracing(method, AXES), spec=spec_of())
     assert [part.training for part in module.modules()] == modes
     assert not module._forward_hooks and not module._forward_pre_hooks

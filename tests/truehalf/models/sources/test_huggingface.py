@@ -31,6 +31,7 @@ from tests.truehalf.models.sources.hf_families import (
 from tests.truehalf.models.sources.hf_opened import choice_of, config, opened, pictures, refused
 from truehalf.exporting.export import export
 from truehalf.exporting.routes.half_trace import trace_in_fp16
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.model import Model
 from truehalf.models.source import open_model, spec_of
 from truehalf.models.sources.huggingface import LOGITS, files
@@ -58,16 +59,16 @@ def test_a_family_opens_says_what_it_is_and_traces(model_type: str, tmp_path: Pa
         expected = theirs(pixel_values=images)
         outputs = model.module(images)
     assert torch.equal(outputs[0], expected.logits)
-    spec = spec_of(model, {"images": images.numpy()}, {"images": {0: "batch"}})
+    spec = spec_of(model, {"images": images.numpy()}, {"images": {0: "batch"}}).to_json()
     assert spec["class_names"] == list(NAMES.values()) and spec["trained"] is True and model.notes == []
     if model_type in CLASSIFIERS:
         assert [(each["name"], each["kind"]) for each in spec["outputs"]] == [("logits", "classes")]
     else:
         assert torch.equal(outputs[1], expected.pred_boxes) and len(outputs) == 2
         meaning = SOFTMAX if model_type in SOFTMAX_FAMILIES else SIGMOID
-        assert [(each.name, each.layout) for each in model.outputs] == [
-            ("logits", meaning),
-            ("boxes", {"format": "cxcywh", "normalized": True}),
+        assert model.outputs == [
+            OutputSpec("logits", "logits", **meaning),
+            OutputSpec("boxes", "boxes", format="cxcywh", normalized=True),
         ]
         assert spec["outputs"][0]["shape"] == ["batch", 10, 5 + bool(meaning.get("no_object"))]
         assert spec["outputs"][1]["shape"] == ["batch", 10, 4]
@@ -246,9 +247,9 @@ def test_logits_that_are_not_known_are_declared(tmp_path: Path) -> None:
     declared = re.search(r"model\.outputs=\[.*\}\]", said)
     assert declared is not None
     model = opened(tmp_path, declared[0].replace("sigmoid", "softmax"))
-    assert [(each.name, each.kind, each.layout) for each in model.outputs] == [
-        ("logits", "logits", {"activation": "softmax"}),
-        ("boxes", "boxes", {"format": "cxcywh", "normalized": True}),
+    assert model.outputs == [
+        OutputSpec("logits", "logits", activation="softmax"),
+        OutputSpec("boxes", "boxes", format="cxcywh", normalized=True),
     ]
     assert [list(tensor.shape) for tensor in model.module(pictures(1))] == [[1, 10, 5], [1, 10, 4]]
 

@@ -173,7 +173,7 @@ def test_decoders_differ_and_the_io_spec_says_what_goes_in_and_out(tmp_path: Pat
     names = [opened(tmp_path, *RANDOM, f"decoder={each}").module.state_dict().keys() for each in ("dfine", "rtdetrv2")]
     assert names[0] != names[1]
     model = opened(tmp_path, *RANDOM)
-    spec = spec_of(model, {"images": pictures(2).numpy()}, {"images": {0: "batch"}})
+    spec = spec_of(model, {"images": pictures(2).numpy()}, {"images": {0: "batch"}}).to_json()
     assert [(each["name"], each["shape"], each["kind"]) for each in spec["outputs"]] == [
         ("logits", ["batch", 20, 80], "logits"),
         ("boxes", ["batch", 20, 4], "boxes"),

@@ -109,7 +109,7 @@ def test_a_classifier_says_what_it_is_and_its_file_computes_it(name: str, size: 
     assert model.trained is False
     expect(model.notes[0], None, name, "random")
     images = torch.rand(2, 3, size, size)
-    spec = spec_of(model, {"images": images.numpy()}, {"images": {0: "batch"}})
+    spec = spec_of(model, {"images": images.numpy()}, {"images": {0: "batch"}}).to_json()
     assert [(each["name"], each["kind"], each["shape"]) for each in spec["outputs"]] == [
         ("logits", "classes", ["batch", 1000])
     ]

@@ -17,6 +17,7 @@ from tests.truehalf.models.refusing import refuses
 from truehalf.config.schema import Config
 from truehalf.data.samples import trace_samples
 from truehalf.exporting.configured import export_configured
+from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.configuration import validated
 from truehalf.models.model import Model
 from truehalf.models.source import described, open_model
@@ -140,8 +141,7 @@ def test_every_tensor_that_it_returns_is_an_output(form: str, names: list[str], 
     configured = config(mine, f"model.options.kwargs.form={form}")
     model = open_model(configured, tmp_path)
     assert [each.name for each in model.inputs] == ["images"]
-    assert [each.name for each in model.outputs] == names
-    assert all(each.kind is None and not each.layout for each in model.outputs)
+    assert model.outputs == [OutputSpec(name) for name in names]
     assert [list(tensor.shape) for tensor in called(model, configured, tmp_path)] == [[2, 5], [2, 4, 8, 8]][
         : len(names)
     ]

@@ -15,6 +15,7 @@ from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.reference import Reference
@@ -22,11 +23,13 @@ from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.open_file import FP32_CPU, OpenFile
 
 OPTIONS = validate(composed()).verify
-SPEC: dict[str, Any] = {
-    "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
-    "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
-    "class_names": ["ant", "bee"],
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
+        "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
+        "class_names": ["ant", "bee"],
+    }
+)
 NAMES = ["adversarial/white", "adversarial/black"]
 
 

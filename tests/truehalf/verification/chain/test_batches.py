@@ -16,6 +16,7 @@ from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.reference import Reference
@@ -24,11 +25,13 @@ from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.open_file import FP32_CPU, OpenFile
 
 OPTIONS = validate(composed()).verify
-SPEC: dict[str, Any] = {
-    "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
-    "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
-    "class_names": ["ant", "bee"],
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
+        "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
+        "class_names": ["ant", "bee"],
+    }
+)
 COUNT = 5
 FEEDS = [{"x": np.array([i], np.float32)} for i in range(COUNT)]
 Rows = dict[str, np.ndarray]

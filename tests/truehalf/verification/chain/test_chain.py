@@ -137,7 +137,7 @@ def test_float16_inputs_and_outputs_are_fed_and_read(tmp_path):
 
 
 def test_classes_without_names_are_called_by_their_numbers(tmp_path):
-    spec, swapped = SPEC | {"class_names": []}, write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2])
+    spec, swapped = replace(SPEC, class_names=()), write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2])
     report = verified(tmp_path, write(tmp_path / "good" / "model.onnx", FP16), spec=spec)
     assert report["verdict"] == "passed" and report["ap50"] == pytest.approx(1.0)
     verified(tmp_path, swapped, spec=spec)
@@ -146,12 +146,12 @@ def test_classes_without_names_are_called_by_their_numbers(tmp_path):
 
 def test_without_names_and_labels_the_model_is_its_own_measure(tmp_path):
     final = write(tmp_path / "final" / "model.onnx", FP16)
-    report = verified(tmp_path, final, samples=unlabelled(), spec=SPEC | {"class_names": []})
+    report = verified(tmp_path, final, samples=unlabelled(), spec=replace(SPEC, class_names=()))
     assert report["self_ap50"] == pytest.approx(1.0) and report["ap50"] is None
 
 
 def test_untrained_weights_are_not_verified_never_passed(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=SPEC | {"trained": False})
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=replace(SPEC, trained=False))
     assert report["verdict"] == "not verified" and report["status"] == "done"
     assert report["matched_fraction"] is None and report["ap50_95"] is None
     assert "weights-random" in codes_in("\n".join(report["not_verified"]))
@@ -159,7 +159,7 @@ def test_untrained_weights_are_not_verified_never_passed(tmp_path):
 
 def test_untrained_weights_with_nan_fail(tmp_path):
     final = write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15)
-    assert verified(tmp_path, final, spec=SPEC | {"trained": False})["verdict"] == "failed"
+    assert verified(tmp_path, final, spec=replace(SPEC, trained=False))["verdict"] == "failed"
 
 
 def test_no_labels_leave_average_precision_unverified(tmp_path):

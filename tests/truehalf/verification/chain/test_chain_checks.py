@@ -130,7 +130,7 @@ def test_what_must_be_verified_and_is_passes(tmp_path):
 
 
 def test_untrained_weights_verify_neither_batches_nor_adversarial_pictures(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=SPEC | {"trained": False})
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=replace(SPEC, trained=False))
     for name in ("detections", "average_precision", "batch", "adversarial"):
         assert state(report, name)["state"] == "not verified"
         expect(state(report, name)["reason"], "weights-random")

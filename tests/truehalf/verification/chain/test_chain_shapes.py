@@ -19,6 +19,7 @@ from tests.messages import expect
 from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.codes import codes_in
 from truehalf.data.samples import Sample
+from truehalf.io_spec.spec import IoSpec
 from truehalf.report.page import page, verification_sections
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.chain import chain
@@ -51,7 +52,7 @@ def verified(folder: Path, fp32: Path, final: Path, spec: dict[str, Any], x: np.
     names = [sample.name for sample in samples]
     outputs = joined([Session(fp32).run({"x": row[None]}) for row in x])
     outputs = {name: value.astype(np.float32) for name, value in outputs.items()}
-    whole = {"class_names": [], "trained": True, "inputs": [{"name": "x", "shape": ["b", *x.shape[1:]]}]} | spec
+    whole = IoSpec.from_json({"inputs": [{"name": "x", "shape": ["b", *x.shape[1:]]}]} | spec)
     reference = Reference(samples, names, names, outputs, whole, found_in(outputs, whole), None, None)
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
     made = chain.Making(adversarial=reference.subset([0, 1]), batch_sizes=(1, 4))

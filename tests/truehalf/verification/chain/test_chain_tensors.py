@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
+from truehalf.io_spec.spec import IoSpec, OutputSpec
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.adversarial import judged
 from truehalf.verification.chain.compare import compare
@@ -23,12 +25,14 @@ from truehalf.verification.judging.judge import judge_reactions, same_outputs
 from truehalf.verification.measured import Measured
 from truehalf.verification.runs import Run
 
-SPEC: dict[str, Any] = {
-    "inputs": [{"name": "x", "shape": ["batch", 3]}],
-    "outputs": [{"name": "y"}],
-    "class_names": [],
-    "trained": True,
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [{"name": "x", "shape": ["batch", 3]}],
+        "outputs": [{"name": "y"}],
+        "class_names": [],
+        "trained": True,
+    }
+)
 FILE = """
 <ir_version: 10, opset_import: ["" : 17]>
 mapped (float[batch,3] x) => (float[batch,6] y) { flat = MatMul (x, weights)  y = Add (flat, offset) }
@@ -128,7 +132,7 @@ def test_an_integer_of_a_chain_that_is_another_fails(added: int, verdict: str, t
     for name, more in (("fp32", 0), ("final", added)):
         onnx.save(onnx.parser.parse_model(text.replace("ADDED", str(more))), tmp_path / f"{name}.onnx")
     samples = [Sample(str(number), {"x": row}, None, None) for number, row in enumerate(X)]
-    spec = SPEC | {"outputs": [{"name": "y"}, {"name": "n"}]}
+    spec = replace(SPEC, outputs=(OutputSpec("y"), OutputSpec("n")))
     reference = freeze(Counted(), samples, spec, 5)
     files = {"slim": tmp_path / "fp32.onnx", "cast_cleanup": tmp_path / "final.onnx"}
     report = chain.verify(reference, files, tmp_path / "out", OPTIONS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +13,19 @@ import torch
 from tests.messages import expect, raises
 from tests.truehalf.verification import small_detector
 from truehalf.data.samples import Sample
+from truehalf.io_spec.spec import IoSpec, OutputSpec
 from truehalf.verification.chain.reference import freeze, joined, read_reference, write_reference
 
-SPEC: dict[str, Any] = {
-    "inputs": [{"name": "x", "shape": ["N", 3, 32, 32]}],
-    "outputs": [
-        {"name": "logits", "kind": "logits", "activation": "sigmoid"},
-        {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True},
-    ],
-    "class_names": ["ant", "bee"],
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [{"name": "x", "shape": ["N", 3, 32, 32]}],
+        "outputs": [
+            {"name": "logits", "kind": "logits", "activation": "sigmoid"},
+            {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True},
+        ],
+        "class_names": ["ant", "bee"],
+    }
+)
 SAMPLES = [
     Sample(f"s/{i}", {"x": np.full((1,), i, np.float32)}, np.array([[0, 0, 4, 4]], np.float32), np.array([i % 2]))
     for i in range(3)
@@ -55,7 +57,7 @@ def test_it_comes_back_as_it_was(folder: Path) -> None:
     "name", ["file", "allow_pickle", "arr_0", "args", "a/b", "../a", "/a", "a.npy", "X", "ü", " ", "n" * 300]
 )
 def test_outputs_of_any_name(name: str, tmp_path: Path) -> None:
-    spec = {"inputs": SPEC["inputs"], "outputs": [{"name": name, "kind": "tensor"}, {"name": "x", "kind": "tensor"}]}
+    spec = replace(SPEC, outputs=(OutputSpec(name, "tensor"), OutputSpec("x", "tensor")), trained=True)
     frozen = freeze(Network(), SAMPLES, spec, 2)
     write_reference(tmp_path, frozen, "none")
     read = read_reference(tmp_path, "reference", SAMPLES, spec)
@@ -69,7 +71,7 @@ def test_where_there_is_none_it_says_why(folder: Path) -> None:
 
 
 def test_random_weights_stay_unusable(folder: Path) -> None:
-    read = read_reference(folder, "reference", SAMPLES, SPEC | {"trained": False})
+    read = read_reference(folder, "reference", SAMPLES, replace(SPEC, trained=False))
     assert not isinstance(read, str)
     expect(str(read.unusable), "weights-random", "trained: false")
 

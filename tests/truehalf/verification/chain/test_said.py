@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.messages import expect
+from truehalf.io_spec.spec import InputSpec
 from truehalf.verification.chain.said import beyond_float16, empty_comparisons, outside_range
 from truehalf.verification.runs import Run
 
@@ -27,12 +28,13 @@ def test_outputs_of_which_nothing_was_compared() -> None:
 
 
 def test_inputs_of_a_model_that_normalises_inside() -> None:
-    entry = {"name": "x", "range": [0, 1], "normalization": {"where": "inside the graph"}}
+    pixels = {"range": [0, 1], "normalization": {"where": "inside the graph"}}
+    entry = InputSpec("x", pixels=pixels)
     feeds = [{"x": np.array([0.0, 0.5])}, {"x": np.array([0.2, 255.0])}]
     (line,) = outside_range(feeds, entry)
     expect(line, None, "'x'", "0 to 255", "0 to 1")
     assert outside_range(feeds[:1], entry) == []
-    assert outside_range(feeds, entry | {"normalization": {"where": "outside"}}) == []
+    assert outside_range(feeds, InputSpec("x", pixels=pixels | {"normalization": {"where": "outside"}})) == []
     assert outside_range([{"y": np.ones(2)}], entry) == []
 
 

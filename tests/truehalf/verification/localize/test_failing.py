@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from tests.configurations import composed
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure
@@ -23,11 +23,13 @@ from truehalf.verification.localize.failing import Failing, failing_of
 from truehalf.verification.metrics.decoded import detections_of
 
 OPTIONS = validate(composed()).verify
-SPEC: dict[str, Any] = {
-    "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
-    "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
-    "class_names": ["ant", "bee"],
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
+        "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
+        "class_names": ["ant", "bee"],
+    }
+)
 
 
 def outputs(*found: bool) -> dict[str, np.ndarray]:

@@ -23,6 +23,7 @@ from tests.truehalf.models.detectors import SIZE, detector, pictures
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
@@ -270,7 +271,9 @@ def located(
         ir.save(model(text), path)
     nothing = Detections(np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0))
     samples, outputs = [Sample("only", {"x": x}, None, None)], {"y": np.zeros((1, 1), np.float32)}
-    frozen = Reference(samples, ["only"], [""], outputs, {"outputs": [{"name": "y"}]}, [nothing], None, None)
+    frozen = Reference(
+        samples, ["only"], [""], outputs, IoSpec.from_json({"outputs": [{"name": "y"}]}), [nothing], None, None
+    )
     final = StageResult({"evaluation": evaluation}, frozen.measured(outputs, VerifyConfig()))
     place = locate(Failing(frozen, final, lambda *_: []), ModelFile(paths[1]), ModelFile(paths[0]))
     assert place is not None

@@ -5,7 +5,8 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.detected import REFERENCE, detections, edited
-from truehalf.verification.metrics.detections import Detections, box_iou, decode, match, summarize
+from truehalf.io_spec.spec import OutputSpec
+from truehalf.verification.metrics.detections import Detections, box_iou, corners, decode, match, summarize
 
 SIZE = 128
 
@@ -26,7 +27,8 @@ def raw_outputs(seed: int = 0, pictures: int = 4, queries: int = 20, classes: in
 
 
 def compared(reference, candidate) -> dict:
-    found = [decode(*outputs, SIZE, SIZE, top_k=20) for outputs in (reference, candidate)]
+    declared, size = OutputSpec("boxes"), (SIZE, SIZE)
+    found = [decode(one, corners(boxes, declared, size), declared) for one, boxes in (reference, candidate)]
     return summarize([match(r, c) for r, c in zip(*found, strict=True)])
 
 

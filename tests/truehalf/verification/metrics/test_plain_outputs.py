@@ -15,6 +15,7 @@ from tests.messages import expect
 from tests.truehalf.verification.small_detector import OPTIONS, worst
 from truehalf.data.samples import Sample
 from truehalf.io_spec.outputs import plain_outputs
+from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference, freeze
 from truehalf.verification.judging.judge import same_outputs
@@ -22,16 +23,11 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain
 from truehalf.verification.runs import Run
 
-CLASSES = {"outputs": [{"name": "y", "kind": "classes"}]}
-TENSORS = {"outputs": [{"name": "y"}, {"name": "z"}]}
-DETECTOR = {"outputs": [{"name": "l", "kind": "logits"}, {"name": "b", "kind": "boxes"}, {"name": "masks"}]}
+CLASSES = IoSpec(outputs=(OutputSpec("y", "classes"),))
+TENSORS = IoSpec(outputs=(OutputSpec("y"), OutputSpec("z")))
+DETECTOR = IoSpec(outputs=(OutputSpec("l", "logits"), OutputSpec("b", "boxes"), OutputSpec("masks")))
 WEIGHTS = np.array([[4, -1, 0], [0, 5, -2], [-3, 1, 4]], np.float32)
-SPEC = {
-    "inputs": [{"name": "images", "shape": ["batch", 3, 8, 8]}],
-    **CLASSES,
-    "class_names": ["ant", "bee", "cat"],
-    "trained": True,
-}
+SPEC = replace(CLASSES, inputs=(InputSpec("images", shape=("batch", 3, 8, 8)),), class_names=("ant", "bee", "cat"))
 FILE = """
 <ir_version: 10, opset_import: ["" : 17]>
 classifier (float[batch,3,8,8] images) => (float[batch,3] y) {
@@ -70,7 +66,7 @@ def samples(count: int = 8) -> list[Sample]:
     return [Sample(f"made/{number}", {"images": image}, None, None) for number, image in enumerate(images)]
 
 
-def verified(folder: Path, final: Path, spec: dict[str, Any] = SPEC, options: Any = OPTIONS) -> dict[str, Any]:
+def verified(folder: Path, final: Path, spec: IoSpec = SPEC, options: Any = OPTIONS) -> dict[str, Any]:
     fp32 = write(folder / "fp32" / "model.onnx", dtype=np.float32)
     white = [Sample("adversarial/white", {"images": np.ones((3, 8, 8), np.float32)}, None, None)]
     adversarial: Reference = freeze(Classifier(), white, spec, 1)
@@ -126,7 +122,7 @@ def test_integers_and_bools_are_equal_or_infinitely_far(kind: type) -> None:
 
 
 def test_a_model_of_detections_alone_has_no_tensor_error() -> None:
-    spec = {"outputs": DETECTOR["outputs"][:2]}
+    spec = replace(DETECTOR, outputs=DETECTOR.outputs[:2])
     assert measure_plain(run_of({}, {}), spec) == {"tensor_errors": {}, "tensor_error": None, "classification": None}
 
 
@@ -166,14 +162,14 @@ def test_overflow_fails_and_names_the_node(tmp_path: Path) -> None:
 
 
 def test_a_tensor_beyond_the_gate_fails(tmp_path: Path) -> None:
-    spec = SPEC | {"outputs": [{"name": "y"}]}
+    spec = replace(SPEC, outputs=(OutputSpec("y"),))
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", weights=WEIGHTS * 1.02), spec)
     assert report["verdict"] == "failed" and report["tensor_error"] == pytest.approx(0.02, rel=0.05)
     assert report["top1_agreement"] is None and report["label_flips"] is None
 
 
 def test_classes_of_random_weights_are_not_verified_and_their_tensors_are(tmp_path: Path) -> None:
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx"), SPEC | {"trained": False})
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx"), replace(SPEC, trained=False))
     assert report["verdict"] == "not verified"
     states = {check["check"]: check["state"] for check in report["checks"]}
     assert (states["classes"], states["tensors"]) == ("not verified", "verified")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.messages import expect, raises
+from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.tensors import (
     check_runs,
     compare_runs,
@@ -160,15 +162,17 @@ def test_other_names_or_shapes_are_refused() -> None:
 
 
 def test_query_outputs_come_from_the_spec() -> None:
-    spec = {"outputs": [{"name": "scores", "kind": "logits"}, {"name": "xy", "kind": "boxes"}, {"name": "features"}]}
-    assert query_outputs(spec) == ["scores", "xy"]
+    outputs = [{"name": "scores", "kind": "logits"}, {"name": "xy", "kind": "boxes"}, {"name": "features"}]
+    assert query_outputs(IoSpec.from_json({"outputs": outputs})) == ["scores", "xy"]
 
 
-SPEC = {"outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}]}
+SPEC = IoSpec.from_json({"outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}]})
 
 
 def judge(reference: dict[str, np.ndarray], other: dict[str, np.ndarray], trained: bool) -> dict:
-    return check_runs([(reference, other)], SPEC | {"trained": trained}, atol=1e-3, rtol=1e-3, sides=("torch", "file"))
+    return check_runs(
+        [(reference, other)], replace(SPEC, trained=trained), atol=1e-3, rtol=1e-3, sides=("torch", "file")
+    )
 
 
 def test_agreement_is_verified_whatever_the_weights() -> None:
@@ -195,10 +199,10 @@ def test_a_large_output_does_not_hide_a_small_one(size: int) -> None:
     options: dict[str, Any] = {"atol": 1e-3, "rtol": 1e-3}
     wrong = reference | {"count": np.full((1, size), 2.0)}
     with raises("outputs-differ", "'count'", "0.00%", "90%"):
-        check_runs([(reference, wrong)], {"outputs": []}, **options)
+        check_runs([(reference, wrong)], IoSpec(), **options)
     kink = reference["map"].copy()
     kink[0, :30] = 2
-    assert check_runs([(reference, reference | {"map": kink})], {"outputs": []}, **options)["status"] == "verified"
+    assert check_runs([(reference, reference | {"map": kink})], IoSpec(), **options)["status"] == "verified"
 
 
 @pytest.mark.parametrize("trained", [True, False])
@@ -282,5 +286,5 @@ def test_rows_of_a_model_with_top_k_inside_are_paired_by_all_that_they_hold() ->
     for name, value in reference.items():
         np.testing.assert_array_equal(in_rows(other[name], found), value)
     kinds = [{"name": name, "kind": name} for name in reference]
-    facts = check_runs([(reference, other)], {"outputs": kinds}, atol=0, rtol=0)
+    facts = check_runs([(reference, other)], IoSpec.from_json({"outputs": kinds}), atol=0, rtol=0)
     assert facts["status"] == "verified" and facts["matched_queries"] == 1.0

@@ -1,0 +1,183 @@
+"""I/O spec of a model: its inputs and outputs, the names of its classes, and whether its weights are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from truehalf.codes import coded
+from truehalf.errors import StageError
+
+INSIDE = "inside the graph"  # where a model normalises by itself
+KEYS = ("inputs", "outputs", "class_names", "trained")
+_LAYOUT = ("activation", "format", "normalized", "no_object")
+_Form = TypeVar("_Form", bound="TensorSpec")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or an output.
+
+    Attributes:
+        name: in the ONNX file.
+        kind: of an input "images", "picture_size" or "tensor"; of an output see truehalf.io_spec.outputs; None: any.
+        dtype: as numpy calls it.
+        shape: numbers, and the names of sides that vary; None where it is not said.
+    """
+
+    name: str
+    kind: str | None = None
+    dtype: str = "float32"
+    shape: tuple[int | str, ...] | None = None
+
+    @property
+    def sides(self) -> tuple[int | str, ...]:
+        """The shape; empty where it is not said."""
+        return self.shape or ()
+
+    def to_json(self) -> dict[str, Any]:
+        shape = None if self.shape is None else list(self.shape)
+        return _said({"name": self.name, "dtype": self.dtype, "shape": shape, "kind": self.kind})
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Mean and std of three channels each, where they are declared, and whether the graph applies them."""
+
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    inside: bool
+
+
+@dataclass(frozen=True)
+class InputSpec(TensorSpec):
+    """An input.
+
+    Attributes:
+        pixels: of images, by the keys that truehalf.data.preprocessing.declared_by reads: size, channels, range,
+            resize, layout, resample, normalization {mean, std, where}.
+        traced: the shape it was traced with, where a side varies that nothing else tells the size of.
+    """
+
+    pixels: Mapping[str, Any] = field(default_factory=dict)
+    traced: tuple[int, ...] | None = None
+
+    @property
+    def layout(self) -> str:
+        """ "NCHW" or "NHWC"."""
+        return str(self.pixels.get("layout", "NCHW"))
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width in pixels, where they are declared."""
+        size = self.pixels.get("size")
+        return None if size is None else (size[0], size[1])
+
+    @property
+    def normalization(self) -> Normalization:
+        said = self.pixels.get("normalization") or {}
+        return Normalization(said.get("mean"), said.get("std"), said.get("where") == INSIDE)
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | dict(self.pixels) | _said({"traced": self.traced and list(self.traced)})
+
+
+@dataclass(frozen=True)
+class OutputSpec(TensorSpec):
+    """An output; its kind says which of these are declared (truehalf.io_spec.outputs).
+
+    Attributes:
+        activation: "sigmoid", "softmax" or "identity".
+        format: "cxcywh" or "xyxy".
+        normalized: whether boxes are in 0..1, not in pixels of the input.
+        no_object: whether the last class is none.
+    """
+
+    activation: str | None = None
+    format: str | None = None
+    normalized: bool | None = None
+    no_object: bool | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | _said({key: getattr(self, key) for key in _LAYOUT})
+
+
+@dataclass(frozen=True)
+class IoSpec:
+    """What goes into a model and what comes out.
+
+    Attributes:
+        inputs, outputs: in the model's order.
+        class_names: in the order of the model's classes; empty where they have none.
+        trained: whether there are weights to trust.
+        unknown: keys of the JSON it was read from that no I/O spec has.
+    """
+
+    inputs: tuple[InputSpec, ...] = ()
+    outputs: tuple[OutputSpec, ...] = ()
+    class_names: tuple[str, ...] = ()
+    trained: bool = True
+    unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, content: Any) -> IoSpec:
+        """An I/O spec as files hold it; what its values must be is for `truehalf.io_spec.outputs.check_spec` to say.
+
+        Raises:
+            StageError: where it is no mapping, or inputs and outputs are no lists of mappings with a name.
+        """
+        if not isinstance(content, Mapping):
+            raise StageError("wrong-spec", f"expected a mapping, got {type(content).__name__}")
+        refuse(list(_malformed(content)))
+        return cls(
+            inputs=tuple(_read(InputSpec, each) for each in content.get("inputs", ())),
+            outputs=tuple(_read(OutputSpec, each) for each in content.get("outputs", ())),
+            class_names=tuple(content.get("class_names") or ()),
+            trained=content.get("trained", True),
+            unknown=tuple(key for key in content if key not in KEYS),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "inputs": [each.to_json() for each in self.inputs],
+            "outputs": [each.to_json() for each in self.outputs],
+            "class_names": list(self.class_names),
+            "trained": self.trained,
+        }
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """Inputs, then outputs."""
+        return (*self.inputs, *self.outputs)
+
+    @property
+    def first_input(self) -> InputSpec:
+        """The first input; one without a name where there is none."""
+        return next(iter(self.inputs), InputSpec(""))
+
+
+def refuse(faults: Sequence[str]) -> None:
+    """Raise StageError that lists what is wrong with an I/O spec, if anything is."""
+    if faults:
+        raise StageError("wrong-spec", "the I/O spec does not fit:\n" + "\n".join(f"  - {fault}" for fault in faults))
+
+
+def _malformed(content: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("inputs", "outputs"):
+        value = content.get(key, [])
+        if not isinstance(value, Sequence) or not all(isinstance(each, Mapping) and "name" in each for each in value):
+            yield coded("wrong-type", f"{key}: expected a list of mappings, each with a name, got {value!r}")
+
+
+def _read(form: type[_Form], entry: Mapping[str, Any]) -> _Form:
+    known = {each.name for each in fields(form)} - {"pixels"}
+    values: dict[str, Any] = {key: value for key, value in _said(entry).items() if key in known}
+    values |= {key: tuple(values[key]) for key in ("shape", "traced") if key in values}
+    if form is InputSpec:
+        values["pixels"] = {key: value for key, value in entry.items() if key not in known}
+    return form(**values)
+
+
+def _said(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
