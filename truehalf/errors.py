@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from truehalf.codes import coded, codes_in
 
 
@@ -25,6 +27,17 @@ class StageError(Exception):
         """Its text without the code, for an error that says more and ends with that code itself."""
         first, newline, rest = self._message.partition("\n")
         return first.removesuffix(f" [{self.code}]") + newline + rest
+
+
+def refuse(code: str, what: str, faults: Sequence[str], shown: int | None = None) -> None:
+    """Raise StageError where there are faults: what they are of, and each on a line of its own.
+
+    Args:
+        shown: lines at most; of more faults the number is said. None: all.
+    """
+    if faults:
+        more = [f"and {len(faults) - shown} more"] if shown is not None and len(faults) > shown else []
+        raise StageError(code, "\n".join([f"{what}:", *(f"  - {fault}" for fault in [*faults[:shown], *more])]))
 
 
 def first_line(error: BaseException) -> str:

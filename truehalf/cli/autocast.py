@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from truehalf.cli.form import BAD_INPUT, guarded, show
 from truehalf.config.precision import FP16_MAX, Precision
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 
 _DESCRIPTION = """NVIDIA AutoCast's arguments, rules and defaults (float16 inputs and outputs
 among them), with minimum-cut placement of Casts.
@@ -160,5 +160,4 @@ def _refuse(given: argparse.Namespace) -> None:
     for name in ("trt_plugins", "trt_plugins_precision"):
         if getattr(given, name):
             faults.append(f"--{name}: ranges are measured by ONNX Runtime, which has no TensorRT plugin; leave it out")
-    if faults:
-        raise StageError("not-supported", "autocast: not supported:\n" + "\n".join(f"  - {each}" for each in faults))
+    refuse("not-supported", "autocast: not supported", faults)

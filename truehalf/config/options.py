@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from truehalf.codes import coded
 from truehalf.config.typed import plain, typed
-from truehalf.errors import StageError
+from truehalf.errors import refuse
 
 
 def key(
@@ -56,9 +56,7 @@ class Options:
         checked = typed(type(self), plain(self), self.SECTION, errors)
         if not errors:
             errors += faults_of(checked)
-        if errors:
-            lines = "\n".join(f"  - {error.removeprefix(f'{self.SECTION}.')}" for error in errors)
-            raise StageError("bad-options", f"bad options:\n{lines}")
+        refuse("bad-options", "bad options", [error.removeprefix(f"{self.SECTION}.") for error in errors])
         for each in fields(self):  # type: ignore[arg-type]  # of subclasses, which are dataclasses
             object.__setattr__(self, each.name, getattr(checked, each.name))
 

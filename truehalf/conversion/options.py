@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.precision import Precision
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -38,10 +38,7 @@ def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str
             faults.append(coded("wrong-name", said))
         elif fault := _misfit(inputs[name], shape):
             faults.append(coded("wrong-shape", f"input_shapes: {name!r}: {fault}, got {shape!r}"))
-    if faults:
-        raise StageError(
-            "bad-options", "options do not fit the model:\n" + "\n".join(f"  - {fault}" for fault in faults)
-        )
+    refuse("bad-options", "options do not fit the model", faults)
 
 
 def _misfit(value: ir.Value, shape: Any) -> str | None:

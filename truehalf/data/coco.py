@@ -21,7 +21,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.drawn import Drawn, LabelledImage
 from truehalf.data.images import left_out, open_image, same_content, take
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 
 EMPTY = "boxes without an area"
 STRAY = "annotations of images that the file does not list"
@@ -135,10 +135,7 @@ def read_annotations(path: Path) -> _Annotations:
             entries[name].boxes.append([x, y, x + width, y + height])
             entries[name].names.append(str(categories[annotation["category_id"]]["name"]))
             entries[name].crowds.append(bool(annotation.get("iscrowd")))
-    if faults:
-        more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
-        lines = "\n".join(f"  - {fault}" for fault in faults[:_SHOWN] + more)
-        raise StageError("file-unreadable", f"data.annotations: {path}:\n{lines}")
+    refuse("file-unreadable", f"data.annotations: {path}", faults, _SHOWN)
     used = {name for entry in entries.values() for name in entry.names}
     return _Annotations(entries, sorted(used), unused)
 

@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.data.arrays import Source, sources_of
-from truehalf.errors import StageError
+from truehalf.errors import refuse
 
 _FAULTS_SHOWN = 20
 
@@ -95,13 +95,8 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
     feeds = Feeds(parts)
     if not faults and not feeds.names:
         faults.append(coded("too-few-samples", "there is no sample in it"))
-    if faults:
-        more = len(faults) - _FAULTS_SHOWN
-        lines = faults[:_FAULTS_SHOWN] + ([f"and {more} more"] if more > 0 else [])
-        of = f" {source}" if isinstance(source, (str, Path)) else ""
-        raise StageError(
-            "wrong-feeds", f"{what}{of} does not fit the model:\n" + "\n".join(f"  - {line}" for line in lines)
-        )
+    of = f" {source}" if isinstance(source, (str, Path)) else ""
+    refuse("wrong-feeds", f"{what}{of} does not fit the model", faults, _FAULTS_SHOWN)
     return feeds
 
 

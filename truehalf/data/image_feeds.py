@@ -12,7 +12,7 @@ import numpy as np
 
 from truehalf.data.images import expected_files, images_under, is_image, unreadable
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -77,14 +77,9 @@ def load_images(
     if not paths:
         raise StageError("file-missing", f"{folder} holds no image; expected {expected_files()}")
     broken = unreadable(paths)
-    if broken and not skip_corrupt:
-        listed = list(broken.values())
-        more = [f"and {len(listed) - _SHOWN} more"] if len(listed) > _SHOWN else []
-        raise StageError(
-            "file-unreadable",
-            f"{len(broken)} of {len(paths)} images cannot be read (skip_corrupt leaves them out):\n"
-            + "\n".join(f"  - {fault}" for fault in listed[:_SHOWN] + more),
-        )
+    if not skip_corrupt:
+        what = f"{len(broken)} of {len(paths)} images cannot be read (skip_corrupt leaves them out)"
+        refuse("file-unreadable", what, list(broken.values()), _SHOWN)
     feeds = ImageFeeds([path for path in paths if path not in broken], folder, value, preprocessing, batch)
     if not feeds.names:
         raise StageError(

@@ -23,7 +23,7 @@ import yaml
 
 from truehalf.codes import coded
 from truehalf.data.images import open_image
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 from truehalf.io_spec.spec import InputSpec
 from truehalf.json_values import JsonObject
 
@@ -142,9 +142,7 @@ def preprocessing_of(source: JsonObject | Path | str) -> Preprocessing:
         raise StageError(
             "wrong-type", f"{named}: expected a mapping of {', '.join(_keys())}, got {type(content).__name__}"
         )
-    faults = list(_faults(content))
-    if faults:
-        raise StageError("wrong-preprocessing", f"{named}:\n" + "\n".join(f"  - {fault}" for fault in faults))
+    refuse("wrong-preprocessing", named, list(_faults(content)))
     given = {key: value for key, value in content.items() if value is not None}
     tuples = {key: tuple(given[key]) for key in ("mean", "std", "range") if key in given}
     if "size" in given:

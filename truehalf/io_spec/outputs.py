@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.errors import StageError
-from truehalf.io_spec.spec import KEYS, IoSpec, OutputSpec, refuse
+from truehalf.errors import refuse
+from truehalf.io_spec.spec import KEYS, IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 Outputs = Mapping[str, np.ndarray]
@@ -77,7 +77,8 @@ def check_spec(spec: IoSpec, names: Sequence[str], inputs: Mapping[str, Sequence
         StageError: listing every fault: an output that the model does not have, an unknown kind, a layout that is not
             declared, kinds that do not make up a task, a shape that does not fit its kind or the other outputs'.
     """
-    refuse([*_faults(spec, names), *(_faults_of_inputs(spec, inputs) if inputs is not None else ())])
+    faults = [*_faults(spec, names), *(_faults_of_inputs(spec, inputs) if inputs is not None else ())]
+    refuse("wrong-spec", "the I/O spec does not fit", faults)
 
 
 def _faults(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
@@ -119,9 +120,9 @@ def check_shapes(spec: IoSpec) -> None:
         StageError: listing every output whose axes are not those of its kind, and queries or boxes that are not as many
             as those of the others. A side with a name may be any.
     """
-    if faults := list(_faults_of_shapes(_shaped(spec.outputs))):
-        listed = "\n".join(f"  - {fault}" for fault in faults)
-        raise StageError("wrong-shape", f"outputs are not what they are declared to be:\n{listed}")
+    refuse(
+        "wrong-shape", "outputs are not what they are declared to be", list(_faults_of_shapes(_shaped(spec.outputs)))
+    )
 
 
 def _shaped(outputs: Sequence[OutputSpec]) -> list[tuple[str, str, Sequence[int | str]]]:
@@ -187,11 +188,7 @@ def check_values(outputs: Outputs, spec: IoSpec) -> None:
             many as those of the others.
     """
     shaped = [(output.name, kind, np.shape(outputs[output.name])) for kind, output in by_kind(spec).items()]
-    if faults := list(_faults_of_shapes(shaped)):
-        raise StageError(
-            "wrong-shape",
-            "outputs are not what the I/O spec declares:\n" + "\n".join(f"  - {fault}" for fault in faults),
-        )
+    refuse("wrong-shape", "outputs are not what the I/O spec declares", list(_faults_of_shapes(shaped)))
 
 
 def class_name(class_names: Sequence[str], label: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from truehalf.codes import coded
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 
 INSIDE = "inside the graph"  # where a model normalises by itself
 KEYS = ("inputs", "outputs", "class_names", "trained")
@@ -129,7 +129,7 @@ class IoSpec:
         """
         if not isinstance(content, Mapping):
             raise StageError("wrong-spec", f"expected a mapping, got {type(content).__name__}")
-        refuse(list(_malformed(content)))
+        refuse("wrong-spec", "the I/O spec does not fit", list(_malformed(content)))
         return cls(
             inputs=tuple(_read(InputSpec, each) for each in content.get("inputs", ())),
             outputs=tuple(_read(OutputSpec, each) for each in content.get("outputs", ())),
@@ -155,12 +155,6 @@ class IoSpec:
     def first_input(self) -> InputSpec:
         """The first input; one without a name where there is none."""
         return next(iter(self.inputs), InputSpec(""))
-
-
-def refuse(faults: Sequence[str]) -> None:
-    """Raise StageError that lists what is wrong with an I/O spec, if anything is."""
-    if faults:
-        raise StageError("wrong-spec", "the I/O spec does not fit:\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
 def _malformed(content: Mapping[str, Any]) -> Iterator[str]:

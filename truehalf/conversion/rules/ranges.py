@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 from truehalf.files import read_json
 
 RangesJson: TypeAlias = Mapping[str, Any]  # content of a ranges.json, as truehalf.calibration.calibrate gives it
@@ -117,13 +117,7 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
             for name, entry in inner.items()
             if not (isinstance(entry, Mapping) and "quantity" in entry and _is_number(entry.get("value")))
         ]
-    if faults:
-        more = len(faults) - _LISTED_FAULTS
-        lines = faults[:_LISTED_FAULTS] + ([f"and {more} more"] if more > 0 else [])
-        raise StageError(
-            "file-unreadable",
-            "ranges: expected the JSON of `truehalf calibrate`, got\n" + "\n".join(f"  - {x}" for x in lines),
-        )
+    refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", faults, _LISTED_FAULTS)
     return ranges_of(content)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from truehalf.config.schema import Config, PreprocessingConfig, Resample
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError
+from truehalf.errors import refuse
 
 _PIXEL_KEYS = ("range", "mean", "std")
 _RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers, which are written
@@ -70,9 +70,7 @@ def preprocessing_of_processor(content: Mapping[str, Any] | None, config: Config
             )
     if content is not None and content.get("do_flip_channel_order"):
         values["channels"] = "BGR"
-    if faults:
-        lines = "\n".join(f"  - {fault}" for fault in faults)
-        raise StageError("needs-value", f"model.preprocessing: {where} does not say all:\n{lines}")
+    refuse("needs-value", f"model.preprocessing: {where} does not say all", faults)
     return Preprocessing(**values)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
@@ -153,10 +153,7 @@ class ModelPair:
                 wanted = [side if isinstance(side, int) else str(side.value or "?") for side in value.shape]
                 said = f"input {value.name!r}: the candidate expects {wanted}, got {list(array.shape)}"
                 faults.append(coded("wrong-shape", said))
-        if faults:
-            raise StageError(
-                "wrong-feeds", "inputs do not fit the candidate:\n" + "\n".join(f"  - {fault}" for fault in faults)
-            )
+        refuse("wrong-feeds", "inputs do not fit the candidate", faults)
 
 
 # --- interfaces -------------------------------------------------------------------------------------------------------
@@ -192,11 +189,7 @@ def check_same_interface(reference: ir.Model, candidate: ir.Model) -> None:
             for name, value in a.items()
             if not isinstance(value.type, (ir.TensorType, type(None)))
         ]
-    if faults:
-        raise StageError(
-            "not-comparable",
-            "the two files differ in their inputs and outputs:\n" + "\n".join(f"  - {fault}" for fault in faults),
-        )
+    refuse("not-comparable", "the two files differ in their inputs and outputs", faults)
 
 
 def _values(model: ir.Model, what: str) -> dict[str, ir.Value]:
@@ -255,11 +248,7 @@ def _refuse_nan(feed: Mapping[str, np.ndarray], called: Sequence[str]) -> None:
         for name, array in feed.items()
         if array.dtype.kind == "f" and np.isnan(array).any()
     ]
-    if faults:
-        raise StageError(
-            "not-finite",
-            "NaN in the inputs, where nothing can be compared:\n" + "\n".join(f"  - {fault}" for fault in faults),
-        )
+    refuse("not-finite", "NaN in the inputs, where nothing can be compared", faults)
 
 
 def _first_bad(array: np.ndarray, called: Sequence[str]) -> str:
