@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 
 from stages.frame import Stage, stage_main
-from truehalf.config.typed import plain
-from truehalf.engines.build import FILES, build_engine
+from truehalf.engines.build import FILES, Order, build_engine
 from truehalf.engines.engine_report import EngineReport
 from truehalf.engines.evidence import evidence_of
 from truehalf.engines.precision import check_precision, nothing_in_fp16
@@ -30,20 +29,16 @@ def run(stage: Stage) -> EngineReport:
     verdict = read_json(stage.artifact("verify", "verdict.json"))["verdict"]
     if verdict == "failed" and not options.build_unverified:
         return _none_built(stage, "refused", _FAILED)
-    keywords = {name: value for name, value in plain(options).items() if name != "profiles"}
+    order = Order(
+        declared=declared,
+        profiles=completed(options.profiles, stage.io_spec().inputs),
+        evidence=lambda: evidence_of(stage.config, stage.root),
+        probe=read_json(stage.root / "reports" / "probe.json"),
+        plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[options.backend]}"),
+        lint=stage.config.lint,
+    )
     with contextlib.chdir(stage.root):  # what files the options name, plugins and the timing cache, lie there
-        return build_engine(
-            model_path,
-            stage.out(),
-            declared=declared,
-            profiles=completed(options.profiles, stage.io_spec().inputs),
-            evidence=lambda: evidence_of(stage.config, stage.root),
-            probe=read_json(stage.root / "reports" / "probe.json"),
-            plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[options.backend]}"),
-            lint_ignore=stage.config.lint.ignore,
-            lint_fail_on=stage.config.lint.fail_on.value,
-            **keywords,
-        )
+        return build_engine(model_path, stage.out(), order, options)
 
 
 def _none_built(stage: Stage, status: str, reason: str) -> EngineReport:

@@ -20,9 +20,9 @@ from pipeline.engine import (
     layer_rows,
 )
 from tests.messages import expect
+from tests.truehalf.engines.building import build_engine
 from tests.truehalf.engines.conftest import FEW, NO_GPU
 from truehalf.codes import codes_in
-from truehalf.engines.build import build_engine
 
 PARITY: dict[str, Any] = {
     "state": "verified",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from truehalf.config.engine import Backend, EngineConfig, Provider
-from truehalf.config.schema import FailOn
-from truehalf.config.typed import ConfigErrors, plain
-from truehalf.config.validate import check_engine
+from truehalf.config.engine import Backend, EngineConfig
+from truehalf.config.schema import LintConfig
+from truehalf.config.typed import plain
 from truehalf.engines import ort_plan
 from truehalf.engines.carry_out import carry_out
 from truehalf.engines.engine_report import EnginePlan, EngineReport
@@ -32,24 +31,11 @@ REPORT_FILE = "engine.json"
 NO_EVIDENCE = "no reference was given to compare its outputs with"
 
 
-def build_engine(
-    model_path: Path | str,
-    out_dir: Path | str,
-    *,
-    declared: str,
-    profiles: Sequence[Profile],
-    evidence: Evidence | str | Callable[[], Evidence | str] = NO_EVIDENCE,
-    probe: Machine | None = None,
-    plan_names: tuple[str, str] | None = None,
-    lint_ignore: Sequence[str] = (),
-    lint_fail_on: str = FailOn.never.value,
-    **options: Any,
-) -> EngineReport:
-    """Build an engine into `out_dir` where the machine can, prove it, and write its plan there in any case.
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is built beside the options of the engine.
 
-    Args:
-        model_path: the final ONNX file.
-        out_dir: gets the engine, plan.json, and what somebody needs to carry the plan out by hand.
+    Attributes:
         declared: "fp16" or "fp32".
         profiles: optimization profiles: [{input: {"min": shape, "opt": shape, "max": shape}}]; of a shape tensor the
             numbers are its values.
@@ -57,38 +43,53 @@ def build_engine(
             when there is an engine.
         probe: facts of the machine (truehalf.runtime.machine.probe); by default of this one.
         plan_names: how the plan calls the ONNX file and the engine; default: the path given, and the engine's file.
-        lint_ignore: findings that are not wanted, see truehalf.linting.lint.
-        lint_fail_on: "never", "error" or "warning": findings of the file for which nothing is built.
-        options: the other keys of conf/engine/tensorrt.yaml (of onnxruntime.yaml, with backend="onnxruntime"), where
-            what is left out has its default; names of files are relative to the current folder.
+        lint: findings that are not wanted, and those of the file for which nothing is built.
+    """
+
+    declared: str
+    profiles: Sequence[Profile]
+    evidence: Evidence | str | Callable[[], Evidence | str] = NO_EVIDENCE
+    probe: Machine | None = None
+    plan_names: tuple[str, str] | None = None
+    lint: LintConfig = field(default_factory=LintConfig)
+
+
+def build_engine(model_path: Path | str, out_dir: Path | str, order: Order, options: EngineConfig) -> EngineReport:
+    """Build an engine into `out_dir` where the machine can, prove it, and write its plan there in any case.
+
+    Args:
+        model_path: the final ONNX file.
+        out_dir: gets the engine, plan.json, and what somebody needs to carry the plan out by hand.
+        options: but for its profiles, which `order` has as numbers; names of files are relative to the current folder.
 
     Returns:
         the report; an engine that failed is kept for inspection.
 
     Raises:
-        StageError: when the file contradicts `declared`, a profile does not fit the graph, an option is wrong (all of
-            them at once), the engine would be written over the model, or TensorRT or ONNX Runtime refuses the file.
+        StageError: when the file contradicts what is declared, a profile does not fit the graph, the engine would be
+            written over the model, or TensorRT or ONNX Runtime refuses the file.
     """
     model_path, out_dir = Path(model_path), Path(out_dir)
-    check_precision(model_path, declared)
-    section = _checked({"profiles": profiles} | options)
-    names = plan_names or (str(model_path), FILES[section.backend])
-    on_tensorrt = section.backend is Backend.tensorrt
+    check_precision(model_path, order.declared)
+    names = order.plan_names or (str(model_path), FILES[options.backend])
+    on_tensorrt = options.backend is Backend.tensorrt
     make, write = (make_plan, write_plan) if on_tensorrt else (ort_plan.make_plan, ort_plan.write_plan)
-    plan = make(model_path, names=names, options=plain(section), profiles=plain(section.profiles), declared=declared)
+    given = plain(options) | {"profiles": order.profiles}
+    plan = make(model_path, names=names, options=given, profiles=order.profiles, declared=order.declared)
     plan |= {
-        "backend": section.backend.value,
-        "latency": plain(section.latency),
-        "plugin_ops": list(section.plugin_ops),
-        "lint": {"ignore": list(lint_ignore), "fail_on": lint_fail_on},
-        "when_unavailable": section.when_unavailable.value,
+        "backend": options.backend.value,
+        "latency": plain(options.latency),
+        "plugin_ops": list(options.plugin_ops),
+        "lint": {"ignore": list(order.lint.ignore), "fail_on": order.lint.fail_on.value},
+        "when_unavailable": options.when_unavailable.value,
     }
     check_keys(plan)  # make_plan has checked the profiles against the model
     check_target(plan, model_path, out_dir, FILES_OF_A_PLAN)
     write(plan, out_dir)
-    given = evidence if callable(evidence) else lambda: evidence
+    evidence = order.evidence
+    found = evidence if callable(evidence) else lambda: evidence
     with _environment(plan):
-        return carry_out(plan, model_path, out_dir, given, probe or probe_machine(section.plugins))
+        return carry_out(plan, model_path, out_dir, found, order.probe or probe_machine(options.plugins))
 
 
 def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: Path | str = ".") -> EngineReport:
@@ -158,14 +159,3 @@ def _found(name: str, folder: Path, what: str, expected: str, data: Sequence[str
         return find_file(name, folder, what, expected=expected, data=data)
     except BuildError as error:
         raise StageError(error.code, str(error)) from error
-
-
-def _checked(options: Mapping[str, Any]) -> EngineConfig:
-    """The options of the call over the defaults of their backend."""
-    default = plain(EngineConfig())
-    if options.get("backend") in (Backend.onnxruntime, Backend.onnxruntime.value):
-        default |= {"provider": Provider.cuda.value}
-    try:
-        return check_engine(default | plain(options))
-    except ConfigErrors as error:
-        raise StageError("bad-options", "bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error

@@ -16,11 +16,12 @@ import onnx.parser
 import pytest
 
 from tests.messages import expect, raises
+from tests.truehalf.engines.building import build_engine
 from tests.truehalf.engines.conftest import FEW, NO_GPU, PROFILES
 from tests.truehalf.runtime.test_device_lock import measuring, says
 from tests.waiting import HANG_S
 from truehalf.codes import codes_in
-from truehalf.engines.build import NO_EVIDENCE, build_engine, execute_plan
+from truehalf.engines.build import NO_EVIDENCE, execute_plan
 from truehalf.engines.carry_out import CPU_FP16
 from truehalf.engines.precision import check_precision
 from truehalf.errors import StageError
@@ -78,8 +79,8 @@ def test_a_file_that_contradicts_the_declared_precision_is_refused(
 ) -> None:
     check_precision(models[holds], holds)
     facts = (models[holds], f"precision={declared}", f"precision={holds}")
-    with raises("wrong-file", *facts):  # before wrong profiles and options
-        build_engine(models[holds], tmp_path / "out", profiles=[], declared=declared, no_such_option=1)
+    with raises("wrong-file", *facts):  # before wrong profiles
+        build_engine(models[holds], tmp_path / "out", profiles=[], declared=declared)
     assert not (tmp_path / "out").exists()
 
 
@@ -88,11 +89,11 @@ def test_wrong_options_come_all_at_once_and_wrong_profiles_before_anything_is_bu
 ) -> None:
     out = tmp_path / "out"
     with raises("bad-options") as caught:
-        build_engine(models["fp32"], out, profiles=PROFILES, declared="fp32", tf32="no", workspace_gb=4)
+        build_engine(models["fp32"], out, profiles=PROFILES, declared="fp32", tf32="no", refit="yes")
     faults = {line.strip(" -").split(":")[0]: line for line in str(caught.value).splitlines()[1:]}
-    assert set(faults) == {"tf32", "workspace_gb"}
+    assert set(faults) == {"tf32", "refit"}
     expect(faults["tf32"], "wrong-type", "'no'")
-    expect(faults["workspace_gb"], "unknown-key", "memory_pools_gb")
+    expect(faults["refit"], "wrong-type", "'yes'")
     wrong = [{"images": {"min": [1, 3, 9, 8], "opt": [2, 3, 9, 8], "max": [4, 3, 9, 8]}}]
     for backend in ({"backend": "tensorrt"}, {"backend": "onnxruntime", "provider": "cpu"}):
         with raises("wrong-plan", "axis 2", 8, "9, 9, 9") as caught:

@@ -14,8 +14,9 @@ import pytest
 
 from tests.conftest import in_workspace
 from tests.messages import expect, raises
+from tests.truehalf.engines.building import build_engine
 from tests.truehalf.engines.conftest import FEW, NO_GPU, PROFILES
-from truehalf.engines.build import build_engine, execute_plan
+from truehalf.engines.build import execute_plan
 from truehalf.engines.plan import check_keys
 
 

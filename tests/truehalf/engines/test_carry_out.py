@@ -15,11 +15,11 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import expect, raises
+from tests.truehalf.engines.building import build_engine
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World, module
 from tests.truehalf.verification.held import Rows, evidence, outputs_of
 from truehalf.config.engine import LatencyConfig
 from truehalf.engines import ort_plan
-from truehalf.engines.build import build_engine
 from truehalf.engines.carry_out import explained
 from truehalf.engines.parity import Evidence
 from truehalf.errors import StageError

@@ -59,6 +59,7 @@ from truehalf.verification.findings import (
     verdict_of,
 )
 from truehalf.verification.judging.own_metrics import CHECK as OWN_METRICS
+from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import error_profile, locate
 from truehalf.verification.localize.worst_sample import worst_samples
@@ -236,7 +237,7 @@ def profile_of(
     sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
     feeds = stacked([sample] * (file.fixed_batch or fp32.fixed_batch or 1))
     pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
-    rows = [asdict(row) for row in error_profile(fp32.model, file.model, feeds, pessimistic=pessimistic)]
+    rows = [asdict(row) for row in error_profile(BothFiles(fp32.model, file.model, pessimistic=pessimistic), feeds)]
     for rank, row in enumerate(worst_nodes(rows), start=1):
         row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}
     return rows

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truehalf.ir.facts import name_of
-from truehalf.ir.model_file import load_model
 from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.align import align, source_node
 from truehalf.verification.pinning.as_argument import pins_argument
@@ -33,10 +31,21 @@ class BothFiles:
         self,
         reference: ir.Model,
         candidate: ir.Model,
-        decisions: Iterable[Mapping[str, Any]] | None,
-        pinned: Sequence[str],
-        pessimistic: bool,
+        *,
+        decisions: Iterable[Mapping[str, Any]] | None = None,
+        pinned: Sequence[str] = (),
+        pessimistic: bool = False,
     ) -> None:
+        """Align them.
+
+        Args:
+            decisions: rows of decisions.json.
+            pinned: entries of precision.node_block_list in force, which a selector repeats.
+            pessimistic: round the sums inside FP16 nodes, too, as the evaluation that failed did.
+
+        Raises:
+            StageError: when types cannot be inferred.
+        """
         from truehalf.calibration.instrument import main_values
         from truehalf.ir.normalize import InferTypes
 
@@ -128,7 +137,3 @@ class BothFiles:
         """What keeps it FP32, beside the entries in force, quoted for the command line."""
         name = name_of(self.original(node) or node)
         return pins_argument("node_block_list", [f"^{re.escape(name)}$"], self._pinned)
-
-
-def loaded(model: Path | str | ir.Model) -> ir.Model:
-    return load_model(model) if isinstance(model, (str, Path)) else model

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from truehalf.data.samples import stacked
 from truehalf.emulation.sessions import EVALUATION, PESSIMISTIC
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.stage_results import sample_facts
-from truehalf.verification.localize.both_files import BothFiles, loaded
+from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
 from truehalf.verification.localize.local_errors import WRONG, LocalErrors, NodeError
 from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, or_inf, summary
@@ -33,8 +32,6 @@ from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import FP32_CPU
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from truehalf.verification.localize.failing import Failing
 
 Feeds = Mapping[str, np.ndarray]
@@ -46,36 +43,22 @@ _NEXT_TO = 0.1  # of the largest effect of rounding: a wrong node that has less 
 
 
 def find_suspects(
-    reference: Path | ir.Model,
-    candidate: Path | ir.Model,
-    feeds: Feeds | Sequence[Feeds],
-    *,
-    decisions: Iterable[Mapping[str, Any]] | None = None,
-    limit: int = _SUSPECTS,
-    queries: Collection[str] | None = None,
-    pinned: Sequence[str] = (),
-    pessimistic: bool = False,
+    files: BothFiles, feeds: Feeds | Sequence[Feeds], queries: Collection[str] | None = None, limit: int = _SUSPECTS
 ) -> list[Suspect]:
     """The nodes of the candidate that may be at fault, the likeliest first.
 
     Args:
-        reference: FP32.
-        candidate: the file made from it, FP16 or mixed, by whatever tool.
+        files: the FP32 reference, and the file made from it, FP16 or mixed, by whatever tool.
         feeds: one batch, or several; errors are the largest of all.
-        decisions: rows of decisions.json.
-        limit: suspects at most.
         queries: outputs [N, queries, values], whose rows may come in any order; None: those that the I/O spec in the
             reference's metadata declares as such, and where there is no spec, those of three axes that depend on a
             TopK.
-        pinned: entries of precision.node_block_list in force, which a selector repeats.
-        pessimistic: round the sums inside FP16 nodes, too, as the evaluation that failed did.
+        limit: suspects at most.
 
     Raises:
-        StageError: when a model cannot be loaded, emulated or run, or their inputs differ.
+        StageError: when a model cannot be emulated or run, or their inputs differ.
     """
-    batches = [feeds] if isinstance(feeds, Mapping) else list(feeds)
-    files = BothFiles(loaded(reference), loaded(candidate), decisions, pinned, pessimistic)
-    return _search(files, batches, limit, queries)[0]
+    return _search(files, [feeds] if isinstance(feeds, Mapping) else list(feeds), limit, queries)[0]
 
 
 def _search(
@@ -132,23 +115,13 @@ def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str |
     return suspects[0].node
 
 
-def error_profile(
-    reference: Path | ir.Model,
-    candidate: Path | ir.Model,
-    feeds: Feeds | Sequence[Feeds],
-    *,
-    pessimistic: bool = False,
-) -> list[NodeError]:
+def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeError]:
     """Errors of every node with a floating-point output, in graph order.
-
-    Args:
-        pessimistic: as find_suspects.
 
     Raises:
         StageError: as find_suspects.
     """
-    files = BothFiles(loaded(reference), loaded(candidate), None, (), pessimistic)
-    return LocalErrors(files, [feeds] if isinstance(feeds, Mapping) else list(feeds), ()).profile()
+    return LocalErrors(files, [feeds], ()).profile()
 
 
 def locate(
@@ -165,7 +138,8 @@ def locate(
 
     Args:
         failing: the samples that it fails on.
-        decisions, pinned: as find_suspects.
+        decisions: rows of decisions.json.
+        pinned: entries of precision.node_block_list in force, which a selector repeats.
 
     Raises:
         StageError: as find_suspects.
@@ -183,7 +157,7 @@ def locate(
         several = f"the worst {len(samples)} of {len(rows)} samples"
         looked_at = several if len(samples) > 1 else f"sample {samples[0].name}"
         looked_at += f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
-    files = BothFiles(fp32.model, file.model, decisions, pinned, evaluation == PESSIMISTIC)
+    files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=evaluation == PESSIMISTIC)
     suspects, found = _search(files, batches, _SUSPECTS, query_outputs(reference.spec))
     found.sort(key=lambda item: not item.reaches_output)
     if evaluation not in (EVALUATION, PESSIMISTIC):

@@ -19,6 +19,7 @@ from truehalf.verification.open_file import repeated
 from truehalf.verification.pinning.fp32_costs import fp32_costs
 from truehalf.verification.pinning.ranking import Part, ranked
 from truehalf.verification.pinning.reconversion import Reconversion
+from truehalf.verification.pinning.sensitivity import Meter
 from truehalf.verification.pinning.switchboard import Switchboard
 
 
@@ -37,7 +38,8 @@ def ranked_parts(
             in no part.
         config: of that run.
         samples: of calibration, that errors are measured on.
-        count, checkpoint: as truehalf.verification.pinning.ranking.ranked.
+        count: parts at most.
+        checkpoint: see truehalf.verification.pinning.sensitivity.sensitivity.
 
     Raises:
         StageError: when an artifact is missing, or a run fails.
@@ -61,8 +63,8 @@ def ranked_parts(
     def error(outputs: Mapping[str, Any]) -> float:
         return total_error(spec, reference, outputs)
 
-    costs = fp32_costs(model, conversion.input_shapes)
-    return ranked(board, feeds, base, error, costs, count=count, checkpoint=checkpoint)
+    meter = Meter(board, feeds, frozenset(base), error, 2 * len(board.nodes), checkpoint)
+    return ranked(meter, fp32_costs(model, conversion.input_shapes), count)
 
 
 def _feeds(config: Config, root: Path, spec: IoSpec, samples: int, batch: int | None) -> list[Any]:

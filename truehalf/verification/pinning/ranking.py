@@ -15,15 +15,14 @@ import hashlib
 import heapq
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truehalf.verification.pinning.sensitivity import Error, Group, Meter, grouped, names_only, parts
+from truehalf.verification.pinning.sensitivity import Group, Meter, grouped, names_only, parts
 
 if TYPE_CHECKING:
-    from truehalf.verification.pinning.switchboard import Feeds, Switchboard
+    pass
 
 
 @dataclass(frozen=True)
@@ -58,36 +57,22 @@ class Part:
         return [self.scope] if self.scope else []
 
 
-def ranked(
-    board: Switchboard,
-    feeds: Feeds,
-    base: Collection[str],
-    error: Error,
-    costs: Mapping[str, int],
-    *,
-    count: int,
-    checkpoint: Path | None = None,
-) -> list[Part]:
+def ranked(meter: Meter, costs: Mapping[str, int], count: int) -> list[Part]:
     """Part the nodes that are not in the base, and sort the parts by rank, the highest first.
 
     Args:
-        board: a switchboard of the FP32 model.
-        feeds: arrays by input name, or a list of such.
-        base: names of the nodes that are FP32 in any case.
-        error: of a run's outputs, against those of everything in FP32.
+        meter: of errors against everything in FP32, with the nodes that are FP32 in any case as its base.
         costs: bytes by node; one that has none costs nothing.
         count: at most so many parts, 1 or more.
-        checkpoint: see truehalf.verification.pinning.sensitivity.sensitivity.
 
     Raises:
         StageError: when a run fails, or `base` names a node that the model does not have.
     """
-    meter = Meter(board, feeds, frozenset(base), error, runs=2 * len(board.nodes), checkpoint=checkpoint)
-    whole = grouped(board, base)
+    whole = grouped(meter.board, meter.base)
 
     def measured(group: Group) -> Part:
         others = frozenset(whole.nodes).difference(group.nodes)
-        scope = group.scope if names_only(group, board) else ""
+        scope = group.scope if names_only(group, meter.board) else ""
         label = hashlib.sha256("\n".join(group.nodes).encode()).hexdigest()
         value = meter.error(f"alone:{label}", others)
         return Part(scope, group.nodes, value, sum(costs.get(node, 0) for node in group.nodes))

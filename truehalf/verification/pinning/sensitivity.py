@@ -199,7 +199,7 @@ class Meter:
         base: frozenset[str],
         error: Error,
         runs: int,
-        checkpoint: Path | None,
+        checkpoint: Path | None = None,
     ) -> None:
         self.board, self.feeds, self.base, self.function = board, feeds, base, error
         self.budget, self.used = runs, 0

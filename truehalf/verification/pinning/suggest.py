@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.verification.pinning.sensitivity import (
@@ -64,12 +63,11 @@ def suggest(
     gates_hold: Callable[[Outputs], bool],
     *,
     runs: int = RUNS,
-    checkpoint: Path | None = None,
 ) -> Suggestion | None:
     """Find pins; None when the gates do not hold with every node in FP32 either.
 
     Args:
-        board, feeds, base, error, checkpoint: as truehalf.verification.pinning.sensitivity.sensitivity.
+        board, feeds, base, error: as truehalf.verification.pinning.sensitivity.sensitivity.
         gates_hold: whether a run's outputs are good enough.
         runs: how many runs may be used: up to a quarter of them measure, the others search. When they are used up, the
             best list so far is returned, which may be empty.
@@ -83,7 +81,7 @@ def suggest(
     free = [node for node in board.nodes if node not in trial.base]
     if not trial.holds(free):
         return Suggestion([], [], [], minimal=False, runs=trial.used) if trial.refused else None
-    measured = sensitivity(board, feeds, base, error, runs=max(2, runs // 4), checkpoint=checkpoint)
+    measured = sensitivity(board, feeds, base, error, runs=max(2, runs // 4))
     trial.used += measured.runs
     whole = grouped(board, base)
     kept = _pruned(_greedy(measured, whole, trial), whole, trial)

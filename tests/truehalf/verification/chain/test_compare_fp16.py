@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 
 from tests.messages import expect
@@ -14,13 +13,14 @@ from truehalf.config.verification import Evaluation
 from truehalf.errors import StageError
 from truehalf.ir.facts import holds_fp16
 from truehalf.verification.chain.compare import compare
+from truehalf.verification.localize.both_files import BothFiles
 
 
 def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 
-    def find_suspects(reference: ir.Model, candidate: ir.Model, feeds: dict, **_: Any) -> list[str]:
-        asked.update(fp16=(holds_fp16(reference), holds_fp16(candidate)), x=feeds["x"])
+    def find_suspects(files: BothFiles, feeds: dict, *_: Any) -> list[str]:
+        asked.update(fp16=(holds_fp16(files.reference), holds_fp16(files.candidate)), x=feeds["x"])
         return ["suspect"]
 
     monkeypatch.setattr("truehalf.verification.localize.locate.find_suspects", find_suspects, raising=False)

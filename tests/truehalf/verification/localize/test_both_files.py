@@ -32,7 +32,7 @@ def read(text: str) -> ir.Model:
 
 
 def chooses_alike(candidate: str, name: str) -> bool:
-    files = BothFiles(read(REFERENCE), read(candidate), None, (), False)
+    files = BothFiles(read(REFERENCE), read(candidate))
     return files.chooses_alike(next(node for node in files.candidate.graph if node.name == name))
 
 

@@ -28,6 +28,7 @@ from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
+from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.locate import error_profile, find_suspects, first_bad_node, locate
 from truehalf.verification.localize.suspects import Suspect
@@ -68,7 +69,9 @@ def model(text: str) -> ir.Model:
 
 
 def suspects(candidate: str, feeds: dict[str, np.ndarray] = FEEDS, **options: object) -> list[Suspect]:
-    return find_suspects(model(REFERENCE), model(candidate), feeds, **options)  # type: ignore[arg-type]
+    of_files = {name: options.pop(name) for name in ("decisions", "pinned") if name in options}
+    files = BothFiles(model(REFERENCE), model(candidate), **of_files)  # type: ignore[arg-type]
+    return find_suspects(files, feeds, **options)  # type: ignore[arg-type]
 
 
 def test_rounding_alone_puts_no_dead_signal_first() -> None:
@@ -110,7 +113,7 @@ def test_nan_behind_a_fault_is_a_symptom() -> None:
 
 
 def test_all_batches_are_looked_at() -> None:
-    found = find_suspects(model(REFERENCE), model(HALF), [FEEDS, {"x": FEEDS["x"] * 40}])
+    found = find_suspects(BothFiles(model(REFERENCE), model(HALF)), [FEEDS, {"x": FEEDS["x"] * 40}])
     assert found[0].node == "up"
     assert found[0].cause == "nonfinite"
 
@@ -127,7 +130,7 @@ def test_decisions_and_selectors() -> None:
     assert found[0].rule == "none"
     expect(found[0].sentence, None, "FP16", rows[0]["reason"])
     assert found[0].selector == pins_argument("node_block_list", ["^second$"])
-    unnamed = find_suspects(model(REFERENCE.replace("[up]", "")), model(HALF.replace("[up]", "")), FEEDS)
+    unnamed = find_suspects(BothFiles(model(REFERENCE.replace("[up]", "")), model(HALF.replace("[up]", ""))), FEEDS)
     one = next(each for each in unnamed if each.tensor == "a")
     assert one.node == f"{one.op_type} -> {one.tensor}"
     assert one.selector == pins_argument("node_block_list", ["^Mul_a$"])
@@ -145,7 +148,7 @@ def test_a_selector_is_a_regular_expression_for_just_that_name() -> None:
     for each in (reference, candidate):
         for node in each.graph:
             node.name = strange if node.outputs[0].name == "d" else node.name
-    found = find_suspects(reference, candidate, FEEDS)
+    found = find_suspects(BothFiles(reference, candidate), FEEDS)
     selector = next(each.selector for each in found if each.node == strange)
     assert selector == pins_argument("node_block_list", [f"^{re.escape(strange)}$"])
 
@@ -160,11 +163,11 @@ def test_equal_files_have_no_suspects() -> None:
 
 
 def test_the_profile_goes_along_the_graph() -> None:
-    rows = error_profile(model(REFERENCE), model(HALF), FEEDS)
+    rows = error_profile(BothFiles(model(REFERENCE), model(HALF)), FEEDS)
     assert [row.node for row in rows] == ["up", "first", "down", "second", "dead", "sum"]
     assert {row.precision for row in rows} == {"fp16"}
     assert all(0 < row.local_error < 1e-2 for row in rows if row.node != "dead" and row.local_error is not None)
-    overflowing = error_profile(model(REFERENCE), model(HALF), {"x": FEEDS["x"] * 40})
+    overflowing = error_profile(BothFiles(model(REFERENCE), model(HALF)), {"x": FEEDS["x"] * 40})
     assert overflowing[0].error is None
 
 
@@ -185,7 +188,7 @@ def test_operands_that_change_places_are_an_error(axes: str) -> None:
     {{ [one] a = Sigmoid(x)  [two] b = Tanh(x)  [join] z = Concat<axis = 1>(a, b) }}"""
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 2, *map(int, axes.split(",")))).astype(np.float32)}
     swapped = model(text.replace("float[", "float16[").replace("(a, b)", "(b, a)"))
-    first, *rest = find_suspects(model(text), swapped, feeds)
+    first, *rest = find_suspects(BothFiles(model(text), swapped), feeds)
     assert first.node == "join"
     assert first.effect is not None and first.effect > 0.5
     assert all(each.effect is not None and each.effect < 1e-3 for each in rest)
@@ -212,7 +215,7 @@ def test_queries_may_change_places() -> None:
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 40, 2)).astype(np.float32)}
 
     def effect(reference: ir.Model, **options: object) -> float | None:
-        found = find_suspects(reference, shuffled, feeds, **options)  # type: ignore[arg-type]
+        found = find_suspects(BothFiles(reference, shuffled), feeds, **options)  # type: ignore[arg-type]
         return next(each.effect for each in found if each.tensor == "z")
 
     declared = model(RANKED)
@@ -229,7 +232,7 @@ def test_a_wrong_node_comes_before_those_that_round() -> None:
     """e is off by half, and moves the output by as much as rounding does."""
     small = [text.replace("1e-9", "0.0005") for text in (REFERENCE, HALF)]
     wrong = small[1].replace("{0.0005}", "{0.00075}")
-    found = find_suspects(model(small[0]), model(wrong), FEEDS)
+    found = find_suspects(BothFiles(model(small[0]), model(wrong)), FEEDS)
     effects = {each.node: each.effect or 0.0 for each in found}
     assert max(effects, key=lambda node: effects[node]) != "dead"
     assert effects["dead"] < 5e-3
@@ -247,12 +250,12 @@ SUMS = """g (float[1,600] x) => (float[1,600] z)
 def test_sums_are_searched_where_they_failed() -> None:
     reference, half = model(SUMS), model(SUMS.replace("float[", "float16["))
     feeds = {"x": np.random.default_rng(0).uniform(150, 250, (1, 600)).astype(np.float32)}
-    assert find_suspects(reference, half, feeds)[0].cause == "error"
-    found = find_suspects(reference, half, feeds, pessimistic=True)
+    assert find_suspects(BothFiles(reference, half), feeds)[0].cause == "error"
+    found = find_suspects(BothFiles(reference, half, pessimistic=True), feeds)
     assert (found[0].node, found[0].op_type, found[0].cause) == ("mean", "ReduceMean", "nonfinite")
     expect(found[0].sentence, None, "sum", "node 'mean'")
     assert {each.node for each in found} <= {"mean", "less", "last"}
-    profile = error_profile(reference, half, feeds, pessimistic=True)
+    profile = error_profile(BothFiles(reference, half, pessimistic=True), feeds)
     assert [(row.node, row.local_error is None) for row in profile] == [
         ("mean", True),
         ("less", False),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.truehalf.verification.small_board import Double, bad
-from truehalf.verification.pinning.ranking import ranked
+from truehalf.verification.pinning.ranking import Part, ranked
+from truehalf.verification.pinning.sensitivity import Meter
 
 NODES = ["/enc/a/x", "/enc/a/y", "/enc/b/x", "/dec/x", "/dec/y", "top"]
 WEIGHTS = dict(zip(NODES, (1.0, 8.0, 2.0, 3.0, 0.0, 0.5), strict=True))
@@ -22,8 +24,12 @@ def additive(fp32: frozenset[str]) -> float:
     return sum(weight for node, weight in WEIGHTS.items() if node not in fp32)
 
 
+def of_board(board: Double, count: int, base: Sequence[str] = (), checkpoint: Path | None = None) -> list[Part]:
+    return ranked(Meter(board, FEEDS, frozenset(base), bad, 20, checkpoint), COSTS, count)  # type: ignore[arg-type]
+
+
 def test_with_parts_enough_every_node_is_one_and_they_stand_by_error_for_cost() -> None:
-    found = ranked(Double(NODES, additive), FEEDS, [], bad, COSTS, count=100)  # type: ignore[arg-type]
+    found = of_board(Double(NODES, additive), 100)
     assert [part.nodes for part in found] == [
         ("/dec/x",), ("/enc/a/y",), ("/enc/a/x",), ("top",), ("/enc/b/x",), ("/dec/y",)
     ]  # fmt: skip
@@ -32,21 +38,21 @@ def test_with_parts_enough_every_node_is_one_and_they_stand_by_error_for_cost() 
 
 @pytest.mark.parametrize("count", range(1, 8))
 def test_each_node_that_is_not_in_the_base_is_in_one_part(count: int) -> None:
-    found = ranked(Double(NODES, additive), FEEDS, ["/enc/b/x"], bad, COSTS, count=count)  # type: ignore[arg-type]
+    found = of_board(Double(NODES, additive), count, base=["/enc/b/x"])
     assert sorted(node for part in found for node in part.nodes) == sorted(set(NODES) - {"/enc/b/x"})
     assert len(found) == min(count, 5)
 
 
 def test_an_error_is_that_of_the_part_alone_in_fp16() -> None:
     board = Double(NODES, additive)
-    found = ranked(board, FEEDS, [], bad, COSTS, count=3)  # type: ignore[arg-type]
+    found = of_board(board, 3)
     for part in found:
         assert part.error == sum(WEIGHTS[node] for node in part.nodes)
         assert frozenset(NODES).difference(part.nodes) in board.asked
 
 
 def test_a_whole_module_is_pinned_by_its_scope_and_other_nodes_by_their_names() -> None:
-    parts = ranked(Double(NODES, additive), FEEDS, [], bad, COSTS, count=5)  # type: ignore[arg-type]
+    parts = of_board(Double(NODES, additive), 5)
     found = {part.nodes: part for part in parts}
     module, node = found["/enc/a/x", "/enc/a/y"], found["top",]
     assert (module.scope_block_list, module.node_block_list) == (["enc.a"], [])
@@ -57,13 +63,13 @@ def test_what_overflows_alone_stands_first_and_is_parted_first() -> None:
     def overflows(fp32: frozenset[str]) -> float:
         return additive(fp32) if "/dec/y" in fp32 else math.nan
 
-    found = ranked(Double(NODES, overflows), FEEDS, [], bad, COSTS, count=4)  # type: ignore[arg-type]
+    found = of_board(Double(NODES, overflows), 4)
     assert found[0].nodes == ("/dec/y",) and math.isinf(found[0].error)
 
 
 def test_a_ranking_that_was_killed_goes_on(tmp_path: Path) -> None:
     checkpoint = tmp_path / "ranking.json"
-    first = ranked(Double(NODES, additive), FEEDS, [], bad, COSTS, count=9, checkpoint=checkpoint)  # type: ignore[arg-type]
+    first = of_board(Double(NODES, additive), 9, checkpoint=checkpoint)
     board = Double(NODES, additive)
-    again = ranked(board, FEEDS, [], bad, COSTS, count=9, checkpoint=checkpoint)  # type: ignore[arg-type]
+    again = of_board(board, 9, checkpoint=checkpoint)
     assert again == first and not board.asked
