@@ -47,13 +47,14 @@ MODELS = {
     "wrong-class-count": "more or fewer names of classes than the model has classes",
 }
 DATA = {
-    "too-few-samples": "a source holds fewer samples than the purposes need together",
+    "too-few-samples": "fewer samples than the purposes need together, or than a verdict can rest on",
     "wrong-feeds": "arrays that are not what the inputs of a model or an engine take",
     "wrong-preprocessing": "a preprocessing that cannot be as it is declared",
 }
 GRAPH = {
     "graph-cycle": "nodes that wait for each other's outputs, so that none of them can be first",
     "not-measured": "a tensor of which calibration says nothing",
+    "nothing-in-fp16": "a converted file of which no float node is FP16",
     "nothing-to-switch": "a model of which no node can run in FP16",
     "sizes-unknown": "a rank or size that is needed, or sizes that have to be equal, and the model does not say it",
     "type-unknown": "a tensor whose element type nothing in the model says",
@@ -69,6 +70,7 @@ PARITY = {
     "hidden-by-scale": "a part of an output of a scale so small that the tensor rule does not see that it is wrong",
     "input-ignored": "an output that is the same whatever the input",
     "no-labels": "samples without true boxes, so that no average precision can be measured against them",
+    "not-asked-for": "a comparison that was not made, as no samples were given, or --no-verify",
     "not-searched": "a place, pins or errors of nodes that were not looked for, or whose search ended with an error",
     "nothing-compared": "outputs, samples or detections of which there is nothing, or nothing but zeros, to compare",
     "other-order": "rows of an output, inputs or outputs that come in another order than the reference's",

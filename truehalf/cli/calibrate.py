@@ -14,8 +14,9 @@ from truehalf.cli.form import (
     guarded,
     image_options,
     option,
+    output_of,
+    output_options,
     preprocessing_of,
-    show_lines,
 )
 
 _EXAMPLES = (
@@ -34,7 +35,7 @@ _EXAMPLES = (
     help="folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
 @option("-o", "--out", type=FILE, required=True, metavar="FILE", help="JSON file to write")
-@option("--quiet", is_flag=True, help="print one line")
+@output_options
 @image_options
 def command(**given: Any) -> int:
     """Measure the range of every float tensor of an FP32 model on real samples."""
@@ -46,12 +47,20 @@ def _calibrate(given: dict[str, Any]) -> int:
     from truehalf.data.given import of_file
     from truehalf.files import write_json
 
-    model, out, preprocessing = given["model"], given["out"], preprocessing_of(given)
-    check_places({"--out": out}, {"model.onnx": model}, samples=given["samples"], preprocessing=preprocessing)
+    model, out, preprocessing, output = given["model"], given["out"], preprocessing_of(given), output_of(given)
+    check_places(
+        {"--out": out, "--json": output.file},
+        {"model.onnx": model},
+        samples=given["samples"],
+        preprocessing=preprocessing,
+    )
     ranges = calibrate(model, of_file(given["samples"], model, preprocessing, given["skip_corrupt"]))
     write_json(out, ranges)
-    measured = [entry["absmax"] for entry in ranges["tensors"].values() if entry["absmax"] is not None]
-    largest = f", largest |x| {max(measured):.4g}" if measured else ""
-    lines = [f"done: {out}: {len(ranges['tensors'])} tensors, {ranges['samples']} samples{largest}"]
-    show_lines(lines + [f"warning: {warning}" for warning in ranges["warnings"]], given["quiet"])
+    absmax = {name: entry["absmax"] for name, entry in ranges["tensors"].items() if entry["absmax"] is not None}
+    largest = sorted(absmax.items(), key=lambda item: -item[1])
+    said = f", largest |x| {largest[0][1]:.4g}" if largest else ""
+    lines = [f"done: {out}: {len(ranges['tensors'])} tensors, {ranges['samples']} samples{said}"]
+    lines += [f"warning: {warning}" for warning in ranges["warnings"]]
+    content = {"out": str(out), "samples": ranges["samples"], "absmax": absmax, "warnings": ranges["warnings"]}
+    output.give(lines, content, [f"{value:12.4g}  {name}" for name, value in largest])
     return 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, check_places, guarded, option, save_json, show_lines
+from truehalf.cli.form import FILE, Command, check_places, guarded, option, output_of, output_options
 
 _EXAMPLES = (
     "truehalf clean-casts any_tools_fp16.onnx -o clean.onnx",
@@ -19,24 +19,21 @@ _EXAMPLES = (
 @option("-o", "--out", type=FILE, required=True, metavar="FILE", help="file to write")
 @option("--strict", is_flag=True, help="keep f32 -> f16 -> f32, which rounds")
 @option("--fold-max-bytes", type=click.IntRange(1), metavar="N", help="leave Casts of larger constants to the runtime")
-@option("--json", "json_path", type=FILE, metavar="FILE", help="write the report, for machines")
-@option("--quiet", is_flag=True, help="print one line")
-def command(
-    model: Path, out: Path, strict: bool, fold_max_bytes: int | None, json_path: Path | None, quiet: bool
-) -> int:
+@output_options
+def command(**given: Any) -> int:
     """Remove the needless Casts of an ONNX file."""
+    return guarded("clean-casts", lambda: _clean_casts(given))
 
-    def body() -> int:
-        from truehalf.api import clean_casts
 
-        check_places({"--out": out, "--json": json_path}, {"in.onnx": model})
-        report = clean_casts(model, out, strict=strict, fold_max_bytes=fold_max_bytes).report
-        save_json(json_path, report)
-        applied = ", ".join(f"{rule} {count}" for rule, count in report["rules"].items()) or "none"
-        repeated = report["repeated_nodes_dropped"]
-        lines = [f"done: {out}: {report['casts_before']} casts before, {report['casts_after']} after"]
-        lines += [f"rules: {applied}", *([f"duplicate nodes dropped: {repeated}"] if repeated else [])]
-        show_lines(lines, quiet)
-        return 0
+def _clean_casts(given: dict[str, Any]) -> int:
+    from truehalf.api import clean_casts
 
-    return guarded("clean-casts", body)
+    model, out, output = given["model"], given["out"], output_of(given)
+    check_places({"--out": out, "--json": output.file}, {"in.onnx": model})
+    report = clean_casts(model, out, strict=given["strict"], fold_max_bytes=given["fold_max_bytes"]).report
+    applied = ", ".join(f"{rule} {count}" for rule, count in report["rules"].items()) or "none"
+    repeated, facts = report["repeated_nodes_dropped"], report["model"]
+    lines = [f"done: {out}: {report['casts_before']} casts before, {report['casts_after']} after"]
+    lines += [f"rules: {applied}", *([f"duplicate nodes dropped: {repeated}"] if repeated else [])]
+    output.give(lines, report, [f"file: {facts['nodes']} nodes, {facts['size_mb']:.1f} MB"])
+    return 0

@@ -22,9 +22,9 @@ from truehalf.cli.form import (
     image_options,
     option,
     options_of,
+    output_of,
+    output_options,
     preprocessing_of,
-    save_json,
-    show_lines,
     terminal_width,
     wrapped,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from truehalf.verification.chain.compare import Report
 
 _EXAMPLES = (
-    "truehalf convert model.onnx --samples images/ -o model_fp16.onnx",
+    "truehalf convert model.onnx --samples images/     (writes model_fp16.onnx)",
     "truehalf convert model.onnx --samples feeds.npz -o o.onnx --op-block-list Exp",
     "truehalf convert model.onnx -o out.onnx     (no samples: not verified, exit 3)",
 )
@@ -49,6 +49,7 @@ _NO_SAMPLES = {  # by whether ranges were given
 _SHARED = "there is only one sample, and the conversion was calibrated on it: passing shows nothing about other inputs"
 _RANGES = "--ranges does not say which samples it was measured on: whether these are among them is unknown"
 _NOTHING = "none of its float nodes is FP16: what passed is the FP32 model; --verbose names the rule of each node"
+_SAMPLES_MIN = 3  # rounding errors vary between inputs: of one or two, the largest may not have been met
 _OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does not ask
 _CONVERSION = ("keep_io_types", "opset", "placement", "strict_clean_up", "strict_selectors")
 _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
@@ -63,7 +64,7 @@ def _group(name: str) -> str | None:
 
 @click.command(cls=Command, examples=_EXAMPLES)
 @click.argument("model", type=FILE, metavar="model.onnx")
-@option("-o", "--out", type=FILE, required=True, metavar="FILE", help="FP16 file to write")
+@option("-o", "--out", type=FILE, metavar="FILE", help="FP16 file to write [<model>_fp16.onnx beside the model]")
 @option(
     "--samples",
     type=SOURCE,
@@ -71,9 +72,7 @@ def _group(name: str) -> str | None:
     help="real inputs: folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
 @option("--no-verify", is_flag=True, help="only convert; all samples calibrate")
-@option("--json", "json_path", type=FILE, metavar="FILE", help="write the whole result, for machines")
-@option("--quiet", is_flag=True, help="print only the verdict")
-@option("--verbose", is_flag=True, help="list every FP32 node with its reason")
+@output_options
 @option(
     "--ranges", type=FILE, metavar="FILE", group="Samples", help="from `truehalf calibrate`; nothing is slimmed then"
 )
@@ -92,8 +91,10 @@ def _convert(given: dict[str, Any]) -> int:
     from truehalf.report.text import report_text
 
     precision, preprocessing = options_of(Precision, given, method=Method.convert), preprocessing_of(given)
-    model, out, samples, ranges = (given[name] for name in ("model", "out", "samples", "ranges"))
-    outputs = {"--out": out, "--json": given["json_path"]}
+    output = output_of(given)
+    model, samples, ranges = (given[name] for name in ("model", "samples", "ranges"))
+    out = given["out"] or model.with_name(f"{model.stem}_fp16.onnx")
+    outputs = {"--out": out, "--json": output.file}
     check_places(outputs, {"model.onnx": model}, samples=samples, ranges=ranges, preprocessing=preprocessing)
     seen, unseen, share = _shared_out(given, preprocessing)
     slim = False if given["no_slim"] else None
@@ -101,14 +102,17 @@ def _convert(given: dict[str, Any]) -> int:
     report = None if unseen is None else compare(model, out, unseen)
     verdict, reason = _verdict(report, share, given)
     if verdict == "passed" and not result.report["cast_cleanup"]["model"]["fp16_nodes"]:
-        verdict, reason = "not verified", coded("wrong-file", _NOTHING)
-    save_json(given["json_path"], _content(model, out, result, report, share, precision) | {"verdict": verdict})
-    lines = [f"{verdict}: {out}" + (f": {reason}" if reason and report is None else "")]
-    lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, given["verbose"])]
-    lines += _notes(result, ranges is not None and report is not None)
+        verdict, reason = "not verified", coded("nothing-in-fp16", _NOTHING)
+    few = _few(report.samples) if report is not None and verdict == "passed" else None
+    first = reason if report is None else few
+    notes = [*([few] if few else []), *_notes(result, ranges is not None and report is not None)]
+    content = _content(model, out, result, report, share, precision) | {"verdict": verdict, "notes": notes}
+    lines = [f"{verdict}: {out}" + (f": {first}" if first else "")]
+    lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, output.is_verbose)]
+    lines += ["", "notes:", *wrapped(notes)] if notes else []
     if report is not None:
         lines += ["", *([f"why: {reason}"] if reason else []), report_text(report, model, out, terminal_width())]
-    show_lines(lines, given["quiet"])
+    output.give(lines, content)
     return _VERDICTS[verdict]
 
 
@@ -136,10 +140,16 @@ def _verdict(report: Report | None, share: Split | None, given: Mapping[str, Any
     """The verdict, and why it is "not verified" where the comparison does not say it."""
     if report is None:
         reason = "not compared: --no-verify" if given["no_verify"] else _NO_SAMPLES[given["ranges"] is not None]
-        return "not verified", coded("needs-value", reason)
+        return "not verified", coded("not-asked-for", reason)
     if report.passed and share is not None and share.is_shared:
         return "not verified", coded("too-few-samples", _SHARED)
     return report.verdict, None
+
+
+def _few(samples: int) -> str | None:
+    """What the verdict of a file that passed says of few samples."""
+    said = f"on {samples} sample{'s' * (samples > 1)} alone; at least {_SAMPLES_MIN} should verify"
+    return coded("too-few-samples", said) if samples < _SAMPLES_MIN else None
 
 
 def _content(
@@ -194,6 +204,5 @@ def _fp32_nodes(decisions: Sequence[Mapping[str, Any]], verbose: bool) -> list[s
 def _notes(result: Result, ranges: bool) -> list[str]:
     """What the conversion could not do, and what its user should know."""
     fp16 = result.report["fp16"]
-    passed_on = [f"passed on unchanged: {fp16['reason']}"] if fp16["status"] == "passed on" else []
-    notes = [*passed_on, *fp16["not_done"], *fp16["warnings"], *([_RANGES] if ranges else [])]
-    return ["", "notes:", *wrapped(notes)] if notes else []
+    skipped = [f"passed on unchanged: {fp16['reason']}"] if fp16["status"] == "skipped" else []
+    return [*skipped, *fp16["not_done"], *fp16["warnings"], *([_RANGES] if ranges else [])]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FAILED, FILE, PASSED, Command, guarded, option, show_lines, wrapped
+from truehalf.cli.form import FAILED, FILE, PASSED, Command, guarded, option, output_of, output_options, wrapped
 
 if TYPE_CHECKING:
     from truehalf.engines.engine_report import EngineReport
@@ -20,18 +20,23 @@ _EXITS = "Exit codes: 0 built, or planned where this machine cannot build it, 1 
 @click.argument("plan", type=FILE, metavar="plan.json")
 @option("--out", type=FILE, metavar="FOLDER", help="folder for the engine and engine.json [the plan's]")
 @option("--workspace", type=FILE, default=".", metavar="FOLDER", help="project that holds the FP32 reference [.]")
-@option("--quiet", is_flag=True, help="print only the verdict")
-def command(plan: Path, out: Path | None, workspace: Path, quiet: bool) -> int:
+@output_options
+def command(**given: Any) -> int:
     """Build the engine of a plan on this machine, verify it, and write engine.json, the whole report."""
+    return guarded("engine", lambda: _engine(given))
 
-    def body() -> int:
-        from truehalf.engines.build import REPORT_FILE, execute_plan
 
-        report = execute_plan(plan, out, workspace=workspace)
-        show_lines(_lines(report, (out or plan.parent) / REPORT_FILE), quiet)
-        return FAILED if report["status"] == "failed" else PASSED
+def _engine(given: dict[str, Any]) -> int:
+    from truehalf.engines.build import REPORT_FILE, execute_plan
+    from truehalf.output_paths import check_outputs
 
-    return guarded("engine", body)
+    plan, out, output = given["plan"], given["out"], output_of(given)
+    check_outputs({"--json": output.file}, {"plan.json": plan})
+    report = execute_plan(plan, out, workspace=given["workspace"])
+    findings = [f"{each['severity']} {each['rule']}: {each['message']}" for each in report.get("lint", [])]
+    further = ["", "lint:", *wrapped(findings)] if findings else []
+    output.give(_lines(report, (out or plan.parent) / REPORT_FILE), report, further)
+    return FAILED if report["status"] == "failed" else PASSED
 
 
 def _lines(report: EngineReport, file: Path) -> list[str]:

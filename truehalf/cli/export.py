@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 
-from truehalf.cli.form import FILE, NOT_VERIFIED, PASSED, Command, guarded, option, save_json, shape_of, show_lines
+from truehalf.cli.form import FILE, NOT_VERIFIED, PASSED, Command, guarded, option, output_of, output_options
 from truehalf.config.schema import Exporter
 from truehalf.errors import StageError
 
@@ -23,9 +24,14 @@ _EXAMPLES = (
 @option("-o", "--out", type=FILE, required=True, metavar="FILE", help="FP32 file to write")
 @option("--samples", type=FILE, metavar="FILE", help=".npz or a folder of them: arrays by input name, with batch axis")
 @option("--shape", multiple=True, metavar="NAME:1x3x64x64", help="instead: noise of this shape; may be repeated")
-@option("--checkpoint", type=FILE, metavar="FILE", help="weights to load: .safetensors, or a state dict")
-@option("--json", "json_path", type=FILE, metavar="FILE", help="write the report, for machines")
-@option("--quiet", is_flag=True, help="print only the verdict")
+@output_options
+@option(
+    "--checkpoint",
+    type=FILE,
+    metavar="FILE",
+    group="Export",
+    help="weights to load: .safetensors, or a state dict",
+)
 @option("--output", multiple=True, metavar="NAME", group="Export", help="name of an output, in order; may be repeated")
 @option(
     "--exporter", type=click.Choice([each.value for each in Exporter]), group="Export", help="of torch [torchscript]"
@@ -46,10 +52,10 @@ def _export(given: dict[str, Any]) -> int:
 
     options: dict[str, Any] = {} if given["opset"] is None else {"opset": given["opset"]}
     options |= {} if given["exporter"] is None else {"exporter": Exporter(given["exporter"])}
-    module, weights = given["module"], []
+    module, weights, output = given["module"], [], output_of(given)
     read = {"--samples": given["samples"], "--checkpoint": given["checkpoint"]}
     spec = given["out"].with_name(SPEC_FILE)
-    check_outputs({"--out": given["out"], "the I/O spec": spec, "--json": given["json_path"]}, read)
+    check_outputs({"--out": given["out"], "the I/O spec": spec, "--json": output.file}, read)
     if given["checkpoint"] is not None:
         from truehalf.exporting.module import made
         from truehalf.models.weights import load_weights
@@ -63,12 +69,14 @@ def _export(given: dict[str, Any]) -> int:
         outputs=given["output"] or None,
         options=replace(TraceConfig(), **options),
     )
-    save_json(given["json_path"], result.report)
-    parity = result.report["parity"]
+    report, parity = result.report, result.report["parity"]
     verified = parity["status"] == "verified"
-    lines = [f"{'passed' if verified else 'not verified'}: {given['out']}: opset {result.report['opset']}, "]
+    lines = [f"{'passed' if verified else 'not verified'}: {given['out']}: opset {report['opset']}, "]
     lines[0] += f"compared with torch on {parity['samples']} samples"
-    show_lines(lines + ([] if verified else [f"why: {parity['reason']}"]) + weights, given["quiet"])
+    lines += [*([] if verified else [f"why: {parity['reason']}"]), *weights]
+    further = [f"{report['exporter']} exporter, {report['parameters']} parameters"]
+    further += [f"largest difference of {name}: {value:.3g}" for name, value in parity.get("max_abs", {}).items()]
+    output.give(lines, report, further)
     return PASSED if verified else NOT_VERIFIED
 
 
@@ -82,9 +90,21 @@ def _samples(source: Path | None, shapes: tuple[str, ...]) -> list[dict[str, Any
         raise StageError("needs-value", f"expected --samples or --shape, got {got}")
     if source is None:
         rng = np.random.default_rng(0)
-        named = [shape_of(text) for text in shapes]
+        named = [_shape_of(text) for text in shapes]
         return [{name: rng.random(shape, np.float32) for name, shape in named} for _ in range(2)]
     files = sorted(source.glob("*.npz")) if source.is_dir() else [source]
     if not files or not all(file.is_file() for file in files):
         raise StageError("file-missing", f"--samples {source}: expected an .npz file, or a folder of them")
     return [read_arrays(file) for file in files]
+
+
+def _shape_of(text: str) -> tuple[str, list[int]]:
+    """NAME:1x3x640x640 as name and shape.
+
+    Raises:
+        StageError: where it is none.
+    """
+    name, separator, sides = text.rpartition(":")
+    if not separator or not name or not re.fullmatch(r"\d+(x\d+)*", sides):
+        raise StageError("bad-syntax", f"--shape: expected NAME:1x3x640x640, got {text!r}")
+    return name, [int(side) for side in sides.split("x")]

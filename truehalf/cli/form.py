@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,8 +10,9 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import Field, fields
+from dataclasses import Field, dataclass, fields
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast, get_args, get_type_hints
 
@@ -74,6 +76,7 @@ class Option(click.Option):
 Given = MutableMapping[str, object]  # keywords that click gives a command, of the types that its options say
 FILE = click.Path(path_type=Path)
 SOURCE = click.Path()  # of samples: completed like a file, kept as text
+STDOUT = Path("-")
 
 
 def option(*names: str, group: str = "", **keywords: Any) -> Callable[[Any], Any]:
@@ -107,20 +110,58 @@ def _end(name: str, message: str, code: int) -> int:
     return code
 
 
-def show(text: str) -> None:
-    """Print to stdout, on a terminal with verdicts in colour; a closed pipe is no error."""
-    if _has_colour(sys.stdout):
+def show(text: str, stream: TextIO | None = None) -> None:
+    """Print, on a terminal with verdicts in colour; a closed pipe is no error."""
+    stream = stream or sys.stdout
+    if _has_colour(stream):
         text = _COLOURED.sub(lambda found: click.style(found[0], fg=_COLOURS[found[0]], bold=True), text)
     try:
-        print(text, flush=True)
+        print(text, file=stream, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def show_lines(lines: Iterable[str], quiet: bool) -> None:
-    """Print all lines, or with --quiet the first: the verdict."""
-    listed = list(lines)
-    show("\n".join(listed[:1] if quiet else listed))
+@dataclass(frozen=True)
+class Output:
+    """What a command prints and writes of its result, as --json, --quiet and --verbose say."""
+
+    json_path: Path | None
+    is_quiet: bool
+    is_verbose: bool
+
+    @property
+    def file(self) -> Path | None:
+        """The file that --json names; None without it, and for stdout."""
+        return None if self.json_path == STDOUT else self.json_path
+
+    def give(self, lines: Sequence[str], content: Mapping[str, object], further: Iterable[str] = ()) -> None:
+        """Write the JSON, and print the result; with --json - the JSON alone goes to stdout.
+
+        Args:
+            lines: the first is the verdict, all that --quiet leaves.
+            content: for JSON; numbers that JSON does not have become "nan", "inf", "-inf".
+            further: lines that --verbose adds.
+        """
+        if self.file is not None:
+            write_json(self.file, plain(content))
+        shown = lines[:1] if self.is_quiet else [*lines, *(further if self.is_verbose else ())]
+        show("\n".join(shown), sys.stderr if self.json_path == STDOUT else sys.stdout)
+        if self.json_path == STDOUT:
+            show(json.dumps(plain(content), indent=2))
+
+
+def output_options(command: Any) -> Any:
+    """Decorator of every command: --json, --quiet and --verbose."""
+    as_json = "write the whole result, for machines; -: to stdout"
+    command = option("--verbose", is_flag=True, help="print all that was found")(command)
+    command = option("--quiet", is_flag=True, help="print one line: the verdict")(command)
+    return option("--json", "json_path", type=FILE, metavar="FILE", help=as_json)(command)
+
+
+def output_of(given: Given) -> Output:
+    """Takes what `output_options` adds out of a command's keywords."""
+    json_path, quiet, verbose = (given.pop(name) for name in ("json_path", "quiet", "verbose"))
+    return Output(cast("Path | None", json_path), bool(quiet), bool(verbose))
 
 
 def _has_colour(stream: TextIO) -> bool:
@@ -159,12 +200,6 @@ def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path],
     check_outputs(outputs, {**models, **read}, weights)
 
 
-def save_json(path: Path | None, content: Mapping[str, object]) -> None:
-    """Write what --json asks for; numbers that JSON does not have become "nan", "inf", "-inf"."""
-    if path is not None:
-        write_json(path, plain(content))
-
-
 # --- options that several commands have -------------------------------------------------------------------------------
 
 _CHOICES = {
@@ -177,23 +212,18 @@ _CHOICES = {
 
 def image_options(command: Any) -> Any:
     """--preprocessing, its parts and --skip-corrupt, as keywords of a command."""
-    group = "Images (default: the preprocessing of the model's I/O spec)"
+    of = partial(option, group="Images (default: the preprocessing of the model's I/O spec)")
     for decorate in reversed(
         (
-            option("--size", metavar="HxW", group=group, help="height and width in pixels [the model's]"),
-            option("--range", "range_", type=click.Choice(_CHOICES["range"]), group=group, help="of pixels [0..1]"),
-            option("--mean", metavar="R,G,B", group=group, help="subtracted from pixels in --range [0,0,0]"),
-            option("--std", metavar="R,G,B", group=group, help="divides pixels after --mean [1,1,1]"),
-            option("--layout", type=click.Choice(_CHOICES["layout"]), group=group, help="axes of the input [NCHW]"),
-            option(
-                "--resize",
-                type=click.Choice(_CHOICES["resize"]),
-                group=group,
-                help="letterbox keeps the aspect ratio [stretch]",
-            ),
-            option("--channels", type=click.Choice(_CHOICES["channels"]), group=group, help="their order [RGB]"),
-            option("--preprocessing", type=FILE, metavar="FILE", group=group, help="all of these, in YAML or JSON"),
-            option("--skip-corrupt", is_flag=True, group=group, help="leave out images that cannot be read"),
+            of("--size", metavar="HxW", help="height and width in pixels [the model's]"),
+            of("--range", "range_", type=click.Choice(_CHOICES["range"]), help="of pixels [0..1]"),
+            of("--mean", metavar="R,G,B", help="subtracted from pixels in --range [0,0,0]"),
+            of("--std", metavar="R,G,B", help="divides pixels after --mean [1,1,1]"),
+            of("--layout", type=click.Choice(_CHOICES["layout"]), help="axes of the input [NCHW]"),
+            of("--resize", type=click.Choice(_CHOICES["resize"]), help="letterbox keeps the aspect ratio [stretch]"),
+            of("--channels", type=click.Choice(_CHOICES["channels"]), help="their order [RGB]"),
+            of("--preprocessing", type=FILE, metavar="FILE", help="all of these, in YAML or JSON"),
+            of("--skip-corrupt", is_flag=True, help="leave out images that cannot be read"),
         )
     ):
         command = decorate(command)
@@ -310,15 +340,3 @@ def options_of(section: type[Section], given: Given, **further: object) -> Secti
             value = _LISTS[value[0]] if len(value) == 1 and value[0] in _LISTS else list(value)
         options[each.name] = None if value is _NULL else value
     return section(**options)
-
-
-def shape_of(text: str) -> tuple[str, list[int]]:
-    """NAME:1x3x640x640 as name and shape.
-
-    Raises:
-        StageError: where it is none.
-    """
-    name, separator, sides = text.rpartition(":")
-    if not separator or not name or not re.fullmatch(r"\d+(x\d+)*", sides):
-        raise StageError("bad-syntax", f"--shape: expected NAME:1x3x640x640, got {text!r}")
-    return name, [int(side) for side in sides.split("x")]

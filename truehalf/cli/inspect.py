@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, check_places, guarded, option, save_json, show
+from truehalf.cli.form import FILE, Command, Output, check_places, guarded, option, output_of, output_options
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -27,24 +27,24 @@ _EXAMPLES = (
 @click.argument("model", type=FILE, metavar="model.onnx")
 @option("--result", type=FILE, metavar="FILE", help="JSON of `truehalf convert --json`: why nodes are FP32")
 @option("--islands", type=click.IntRange(0), metavar="N", default=10, help="FP32 islands to show, largest first [10]")
-@option("--json", "json_path", type=FILE, metavar="FILE", help="write all of it, for machines")
+@output_options
 def command(**given: Any) -> int:
     """Show the I/O spec, casts, share of FP16 and FP32 islands of an ONNX file."""
-    return guarded("inspect", lambda: _inspect(**given))
+    return guarded("inspect", lambda: _inspect(output=output_of(given), **given))
 
 
-def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | None) -> int:
+def _inspect(model: Path, result: Path | None, islands: int, output: Output) -> int:
     from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb
     from truehalf.ir.normalize import InferTypes
 
-    check_places({"--json": json_path}, {"model.onnx": model}, result=result)
+    check_places({"--json": output.file}, {"model.onnx": model}, result=result)
     loaded, reasons = load_model(model), {} if result is None else _reasons(result)
     InferTypes()(loaded)
     facts = model_facts(loaded) | {"size_mb": model_size_mb(model)}
     spec = spec_inside(loaded)
-    found = {
+    found: dict[str, Any] = {
         "model": str(model),
         "opset": dict(loaded.graph.opset_imports),
         "made_by": loaded.metadata_props.get(PRECISION_KEY),
@@ -53,8 +53,7 @@ def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | N
         "facts": facts,
         "islands": [] if not facts["fp16_nodes"] else _islands(loaded, reasons),
     }
-    save_json(json_path, found)
-    show("\n".join(_lines(found, islands)))
+    output.give(_lines(found, len(found["islands"]) if output.is_verbose else islands), found)
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, check_places, guarded, option, show, terminal_width
+from truehalf.cli.form import FILE, Command, check_places, guarded, option, output_of, output_options, terminal_width
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ _EXITS = "Exit codes: 0 nothing at or above --fail-on, 1 a finding that is, 2 ba
     help="lowest severity of exit code 1 [error]",
 )
 @option("--ignore", multiple=True, metavar="RULE[@REGEX]", help="leave out a rule, or its matches; may be repeated")
-@option("--format", "form", type=click.Choice(("text", "json", "sarif")), default="text", help="of the findings [text]")
-@option("--out", type=FILE, metavar="FILE", help="write the findings there, print the first line")
-@option("--quiet", is_flag=True, help="print only the first line: the counts")
-@option("--verbose", is_flag=True, help="list every node of a finding")
+@output_options
+@option("--format", "form", type=click.Choice(("text", "sarif")), default="text", group="Form", help="[text]")
+@option("--out", type=FILE, metavar="FILE", group="Form", help="write the findings there, print the first line")
 @option("--tensorrt", metavar="VERSION", group="Checks", help="10, 11, 11.4, ... [10.16 and 11.4]")
 @option("--torch", metavar="MODULE:FACTORY", group="Checks", help="check the source of this torch module, too")
 @option("--plugin-ops", multiple=True, metavar="OP", group="Checks", help="operator of a plugin; may be repeated")
@@ -49,18 +48,19 @@ def _lint(given: dict[str, Any]) -> int:
     from truehalf.linting.report import PLACES_SHOWN, text
     from truehalf.output_files import write_text
 
-    model, out = given["model"], given["out"]
+    model, out, form, output = given["model"], given["out"], given["form"], output_of(given)
     if model is None and given["torch"] is None:
         raise StageError("needs-value", "expected model.onnx, --torch MODULE:FACTORY, or both; got neither")
-    check_places({"--out": out}, {} if model is None else {"model.onnx": model})
+    check_places({"--out": out, "--json": output.file}, {} if model is None else {"model.onnx": model})
     report = lint(model, **{name: given[name] for name in ("torch", "tensorrt", "ignore", "plugin_ops")})
-    places = None if given["verbose"] else PLACES_SHOWN
+    places = None if output.is_verbose else PLACES_SHOWN
+    lines = text(report, terminal_width(), places).splitlines()
     if out is not None:
-        write_text(out, _formatted(report, given["form"], _WIDTH_OF_FILES, places) + "\n")
-    if out is not None or given["quiet"]:
-        show(text(report, terminal_width()).splitlines()[0])
-    else:
-        show(_formatted(report, given["form"], terminal_width(), places))
+        write_text(out, _formatted(report, form, _WIDTH_OF_FILES, places) + "\n")
+        lines = lines[:1]
+    elif form == "sarif" and not output.is_quiet:
+        lines = [_formatted(report, form, terminal_width(), places)]
+    output.give(lines, report.as_dict())
     return int(report.reaches(given["fail_on"]))
 
 
@@ -70,8 +70,6 @@ def _formatted(report: LintReport, form: str, width: int, places: int | None) ->
 
     if form == "text":
         return text(report, width, places)
-    if form == "sarif":
-        from truehalf.exporting.source_lint import RULES as SOURCE_RULES
+    from truehalf.exporting.source_lint import RULES as SOURCE_RULES
 
-        return json.dumps(sarif(report, RULES | SOURCE_RULES), indent=2)
-    return json.dumps(report.as_dict(), indent=2)
+    return json.dumps(sarif(report, RULES | SOURCE_RULES), indent=2)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, check_places, guarded, option, save_json, show_lines
+from truehalf.cli.form import FILE, Command, check_places, guarded, option, output_of, output_options
 from truehalf.config.schema import REPAIR_PASSES
 
 _EXAMPLES = ("truehalf repair model.onnx -o repaired.onnx", "truehalf repair in.onnx -o out.onnx --only squeeze_if")
@@ -22,21 +22,20 @@ _EXAMPLES = ("truehalf repair model.onnx -o repaired.onnx", "truehalf repair in.
     metavar="PASS",
     help=f"run this pass only; may be repeated: {', '.join(REPAIR_PASSES)}",
 )
-@option("--json", "json_path", type=FILE, metavar="FILE", help="write the report, for machines")
-@option("--quiet", is_flag=True, help="print one line")
-def command(model: Path, out: Path, only: tuple[str, ...], json_path: Path | None, quiet: bool) -> int:
+@output_options
+def command(**given: Any) -> int:
     """Replace patterns that TensorRT rejects, computes wrongly or runs slowly by equal ones."""
+    return guarded("repair", lambda: _repair(given))
 
-    def body() -> int:
-        from truehalf.api import repair
 
-        check_places({"--out": out, "--json": json_path}, {"in.onnx": model})
-        report = repair(model, out, passes=only or REPAIR_PASSES).report
-        save_json(json_path, report)
-        changed = [f"{name} {count}" for name, count in report["counts"].items() if count]
-        lines = [f"done: {out}: {', '.join(changed) or 'nothing to repair'}"]
-        lines += [f"not repaired: {each['node']} ({each['pass']}): {each['reason']}" for each in report["refused"]]
-        show_lines(lines, quiet)
-        return 0
+def _repair(given: dict[str, Any]) -> int:
+    from truehalf.api import repair
 
-    return guarded("repair", body)
+    model, out, output = given["model"], given["out"], output_of(given)
+    check_places({"--out": out, "--json": output.file}, {"in.onnx": model})
+    report = repair(model, out, passes=given["only"] or REPAIR_PASSES).report
+    changed = [f"{name} {count}" for name, count in report["counts"].items() if count]
+    lines = [f"done: {out}: {', '.join(changed) or 'nothing to repair'}"]
+    lines += [f"not repaired: {each['node']} ({each['pass']}): {each['reason']}" for each in report["refused"]]
+    output.give(lines, report, [f"changed: {name} {count}" for name, count in report["counts"].items()])
+    return 0

@@ -19,9 +19,9 @@ from truehalf.cli.form import (
     image_options,
     option,
     options_of,
+    output_of,
+    output_options,
     preprocessing_of,
-    save_json,
-    show_lines,
     terminal_width,
     wrapped,
 )
@@ -48,9 +48,7 @@ _OF_LABELS = "ap50_95_drop_max"  # the gate that two files alone cannot be held 
     help="folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
 @option("--spec", type=SOURCE, metavar="FILE", help="I/O spec in YAML or JSON [the one in fp32.onnx]")
-@option("--json", "json_path", type=FILE, metavar="FILE", help="write the whole report, for machines")
-@option("--quiet", is_flag=True, help="print only the verdict")
-@option("--verbose", is_flag=True, help="print all columns and every suspected node")
+@output_options
 @option(
     "--locate",
     type=click.Choice(list(_LOCATE)),
@@ -70,10 +68,10 @@ def _verify(given: dict[str, Any]) -> int:
     from truehalf.api import compare
     from truehalf.report.text import SUSPECTS_SHOWN, report_text
 
-    preprocessing, json_path = preprocessing_of(given), given["json_path"]
+    preprocessing, output = preprocessing_of(given), output_of(given)
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
     models = {"fp32.onnx": reference, "fp16.onnx": candidate}
-    check_places({"--json": json_path}, models, samples=given["samples"], spec=spec, preprocessing=preprocessing)
+    check_places({"--json": output.file}, models, samples=given["samples"], spec=spec, preprocessing=preprocessing)
     gates = options_of(GatesConfig, given)
     options = options_of(VerifyConfig, given, gates=gates)
     report = compare(
@@ -85,10 +83,8 @@ def _verify(given: dict[str, Any]) -> int:
         locate=_LOCATE[given["locate"]],
         options=options,
     )
-    save_json(json_path, report.as_dict())
-    lines = report_text(report, reference, candidate, 120 if given["verbose"] else terminal_width()).splitlines()
-    if given["verbose"] and len(report.suspects) > SUSPECTS_SHOWN:
-        further = (suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:])
-        lines += ["", "further suspected nodes:", *wrapped(further)]
-    show_lines(lines, given["quiet"])
+    lines = report_text(report, reference, candidate, 120 if output.is_verbose else terminal_width()).splitlines()
+    others = [suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:]]
+    further = ["", "further suspected nodes:", *wrapped(others)] if others else []
+    output.give(lines, report.as_dict(), further)
     return _VERDICTS[report.verdict]

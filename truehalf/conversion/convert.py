@@ -131,7 +131,7 @@ class Conversion:
         placement, costs (cost, casts and their bytes, as placed and if placed naively), casts_to_fp16, casts_to_fp32,
         weights (counts), masks (each with what became of it), ranges (tensors judged, tensors without a range),
         unmatched_selectors, warnings, not_done (what was asked for and could not be done), model (facts). Of one that
-        is passed on: status ("passed on"), reason, warnings, not_done and model.
+        is passed on: status ("skipped"), reason, warnings, not_done and model.
 
         Elements of large weights are counted when they are rounded: here, unless the model was written before.
         """
@@ -168,7 +168,7 @@ def convert_model(
     if reason := _no_work(model, precision):
         typed = model.clone()
         InferTypes()(typed)
-        found = {"status": "passed on", "reason": reason, "warnings": [], "not_done": [], "model": model_facts(typed)}
+        found = {"status": "skipped", "reason": reason, "warnings": [], "not_done": [], "model": model_facts(typed)}
         return Conversion(model, [], False, found)
     raised = ToOpset(precision.opset)(model)
     PREPARE(model)
