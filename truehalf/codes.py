@@ -85,6 +85,7 @@ PARITY = {
 }
 STAGES = {
     "function-fails": "a function of yours that cannot be found, or that raised an error",
+    "internal-error": "a defect of truehalf, not a fault of what it was given; the command ends with exit code 70",
     "wrong-return": "a function or module of yours that returned something else than is expected of it",
     "package-missing": "a Python package, or a version of it, that this needs and that is not installed",
     "wrong-dtype": "a tensor of another element type than is needed",

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import click
 
-from truehalf.cli.form import BAD_INPUT, EXIT_CODES, STOPPED, write_examples
+from truehalf.cli.form import BAD_INPUT, EXIT_CODES, STOPPED, defect, write_examples
 
 # Name and line in `truehalf --help`. The module has the same name, and a click command called `command`.
 COMMANDS = {
@@ -86,6 +86,8 @@ def run(argv: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("truehalf: stopped", file=sys.stderr)
         return STOPPED
+    except Exception as error:  # outside of a subcommand's work
+        return defect("", error)
     return code if isinstance(code, int) else 0
 
 

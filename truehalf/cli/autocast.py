@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from truehalf.cli.form import BAD_INPUT, guarded, show
+from truehalf.cli.form import BAD_INPUT, FILE_OF_JSON, QUIET, VERBOSE, Output, check_places, guarded
 from truehalf.config.precision import FP16_MAX, Precision
 from truehalf.errors import StageError, refuse
 
@@ -23,8 +25,12 @@ Examples:
   truehalf autocast --onnx_path model.onnx --output_path out.onnx -d data.npz
   truehalf autocast --onnx_path m.onnx -ope Softmax Exp --keep_io_types
 """
-_EXITS = "Exit codes: 0 converted (not verified), 2 bad input, 130 stopped."
+_EXITS = "Exit codes: 0 converted (not verified), 2 bad input,\n70 defect of truehalf, 130 stopped."
 _OPSET_MIN = 13
+_DRAWN = (
+    "no --calibration_data: ranges are those of one random input, uniform in [-1, 1] as AutoCast draws it, not "
+    "those of real inputs"
+)
 
 
 class _Command(click.Command):
@@ -57,8 +63,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    main, lists, rules, other = (
-        found.add_argument_group(title) for title in ("files", "nodes", "rules", "accepted without effect, or refused")
+    main, lists, rules, output, other = (
+        found.add_argument_group(title)
+        for title in ("files", "nodes", "rules", "output of truehalf", "accepted without effect, or refused")
     )
     add = main.add_argument
     add("--onnx_path", required=True, metavar="MODEL", help="FP32 model")
@@ -67,14 +74,18 @@ def parser() -> argparse.ArgumentParser:
         "--calibration_data",
         "-d",
         metavar="FILE",
-        help=".npz or Polygraphy's JSON; without it, no rule on ranges applies",
+        help=".npz or Polygraphy's JSON; without it, one input is drawn, uniform in [-1, 1]",
     )
     add(
         "--keep_io_types",
         action="store_true",
         help="keep the types of inputs and outputs, which become float16 otherwise",
     )
-    add("--opset", type=int, metavar="N", help=f"raise the model to this opset [{_OPSET_MIN}]")
+    add("--opset", type=int, metavar="N", help=f"raise the model to this opset, {_OPSET_MIN} or more [{_OPSET_MIN}]")
+    add = output.add_argument
+    add("--json", type=Path, metavar="FILE", help=FILE_OF_JSON)
+    add("--quiet", action="store_true", help=QUIET)
+    add("--verbose", action="store_true", help=VERBOSE)
     add = lists.add_argument
     add("--nodes_to_exclude", "-ne", nargs="*", default=[], metavar="REGEX", help="names of nodes that stay FP32")
     add("--op_types_to_exclude", "-ope", nargs="*", default=[], metavar="OP", help="op types that stay FP32")
@@ -120,13 +131,18 @@ def _from_the_start(patterns: Sequence[str]) -> list[str]:
 
 def _autocast(given: argparse.Namespace) -> int:
     from truehalf.api import convert
+    from truehalf.data.noise import feed_of_noise
     from truehalf.ir.model_file import load_model
+    from truehalf.report.text import kept_in_fp32
 
     _refuse(given)
+    output = Output(given.json, given.quiet, given.verbose)
     source = Path(given.onnx_path)
     out = Path(given.output_path or f"{given.onnx_path.removesuffix('.onnx')}.{given.low_precision_type}.onnx")
-    version = load_model(source).graph.opset_imports.get("", 0)
-    opset = given.opset or (_OPSET_MIN if version < _OPSET_MIN else None)
+    samples: Any = given.calibration_data
+    check_places({"--output_path": out, "--json": output.file}, {"--onnx_path": source}, calibration_data=samples)
+    model = load_model(source)
+    opset = _opset(given.opset, model.graph.opset_imports.get("", 0))
     precision = Precision(
         rules="autocast",
         keep_io_types=given.keep_io_types,
@@ -140,14 +156,31 @@ def _autocast(given: argparse.Namespace) -> int:
         node_include_list=_from_the_start(given.nodes_to_include),
         op_include_list=given.op_types_to_include,
     )
-    report = convert(source, out, samples=given.calibration_data, slim=False, precision=precision).report
-    fp16 = report["fp16"]
-    casts, kept = report["cast_cleanup"]["casts_after"], fp16.get("fp32_nodes_total", 0)
-    show(f"converted: {out}: {casts} casts, {kept} FP32 nodes")
-    for line in [*fp16["not_done"], *fp16["warnings"]]:
-        show(f"warning: {line}")
-    show(f"not verified: to compare it, truehalf verify {source} {out} --samples ...")
+    if samples is None and model.graph.inputs:
+        samples = [feed_of_noise(model)]
+        print(f"truehalf autocast: {_DRAWN}", file=sys.stderr)
+    result = convert(source, out, samples=samples, slim=False, precision=precision)
+    fp16 = result.report["fp16"]
+    casts, kept = result.report["cast_cleanup"]["casts_after"], fp16.get("fp32_nodes_total", 0)
+    lines = [f"converted: {out}: {casts} casts, {kept} FP32 nodes"]
+    lines += [f"warning: {line}" for line in [*fp16["not_done"], *fp16["warnings"]]]
+    lines.append(f"not verified: to compare it, truehalf verify {source} {out} --samples ...")
+    content = {"model": str(source), "out": str(out), "conversion": dict(result.report), "decisions": result.decisions}
+    output.give(lines, content, [f"FP32: {line}" for line in kept_in_fp32(result.decisions)])
     return 0
+
+
+def _opset(asked: int | None, own: int) -> int | None:
+    """The opset to raise a model to; None: it stays.
+
+    Raises:
+        StageError: one below AutoCast's least, or below the model's own.
+    """
+    least = max(_OPSET_MIN, own)
+    if asked is not None and asked < least:
+        why = "FP16 needs that" if least == _OPSET_MIN else f"the model has {own}, and models are only raised"
+        raise StageError("wrong-opset", f"--opset: expected {least} or more ({why}), got {asked}")
+    return asked if asked is not None or own >= _OPSET_MIN else _OPSET_MIN
 
 
 def _refuse(given: argparse.Namespace) -> None:

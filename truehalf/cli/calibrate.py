@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from truehalf.cli.form import (
+    EXITS_OF_WORK,
     FILE,
     SOURCE,
     Command,
@@ -25,7 +26,7 @@ _EXAMPLES = (
 )
 
 
-@click.command(cls=Command, examples=_EXAMPLES, exits="Exit codes: 0 done, 2 bad input, 130 stopped.")
+@click.command(cls=Command, examples=_EXAMPLES, exits=EXITS_OF_WORK)
 @click.argument("model", type=FILE, metavar="model.onnx")
 @option(
     "--samples",

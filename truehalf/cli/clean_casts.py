@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, check_places, guarded, option, output_of, output_options
+from truehalf.cli.form import EXITS_OF_WORK, FILE, Command, check_places, guarded, option, output_of, output_options
 
 _EXAMPLES = (
     "truehalf clean-casts any_tools_fp16.onnx -o clean.onnx",
@@ -14,7 +14,7 @@ _EXAMPLES = (
 )
 
 
-@click.command("clean-casts", cls=Command, examples=_EXAMPLES, exits="Exit codes: 0 done, 2 bad input, 130 stopped.")
+@click.command("clean-casts", cls=Command, examples=_EXAMPLES, exits=EXITS_OF_WORK)
 @click.argument("model", type=FILE, metavar="in.onnx")
 @option("-o", "--out", type=FILE, required=True, metavar="FILE", help="file to write")
 @option("--strict", is_flag=True, help="keep f32 -> f16 -> f32, which rounds")

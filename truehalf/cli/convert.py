@@ -25,12 +25,11 @@ from truehalf.cli.form import (
     output_of,
     output_options,
     preprocessing_of,
-    terminal_width,
-    wrapped,
 )
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
 from truehalf.errors import StageError
+from truehalf.report.text import kept_in_fp32, report_text, terminal_width, wrapped
 
 if TYPE_CHECKING:
     from truehalf.api import Result
@@ -88,7 +87,6 @@ def command(**given: Any) -> int:
 
 def _convert(given: dict[str, Any]) -> int:
     from truehalf.api import compare, convert
-    from truehalf.report.text import report_text
 
     precision, preprocessing = options_of(Precision, given, method=Method.convert), preprocessing_of(given)
     output = output_of(given)
@@ -196,9 +194,7 @@ def _fp32_nodes(decisions: Sequence[Mapping[str, Any]], verbose: bool) -> list[s
     lines = [
         f"FP32 nodes: {len(kept)}" + (f" ({', '.join(f'{r} {n}' for r, n in rules.most_common())})" if kept else "")
     ]
-    return lines + (
-        [f"  {row['node']} ({row['op']}): {row['rule']}: {row['reason']}" for row in kept] if verbose else []
-    )
+    return lines + ([f"  {line}" for line in kept_in_fp32(kept)] if verbose else [])
 
 
 def _notes(result: Result, ranges: bool) -> list[str]:

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FAILED, FILE, PASSED, Command, guarded, option, output_of, output_options, wrapped
+from truehalf.cli.form import FAILED, FILE, PASSED, Command, guarded, option, output_of, output_options
+from truehalf.report.text import wrapped
 
 if TYPE_CHECKING:
     from truehalf.engines.engine_report import EngineReport
 
 _EXAMPLES = ("truehalf engine artifacts/engine/plan.json", "truehalf engine plan.json --out built/")
-_EXITS = "Exit codes: 0 built, or planned where this machine cannot build it, 1 failed, 2 bad input, 130 stopped."
+_EXITS = (
+    "Exit codes: 0 built, or planned where this machine cannot build it, 1 failed, 2 bad input, 70 defect of truehalf, "
+    "130 stopped."
+)
 
 
 @click.command(cls=Command, examples=_EXAMPLES, exits=_EXITS)

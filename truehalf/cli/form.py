@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
-import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import Field, dataclass, fields
 from enum import Enum
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast, get_args, get_type_hints
 
@@ -21,12 +20,13 @@ import click
 from truehalf.codes import coded
 from truehalf.config.options import Options, default_of
 from truehalf.config.typed import ConfigErrors
-from truehalf.errors import StageError
+from truehalf.errors import StageError, typed_line
 from truehalf.files import explain, plain, write_json
 from truehalf.json_values import JsonObject
 
-PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, STOPPED = 0, 1, 2, 3, 130
-EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 130 stopped."
+PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, DEFECT, STOPPED = 0, 1, 2, 3, 70, 130
+EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 70 defect of truehalf, 130 stopped."
+EXITS_OF_WORK = "Exit codes: 0 done, 2 bad input, 70 defect of truehalf, 130 stopped."
 # Packages that are in no plain installation, and the extra that brings each.
 _EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "tensorrt": "tensorrt"}
 _LISTS = {"all": True, "none": False}
@@ -77,6 +77,9 @@ Given = MutableMapping[str, object]  # keywords that click gives a command, of t
 FILE = click.Path(path_type=Path)
 SOURCE = click.Path()  # of samples: completed like a file, kept as text
 STDOUT = Path("-")
+# What every command has.
+FILE_OF_JSON = "write the whole result, for machines; -: to stdout"
+QUIET, VERBOSE = "print one line: the verdict", "print all that was found"
 
 
 def option(*names: str, group: str = "", **keywords: Any) -> Callable[[Any], Any]:
@@ -84,27 +87,35 @@ def option(*names: str, group: str = "", **keywords: Any) -> Callable[[Any], Any
 
 
 def guarded(name: str, body: Callable[[], int]) -> int:
-    """Run a command's body; an error that the user can fix is one line on stderr and exit code 2."""
+    """Run a command's body; an error that the user can fix is one line on stderr and exit code 2, another one 70."""
     try:
         return body()
     except (StageError, ConfigErrors) as error:
         return _end(name, str(error), BAD_INPUT)
     except ModuleNotFoundError as error:
         if error.name not in _EXTRAS:
-            raise
+            return defect(name, error)
         extra = f"pip install 'truehalf[{_EXTRAS[error.name]}]'"
         return _end(name, coded("package-missing", f"the package {error.name} is missing: {extra}"), BAD_INPUT)
     except OSError as error:
         return _end(name, coded("file-unwritable", explain(error)), BAD_INPUT)
     except KeyboardInterrupt:
         return _end(name, "stopped; no file was left half written", STOPPED)
-    except Exception as error:  # a defect of truehalf; 1 would say that the model failed
-        traceback.print_exc()
-        return _end(name, f"{type(error).__name__}: {error}", BAD_INPUT)
+    except Exception as error:
+        return defect(name, error)
+
+
+def defect(name: str, error: Exception) -> int:
+    """Exit code of an error that no input should cause, which is printed with its traceback: 1 would say that a model
+    failed, 2 that the input is bad.
+    """
+    traceback.print_exception(error)
+    said = f"{typed_line(error)}; this is a defect of truehalf {version('truehalf')}, not a fault of yours"
+    return _end(name, f"{coded('internal-error', said)}\nPlease report it, with the lines above.", DEFECT)
 
 
 def _end(name: str, message: str, code: int) -> int:
-    start = f"truehalf {name}:"
+    start = f"truehalf {name}:".replace(" :", ":")
     shown = click.style(start, fg="red", bold=True) if _has_colour(sys.stderr) else start
     print(f"{shown} {message.removeprefix(f'{name}: ')}", file=sys.stderr)
     return code
@@ -152,10 +163,9 @@ class Output:
 
 def output_options(command: Any) -> Any:
     """Decorator of every command: --json, --quiet and --verbose."""
-    as_json = "write the whole result, for machines; -: to stdout"
-    command = option("--verbose", is_flag=True, help="print all that was found")(command)
-    command = option("--quiet", is_flag=True, help="print one line: the verdict")(command)
-    return option("--json", "json_path", type=FILE, metavar="FILE", help=as_json)(command)
+    command = option("--verbose", is_flag=True, help=VERBOSE)(command)
+    command = option("--quiet", is_flag=True, help=QUIET)(command)
+    return option("--json", "json_path", type=FILE, metavar="FILE", help=FILE_OF_JSON)(command)
 
 
 def output_of(given: Given) -> Output:
@@ -166,18 +176,6 @@ def output_of(given: Given) -> Output:
 
 def _has_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def wrapped(lines: Iterable[str]) -> list[str]:
-    """Items of a list, in lines that fit the terminal."""
-    width = max(60, min(terminal_width(), 120))
-    wrapper = textwrap.TextWrapper(width, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
-    return [wrapper.fill(line) for line in lines]
-
-
-def terminal_width() -> int:
-    """Columns of the terminal; of a pipe 120."""
-    return shutil.get_terminal_size((120, 24)).columns
 
 
 def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path], **others: Any) -> None:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, Output, check_places, guarded, option, output_of, output_options
+from truehalf.cli.form import (
+    EXITS_OF_WORK,
+    FILE,
+    Command,
+    Output,
+    check_places,
+    guarded,
+    option,
+    output_of,
+    output_options,
+)
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -23,7 +33,7 @@ _EXAMPLES = (
 )
 
 
-@click.command(cls=Command, examples=_EXAMPLES, exits="Exit codes: 0 done, 2 bad input, 130 stopped.")
+@click.command(cls=Command, examples=_EXAMPLES, exits=EXITS_OF_WORK)
 @click.argument("model", type=FILE, metavar="model.onnx")
 @option("--result", type=FILE, metavar="FILE", help="JSON of `truehalf convert --json`: why nodes are FP32")
 @option("--islands", type=click.IntRange(0), metavar="N", default=10, help="FP32 islands to show, largest first [10]")

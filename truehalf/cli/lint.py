@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, check_places, guarded, option, output_of, output_options, terminal_width
+from truehalf.cli.form import FILE, Command, check_places, guarded, option, output_of, output_options
 from truehalf.errors import StageError
+from truehalf.report.text import terminal_width
 
 if TYPE_CHECKING:
     from truehalf.linting.report import LintReport
@@ -20,7 +21,9 @@ _EXAMPLES = (
     "truehalf lint model.onnx --fail-on warning --ignore grid-sample@^/decoder/",
 )
 _WIDTH_OF_FILES = 120
-_EXITS = "Exit codes: 0 nothing at or above --fail-on, 1 a finding that is, 2 bad input, 130 stopped."
+_EXITS = (
+    "Exit codes: 0 nothing at or above --fail-on, 1 a finding that is, 2 bad input, 70 defect of truehalf, 130 stopped."
+)
 
 
 @click.command(cls=Command, examples=_EXAMPLES, exits=_EXITS)

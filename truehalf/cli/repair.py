@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, check_places, guarded, option, output_of, output_options
+from truehalf.cli.form import EXITS_OF_WORK, FILE, Command, check_places, guarded, option, output_of, output_options
 from truehalf.config.schema import REPAIR_PASSES
 
 _EXAMPLES = ("truehalf repair model.onnx -o repaired.onnx", "truehalf repair in.onnx -o out.onnx --only squeeze_if")
 
 
-@click.command(cls=Command, examples=_EXAMPLES, exits="Exit codes: 0 done, 2 bad input, 130 stopped.")
+@click.command(cls=Command, examples=_EXAMPLES, exits=EXITS_OF_WORK)
 @click.argument("model", type=FILE, metavar="in.onnx")
 @option("-o", "--out", type=FILE, required=True, metavar="FILE", help="file to write")
 @option(

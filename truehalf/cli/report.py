@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, Output, guarded, option, output_of, output_options
+from truehalf.cli.form import EXITS_OF_WORK, FILE, Command, Output, guarded, option, output_of, output_options
 
 _EXAMPLES = ("truehalf report convert.json -o report.html", "truehalf report verify.json -o report.html")
 
 
-@click.command(cls=Command, examples=_EXAMPLES, exits="Exit codes: 0 done, 2 bad input, 130 stopped.")
+@click.command(cls=Command, examples=_EXAMPLES, exits=EXITS_OF_WORK)
 @click.argument("result", type=FILE, metavar="result.json")
 @option("-o", "--out", type=FILE, required=True, metavar="FILE", help="HTML file to write")
 @output_options

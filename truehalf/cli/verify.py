@@ -22,8 +22,6 @@ from truehalf.cli.form import (
     output_of,
     output_options,
     preprocessing_of,
-    terminal_width,
-    wrapped,
 )
 from truehalf.config.verification import GatesConfig, VerifyConfig
 
@@ -66,7 +64,7 @@ def command(**given: Any) -> int:
 
 def _verify(given: dict[str, Any]) -> int:
     from truehalf.api import compare
-    from truehalf.report.text import SUSPECTS_SHOWN, report_text
+    from truehalf.report.text import SUSPECTS_SHOWN, report_text, terminal_width, wrapped
 
     preprocessing, output = preprocessing_of(given), output_of(given)
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,6 +52,24 @@ def report_text(report: Report, reference: Any, candidate: Any, width: int = _WI
         lines += _listed("where it goes wrong:", likeliest, width)
     lines += _listed("not verified:", (item for item in report.not_verified if item not in report.reasons), width)
     return "\n".join(lines)
+
+
+def wrapped(lines: Iterable[str]) -> list[str]:
+    """Items of a list, in lines that fit the terminal."""
+    width = max(60, min(terminal_width(), 120))
+    wrapper = textwrap.TextWrapper(width, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
+    return [wrapper.fill(line) for line in lines]
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; of a pipe 120."""
+    return shutil.get_terminal_size((120, 24)).columns
+
+
+def kept_in_fp32(decisions: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each node that stays FP32: its name, type, rule and reason."""
+    kept = (row for row in decisions if row["precision"] == "fp32")
+    return [f"{row['node']} ({row['op']}): {row['rule']}: {row['reason']}" for row in kept]
 
 
 def _table(report: Report, width: int) -> Iterator[str]:

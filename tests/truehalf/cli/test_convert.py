@@ -20,6 +20,7 @@ from tests.conftest import ROOT
 from tests.messages import expect
 from truehalf.cli.app import COMMANDS
 from truehalf.cli.app import run as truehalf
+from truehalf.cli.form import FILE_OF_JSON, QUIET, VERBOSE
 from truehalf.codes import codes_in
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] images) => (float[N,4,8,8] y)
@@ -300,6 +301,14 @@ def test_help_has_examples_first_then_what_people_need(
     assert text.index("Examples:") < text.index(options) and "Exit codes:" in text
     needed = text[text.index(options) :].split("\n\n")[0]
     assert len(re.findall(r"^  -", needed, re.MULTILINE)) <= 7, "six, and --help"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_same_words_for_its_output(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf([name, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for flag, meaning in (("--json FILE", FILE_OF_JSON), ("--quiet", QUIET), ("--verbose", VERBOSE)):
+        assert f"{flag} {meaning}" in shown
 
 
 def test_help_loads_nothing_heavy() -> None:

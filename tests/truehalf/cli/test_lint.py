@@ -182,12 +182,12 @@ def test_a_fault_of_ours_is_no_finding(
         raise ZeroDivisionError("of ours")
 
     monkeypatch.setattr("truehalf.linting.of_file.lint", fail)
-    assert truehalf(["lint", files["clean"]]) == 2
-    expect(capsys.readouterr().err, None, "lint: ZeroDivisionError: of ours")
+    assert truehalf(["lint", files["clean"]]) == 70
+    expect(capsys.readouterr().err, "internal-error", "lint: ZeroDivisionError: of ours", "Traceback")
 
 
 def test_formats(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert truehalf(["lint", files["wrong"], "--format", "json"]) == 0
+    assert truehalf(["lint", files["wrong"], "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["counts"]["warning"] == 1
     assert truehalf(["lint", files["wrong"], "--format", "sarif"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["results"][0]["ruleId"] == "grid-sample"

@@ -6,8 +6,10 @@ All nodes are made in the test's own folder: an output must never be a path unde
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,15 +47,15 @@ ARGUMENTS = {
 OUTPUTS = {
     "convert": {"-o": "o.onnx", "--json": "j.json"},
     "convert with ranges": {"-o": "o.onnx", "--json": "j.json"},
-    "calibrate": {"-o": "o.json"},
+    "calibrate": {"-o": "o.json", "--json": "j.json"},
     "verify": {"--json": "j.json"},
     "export": {"-o": "o.onnx", "--json": "j.json"},
     "clean-casts": {"-o": "o.onnx", "--json": "j.json"},
     "repair": {"-o": "o.onnx", "--json": "j.json"},
-    "lint": {"--out": "o.sarif"},
+    "lint": {"--out": "o.sarif", "--json": "j.json"},
     "inspect": {"--json": "j.json"},
-    "report": {"-o": "o.html"},
-    "autocast": {"--output_path": "o.onnx"},
+    "report": {"-o": "o.html", "--json": "j.json"},
+    "autocast": {"--output_path": "o.onnx", "--json": "j.json"},
 }
 _MODEL = ["in.onnx", "w.bin"]
 READ = {
@@ -131,6 +133,54 @@ def test_every_command_that_writes_a_file_is_here() -> None:
 def test_they_do_their_work(command: str, folder: Path) -> None:
     assert truehalf(arguments(command)) in (0, 3)
     assert all((folder / place).is_file() for place in OUTPUTS[command].values())
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_json_to_stdout_is_all_there(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For `| jq`; what is printed otherwise goes to stderr."""
+    truehalf(arguments(command))
+    said = capsys.readouterr()
+    code = truehalf(arguments(command, **{"--json": "-"}))
+    found = capsys.readouterr()
+    assert code in (0, 3) and not (folder / "-").exists()
+    assert said.out.splitlines()[0] in found.err
+    assert json.loads(found.out) == json.loads((folder / "j.json").read_text())
+
+
+FAULTS = [ZeroDivisionError("of ours"), KeyError("key"), ModuleNotFoundError("none", name="none"), RuntimeError()]
+
+
+@pytest.mark.parametrize(("command", "error"), [(each, draw) for each in ARGUMENTS for draw in FAULTS])
+def test_a_defect_is_neither_a_failed_model_nor_bad_input(
+    command: str, error: Exception, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    for name in ("output_paths.check_outputs", "ir.model_file.load_model"):
+        monkeypatch.setattr(f"truehalf.{name}", fail)
+    before = content(folder)
+    assert truehalf(arguments(command)) == 70
+    expect(capsys.readouterr().err, "internal-error", "Traceback", type(error).__name__)
+    assert content(folder) == before
+
+
+def test_a_subcommand_that_cannot_be_imported_is_a_defect(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "truehalf.cli.repair", None)
+    assert truehalf(["repair", "--help"]) == 70
+    expect(capsys.readouterr().err, "internal-error", "Traceback")
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_quiet_is_one_line_and_verbose_more(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for flags in (["--quiet"], [], ["--verbose"], ["--quiet", "--verbose"]):
+        assert truehalf([*arguments(command), *flags]) in (0, 3)
+        printed.append(capsys.readouterr().out.splitlines())
+    quiet, plain, verbose, both = printed
+    assert quiet == both == plain[:1] and len(quiet) == 1 and len(plain) <= len(verbose)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in REFUSED if kind != "link to an open file without a name"])

@@ -115,7 +115,7 @@ def test_a_report_never_replaces_what_is_compared(
     expect(capsys.readouterr().err, "file-unwritable", "--json", tmp_path / "pipe")
 
 
-@pytest.mark.parametrize(("fault", "code"), [(KeyboardInterrupt(), 130), (RuntimeError("a fault of ours"), 2)])
+@pytest.mark.parametrize(("fault", "code"), [(KeyboardInterrupt(), 130), (RuntimeError("a fault of ours"), 70)])
 def test_what_stops_it_is_no_failure_of_the_candidate(
     files: dict[str, str], monkeypatch: pytest.MonkeyPatch, fault: BaseException, code: int
 ) -> None:
