@@ -25,11 +25,13 @@ from truehalf.cli.form import (
     output_of,
     output_options,
     preprocessing_of,
+    with_flags,
 )
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
 from truehalf.errors import StageError
-from truehalf.report.text import kept_in_fp32, report_text, terminal_width, wrapped
+from truehalf.report.terminal import terminal_width, wrapped
+from truehalf.report.text import kept_in_fp32, report_text
 
 if TYPE_CHECKING:
     from truehalf.api import Result
@@ -107,9 +109,13 @@ def _convert(given: dict[str, Any]) -> int:
     content = _content(model, out, result, report, share, precision) | {"verdict": verdict, "notes": notes}
     lines = [f"{verdict}: {out}" + (f": {first}" if first else "")]
     lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, output.is_verbose)]
-    lines += ["", "notes:", *wrapped(notes)] if notes else []
+    lines += ["", "notes:", *wrapped(map(with_flags, notes))] if notes else []
     if report is not None:
-        lines += ["", *([f"why: {reason}"] if reason else []), report_text(report, model, out, terminal_width())]
+        lines += [
+            "",
+            *([f"why: {reason}"] if reason else []),
+            report_text(report, model, out, terminal_width(), with_flags),
+        ]
     output.give(lines, content)
     return _VERDICTS[verdict]
 
@@ -146,7 +152,7 @@ def _verdict(report: Report | None, share: Split | None, given: Mapping[str, Any
 
 def _few(samples: int) -> str | None:
     """What the verdict of a file that passed says of few samples."""
-    said = f"on {samples} sample{'s' * (samples > 1)} alone; at least {_SAMPLES_MIN} should verify"
+    said = f"on {samples} sample{'s' * (samples > 1)} alone; give {_SAMPLES_MIN} or more"
     return coded("too-few-samples", said) if samples < _SAMPLES_MIN else None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from truehalf.cli.form import FAILED, FILE, PASSED, Command, guarded, option, output_of, output_options
-from truehalf.report.text import wrapped
+from truehalf.report.terminal import wrapped
 
 if TYPE_CHECKING:
     from truehalf.engines.engine_report import EngineReport

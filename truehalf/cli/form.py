@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import traceback
@@ -13,7 +12,7 @@ from enum import Enum
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TextIO, TypeVar, cast, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import click
 
@@ -23,6 +22,7 @@ from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError, typed_line
 from truehalf.files import explain, plain, write_json
 from truehalf.json_values import JsonObject
+from truehalf.report.terminal import has_colour, show
 
 PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, DEFECT, STOPPED = 0, 1, 2, 3, 70, 130
 EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 70 defect of truehalf, 130 stopped."
@@ -30,10 +30,10 @@ EXITS_OF_WORK = "Exit codes: 0 done, 2 bad input, 70 defect of truehalf, 130 sto
 # Packages that are in no plain installation, and the extra that brings each.
 _EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "tensorrt": "tensorrt"}
 _LISTS = {"all": True, "none": False}
-_COLOURS = {"passed": "green", "done": "green", "converted": "green", "built": "green", "failed": "red", "error": "red"}
-_COLOURS |= {"not verified": "yellow", "planned": "yellow", "warning": "yellow"}
-_STATES = "|".join(_COLOURS)
-_COLOURED = re.compile(rf"^(?:{_STATES})(?=:|  )|(?<=  )(?:{_STATES})$", re.MULTILINE)  # a line's first or last word
+_WORDS = {"true": "all", "false": "none"}  # of keep_io_types in YAML, and of its flag
+# By section of the configuration, the command that has its flags.
+_HOMES = {"precision": "convert", "verify": "verify", "trace": "export", "lint": "lint"}
+_KEY = re.compile(rf"\b({'|'.join(_HOMES)})(?:\.gates)?\.(\w+)(?:=([\w-]+))?")
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
@@ -116,20 +116,32 @@ def defect(name: str, error: Exception) -> int:
 
 def _end(name: str, message: str, code: int) -> int:
     start = f"truehalf {name}:".replace(" :", ":")
-    shown = click.style(start, fg="red", bold=True) if _has_colour(sys.stderr) else start
-    print(f"{shown} {message.removeprefix(f'{name}: ')}", file=sys.stderr)
+    shown = click.style(start, fg="red", bold=True) if has_colour(sys.stderr) else start
+    print(f"{shown} {with_flags(message.removeprefix(f'{name}: '))}", file=sys.stderr)
     return code
 
 
-def show(text: str, stream: TextIO | None = None) -> None:
-    """Print, on a terminal with verdicts in colour; a closed pipe is no error."""
-    stream = stream or sys.stdout
-    if _has_colour(stream):
-        text = _COLOURED.sub(lambda found: click.style(found[0], fg=_COLOURS[found[0]], bold=True), text)
-    try:
-        print(text, file=stream, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+def with_flags(text: str) -> str:
+    """A message in which keys of the configuration, as the library names them, are flags: of this command where it has
+    them, else of the command that does. Keys that no command has stay.
+    """
+    context = click.get_current_context(silent=True)
+    group = context and context.parent and context.parent.command
+    if context is None or not isinstance(group, click.Group):
+        return text
+
+    def flag(found: re.Match[str]) -> str:
+        section, name, value = found.groups()
+        home = _HOMES[section]
+        for command, prefix in ((context.command, ""), (group.get_command(context, home), f"truehalf {home} ")):
+            each = next((each for each in command.params if each.name == name), None) if command is not None else None
+            if isinstance(each, click.Option):
+                names = each.secondary_opts if value == "false" and each.secondary_opts else each.opts
+                shown = next(each for each in names if each.startswith("--"))
+                return prefix + shown + ("" if value is None or each.is_flag else f" {_WORDS.get(value, value)}")
+        return found[0]
+
+    return _KEY.sub(flag, text)
 
 
 @dataclass(frozen=True)
@@ -156,7 +168,7 @@ class Output:
         if self.file is not None:
             write_json(self.file, plain(content))
         shown = lines[:1] if self.is_quiet else [*lines, *(further if self.is_verbose else ())]
-        show("\n".join(shown), sys.stderr if self.json_path == STDOUT else sys.stdout)
+        show(with_flags("\n".join(shown)), sys.stderr if self.json_path == STDOUT else sys.stdout)
         if self.json_path == STDOUT:
             show(json.dumps(plain(content), indent=2))
 
@@ -172,10 +184,6 @@ def output_of(given: Given) -> Output:
     """Takes what `output_options` adds out of a command's keywords."""
     json_path, quiet, verbose = (given.pop(name) for name in ("json_path", "quiet", "verbose"))
     return Output(cast("Path | None", json_path), bool(quiet), bool(verbose))
-
-
-def _has_colour(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path], **others: Any) -> None:

@@ -9,9 +9,10 @@ import click
 
 from truehalf.cli.form import FILE, Command, check_places, guarded, option, output_of, output_options
 from truehalf.errors import StageError
-from truehalf.report.text import terminal_width
+from truehalf.report.terminal import terminal_width
 
 if TYPE_CHECKING:
+    from truehalf.linting.base import Rule
     from truehalf.linting.report import LintReport
 
 _EXAMPLES = (
@@ -19,6 +20,7 @@ _EXAMPLES = (
     "truehalf lint model.onnx --torch detector:build",
     "truehalf lint model.onnx --format sarif --out lint.sarif",
     "truehalf lint model.onnx --fail-on warning --ignore grid-sample@^/decoder/",
+    "truehalf lint --explain grid-sample",
 )
 _WIDTH_OF_FILES = 120
 _EXITS = (
@@ -40,6 +42,7 @@ _EXITS = (
 @option("--out", type=FILE, metavar="FILE", group="Form", help="write the findings there, print the first line")
 @option("--tensorrt", metavar="VERSION", group="Checks", help="10, 11, 11.4, ... [10.16 and 11.4]")
 @option("--torch", metavar="MODULE:FACTORY", group="Checks", help="check the source of this torch module, too")
+@option("--explain", metavar="RULE", group="Checks", help="print what a rule means, and what to write instead")
 @option("--plugin-ops", multiple=True, metavar="OP", group="Checks", help="operator of a plugin; may be repeated")
 def command(**given: Any) -> int:
     """Find what TensorRT refuses, computes wrongly or runs slowly, in a file and in torch source."""
@@ -48,10 +51,14 @@ def command(**given: Any) -> int:
 
 def _lint(given: dict[str, Any]) -> int:
     from truehalf.api import lint
-    from truehalf.linting.report import PLACES_SHOWN, text
+    from truehalf.linting.report import PLACES_SHOWN, explained, text
     from truehalf.output_files import write_text
 
     model, out, form, output = given["model"], given["out"], given["form"], output_of(given)
+    if given["explain"] is not None:
+        said = explained(given["explain"], _all_rules())
+        output.give(said.splitlines(), {"rule": given["explain"], "text": said})
+        return 0
     if model is None and given["torch"] is None:
         raise StageError("needs-value", "expected model.onnx, --torch MODULE:FACTORY, or both; got neither")
     check_places({"--out": out, "--json": output.file}, {} if model is None else {"model.onnx": model})
@@ -68,11 +75,14 @@ def _lint(given: dict[str, Any]) -> int:
 
 
 def _formatted(report: LintReport, form: str, width: int, places: int | None) -> str:
-    from truehalf.linting import RULES
     from truehalf.linting.report import sarif, text
 
-    if form == "text":
-        return text(report, width, places)
-    from truehalf.exporting.source_lint import RULES as SOURCE_RULES
+    return text(report, width, places) if form == "text" else json.dumps(sarif(report, _all_rules()), indent=2)
 
-    return json.dumps(sarif(report, RULES | SOURCE_RULES), indent=2)
+
+def _all_rules() -> dict[str, Rule]:
+    """By id, of graphs and of torch source."""
+    from truehalf.exporting.source_lint import RULES as SOURCE_RULES
+    from truehalf.linting import RULES
+
+    return {**RULES, **SOURCE_RULES}

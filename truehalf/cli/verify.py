@@ -22,6 +22,7 @@ from truehalf.cli.form import (
     output_of,
     output_options,
     preprocessing_of,
+    with_flags,
 )
 from truehalf.config.verification import GatesConfig, VerifyConfig
 
@@ -64,7 +65,8 @@ def command(**given: Any) -> int:
 
 def _verify(given: dict[str, Any]) -> int:
     from truehalf.api import compare
-    from truehalf.report.text import SUSPECTS_SHOWN, report_text, terminal_width, wrapped
+    from truehalf.report.terminal import terminal_width, wrapped
+    from truehalf.report.text import SUSPECTS_SHOWN, report_text
 
     preprocessing, output = preprocessing_of(given), output_of(given)
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
@@ -81,7 +83,8 @@ def _verify(given: dict[str, Any]) -> int:
         locate=_LOCATE[given["locate"]],
         options=options,
     )
-    lines = report_text(report, reference, candidate, 120 if output.is_verbose else terminal_width()).splitlines()
+    width = 120 if output.is_verbose else terminal_width()
+    lines = report_text(report, reference, candidate, width, with_flags).splitlines()
     others = [suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:]]
     further = ["", "further suspected nodes:", *wrapped(others)] if others else []
     output.give(lines, report.as_dict(), further)

@@ -78,7 +78,7 @@ def load_images(
         raise StageError("file-missing", f"{folder} holds no image; expected {expected_files()}")
     broken = unreadable(paths)
     if not skip_corrupt:
-        what = f"{len(broken)} of {len(paths)} images cannot be read (skip_corrupt leaves them out)"
+        what = f"{len(broken)} of {len(paths)} images cannot be read (verify.skip_corrupt=true leaves them out)"
         refuse("file-unreadable", what, list(broken.values()), _SHOWN)
     feeds = ImageFeeds([path for path in paths if path not in broken], folder, value, preprocessing, batch)
     if not feeds.names:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 WARNING = (
     "calibrated on noise (data=random): its ranges are not those of real images. On the embedded D-FINE detector, "
     "13 % of the tensors reach less than half of their largest |x| on real images, the smallest 21 % of it; with "
-    "attention values times 2^7, data_max keeps 14 nodes FP32 by real images and none by noise. Give real samples: "
-    "docs/data.md"
+    "attention values times 2^7, data_max keeps 14 nodes FP32 by real images and none by noise. Give real samples"
 )
 _SPLITS = ("trace", "calibration", "verification")
 

@@ -104,7 +104,7 @@ def unread_inputs(model: ir.Model, module: torch.nn.Module, spec: IoSpec, exampl
             raise StageError(
                 "input-unread" if runs else "takes-one-value",
                 f"nothing in the exported file reads input {name!r}, and {said}: Python reads it (.item(), int()), so "
-                "that its value on the samples of trace would hold for all: docs/lint.md#baked-item",
+                "that its value on the samples of trace would hold for all; see `truehalf lint --explain baked-item`",
             )
     return names
 

@@ -24,6 +24,7 @@ from truehalf.errors import refuse
 from truehalf.io_spec.spec import KEYS, IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
+DECLARE = "declare the outputs in an I/O spec (`truehalf verify --spec FILE`, compare(spec=...))"  # a remedy
 Outputs = Mapping[str, np.ndarray]
 
 _RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}

@@ -13,14 +13,14 @@ class Finding:
     """One finding.
 
     Attributes:
-        rule: its id, such as "grid-sample"; also the anchor in docs/lint.md.
+        rule: its id, such as "grid-sample".
         severity: "error" (will not build), "warning" (known to be wrong or slow) or "info".
         node: name of the node, of the graph input or output, or of the initializer; "" for a finding in source code.
         op_type: of the node; "" where there is none.
         scope: dotted path of the module that the node was exported from, or the qualified name of the source.
         message: why it is a finding.
         remedy: what to write instead.
-        link: "docs/lint.md#<rule>".
+        link: the command that explains the rule.
         file, line: where the source code stands.
         count: places that this finding stands for.
     """
@@ -44,5 +44,5 @@ class Finding:
 
 
 def link_to(rule: str) -> str:
-    """Where the documentation explains a rule."""
-    return f"docs/lint.md#{rule}"
+    """The command that prints what the documentation says of a rule."""
+    return f"truehalf lint --explain {rule}"

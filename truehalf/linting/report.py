@@ -128,7 +128,7 @@ def lint_of_trace(
         raise StageError(
             "lint-fails",
             f"lint.fail_on is {fail_on}, and the traced graph has\n  {failure(fatal)}\n"
-            "docs/lint.md says what to write instead; leave a rule out with lint.ignore",
+            f"`{link_to('RULE')}` says what to write instead; leave a rule out with lint.ignore",
         )
     return summary(findings, ignored)
 
@@ -223,11 +223,24 @@ def _uri(file: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
+def explained(rule: str, rules: Iterable[str]) -> str:
+    """What the documentation says of a rule: why it is a finding, and what to write instead.
+
+    Raises:
+        StageError: none of `rules`, a package without its documentation.
+    """
+    if rule not in (known := sorted(rules)):
+        raise StageError("unknown-choice", f"--explain: expected one of {', '.join(known)}; got {rule!r}")
+    if (said := _sections().get(rule)) is None:
+        raise StageError("file-missing", f"--explain {rule}: the documentation of the rules is not installed")
+    return f"{rule}\n\n{said}"
+
+
 @functools.cache
 def _sections() -> Mapping[str, str]:
     """What the documentation says of each rule; nothing where the package is installed without it."""
     packed = Path(__file__).with_name("lint.md")  # in a wheel; setup.py puts it there
-    file = packed if packed.exists() else Path(__file__).parents[2] / link_to("").partition("#")[0]
+    file = packed if packed.exists() else Path(__file__).parents[2] / "docs" / "lint.md"
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     parts = re.split(r"^##? (.*)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
@@ -239,7 +252,7 @@ def _sarif_rule(rule: Rule) -> dict[str, Any]:
         "id": rule.id,
         "shortDescription": {"text": rule.title},
         "help": {
-            "text": f"See {link_to(rule.id)}. Known from: {rule.source}.",
+            "text": f"See `{link_to(rule.id)}`. Known from: {rule.source}.",
             **({"markdown": said} if said is not None else {}),
         },
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},

@@ -20,7 +20,7 @@ Axes = Mapping[str, Mapping[int, str]]
 _STEPS = (32, 16, 14, 8, 4, 2, 1)
 REMEDY = (
     "take it out of trace.dynamic_axes, or let forward compute what depends on it from tensor.shape, without int() and "
-    "without numbers kept from another call (docs/lint.md has such cases)"
+    "without numbers kept from another call (`truehalf lint --explain baked-item`)"
 )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,13 +26,16 @@ _COLUMNS = (
 _LEFT_OUT = ("p99_abs", "max_rel", "cosine")  # of the columns, where there is little room
 
 
-def report_text(report: Report, reference: Any, candidate: Any, width: int = _WIDE) -> str:
+def report_text(
+    report: Report, reference: Any, candidate: Any, width: int = _WIDE, worded: Callable[[str], str] = str
+) -> str:
     """The verdict with its reasons, a table of outputs, what was found, where it goes wrong, what was not verified.
 
     Args:
         report: of a comparison.
         reference, candidate: as they are called.
         width: columns of the terminal, at least 80.
+        worded: what is made of each sentence before it is broken into lines.
     """
     width = max(_NARROW, min(width, _WIDE))
     samples = f"{report.samples} sample{'s' if report.samples != 1 else ''}"
@@ -44,26 +46,15 @@ def report_text(report: Report, reference: Any, candidate: Any, width: int = _WI
     if report.classification is not None:
         lines += ["", *_classification(report.classification)]
     lines = [*lines[:2], *(part for line in lines[2:] for part in _wrapped(line, width))]
-    lines += _listed("why:", report.reasons, width)
+    lines += _listed("why:", map(worded, report.reasons), width)
     if report.worst_sample is not None and not report.passed:
         lines += ["", f"the sample that differs most: {report.worst_sample}"]
     if report.suspects:
         likeliest = (suspect.sentence for suspect in report.suspects[:SUSPECTS_SHOWN])
         lines += _listed("where it goes wrong:", likeliest, width)
-    lines += _listed("not verified:", (item for item in report.not_verified if item not in report.reasons), width)
+    others = (worded(item) for item in report.not_verified if item not in report.reasons)
+    lines += _listed("not verified:", others, width)
     return "\n".join(lines)
-
-
-def wrapped(lines: Iterable[str]) -> list[str]:
-    """Items of a list, in lines that fit the terminal."""
-    width = max(60, min(terminal_width(), 120))
-    wrapper = textwrap.TextWrapper(width, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
-    return [wrapper.fill(line) for line in lines]
-
-
-def terminal_width() -> int:
-    """Columns of the terminal; of a pipe 120."""
-    return shutil.get_terminal_size((120, 24)).columns
 
 
 def kept_in_fp32(decisions: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Arrays = Mapping[str, np.ndarray]
+_WITHOUT = (
+    "or slim nothing: `truehalf convert --no-slim`, convert(slim=False), python -m pipeline simplify=false "
+    "precision=fp32, which repairs alone"
+)
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
 
 
@@ -186,23 +190,17 @@ def at_fault(agrees: Callable[[Sequence[str]], bool], names: Sequence[str]) -> l
 
 def _verdict(guilty: Sequence[str]) -> str:
     if not guilty:
-        return (
-            "it is none of onnxslim's patterns; set simplify=false with precision=fp32, which repairs without "
-            "onnxslim, or report it to onnxslim"
-        )
-    return (
-        f"onnxslim's {' and '.join(guilty)} did it; "
-        f"slim without: slim.skip_patterns='[{','.join(guilty)}]', or set simplify=false with precision=fp32, "
-        "which repairs without onnxslim"
-    )
+        return f"it is none of onnxslim's patterns; {_WITHOUT}, or report it to onnxslim"
+    skipped = f"python -m pipeline slim.skip_patterns='[{','.join(guilty)}]'"
+    return f"onnxslim's {' and '.join(guilty)} did it; slim without it: {skipped}; {_WITHOUT}"
 
 
 def _repair_verdict(guilty: Sequence[str], passes: Sequence[str], simplified: bool) -> str:
     onnxslim = "did not" if simplified else "did not run"
     kept = ",".join(name for name in passes if name not in guilty)
     return (
-        f"repair's {' and '.join(guilty)} did it, onnxslim {onnxslim}; leave it out: repair.passes='[{kept}]', "
-        "and please report it"
+        f"repair's {' and '.join(guilty)} did it, onnxslim {onnxslim}; leave it out: "
+        f"python -m pipeline repair.passes='[{kept}]'; {_WITHOUT}; and please report it"
     )
 
 

@@ -205,7 +205,7 @@ def test_corrupt_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     (folder / "images" / "9.png").write_bytes(b"none")
     for line in (["convert", "model.onnx", "-o", "out.onnx"], ["calibrate", "model.onnx", "-o", "ranges.json"]):
         assert truehalf([*line, "--samples", "images", *SIZE]) == 2
-        expect(capsys.readouterr().err, "file-unreadable", "9.png", "skip_corrupt")
+        expect(capsys.readouterr().err, "file-unreadable", "9.png", "--skip-corrupt")
         assert truehalf([*line, "--samples", "images", *SIZE, "--skip-corrupt"]) == 0
 
 

@@ -137,7 +137,7 @@ def test_exit_codes(
         ("text", [], "file-unreadable", ["text.onnx"]),
         ("lacking", [], "model-invalid", ["lacking.onnx", "'a'"]),
         ("broken", ["--tensorrt", "8.6"], "bad-syntax", ["10", "11", "11.4", "'8.6'"]),
-        ("broken", ["--ignore", "no-such-rule"], "bad-syntax", ["lint.ignore", "'no-such-rule'"]),
+        ("broken", ["--ignore", "no-such-rule"], "bad-syntax", ["--ignore", "'no-such-rule'"]),
         ("broken", ["--torch", "nothing"], "bad-syntax", ["torch", "'nothing'"]),
     ],
 )

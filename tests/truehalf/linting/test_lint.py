@@ -43,7 +43,7 @@ def test_every_rule_has_what_its_findings_need() -> None:
 def test_findings_say_where_why_and_what_instead() -> None:
     for finding in findings(ORDERED):
         assert finding.message.endswith((".", ")")) and finding.remedy
-        assert finding.link == f"docs/lint.md#{finding.rule}" and finding.rule in RULES
+        assert finding.link == f"truehalf lint --explain {finding.rule}" and finding.rule in RULES
 
 
 def test_the_scope_is_that_of_the_node() -> None:

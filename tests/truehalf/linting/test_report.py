@@ -127,7 +127,7 @@ def test_sarif() -> None:
     driver = run["tool"]["driver"]
     assert driver["name"] and [rule["id"] for rule in driver["rules"]] == [*RULES, "py-item"]
     for rule in driver["rules"]:
-        assert rule["shortDescription"]["text"] and f"docs/lint.md#{rule['id']}" in rule["help"]["text"]
+        assert rule["shortDescription"]["text"] and f"lint --explain {rule['id']}" in rule["help"]["text"]
         assert rule["defaultConfiguration"]["level"] in ("error", "warning", "note")
     assert [result["level"] for result in run["results"]] == ["error", "warning", "note", "warning"]
     for result in run["results"]:

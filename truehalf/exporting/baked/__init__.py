@@ -307,7 +307,8 @@ def _decided(places: Sequence[Place]) -> str:
     named = [place.sentence for place in places if place.own] or [place.sentence for place in places]
     if not named:
         return ""
-    return f" Python decided while it was traced: {'; '.join(named[:SHOWN])}; docs/lint.md says what to write instead."
+    decided = f" Python decided while it was traced: {'; '.join(named[:SHOWN])}"
+    return f"{decided}; `truehalf lint --torch` says what to write instead."
 
 
 def _changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequence[Finding]) -> str:

@@ -38,5 +38,5 @@ class Baked:
         return coded(
             "trace-open",
             f"the file keeps what Python decided while it was traced, and {len(self.inputs)} further inputs do not "
-            f"settle that: {'; '.join(self.open[:SHOWN])}{more}; docs/lint.md says what to write instead",
+            f"settle that: {'; '.join(self.open[:SHOWN])}{more}; `truehalf lint --torch` says what to write instead",
         )

@@ -260,14 +260,14 @@ def _spec_of(files: ModelPair, spec: JsonObject | Path | str | None) -> IoSpec:
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise StageError(
                 "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
-                f"I/O spec {spec}: expected a mapping in JSON or YAML, but {error}; give spec=",
+                f"I/O spec {spec}: expected a mapping in JSON or YAML, but {error}",
             ) from error
     try:
         declared = spec_inside(files.reference) if spec is None else IoSpec.from_json(content)
         check_spec(declared, [str(value.name) for value in files.reference.graph.outputs], _input_shapes(files))
     except StageError as error:
         source = f"{SPEC_KEY} in the metadata of {files.reference_path}" if spec is None else "spec"
-        raise StageError(error.code, f"{error}\n({source}; spec={{}} compares tensors)") from error
+        raise StageError(error.code, f"{error}\n({source}; an empty I/O spec, {{}}, compares tensors)") from error
     return _with_shapes(declared, files)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.precision import FP16_MAX
-from truehalf.io_spec.outputs import DETECTIONS, TENSORS
+from truehalf.io_spec.outputs import DECLARE, DETECTIONS, TENSORS
 from truehalf.io_spec.spec import InputSpec
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.open_file import FP32_CPU
@@ -16,7 +16,7 @@ from truehalf.verification.runs import Run
 
 _NO_KINDS = (
     "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
-    "detector may rightly change places (give spec=)"
+    f"detector may rightly change places: {DECLARE}"
 )
 _NO_LABELS = coded(
     "no-labels",

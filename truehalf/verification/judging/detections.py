@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from truehalf.codes import coded
-from truehalf.io_spec.outputs import by_kind, detecting
+from truehalf.io_spec.outputs import DECLARE, by_kind, detecting
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, verdict_of
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import detection_values, evaluate
@@ -125,7 +125,7 @@ def _count(seen: Measured) -> Iterator[Finding]:
     if any(len(kind.sides) > 1 and isinstance(kind.sides[1], int) for kind in kinds.values()):
         yield Finding("detections", FAILED, coded("outputs-differ", said))
     elif len({count for count, _ in counts}) == 1:
-        said += "; nothing says whether the model fixes this number: give the outputs' shapes in the I/O spec (spec=)"
+        said += f"; nothing says whether the model fixes this number: {DECLARE}, with their shapes"
         yield Finding("detections", NOT_VERIFIED, coded("not-comparable", said))
 
 

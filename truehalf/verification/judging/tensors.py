@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from truehalf.codes import coded
-from truehalf.io_spec.outputs import CLASSIFICATION, TENSORS
+from truehalf.io_spec.outputs import CLASSIFICATION, DECLARE, TENSORS
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import WORST, evaluate
@@ -47,7 +47,7 @@ def judge_tensors(seen: Measured) -> list[Finding]:
         verb = "holds" if len(moved) == 1 else "hold"
         said = f"output{'s' * (len(moved) > 1)} {named} {verb} the reference's rows in another order"
         if seen.task == TENSORS:
-            said += ": if they are a detector's queries, declare the outputs (spec=), and rows are paired"
+            said += f": if they are a detector's queries, {DECLARE}, and rows are paired"
         found.append(Finding("tensors", FAILED, coded("other-order", said), no_node=True))
     return found
 

@@ -38,4 +38,4 @@ def test_a_finding_says_where() -> None:
     assert (finding.file, finding.line) == ("tests/corpus/tensor_len.py", 18)
     assert finding.scope == "tests.corpus.tensor_len.Bad.forward"
     assert finding.severity == "warning" and finding.remedy == "tensor.shape[0]"
-    assert finding.link == "docs/lint.md#py-tensor-len"
+    assert finding.link == "truehalf lint --explain py-tensor-len"

@@ -165,5 +165,5 @@ def test_what_may_be_empty(body: str, found: bool) -> None:
 def test_the_message_names_a_way_out() -> None:
     text = f"(float[N] x, int64[N] k) => (float[A] y) {CONSTANTS} {{ m = Greater(x, half) {POSITIONS} }}"
     finding = only(text)
-    assert finding.link == "docs/lint.md#nonzero-threshold"
+    assert finding.link == "truehalf lint --explain nonzero-threshold"
     expect(finding.remedy, None, "torch.topk", "threshold_topk", "nonzero_topk")

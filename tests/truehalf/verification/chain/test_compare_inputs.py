@@ -122,7 +122,7 @@ def test_pictures_without_a_preprocessing_or_beside_arrays_are_refused(tmp_path:
 def test_a_corrupt_picture_is_named_or_left_out_and_named(tmp_path: Path, folder: Path) -> None:
     a = model(tmp_path / "a.onnx", MEANS, PIXELS)
     (folder / "1.png").write_bytes(b"no picture")
-    with raises("file-unreadable", "1 of 3", "skip_corrupt", folder / "1.png"):
+    with raises("file-unreadable", "1 of 3", "verify.skip_corrupt", folder / "1.png"):
         compare(a, a, folder)
     report = compare(a, a, folder, options=options(skip_corrupt=True))
     assert report.passed and report.samples == 2 and list(report.left_out) == ["1.png"]
@@ -137,7 +137,7 @@ def test_one_picture_is_a_folder_of_one(tmp_path: Path, folder: Path) -> None:
     assert report.samples == 1 and report.worst_sample == "2.png" and report.preprocessing is not None
     assert report.outputs["y"].limit == pytest.approx(0.01)
     (folder / "1.png").write_bytes(b"no picture")
-    with raises("file-unreadable", "1 of 1", "skip_corrupt", folder / "1.png"):
+    with raises("file-unreadable", "1 of 1", "verify.skip_corrupt", folder / "1.png"):
         compare(a, b, str(folder / "1.png"))
     with raises("file-unreadable", folder / "1.png") as error:
         compare(a, b, folder / "1.png", options=options(skip_corrupt=True))
