@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -43,7 +43,7 @@ ASKS_NOTHING: dict[str, object] = {
     "hardware_compatibility": "none",
     "refit": False,
     "strip_weights": False,
-    "plugins": [],
+    "plugins": (),
 }
 
 
@@ -86,9 +86,9 @@ class WhenUnavailable(Enum):
 class ProfileShapes:
     """One input of one profile: shapes, null where the model fixes the side; of a shape tensor its values."""
 
-    min: list[int | None]
-    opt: list[int | None]
-    max: list[int | None]
+    min: tuple[int | None, ...]
+    opt: tuple[int | None, ...]
+    max: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,12 @@ class EngineConfig(Options):
         Backend.tensorrt, "tensorrt, or onnxruntime: the final file, optimised ahead of time for one execution provider"
     )
     provider: Provider | None = key(None, "of engine=onnxruntime")
-    profiles: list[dict[str, ProfileShapes]] | None = key(
+    profiles: tuple[Mapping[str, ProfileShapes], ...] | None = key(
         None,
         "optimization profiles: shapes of the inputs, or, of a shape tensor, its values; null: one for the "
         "model's own inputs, 1 to 8 samples where their number varies (opt 1)",
     )
-    memory_pools_gb: dict[str, float] = key(
+    memory_pools_gb: Mapping[str, float] = key(
         {"workspace": 4.0}, "GiB by pool; another: +engine.memory_pools_gb.dla_local_dram=1.0"
     )
     builder_optimization_level: int | None = key(
@@ -137,8 +137,8 @@ class EngineConfig(Options):
     profiling_verbosity: ProfilingVerbosity = key(
         ProfilingVerbosity.detailed, "detailed (what the share of Half layers is read from) | layer_names_only | none"
     )
-    plugins: list[str] = key((), "files of TensorRT plugins, loaded before the model is read: [build/libmine.so]")
-    plugin_ops: list[str] = key(
+    plugins: tuple[str, ...] = key((), "files of TensorRT plugins, loaded before the model is read: [build/libmine.so]")
+    plugin_ops: tuple[str, ...] = key(
         (),
         "operators that the plugins bring along, for lint: [Mine, com.acme::Other]; []: asked of TensorRT, where it is",
     )

@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Any, ClassVar
 
 from truehalf.codes import coded
-from truehalf.config.typed import plain, typed
+from truehalf.config.typed import frozen, plain, typed
 from truehalf.errors import refuse
 
 
@@ -17,7 +17,7 @@ def key(
     """A field of an option dataclass.
 
     Args:
-        default: a tuple or dict stands for a list or dict of its own in each instance; ...: none, it has to be given.
+        default: a tuple stands for a list, a dict is frozen; ...: none, it has to be given.
         meaning: the comment in the YAML file, the help of the flag, the row in docs.
         least, most: smallest and largest value, both allowed.
         above: the value has to be larger.
@@ -25,19 +25,13 @@ def key(
     metadata = {"meaning": meaning, "least": least, "most": most, "above": above}
     if default is ...:
         return field(metadata=metadata)
-    if isinstance(default, tuple):
-        return field(default_factory=lambda: list(default), metadata=metadata)
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=frozen(default), metadata=metadata)
 
 
 def default_of(option: Field[Any]) -> Any:
     """The default of a field, as a YAML file holds it."""
-    if option.default is not MISSING:
-        return plain(option.default)
-    assert option.default_factory is not MISSING
-    return plain(option.default_factory())
+    assert option.default is not MISSING
+    return plain(option.default)
 
 
 class Options:

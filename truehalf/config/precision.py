@@ -68,7 +68,7 @@ class Precision(Options):
         Method.convert,
         "convert: the FP32 graph; half: the module in half precision, traced; autocast: traced under torch.autocast",
     )
-    keep_io_types: bool | list[str] = key(
+    keep_io_types: bool | tuple[str, ...] = key(
         True,
         "true: inputs and outputs stay float32, a drop-in for the FP32 file; false: float16; or names to keep",
     )
@@ -77,21 +77,23 @@ class Precision(Options):
         Placement.min_cut,
         "min_cut: the cheapest casts, proven optimal; eager: every node in FP16 that no rule keeps FP32",
     )
-    fp16_ops: list[str] = key(
+    fp16_ops: tuple[str, ...] = key(
         _FP16_OPS, "op types that run in FP16 unless a rule objects; other nodes take the type that costs less"
     )
-    op_block_list: list[str] = key((), "op types that stay FP32, e.g. Softmax")
-    node_block_list: list[str] = key(
+    op_block_list: tuple[str, ...] = key((), "op types that stay FP32, e.g. Softmax")
+    node_block_list: tuple[str, ...] = key(
         (), "node names that stay FP32: regular expressions, searched, e.g. '/decoder/.*MatMul'"
     )
-    scope_block_list: list[str] = key((), "module scopes that stay FP32, e.g. 'decoder.layers.*.cross_attn'")
-    pattern_block_list: list[str] = key(
+    scope_block_list: tuple[str, ...] = key((), "module scopes that stay FP32, e.g. 'decoder.layers.*.cross_attn'")
+    pattern_block_list: tuple[str, ...] = key(
         (), "patterns that stay FP32: 'MatMul -> Softmax' (a MatMul that feeds one), 'Add <- Conv', 'outputs:2'"
     )
-    op_include_list: list[str] = key((), "op types that run in FP16 although a rule or block list objects")
-    node_include_list: list[str] = key((), "node names that run in FP16 although a rule or block list objects")
-    scope_include_list: list[str] = key((), "module scopes that run in FP16 although a rule or block list objects")
-    pattern_include_list: list[str] = key((), "patterns that run in FP16 although a rule or block list objects")
+    op_include_list: tuple[str, ...] = key((), "op types that run in FP16 although a rule or block list objects")
+    node_include_list: tuple[str, ...] = key((), "node names that run in FP16 although a rule or block list objects")
+    scope_include_list: tuple[str, ...] = key(
+        (), "module scopes that run in FP16 although a rule or block list objects"
+    )
+    pattern_include_list: tuple[str, ...] = key((), "patterns that run in FP16 although a rule or block list objects")
     strict_selectors: bool = key(False, "true: a list entry that matches no node is an error; false: a warning")
     rules: RuleSet = key(
         RuleSet.default, "default: all rules; autocast: data_max, init_max and the lists alone, as in NVIDIA's AutoCast"

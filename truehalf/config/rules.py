@@ -81,23 +81,24 @@ def _rules_of_model(c: Config) -> Iterator[str]:
     m = c.model
     if len(m.image_size) != 2 or any(side is not None and side < 1 for side in m.image_size):
         yield coded(
-            "wrong-shape", f"model.image_size: expected {HEIGHT_AND_WIDTH}, or [null, null], got {m.image_size}"
+            "wrong-shape", f"model.image_size: expected {HEIGHT_AND_WIDTH}, or [null, null], got {plain(m.image_size)}"
         )
     elif c.data.source is DataSource.digits and m.image_size[0] != m.image_size[1]:
-        yield coded("wrong-shape", f"model.image_size: digit scenes are square, got {m.image_size}")
+        yield coded("wrong-shape", f"model.image_size: digit scenes are square, got {plain(m.image_size)}")
     if m.classes is not None and len(set(m.classes)) != len(m.classes):
-        yield coded("given-twice", f"model.classes: expected different names, got {m.classes}")
+        yield coded("given-twice", f"model.classes: expected different names, got {plain(m.classes)}")
     if c.data.source is DataSource.digits and m.classes is not None and len(m.classes) != 10:
         yield coded("in-conflict", f"model.classes: digit scenes have 10 classes, got {len(m.classes)}")
     for name in ("mean", "std"):
         values = getattr(m.preprocessing, name)
         if values is not None and len(values) != 3:
-            yield coded("wrong-shape", f"model.preprocessing.{name}: expected three numbers, got {values}")
+            yield coded("wrong-shape", f"model.preprocessing.{name}: expected three numbers, got {list(values)}")
     if any(value == 0 for value in m.preprocessing.std or ()):
-        yield coded("out-of-range", f"model.preprocessing.std: expected no zero, got {m.preprocessing.std}")
-    if m.preprocessing.range not in (None, [0, 1], [0, 255]):
+        yield coded("out-of-range", f"model.preprocessing.std: expected no zero, got {plain(m.preprocessing.std)}")
+    if m.preprocessing.range not in (None, (0, 1), (0, 255)):
         yield coded(
-            "unknown-choice", f"model.preprocessing.range: expected [0, 1] or [0, 255], got {m.preprocessing.range}"
+            "unknown-choice",
+            f"model.preprocessing.range: expected [0, 1] or [0, 255], got {plain(m.preprocessing.range)}",
         )
     for kind in ("inputs", "outputs"):
         names = [each.name for each in getattr(m, kind) or ()]
@@ -140,13 +141,14 @@ def _rules_of_trace(c: Config) -> Iterator[str]:
     if len(shape) != 4 or any(side is not None and side < 1 for side in shape) or shape[0] is None:
         yield coded(
             "wrong-shape",
-            f"trace.input_shape: expected [N, 3, H, W], H and W null where the model's source says them, got {shape}",
+            f"trace.input_shape: expected [N, 3, H, W], H and W null where the model's source says them, "
+            f"got {list(shape)}",
         )
     elif shape[1] != 3 or shape[2:] != c.model.image_size:
         height_and_width = ", ".join("null" if side is None else str(side) for side in c.model.image_size)
         yield coded(
             "wrong-shape",
-            f"trace.input_shape: expected [N, 3, {height_and_width}] (model.image_size), got {shape}; "
+            f"trace.input_shape: expected [N, 3, {height_and_width}] (model.image_size), got {list(shape)}; "
             "set model.image_size to change the traced size",
         )
     for tensor, axes in c.trace.dynamic_axes.items():
@@ -208,20 +210,21 @@ def _is_traced_on_images(c: Config) -> bool:
 
 
 def _rules_of_shapes(
-    where: str, shapes: ProfileShapes, traced: list[int | None] | None, dynamic: Mapping[int, str]
+    where: str, shapes: ProfileShapes, traced: tuple[int | None, ...] | None, dynamic: Mapping[int, str]
 ) -> Iterator[str]:
     """Rules of one input; its graph has more to say later (truehalf.engines.profiles)."""
     named = {"min": shapes.min, "opt": shapes.opt, "max": shapes.max}
     rank = len(shapes.opt) if traced is None else len(traced)
     wrong_rank = {name: shape for name, shape in named.items() if len(shape) != rank}
     for name, shape in wrong_rank.items():
-        like = "opt" if traced is None else f"trace.input_shape {traced}"
-        yield coded("wrong-shape", f"{where}.{name}: expected {rank} axes as in {like}, got {shape}")
+        like = "opt" if traced is None else f"trace.input_shape {list(traced)}"
+        yield coded("wrong-shape", f"{where}.{name}: expected {rank} axes as in {like}, got {list(shape)}")
     for name, shape in named.items():
         if any(side is not None and side < 1 for side in shape):
             yield coded(
                 "out-of-range",
-                f"{where}.{name}: expected positive integers, or null where the model fixes the axis, got {shape}",
+                f"{where}.{name}: expected positive integers, or null where the model fixes the axis, "
+                f"got {list(shape)}",
             )
     if wrong_rank:
         return

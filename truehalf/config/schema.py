@@ -5,8 +5,8 @@ of conf/ show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
@@ -107,10 +107,10 @@ class SearchName(Enum):
 class Pins:
     """Nodes that stay FP32: by op type, by regular expression over names, by module scope, by pattern."""
 
-    op_block_list: list[str]
-    node_block_list: list[str]
-    scope_block_list: list[str]
-    pattern_block_list: list[str]
+    op_block_list: tuple[str, ...]
+    node_block_list: tuple[str, ...]
+    scope_block_list: tuple[str, ...]
+    pattern_block_list: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ class PreprocessingConfig:
 
     resize: Resize | None
     channels: Channels | None
-    range: list[int] | None
-    mean: list[float] | None
-    std: list[float] | None
+    range: tuple[int, ...] | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
     layout: Layout | None
     resample: Resample | None
 
@@ -145,7 +145,7 @@ class InputConfig:
     name: str
     kind: InputKind
     dtype: str
-    shape: list[int | None] | None
+    shape: tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True)
@@ -182,12 +182,12 @@ class ModelConfig:
     source: str
     checkpoint: str | None
     options: Any
-    image_size: list[int | None]
-    classes: list[str] | None
+    image_size: tuple[int | None, ...]
+    classes: tuple[str, ...] | None
     preprocessing: PreprocessingConfig
-    inputs: list[InputConfig] | None
-    outputs: list[OutputConfig] | None
-    drop_outputs: list[str]
+    inputs: tuple[InputConfig, ...] | None
+    outputs: tuple[OutputConfig, ...] | None
+    drop_outputs: tuple[str, ...]
     samples: Samples
     fp32_pins: Pins
 
@@ -202,12 +202,12 @@ class DecoderConfig:
 class RepairConfig:
     """Passes of truehalf.repairs, in the order in which they run."""
 
-    passes: list[str] = field(default_factory=lambda: list(REPAIR_PASSES))
+    passes: tuple[str, ...] = REPAIR_PASSES
 
 
 @dataclass(frozen=True)
 class LintConfig:
-    ignore: list[str] = field(default_factory=list)
+    ignore: tuple[str, ...] = ()
     fail_on: FailOn = FailOn.never
 
 
@@ -235,8 +235,8 @@ class TraceConfig:
 
     exporter: Exporter = key(Exporter.torchscript, "torchscript or dynamo")
     opset: int = key(17, "17 keeps LayerNormalization one node; dynamo needs 18 or later")
-    input_shape: list[int | None] = key((2, 3, None, None), "of the traced batch of real samples")
-    dynamic_axes: dict[str, dict[int, str]] = key({"images": {0: "batch"}}, "input or output: {axis: name}")
+    input_shape: tuple[int | None, ...] = key((2, 3, None, None), "of the traced batch of real samples")
+    dynamic_axes: Mapping[str, Mapping[int, str]] = key({"images": {0: "batch"}}, "input or output: {axis: name}")
     atol: float = key(
         1e-3, "ONNX Runtime against torch, |a - b| <= atol + rtol * |b| for 99.9 % of the values", least=0
     )
@@ -247,7 +247,7 @@ class TraceConfig:
 class SlimConfig:
     """onnxslim, and how far its file may be off."""
 
-    skip_patterns: list[str] = key((), "of onnxslim's, by name: those that an error of this stage has named")
+    skip_patterns: tuple[str, ...] = key((), "of onnxslim's, by name: those that an error of this stage has named")
     atol: float = key(1e-3, "after onnxslim against before it, same rule as trace.atol", least=0)
     rtol: float = key(1e-3, "see atol", least=0)
 
@@ -304,5 +304,5 @@ class Config:
         return Pins(**{name: _merged(getattr(source, name) for source in sources) for name in names})
 
 
-def _merged(lists: Iterator[list[str]]) -> list[str]:
-    return list(dict.fromkeys(item for one in lists for item in one))
+def _merged(lists: Iterator[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(item for one in lists for item in one))

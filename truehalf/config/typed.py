@@ -27,10 +27,34 @@ def typed(expected: Any, value: Any, path: str, errors: list[str], wording: Mapp
 
     Args:
         expected: dataclass, enum, scalar type, list or dict of them, or a union of a scalar with None or a list.
+            A tuple stands for a list, and a Mapping for a dict, that does not change.
         errors: gets a line for each fault.
         wording: by path, what is expected there, where a type alone would not say enough.
     """
     return _Reader(errors, wording or {}).read(expected, value, path)
+
+
+class Frozen(dict[Any, Any]):
+    """A dict that does not change, and has a hash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("options do not change: make others with dataclasses.replace")
+
+    __setitem__ = __delitem__ = __ior__ = _refused
+    clear = pop = popitem = setdefault = update = _refused
+
+    def __reduce__(self) -> tuple[type, tuple[dict[Any, Any]]]:  # for copies
+        return type(self), (dict(self),)
+
+
+def frozen(value: Any) -> Any:
+    """Lists as tuples and dicts as Frozen, all the way down."""
+    if isinstance(value, Mapping):
+        return Frozen({key: frozen(item) for key, item in value.items()})
+    return tuple(map(frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def plain(value: Any) -> Any:
@@ -60,7 +84,7 @@ class _Reader:
             if value is None:
                 return None
             return self.read(next(a for a in arguments if a is not type(None)), value, path)
-        if origin is UnionType:  # bool | list[str]
+        if origin is UnionType:  # bool | tuple[str, ...]
             scalar, listed = arguments
             if not isinstance(value, (scalar, list)):
                 return self._fault(path, f"{_NAMES[scalar]}, or a list", value)
@@ -72,18 +96,19 @@ class _Reader:
             if value in options:
                 return expected(value)
             return self._fault(path, f"one of {', '.join(options)}", value, choice=True)
-        if origin is list:
+        if origin in (list, tuple):
             if not isinstance(value, list):
                 return self._fault(path, "a list", value)
-            return [self.read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value)]
-        if origin is dict:
+            return origin(self.read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+        if origin in (dict, Mapping):
             if not isinstance(value, Mapping):
                 return self._fault(path, "a mapping", value)
             of_key, of_item = arguments
-            return {
+            items = {
                 self.read(of_key, key, f"{path}, key {key!r}"): self.read(of_item, item, f"{path}.{key}")
                 for key, item in value.items()
             }
+            return items if origin is dict else frozen(items)
         return self._scalar(expected, value, path)
 
     def _section(self, expected: type, value: Any, path: str) -> Any:

@@ -111,7 +111,7 @@ class VerifyConfig(Options):
         "error of every node, for the page: both files once more, on one sample, in one graph (27 s and 2 GB at "
         "640x640)",
     )
-    require: list[str] = key(
+    require: tuple[str, ...] = key(
         (),
         "fail when not verified: detections, average_precision, classes, tensors, batch, adversarial, reaction, "
         "accumulation, trace, slim, engine",

@@ -23,7 +23,7 @@ def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str
     """
     inputs = {value.name: value for value in model.graph.inputs}
     known = [*inputs, *(value.name for value in model.graph.outputs)]
-    named = precision.keep_io_types if isinstance(precision.keep_io_types, list) else []
+    named = precision.keep_io_types if isinstance(precision.keep_io_types, tuple) else ()
     faults = [
         coded("wrong-name", f"keep_io_types: {name!r} is no input or output of the model; it has {_quoted(known)}")
         for name in named

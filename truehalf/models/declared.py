@@ -10,6 +10,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config, InputConfig, InputKind, OutputConfig, OutputKind
+from truehalf.config.typed import plain
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec, OutputSpec
@@ -136,10 +137,12 @@ def _faults_of_input(where: str, declared: InputConfig) -> Iterator[str]:
     if declared.kind is InputKind.images and declared.shape is not None:
         yield coded(
             "in-conflict",
-            f"{where}.shape: model.image_size says the size of images; expected null, got {declared.shape}",
+            f"{where}.shape: model.image_size says the size of images; expected null, got {list(declared.shape)}",
         )
-    if declared.kind is InputKind.picture_size and declared.shape not in (None, [2]):
-        yield coded("wrong-shape", f"{where}.shape: height and width; expected null or [2], got {declared.shape}")
+    if declared.kind is InputKind.picture_size and declared.shape not in (None, (2,)):
+        yield coded(
+            "wrong-shape", f"{where}.shape: height and width; expected null or [2], got {plain(declared.shape)}"
+        )
     if declared.kind is InputKind.tensor:
         if declared.shape is None:
             yield coded(
@@ -147,7 +150,8 @@ def _faults_of_input(where: str, declared: InputConfig) -> Iterator[str]:
             )
         elif any(side is not None and side < 1 for side in declared.shape):
             yield coded(
-                "out-of-range", f"{where}.shape: expected positive sides, null where one may vary, got {declared.shape}"
+                "out-of-range",
+                f"{where}.shape: expected positive sides, null where one may vary, got {plain(declared.shape)}",
             )
 
 

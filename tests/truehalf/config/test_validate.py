@@ -104,14 +104,14 @@ def test_what_declarations_leave_out_is_null() -> None:
     inputs = "model.inputs=[{name: images, kind: images}, {name: sizes, kind: picture_size, dtype: int64}]"
     outputs = "model.outputs=[{name: scores}, {name: logits, kind: logits, activation: sigmoid}]"
     config = validate(composed(inputs, outputs))
-    assert config.model.inputs == [
+    assert config.model.inputs == (
         InputConfig("images", InputKind.images, "float32", None),
         InputConfig("sizes", InputKind.picture_size, "int64", None),
-    ]
-    assert config.model.outputs == [
+    )
+    assert config.model.outputs == (
         OutputConfig("scores", OutputKind.tensor, None, None, None, None, None),
         OutputConfig("logits", OutputKind.logits, None, "sigmoid", None, None, None),
-    ]
+    )
 
 
 def test_what_no_declaration_can_leave_out_is_missing() -> None:
@@ -276,8 +276,8 @@ def test_pins_of_model_and_decoder_join_those_of_precision() -> None:
             "decoder.fp32_pins.node_block_list=['/dec']",
         )
     )
-    assert config.pins.op_block_list == ["Softmax", "Exp"]
-    assert config.pins.node_block_list == ["/dec"]
+    assert config.pins.op_block_list == ("Softmax", "Exp")
+    assert config.pins.node_block_list == ("/dec",)
 
 
 def test_the_section_engine_is_checked_by_itself() -> None:

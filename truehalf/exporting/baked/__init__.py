@@ -305,10 +305,8 @@ def _differs(said: str, base: Arrays, feed: Arrays, difference: str, places: Seq
 def _decided(places: Sequence[Place]) -> str:
     """For a message: the places of the user's, or else of packages."""
     named = [place.sentence for place in places if place.own] or [place.sentence for place in places]
-    if not named:
-        return ""
     decided = f" Python decided while it was traced: {'; '.join(named[:SHOWN])}"
-    return f"{decided}; `truehalf lint --torch` says what to write instead."
+    return f"{decided}; `truehalf lint --torch` says what to write instead." if named else ""
 
 
 def _changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequence[Finding]) -> str:

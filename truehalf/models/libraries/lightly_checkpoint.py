@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,7 @@ def _check_name(name: str, where: str) -> None:
         )
 
 
-def _of_name(name: str, classes: list[str], config: Config) -> Wanted:
+def _of_name(name: str, classes: Iterable[str], config: Config) -> Wanted:
     return Wanted(
         name=name,
         classes=dict(enumerate(classes)),

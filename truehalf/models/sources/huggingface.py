@@ -7,13 +7,14 @@ model's own files, where `model` does not say others. What logits mean stands in
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config
+from truehalf.config.typed import plain
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.spec import OutputSpec
@@ -104,7 +105,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
         yield coded(
             "in-conflict",
             "model.drop_outputs: of this source there are logits, and of detectors boxes, which all are needed; "
-            f"expected [], got {model.drop_outputs}",
+            f"expected [], got {plain(model.drop_outputs)}",
         )
 
 
@@ -212,7 +213,7 @@ def _images(declared: Input) -> torch.Tensor:
     return torch.zeros(1, 3, *declared.preprocessing.size)
 
 
-def _check_classes(returned: tuple[Any, ...], outputs: list[OutputSpec], classes: list[str], folder: Path) -> None:
+def _check_classes(returned: tuple[Any, ...], outputs: list[OutputSpec], classes: Sequence[str], folder: Path) -> None:
     """As many names as the logits have classes, beside one for no object."""
     for declared, tensor in zip(outputs, returned, strict=True):
         if declared.kind not in ("logits", "classes"):

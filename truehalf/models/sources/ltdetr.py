@@ -163,7 +163,7 @@ def open_model(config: Config, root: Path) -> Model:
         StageError: when the weights are missing, corrupt or of another architecture.
     """
     options: Options = config.model.options
-    classes = config.model.classes or []
+    classes = list(config.model.classes or ())
     shape = dataclasses.asdict(options.architecture)
     arch = architecture(config.decoder.name.value, classes, options.mean, options.std, shape)
     detector = build(arch, config.seed)

@@ -57,7 +57,8 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     if model.drop_outputs:
         yield coded(
             "in-conflict",
-            f"model.drop_outputs: the file is passed on with all its outputs; expected [], got {model.drop_outputs}",
+            f"model.drop_outputs: the file is passed on with all its outputs; expected [], "
+            f"got {plain(model.drop_outputs)}",
         )
     for i, each in enumerate(model.outputs or ()):
         if each.take is not None:

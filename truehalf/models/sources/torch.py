@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config, DataSource
+from truehalf.config.typed import plain
 from truehalf.data.arrays import Header
 from truehalf.data.npz import headers_of
 from truehalf.errors import StageError, typed_line
@@ -79,7 +80,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     if takes_images(config) and None in model.image_size:
         yield coded(
             "needs-value",
-            f"model.image_size: expected [height, width], which a module does not say, got {model.image_size}",
+            f"model.image_size: expected [height, width], which a module does not say, got {plain(model.image_size)}",
         )
     yield from key_of_no_checkpoint(config)
 

@@ -59,8 +59,8 @@ class Reconversion:
         p = self.precision
         p = replace(
             p,
-            node_block_list=[*p.node_block_list, *nodes],
-            scope_block_list=[*p.scope_block_list, *scopes],
+            node_block_list=(*p.node_block_list, *nodes),
+            scope_block_list=(*p.scope_block_list, *scopes),
         )
         made = convert_model(load_model(fp32_path), p, self.ranges, input_shapes=self.input_shapes)
         clean_model(made.model, strict=p.strict_clean_up, fold_max_bytes=p.init_conversion_max_bytes)
