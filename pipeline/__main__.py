@@ -8,7 +8,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline.compose import opened
+from pipeline.compose import missing_precision, opened
 from pipeline.job import execute
 from pipeline.sweep import ray_launcher
 from pipeline.sweep.hook import finish, push
@@ -28,6 +28,9 @@ def job(config: DictConfig) -> None:
 
 
 def main() -> None:
+    if said := missing_precision(sys.argv[1:]):
+        print(said, file=sys.stderr)
+        sys.exit(2)
     sys.argv[1:] = opened(sys.argv[1:])
     ray_launcher.register()
     try:

@@ -9,11 +9,19 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from pipeline.forms import Params
+from pipeline.workspace import CONF
+from truehalf.codes import coded
 from truehalf.config.precision import Precision, PrecisionName
 from truehalf.config.schema import Config
 from truehalf.config.typed import plain
 from truehalf.config.validate import as_typed, completed
 
+# Precisions that people ask for and that conf/precision has no file of, with the reason.
+_NO_PRECISION = {
+    "auto": "fp16 decides node by node, by rules and measured ranges, and search=frontier looks for faster files",
+    "bf16": "its 8 bits of mantissa are too few for coordinates and scores, and it is no faster than FP16",
+    "int8": "it needs scales from a quantizer, which is another tool's work, such as NVIDIA's Model Optimizer",
+}
 # Mappings with keys of the user's own.
 _OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
 
@@ -23,6 +31,18 @@ def opened(arguments: Sequence[str]) -> list[str]:
     own, and what is in them: model.options.kwargs.classes=5 is ++model.options.kwargs.classes=5.
     """
     return [f"++{each}" if _OPEN.match(each) else each for each in arguments]
+
+
+def missing_precision(arguments: Sequence[str]) -> str | None:
+    """Why there is no configuration of a precision that people ask for; None where none of these is asked for."""
+    for each in arguments:
+        key, _, asked = each.partition("=")
+        for name in asked.split(",") if key == "precision" else ():
+            if name in _NO_PRECISION:
+                known = ", ".join(sorted(path.stem for path in (CONF / "precision").glob("*.yaml")))
+                said = f"precision={name}: expected {known}; there is no {name}: {_NO_PRECISION[name]}"
+                return coded("unknown-choice", said)
+    return None
 
 
 def resolved(config: DictConfig) -> Params:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.__main__ import main
 from tests.conftest import in_workspace
 from tests.messages import expect
 from tests.pipeline.small_project import line_with
@@ -28,6 +29,28 @@ def test_help_lists_groups_and_keys(workspace: Path) -> None:
         assert part in done.stdout
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["precision=auto"],
+        ["precision=bf16"],
+        ["decoder=dfine", "precision=int8"],
+        ["-m", "precision=fp32,bf16"],
+        ["--cfg", "job", "precision=auto"],
+    ],
+)
+def test_a_precision_that_there_is_not_ends_at_once(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pipeline", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    asked = next(name for name in ("auto", "bf16", "int8") if name in " ".join(arguments))
+    expect(line, "unknown-choice", f"precision={asked}", "fp16_cautious", "fp32")
+
+
 def test_cfg_job_prints_the_configuration(workspace: Path) -> None:
     done = pipeline(workspace, "--cfg", "job", "precision=fp32")
     assert done.returncode == 0 and "dtype: fp32" in done.stdout
@@ -36,7 +59,7 @@ def test_cfg_job_prints_the_configuration(workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["precision=auto"], {"fp16": None, "fp32": None}),  # what Hydra refuses has no code
+        (["precision=fp8"], {"fp16": None, "fp32": None}),  # what Hydra refuses has no code
         (["precison=fp16"], {"precison": None}),
         (["precision.data_mx=3"], {"data_mx": None}),
         (
