@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.library_alone import BLOCKED
+from tests.truehalf.conftest import BLOCKED
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for room in ("pipeline", "stages", "truehalf") for path in (ROOT / room).rglob("*.py"))

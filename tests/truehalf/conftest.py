@@ -1,4 +1,4 @@
-"""A World in place of TensorRT, and plans to build in it."""
+"""A World in place of TensorRT, and plans to build in it; what the library does without is blocked from import."""
 
 from __future__ import annotations
 
@@ -38,6 +38,17 @@ MODEL = "g (float[N,3,8,8] images) => (float[N,3,8,8] scores) { scores = Relu(im
 
 def parsed(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+
+
+BLOCKED = ("stages", "pipeline", "hydra", "dvc", "mlflow")
+
+
+@pytest.fixture(autouse=True)
+def _library_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Imports made while a test runs; tests/test_imports.py reads those at the top of modules."""
+    loaded = [name for name in sys.modules if name.partition(".")[0] in BLOCKED]
+    for name in {*BLOCKED, *loaded}:
+        monkeypatch.setitem(sys.modules, name, None)  # import raises ModuleNotFoundError
 
 
 @pytest.fixture(autouse=True)
