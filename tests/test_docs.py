@@ -44,6 +44,11 @@ def test_flags_of_other_tools_lead_to_flags_that_exist(capsys) -> None:  # type:
         ours |= set(re.findall(r"`(--?[\w-]+)", row[1]))
     assert len(left) > 15 and all(flag in helps["autocast"] for flag in left)
     assert len(ours) > 10 and all(flag in helps["convert"] for flag in ours - {"--json"})
+    for row in re.findall(r"^\|(.*?)\|(.*?)\|", text.partition("## onnxslim")[2], re.MULTILINE):
+        for command in re.findall(r"`((?:convert|verify|inspect|lint|engine) [^`]*)`", row[1]):
+            truehalf([command.split()[0], "--help"])
+            shown = capsys.readouterr().out
+            assert all(flag in shown for flag in re.findall(r"--[\w-]+", command)), command
     rest = set(re.findall(r"`(?:verify [^`]*)?(--[\w-]+)[^`]*` \|", text.partition("## Polygraphy")[2]))
     assert {"--samples", "--tolerance"} <= rest and all(
         flag in helps["verify"] for flag in rest if flag in ("--samples", "--tolerance")

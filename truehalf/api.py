@@ -5,7 +5,8 @@
 A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`; where no path to write is given, the result is only
 returned. Samples are a folder of images, an .npz file or a folder of them, Polygraphy's JSON, arrays by input name, or
 an iterable of such mappings. Every function raises `truehalf.errors.StageError` for faults that the caller can fix,
-with a stable `code`; files are written whole or not at all.
+with a stable `code`; files are written whole or not at all. Torch functions for the code of a model are imported from
+`truehalf.exporting.torch_ops`.
 """
 
 from __future__ import annotations

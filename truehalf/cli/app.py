@@ -49,6 +49,9 @@ class _Group(click.Group):
         click.Command.format_options(self, ctx, formatter)
         formatter.write_paragraph()
         formatter.write_text(f"{EXIT_CODES} `truehalf COMMAND --help` shows a command's options.")
+        formatter.write_paragraph()
+        formatter.write_text("Completion in bash (zsh_source in zsh, fish_source in fish):")
+        formatter.write('  eval "$(_TRUEHALF_COMPLETE=bash_source truehalf)"\n')
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
