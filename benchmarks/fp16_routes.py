@@ -56,7 +56,7 @@ def routes(config: Config, exporter: str, pictures: int, folder: Path) -> list[d
             rows.append({"method": method, "error": str(error)})
             continue
         seconds = time.perf_counter() - start
-        facts = clean_casts(made, final)["model"]
+        facts = clean_casts(made, final).model
         report = compare(reference, final, inputs=unseen)
         rows.append({"method": method, "seconds": seconds, "facts": facts, "report": report})
     return rows

@@ -135,7 +135,7 @@ def _half(before: Path, after: Path, folder: Path) -> list[dict[str, Any]]:
     calibration, seen = {"images": pictures("train", CALIBRATION)[:, None]}, {"images": pictures("val", PICTURES)}
     for name, path in (("before repair", before), ("repaired", after)):
         to_fp16(path, folder / "half.onnx", calibration=calibration)
-        facts = clean_casts(folder / "half.onnx", folder / "clean.onnx")["model"]
+        facts = clean_casts(folder / "half.onnx", folder / "clean.onnx").model
         report = compare(before, folder / "clean.onnx", seen, locate=False)
         assert report.detections is not None, "the embedded detectors declare theirs"
         rows.append(

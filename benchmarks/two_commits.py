@@ -75,7 +75,7 @@ for folder in sorted(path for path in (data / "pairs").iterdir()):
     try:
         report = compare(folder / "reference.onnx", folder / "candidate.onnx", inputs, spec=told["spec"],
                          **{"locate": False} | told["options"])
-        found[f"pairs/{folder.name}"] = json.dumps([report.verdict, report.as_dict()["outputs"]], sort_keys=True)
+        found[f"pairs/{folder.name}"] = json.dumps([report.verdict, report.to_json()["outputs"]], sort_keys=True)
     except Exception as error:
         found[f"pairs/{folder.name}"] = f"{type(error).__name__} {getattr(error, 'code', '')}"
 (out / "found.json").write_text(json.dumps(found))

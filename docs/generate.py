@@ -46,7 +46,7 @@ def api_page() -> str:
     for name in ("convert", "calibrate", "clean_casts", "compare", "export", "lint", "repair"):
         function = getattr(api, name)
         parts.append(f"## {name}\n\n```python\n{_signature(function)}\n```\n\n{_text(function)}")
-    for made in (api.Result, api.Precision):
+    for made in (api.Result, api.ConvertReport, api.Precision):
         parts.append(f"## {made.__name__}\n\n{_text(made)}")
     parts.append("The options of `Precision`, of verification and of the others stand in [options.md](options.md).")
     return "\n\n".join(parts) + "\n"

@@ -17,12 +17,13 @@ def run(stage: Stage) -> JsonObject:
     precision = stage.config.precision
     if precision.dtype is PrecisionName.fp32:
         return _pass_on(stage)
-    return clean_casts(
+    report = clean_casts(
         stage.artifact("fp16"),
         stage.out() / MODEL_FILE,
         strict=precision.strict_clean_up,
         fold_max_bytes=precision.init_conversion_max_bytes,  # what fp16 left to the runtime stays there
     )
+    return report.to_json()
 
 
 def _pass_on(stage: Stage) -> JsonObject:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import REPAIR_PASSES, TraceConfig
@@ -30,25 +30,52 @@ if TYPE_CHECKING:
     import torch as torch_
 
     from truehalf.calibration.ranges_form import RangesFile
+    from truehalf.conversion.casts_of_file import CastsReport
+    from truehalf.exporting.trace import TraceReport
     from truehalf.ir.model_forms import Model
     from truehalf.linting.report import LintReport
+    from truehalf.repairs import RepairReport
     from truehalf.verification.chain.compare import Report
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
 
 
 @dataclass(frozen=True)
-class Result:
+class ConvertReport:
+    """What `convert` did, step by step.
+
+    Attributes:
+        source: nodes and casts of the model that was given.
+        slim: see truehalf.slimming.slim.Slimmed; None where nothing was slimmed.
+        fp16: see truehalf.conversion.convert.Conversion.report.
+        cast_cleanup: of the Casts.
+    """
+
+    source: Mapping[str, int]
+    slim: Mapping[str, Any] | None
+    fp16: Mapping[str, Any]
+    cast_cleanup: CastsReport
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+R = TypeVar("R", "ConvertReport", "CastsReport", "TraceReport", "RepairReport")
+
+
+@dataclass(frozen=True)
+class Result(Generic[R]):
     """A model that was made, and how.
 
     Attributes:
         model: in memory; where a file was written, it is read from there when it is first asked for.
-        report: facts for JSON: counts, reasons, warnings; of `convert` by step: source, slim, fp16, cast_cleanup.
+        report: ConvertReport; of `clean_casts` truehalf.conversion.casts_of_file.CastsReport, of `export`
+            truehalf.exporting.trace.TraceReport, of `repair` truehalf.repairs.RepairReport. Each has to_json().
         decisions: of `convert`: a row for each node, {node, op, precision, rule, reason, ...}.
     """
 
     _made: Path | ir.Model = field(repr=False)
-    report: Mapping[str, Any]
+    report: R
     decisions: Sequence[Mapping[str, Any]] = field(default=())
 
     @cached_property
@@ -67,14 +94,14 @@ def convert(
     preprocessing: JsonObject | Path | str | None = None,
     slim: bool | None = None,
     precision: Precision | None = None,
-) -> Result:
+) -> Result[ConvertReport]:
     """FP32 -> mixed FP16: slimmed and repaired, calibrated, converted node by node, freed of needless Casts.
 
     Args:
         model: FP32, any opset.
         out: ONNX file to write, another one than `model`'s.
         samples: real inputs that ranges are measured on. Without samples and ranges, rules on ranges judge nothing
-            (report["not_done"]).
+            (report.fp16["not_done"]).
         ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; measured on the file that is
             converted, so it is not slimmed then.
         preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
@@ -112,19 +139,20 @@ def convert(
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
         facts = model_facts(source)
-        report: dict[str, Any] = {"source": {key: facts[key] for key in ("nodes", "casts")}}
+        slim_report: Mapping[str, Any] | None = None
         if slim or (slim is None and ranges is None):
             with step("slim"):
                 slimmed = slim_model(file)
-            source, report["slim"] = slimmed.model, slimmed.report
+            source, slim_report = slimmed.model, slimmed.report
         feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
         made = convert_model(source, precision, ranges, calibration=feeds)
         cleaned = clean_model(
             made.model, strict=precision.strict_clean_up, fold_max_bytes=precision.init_conversion_max_bytes
         )
         save_model(made.model, target)
-        cleaned["model"]["size_mb"] = model_size_mb(target)
-        report |= {"fp16": made.report(), "cast_cleanup": cleaned}
+        cleaned = replace(cleaned, model={**cleaned.model, "size_mb": model_size_mb(target)})
+        before = {key: facts[key] for key in ("nodes", "casts")}
+        report = ConvertReport(before, slim_report, made.report(), cleaned)
         return Result(_result(target, out), report, made.decisions)
 
 
@@ -165,7 +193,7 @@ def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | 
 
 def clean_casts(
     model: Model, out: Path | str | None = None, *, strict: bool = False, fold_max_bytes: int | None = None
-) -> Result:
+) -> Result[CastsReport]:
     """A model without the Casts that can go, whichever tool has put them there.
 
     Args:
@@ -236,7 +264,7 @@ def export(
     outputs: Sequence[str] | None = None,
     dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
     options: TraceConfig | None = None,
-) -> Result:
+) -> Result[TraceReport]:
     """A torch module as FP32 ONNX, compared with it on every sample.
 
     Args:
@@ -257,7 +285,7 @@ def export(
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         target = Path(out or Path(folder) / "model.onnx")
         report = export_module(network, target, given, outputs=outputs, dynamic_axes=dynamic_axes, options=options)
-        return Result(_result(target, out), report.to_json())
+        return Result(_result(target, out), report)
 
 
 def lint(
@@ -321,7 +349,9 @@ def lint(
     )
 
 
-def repair(model: Model, out: Path | str | None = None, *, passes: Sequence[str] = REPAIR_PASSES) -> Result:
+def repair(
+    model: Model, out: Path | str | None = None, *, passes: Sequence[str] = REPAIR_PASSES
+) -> Result[RepairReport]:
     """A model whose TensorRT-hostile patterns are replaced by equal ones.
 
     Args:
@@ -343,4 +373,4 @@ def repair(model: Model, out: Path | str | None = None, *, passes: Sequence[str]
     report = repaired(loaded, passes)
     if out is not None:
         save_model(loaded, out)
-    return Result(loaded, report.as_dict())
+    return Result(loaded, report)

@@ -243,7 +243,7 @@ class TestChainedCasts:
         source = write(tmp_path, self.TEXT)
         report = clean_casts(source, tmp_path / "clean.onnx", strict=strict)
         assert is_valid(tmp_path / "clean.onnx")
-        assert report["casts_after"] == (2 if strict else 0)
+        assert report.casts_after == (2 if strict else 0)
 
 
 class TestCycle:

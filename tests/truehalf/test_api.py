@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_every_form_of_a_model_gives_the_same_file(tmp_path: Path) -> None:
     written = convert(model(), tmp_path / "out.onnx", samples=SAMPLES)
     assert digest(ir.load(tmp_path / "out.onnx")) == digest(written.model) == digest(made["path"].model)
     assert {row["node"]: row["precision"] for row in written.decisions} == {"m": "fp16", "e": "fp16", "s": "fp16"}
-    assert made["proto"].report["fp16"]["ranges"]["tensors"] > 0
+    assert made["proto"].report.fp16["ranges"]["tensors"] > 0
 
 
 def test_what_is_given_stays_as_it_is(tmp_path: Path) -> None:
@@ -93,13 +94,13 @@ def test_what_is_given_stays_as_it_is(tmp_path: Path) -> None:
 def test_options_are_those_of_precision(tmp_path: Path) -> None:
     found = convert(model(), samples=SAMPLES, precision=Precision(op_block_list=["Softmax"], placement="eager"))
     assert {row["node"]: row["rule"] for row in found.decisions}["s"] == "op_block_list"
-    assert found.report["fp16"]["placement"] == "eager"
+    assert found.report.fp16["placement"] == "eager"
     assert "s" in [row["node"] for row in found.decisions if row["precision"] == "fp32"]
 
 
 def test_what_asks_for_no_conversion_gets_none() -> None:
     found = convert(model(), precision=Precision(dtype="fp32"))
-    assert found.report["fp16"]["status"] == "skipped"
+    assert found.report.fp16["status"] == "skipped"
     assert {tensor.dtype for tensor in found.model.graph.initializers.values()} == {ir.DataType.FLOAT}
     for method in ("half", "autocast"):
         with raises("not-supported", method):
@@ -156,14 +157,14 @@ def test_casts_and_repairs_and_lint(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,8] x) => (float[N,8] y)
     { ["a"] h = Cast<to = 10>(x) ["b"] f = Cast<to = 1>(h) ["r"] y = Relu(f) }"""
     cleaned = clean_casts(onnx.parser.parse_model(text), tmp_path / "clean.onnx")
-    assert (cleaned.report["casts_before"], cleaned.report["casts_after"]) == (2, 0)
-    assert clean_casts(onnx.parser.parse_model(text), strict=True).report["casts_after"] == 2
+    assert (cleaned.report.casts_before, cleaned.report.casts_after) == (2, 0)
+    assert clean_casts(onnx.parser.parse_model(text), strict=True).report.casts_after == 2
     where = """<ir_version: 8, opset_import: ["" : 17]> g (bool[4] c, float[4] a, float[4] b) => (float[4] y)
     { y = Where(c, a, b) }"""
     proto = onnx.parser.parse_model(where)
     assert "empty-node-name" in [each.rule for each in lint(proto).findings]
     assert "empty-node-name" not in [each.rule for each in lint(repair(proto).model).findings]
-    assert repair(proto, passes=["allowzero"]).report["counts"] == {"allowzero": 0}
+    assert repair(proto, passes=["allowzero"]).report.counts == {"allowzero": 0}
 
 
 class Scaled(torch.nn.Module):
@@ -181,7 +182,7 @@ def test_export(module: Any, tmp_path: Path) -> None:
     found = export(module, tmp_path / "m.onnx", samples=[feed, {name: 2 * each[:1] for name, each in feed.items()}])
     assert [value.name for value in found.model.graph.inputs] == ["x", "scale"]
     assert [value.name for value in found.model.graph.outputs] == ["output_0", "output_1"]
-    assert found.report["parity"]["status"] == "verified" and found.report["parity"]["samples"] == 3
+    assert found.report.parity["status"] == "verified" and found.report.parity["samples"] == 3
     named = export(module, samples=feed, outputs=["a", "b"]).model
     assert [value.name for value in named.graph.outputs] == ["a", "b"]
     with raises("wrong-name", "2", "1"):
@@ -194,7 +195,7 @@ def test_an_axis_that_varies_and_has_one_size_in_all_samples_is_not_verified() -
     axes = {"x": {0: "n", 1: "width"}}
     feeds = [{"x": np.ones((2, side), np.float32)} for side in (8, 9)]
     for samples, status in ((feeds[:1], "not verified"), (feeds, "verified")):
-        found = export(torch.nn.ReLU(), samples=samples, dynamic_axes=axes).report["parity"]
+        found = export(torch.nn.ReLU(), samples=samples, dynamic_axes=axes).report.parity
         assert found["status"] == status
         expect(found.get("reason", "trace-open axis 1"), None, "axis", "1")
 
@@ -207,3 +208,25 @@ def test_a_fault_leaves_no_file(tmp_path: Path) -> None:
     with raises("wrong-feeds", "'z'"):
         convert(tmp_path / "model.onnx", tmp_path / "out.onnx", samples={"z": SAMPLES[0]["x"]})
     assert (tmp_path / "model.onnx").read_bytes() == before and list(tmp_path.iterdir()) == [tmp_path / "model.onnx"]
+
+
+@pytest.mark.parametrize("made_by", [convert, clean_casts, repair, "export", "lint", "compare"])
+def test_every_report_is_typed_and_says_itself_in_json(made_by: Any) -> None:
+    """As keys of JSON it has the names of its attributes; what is None may be left out."""
+    given: Any = {
+        "export": lambda: export(torch.nn.ReLU(), samples={"x": np.ones((2, 3), np.float32)}).report,
+        "lint": lambda: lint(model()),
+        "compare": lambda: compare(model(), model(), SAMPLES),
+    }
+    report = given[made_by]() if isinstance(made_by, str) else made_by(model()).report
+    assert is_dataclass(report) and report.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    content = report.to_json()
+    assert json.loads(json.dumps(content)) and all(isinstance(name, str) for name in content)
+    stated = {each.name for each in fields(report) if getattr(report, each.name) is not None}
+    assert stated - {"findings"} <= set(content)
+
+
+def test_what_was_not_slimmed_has_no_report_of_it() -> None:
+    assert convert(model(), slim=False).report.slim is None
+    assert "slim" not in convert(model(), slim=False).report.to_json()
+    assert convert(model()).report.to_json()["slim"]["simplified"] is True

@@ -160,12 +160,17 @@ def _autocast(given: argparse.Namespace) -> int:
         samples = [feed_of_noise(model)]
         print(f"truehalf autocast: {_DRAWN}", file=sys.stderr)
     result = convert(source, out, samples=samples, slim=False, precision=precision)
-    fp16 = result.report["fp16"]
-    casts, kept = result.report["cast_cleanup"]["casts_after"], fp16.get("fp32_nodes_total", 0)
+    fp16 = result.report.fp16
+    casts, kept = result.report.cast_cleanup.casts_after, fp16.get("fp32_nodes_total", 0)
     lines = [f"converted: {out}: {casts} casts, {kept} FP32 nodes"]
     lines += [f"warning: {line}" for line in [*fp16["not_done"], *fp16["warnings"]]]
     lines.append(f"not verified: to compare it, truehalf verify {source} {out} --samples ...")
-    content = {"model": str(source), "out": str(out), "conversion": dict(result.report), "decisions": result.decisions}
+    content = {
+        "model": str(source),
+        "out": str(out),
+        "conversion": result.report.to_json(),
+        "decisions": result.decisions,
+    }
     output.give(lines, content, [f"FP32: {line}" for line in kept_in_fp32(result.decisions)])
     return 0
 

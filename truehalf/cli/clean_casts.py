@@ -31,9 +31,9 @@ def _clean_casts(given: dict[str, Any]) -> int:
     model, out, output = given["model"], given["out"], output_of(given)
     check_places({"--out": out, "--json": output.file}, {"in.onnx": model})
     report = clean_casts(model, out, strict=given["strict"], fold_max_bytes=given["fold_max_bytes"]).report
-    applied = ", ".join(f"{rule} {count}" for rule, count in report["rules"].items()) or "none"
-    repeated, facts = report["repeated_nodes_dropped"], report["model"]
-    lines = [f"done: {out}: {report['casts_before']} casts before, {report['casts_after']} after"]
+    applied = ", ".join(f"{rule} {count}" for rule, count in report.rules.items()) or "none"
+    repeated, facts = report.repeated_nodes_dropped, report.model
+    lines = [f"done: {out}: {report.casts_before} casts before, {report.casts_after} after"]
     lines += [f"rules: {applied}", *([f"duplicate nodes dropped: {repeated}"] if repeated else [])]
-    output.give(lines, report, [f"file: {facts['nodes']} nodes, {facts['size_mb']:.1f} MB"])
+    output.give(lines, report.to_json(), [f"file: {facts['nodes']} nodes, {facts['size_mb']:.1f} MB"])
     return 0

@@ -34,7 +34,7 @@ from truehalf.report.terminal import terminal_width, wrapped
 from truehalf.report.text import kept_in_fp32, report_text
 
 if TYPE_CHECKING:
-    from truehalf.api import Result
+    from truehalf.api import ConvertReport, Result
     from truehalf.data.given import Split
     from truehalf.verification.chain.compare import Report
 
@@ -101,7 +101,7 @@ def _convert(given: dict[str, Any]) -> int:
     result = convert(model, out, samples=seen, ranges=ranges, slim=slim, precision=precision)
     report = None if unseen is None else compare(model, out, unseen)
     verdict, reason = _verdict(report, share, given)
-    if verdict == "passed" and not result.report["cast_cleanup"]["model"]["fp16_nodes"]:
+    if verdict == "passed" and not result.report.cast_cleanup.model["fp16_nodes"]:
         verdict, reason = "not verified", coded("nothing-in-fp16", _NOTHING)
     few = _few(report.samples) if report is not None and verdict == "passed" else None
     first = reason if report is None else few
@@ -157,7 +157,12 @@ def _few(samples: int) -> str | None:
 
 
 def _content(
-    model: Path, out: Path, result: Result, report: Report | None, share: Split | None, precision: Precision
+    model: Path,
+    out: Path,
+    result: Result[ConvertReport],
+    report: Report | None,
+    share: Split | None,
+    precision: Precision,
 ) -> dict[str, Any]:
     from truehalf.config.typed import plain
 
@@ -166,17 +171,17 @@ def _content(
         "out": str(out),
         "samples": None if share is None else vars(share),
         "precision": plain(precision),
-        "conversion": dict(result.report),
+        "conversion": result.report.to_json(),
         "decisions": list(result.decisions),
-        "comparison": None if report is None else report.as_dict(),
+        "comparison": None if report is None else report.to_json(),
     }
 
 
-def _table(model: Path, out: Path, result: Result, share: Split | None) -> list[str]:
+def _table(model: Path, out: Path, result: Result[ConvertReport], share: Split | None) -> list[str]:
     from truehalf.ir.model_file import model_size_mb
 
-    before, fp16 = result.report["source"], result.report["fp16"]
-    after, casts = result.report["cast_cleanup"]["model"], result.report["cast_cleanup"]["casts_after"]
+    before, fp16 = result.report.source, result.report.fp16
+    after, casts = result.report.cast_cleanup.model, result.report.cast_cleanup.casts_after
     arithmetic = fp16.get("fp16_arithmetic")
     rows = [
         ("size", f"{model_size_mb(model):.1f} MB", f"{model_size_mb(out):.1f} MB"),
@@ -203,8 +208,8 @@ def _fp32_nodes(decisions: Sequence[Mapping[str, Any]], verbose: bool) -> list[s
     return lines + ([f"  {line}" for line in kept_in_fp32(kept)] if verbose else [])
 
 
-def _notes(result: Result, ranges: bool) -> list[str]:
+def _notes(result: Result[ConvertReport], ranges: bool) -> list[str]:
     """What the conversion could not do, and what its user should know."""
-    fp16 = result.report["fp16"]
+    fp16 = result.report.fp16
     skipped = [f"passed on unchanged: {fp16['reason']}"] if fp16["status"] == "skipped" else []
     return [*skipped, *fp16["not_done"], *fp16["warnings"], *([_RANGES] if ranges else [])]

@@ -69,14 +69,14 @@ def _export(given: dict[str, Any]) -> int:
         outputs=given["output"] or None,
         options=replace(TraceConfig(), **options),
     )
-    report, parity = result.report, result.report["parity"]
+    report, parity = result.report, result.report.parity
     verified = parity["status"] == "verified"
-    lines = [f"{'passed' if verified else 'not verified'}: {given['out']}: opset {report['opset']}, "]
+    lines = [f"{'passed' if verified else 'not verified'}: {given['out']}: opset {report.opset}, "]
     lines[0] += f"compared with torch on {parity['samples']} samples"
     lines += [*([] if verified else [f"why: {parity['reason']}"]), *weights]
-    further = [f"{report['exporter']} exporter, {report['parameters']} parameters"]
+    further = [f"{report.exporter} exporter, {report.parameters} parameters"]
     further += [f"largest difference of {name}: {value:.3g}" for name, value in parity.get("max_abs", {}).items()]
-    output.give(lines, report, further)
+    output.give(lines, report.to_json(), further)
     return PASSED if verified else NOT_VERIFIED
 
 

@@ -70,7 +70,7 @@ def _lint(given: dict[str, Any]) -> int:
         lines = lines[:1]
     elif form == "sarif" and not output.is_quiet:
         lines = [_formatted(report, form, terminal_width(), places)]
-    output.give(lines, report.as_dict())
+    output.give(lines, report.to_json())
     return int(report.reaches(given["fail_on"]))
 
 

@@ -34,8 +34,8 @@ def _repair(given: dict[str, Any]) -> int:
     model, out, output = given["model"], given["out"], output_of(given)
     check_places({"--out": out, "--json": output.file}, {"in.onnx": model})
     report = repair(model, out, passes=given["only"] or REPAIR_PASSES).report
-    changed = [f"{name} {count}" for name, count in report["counts"].items() if count]
+    changed = [f"{name} {count}" for name, count in report.counts.items() if count]
     lines = [f"done: {out}: {', '.join(changed) or 'nothing to repair'}"]
-    lines += [f"not repaired: {each['node']} ({each['pass']}): {each['reason']}" for each in report["refused"]]
-    output.give(lines, report, [f"changed: {name} {count}" for name, count in report["counts"].items()])
+    lines += [f"not repaired: {each['node']} ({each['pass']}): {each['reason']}" for each in report.refused]
+    output.give(lines, report.to_json(), [f"changed: {name} {count}" for name, count in report.counts.items()])
     return 0

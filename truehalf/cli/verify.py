@@ -87,5 +87,5 @@ def _verify(given: dict[str, Any]) -> int:
     lines = report_text(report, reference, candidate, width, with_flags).splitlines()
     others = [suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:]]
     further = ["", "further suspected nodes:", *wrapped(others)] if others else []
-    output.give(lines, report.as_dict(), further)
+    output.give(lines, report.to_json(), further)
     return _VERDICTS[report.verdict]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,32 @@ from truehalf.ir.model_file import adopt_proto, model_size_mb, read_proto, save_
 from truehalf.output_paths import check_outputs
 
 
+@dataclass(frozen=True)
+class CastsReport:
+    """What the clean-up did.
+
+    Attributes:
+        casts_before, casts_after: all Cast and CastLike nodes.
+        rules: how often each was applied, by name.
+        repeated_nodes_dropped: nodes of a file that repeated another one.
+        strict: whether only rules that change no value were applied.
+        model: facts (truehalf.ir.facts.model_facts), and size_mb of a file.
+    """
+
+    casts_before: int
+    casts_after: int
+    rules: Mapping[str, int]
+    repeated_nodes_dropped: int
+    strict: bool
+    model: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 def clean_casts(
     model_path: Path | str, out_path: Path | str, *, strict: bool = False, fold_max_bytes: int | None = None
-) -> dict[str, Any]:
+) -> CastsReport:
     """Remove the removable Casts of an ONNX file.
 
     Args:
@@ -30,10 +55,6 @@ def clean_casts(
         fold_max_bytes: the Cast of a larger constant is left to the runtime; None: all are computed here. A file that
             was converted with init_conversion_max_bytes keeps its run-time Casts only when this is the same number.
 
-    Returns:
-        casts_before, casts_after (all Cast and CastLike nodes), rules (how often each was applied),
-        repeated_nodes_dropped, strict, model (facts and size_mb).
-
     Raises:
         StageError: when a file cannot be read or written, or the graph has a cycle (named; nothing is deleted).
     """
@@ -42,25 +63,20 @@ def clean_casts(
     model = adopt_proto(proto, model_path)
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
     report = clean_model(model, strict=strict, fold_max_bytes=fold_max_bytes)
-    report["casts_before"] += repeated["Cast"]
-    report["repeated_nodes_dropped"] = sum(repeated.values())
     save_model(model, out_path)
-    report["model"]["size_mb"] = model_size_mb(out_path)
-    return report
+    return replace(
+        report,
+        casts_before=report.casts_before + repeated["Cast"],
+        repeated_nodes_dropped=sum(repeated.values()),
+        model={**report.model, "size_mb": model_size_mb(out_path)},
+    )
 
 
-def clean_model(model: ir.Model, *, strict: bool = False, fold_max_bytes: int | None = None) -> dict[str, Any]:
+def clean_model(model: ir.Model, *, strict: bool = False, fold_max_bytes: int | None = None) -> CastsReport:
     """As `clean_casts`, of a model in memory, in place."""
     before = count_casts(model)
     rules = CleanCasts(strict, fold_max_bytes)(model).counts
-    return {
-        "casts_before": before,
-        "casts_after": count_casts(model),
-        "rules": dict(sorted(rules.items())),
-        "repeated_nodes_dropped": 0,
-        "strict": strict,
-        "model": model_facts(model),
-    }
+    return CastsReport(before, count_casts(model), dict(sorted(rules.items())), 0, strict, model_facts(model))
 
 
 def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:

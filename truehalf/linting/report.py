@@ -61,7 +61,7 @@ class LintReport:
         """Whether a finding is at least this severe; "never": none is."""
         return bool(failing(self.findings, severity))
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "target": self.target,

@@ -58,7 +58,7 @@ class RepairReport:
     counts: dict[str, int] = field(default_factory=dict)
     refused: list[dict[str, str]] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 

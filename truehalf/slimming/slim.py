@@ -164,7 +164,7 @@ def slim_model(
         "ops_before": facts_before["ops"],
         "ops_after": facts["ops"],
         "skipped_patterns": list(options.skip_patterns),
-        "repair": repairs.as_dict(),
+        "repair": repairs.to_json(),
         "parity": parity,
         "model": facts,
     }

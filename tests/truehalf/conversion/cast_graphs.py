@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from truehalf.conversion.casts_of_file import clean_model
+from truehalf.conversion.casts_of_file import CastsReport, clean_model
 
 F16, F32, F64, I8, I32, I64, BOOL, BF16 = 10, 1, 11, 3, 6, 7, 9, 16
 
@@ -20,7 +18,7 @@ def graph(body: str, inputs: str = "float[4] x", outputs: str = "float[4] y") ->
     return model
 
 
-def cleaned(proto: onnx.ModelProto, strict: bool = False) -> tuple[onnx.ModelProto, dict[str, Any]]:
+def cleaned(proto: onnx.ModelProto, strict: bool = False) -> tuple[onnx.ModelProto, CastsReport]:
     model = ir.from_proto(proto)
     report = clean_model(model, strict=strict)
     result = ir.to_proto(model)

@@ -24,16 +24,16 @@ def saved(folder: Path, proto: onnx.ModelProto | str = PAIR) -> Path:
 
 def test_the_report_counts(tmp_path: Path) -> None:
     report = clean_casts(saved(tmp_path), tmp_path / "out.onnx")
-    assert (report["casts_before"], report["casts_after"]) == (2, 0)
-    assert report["rules"] == {"dead": 1, "rounding": 1, "same_type": 1}
-    assert report["repeated_nodes_dropped"] == 0
-    assert report["model"]["nodes"] == 1
-    json.dumps(report)
+    assert (report.casts_before, report.casts_after) == (2, 0)
+    assert report.rules == {"dead": 1, "rounding": 1, "same_type": 1}
+    assert report.repeated_nodes_dropped == 0
+    assert report.model["nodes"] == 1
+    json.dumps(report.to_json())
 
 
 def test_strict_changes_no_value(tmp_path: Path) -> None:
     report = clean_casts(saved(tmp_path), tmp_path / "out.onnx", strict=True)
-    assert report["casts_after"] == 2
+    assert report.casts_after == 2
 
 
 def from_onnxruntime() -> onnx.ModelProto:
@@ -53,9 +53,9 @@ def test_onnxruntimes_unsorted_graph_with_repeated_nodes_is_mended(tmp_path: Pat
     report = clean_casts(saved(tmp_path, broken), tmp_path / "out.onnx")
     fixed = onnx.load(tmp_path / "out.onnx")
     onnx.checker.check_model(fixed, full_check=True)
-    assert report["repeated_nodes_dropped"] == 3
-    assert report["casts_before"] == sum(node.op_type == "Cast" for node in broken.graph.node)
-    assert report["casts_after"] == sum(node.op_type == "Cast" for node in fixed.graph.node) == 6
+    assert report.repeated_nodes_dropped == 3
+    assert report.casts_before == sum(node.op_type == "Cast" for node in broken.graph.node)
+    assert report.casts_after == sum(node.op_type == "Cast" for node in fixed.graph.node) == 6
     import onnxruntime as ort
 
     x = np.random.default_rng(0).random((4, 4), dtype=np.float32)
@@ -105,8 +105,8 @@ def test_what_onnxruntimes_converter_makes_of_attention(
     fixed = onnx.load(tmp_path / "out.onnx")
     onnx.checker.check_model(fixed, full_check=True)
     assert [value.name for value in fixed.graph.output] == ["y", "z"]
-    assert report["casts_before"] == count == before[keep_io_types]
-    assert report["casts_after"] == after[keep_io_types]
+    assert report.casts_before == count == before[keep_io_types]
+    assert report.casts_after == after[keep_io_types]
     x = np.random.default_rng(0).random((4, 4), dtype=np.float32)
     session = ort.InferenceSession(str(tmp_path / "out.onnx"))
     exact = ort.InferenceSession(model.SerializeToString())
@@ -117,7 +117,7 @@ def test_what_onnxruntimes_converter_makes_of_attention(
         ):
             assert ours.dtype == given.dtype
             np.testing.assert_allclose(ours, expected, atol=0.02)  # some twenty float16 steps at most of size 4
-    assert clean_casts(tmp_path / "out.onnx", tmp_path / "again.onnx")["rules"] == {}
+    assert clean_casts(tmp_path / "out.onnx", tmp_path / "again.onnx").rules == {}
     assert (tmp_path / "again.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
 
 
@@ -128,8 +128,8 @@ def graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
 
 def test_a_large_constant_may_keep_its_cast(tmp_path: Path) -> None:
     text = HEAD + "(float16[2] x) => (float16[2] y) <float[2] w = {1.5, 2.5}> { h = Cast<to = 10>(w) y = Add(x, h) }"
-    assert clean_casts(saved(tmp_path, text), tmp_path / "out.onnx", fold_max_bytes=7)["casts_after"] == 1
-    assert clean_casts(saved(tmp_path, text), tmp_path / "out.onnx", fold_max_bytes=8)["casts_after"] == 0
+    assert clean_casts(saved(tmp_path, text), tmp_path / "out.onnx", fold_max_bytes=7).casts_after == 1
+    assert clean_casts(saved(tmp_path, text), tmp_path / "out.onnx", fold_max_bytes=8).casts_after == 0
 
 
 def test_a_file_is_not_cleaned_over_itself(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_repeated_nodes_beside_external_data(tmp_path: Path) -> None:
     options = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
     onnx.save(broken, tmp_path / "in.onnx", **options)
     report = clean_casts(tmp_path / "in.onnx", tmp_path / "out.onnx")
-    assert (report["casts_before"], report["casts_after"]) == (2, 0)
+    assert (report.casts_before, report.casts_after) == (2, 0)
     (weight,) = onnx.load(tmp_path / "out.onnx").graph.initializer
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(weight), np.array([1, 2], np.float32))
 
@@ -182,7 +182,7 @@ def test_functions_are_left_as_they_are(tmp_path: Path) -> None:
         { a = Cast<to = 1>(x)  y = own.twice(a) }
         <opset_import: ["": 17], domain: "own"> twice (p) => (r) { q = Cast<to = 10>(p)  r = Cast<to = 1>(q) }"""
     report = clean_casts(saved(tmp_path, text), tmp_path / "out.onnx")
-    assert (report["casts_before"], report["casts_after"]) == (1, 0)
+    assert (report.casts_before, report.casts_after) == (1, 0)
     (function,) = onnx.load(tmp_path / "out.onnx").functions
     assert [node.op_type for node in function.node] == ["Cast", "Cast"]
 

@@ -133,7 +133,7 @@ def test_nothing_is_left_to_do_and_two_runs_agree(proto: onnx.ModelProto, pins: 
         node.op_type == "Cast" for node in _all_nodes(ir.to_proto(first).graph)
     )
     report = clean_model(second, strict=True)
-    assert report["casts_before"] - report["casts_after"] <= theirs
+    assert report.casts_before - report.casts_after <= theirs
 
 
 @pytest.mark.parametrize(

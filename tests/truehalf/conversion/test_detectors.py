@@ -55,7 +55,7 @@ def test_a_detector_converts(decoder: str, tmp_path: Path) -> None:
     assert report["fp16_fraction"] > 0.97
     assert report["weights"]["elements_clamped"] == 0
     # nothing to clean up in our own graph: at most two casts for each pinned node, one for each input and output
-    assert cleaned["casts_after"] == cleaned["casts_before"] <= 2 * softmaxes + 3
+    assert cleaned.casts_after == cleaned.casts_before <= 2 * softmaxes + 3
     before, after = onnx.load(source), onnx.load(tmp_path / "clean.onnx")
     assert list(after.graph.input) == list(before.graph.input)
     assert list(after.graph.output) == list(before.graph.output)

@@ -42,7 +42,7 @@ def test_casts_around_data_movement_go_exactly(move: str) -> None:
     out = "float16[1,4] y" if "axis = 1" in move else "float16[a,b] y"
     proto = graph(f"{constants} a = Cast<to = 1>(x) {move} c16 = Cast<to = 10>(b) y = Relu(c16)", H4[0], out)
     result, report = cleaned(proto, strict=True)
-    assert report["casts_after"] == 0 and report["rules"]["moved"] == 1
+    assert report.casts_after == 0 and report.rules["moved"] == 1
     x = np.array([[0.1, -3], [1e-6, 4]], np.float16)
     np.testing.assert_array_equal(run(result, x), run(proto, x))
 
@@ -51,10 +51,10 @@ def test_a_rounding_around_data_movement() -> None:
     proto = graph(
         "a = Cast<to = 10>(x)  b = Transpose(a)  c = Cast<to = 1>(b)  y = Relu(c)", "float[2,2] x", "float[2,2] y"
     )
-    assert cleaned(proto, strict=True)[1]["rules"] == {}
+    assert cleaned(proto, strict=True)[1].rules == {}
     result, report = cleaned(proto)
     assert ops(result) == ["Transpose", "Relu"]
-    assert report["rules"] == {"dead": 1, "moved_rounding": 1}
+    assert report.rules == {"dead": 1, "moved_rounding": 1}
 
 
 def test_a_mask_is_cast_once() -> None:
@@ -81,7 +81,7 @@ def test_casts_that_somebody_needs_stay_where_they_are(body: str, outputs: str) 
     """The result is an output, is read as it is, is joined with float32; a truncation; no move; a sum."""
     proto = graph(body, "float16[2,2] x, float[2,2] w", outputs)
     _, report = cleaned(proto)
-    assert report["casts_after"] == report["casts_before"]
+    assert report.casts_after == report.casts_before
 
 
 def test_a_move_whose_schema_lacks_the_type_keeps_its_casts() -> None:
@@ -89,7 +89,7 @@ def test_a_move_whose_schema_lacks_the_type_keeps_its_casts() -> None:
     head = '<ir_version: 8, opset_import: ["": 11]> g (bool[2,2] x, int64[4] p) => (bool[c,d] y)'
     proto = onnx.parser.parse_model(head + " { a = Cast<to = 1>(x) b = Pad(a, p) y = Cast<to = 9>(b) }")
     _, report = cleaned(proto)
-    assert report["casts_after"] == 2
+    assert report.casts_after == 2
 
 
 def test_the_output_of_a_cast_behind_a_move_keeps_its_name() -> None:

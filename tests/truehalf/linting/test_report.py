@@ -109,7 +109,7 @@ def test_what_is_ignored_and_what_matches_nothing_is_said() -> None:
 
 
 def test_json_is_plain_and_whole() -> None:
-    made = json.loads(json.dumps(report(DET, ITEM, ignored={"float64": 2}).as_dict()))
+    made = json.loads(json.dumps(report(DET, ITEM, ignored={"float64": 2}).to_json()))
     assert (made["model"], made["tensorrt"], made["ignored"]) == ("model.onnx", ["10.16", "11.4"], {"float64": 2})
     assert made["findings"][0]["node"] == "/Det" and "line" not in made["findings"][0]
     assert made["findings"][1]["line"] == 12

@@ -33,7 +33,7 @@ def test_passes_are_those_of_the_configuration() -> None:
 def test_passes_run_in_the_order_that_is_given() -> None:
     _, report = repaired(parsed(TEXT), "infer_value_info", "grid_sample_gather")
     assert list(report.counts) == ["infer_value_info", "grid_sample_gather"]
-    assert report.as_dict() == {"counts": report.counts, "refused": report.refused}
+    assert report.to_json() == {"counts": report.counts, "refused": report.refused}
     assert [(entry["pass"], entry["node"]) for entry in report.refused] == [
         ("grid_sample_gather", "/net/block.0/GridSample_c")
     ]

@@ -115,7 +115,7 @@ class Report:
         """What this comparison says nothing about, and why; may be there when it passed, too."""
         return open_of(self.findings)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
         follows = {name: getattr(self, name) for name in ("passed", "verdict", "reasons", "not_verified")}
         found = {"findings": [finding.as_dict() for finding in self.findings]}

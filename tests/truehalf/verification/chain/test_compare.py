@@ -212,7 +212,7 @@ def test_a_report_is_json_and_the_same_every_time(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):
         report = held(tmp_path, SAME, OVERFLOW, {"x": X * 60000})
-        texts.append(json.dumps(report.as_dict(), allow_nan=False))
+        texts.append(json.dumps(report.to_json(), allow_nan=False))
     assert texts[0] == texts[1]
     content = json.loads(texts[0])
     assert content["passed"] is False and content["outputs"]["y"]["max_abs"] == "inf"
