@@ -18,7 +18,7 @@ def own_decoder(config: Config, what: str = "model") -> Iterator[str]:
 
 def half_a_size(config: Config, whose: str) -> Iterator[str]:
     """Of sources that know a size themselves: height and width are said both, or neither."""
-    size = config.model.image_size
+    size = list(config.model.image_size)
     if size.count(None) == 1:
         yield coded(
             "needs-value", f"model.image_size: expected [height, width], or [null, null] for {whose}, got {size}"

@@ -109,7 +109,7 @@ def faults_of_declared(config: Config) -> Iterator[str]:
             yield coded(
                 "in-conflict",
                 f"model.drop_outputs: model.outputs lists those that are kept; expected [] beside it, got "
-                f"{model.drop_outputs}",
+                f"{plain(model.drop_outputs)}",
             )
     names = [IMAGES] if model.inputs is None else [each.name for each in model.inputs]
     for name in (each.name for each in model.outputs or ()):

@@ -41,7 +41,7 @@ def trace_configured(
     )
     example = _example(config, root, spec, model.batch or config.trace.input_shape[0] or 1)
     report, rows = trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)
-    if pinned := [f"{name}={entries}" for name, entries in asdict(config.pins).items() if entries]:
+    if pinned := [f"{name}={list(entries)}" for name, entries in asdict(config.pins).items() if entries]:
         report["not_done"].append(
             f"pins of the model and its decoder, without effect under precision.method={report['method']}: "
             f"{', '.join(pinned)}"

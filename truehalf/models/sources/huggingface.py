@@ -140,7 +140,7 @@ def open_model(config: Config, root: Path) -> Model:
     images = _images(inputs[0])
     returned = _returned(network, shape, images)
     outputs, takes = _outputs(returned, shape, config)
-    classes = config.model.classes or [shape.id2label.get(i, f"LABEL_{i}") for i in range(shape.num_labels)]
+    classes = list(config.model.classes or ()) or [shape.id2label.get(i, f"LABEL_{i}") for i in range(shape.num_labels)]
     _check_classes(taken(returned, takes), outputs, classes, folder)
     module = calling(network, takes, ["pixel_values"])
     return Model(

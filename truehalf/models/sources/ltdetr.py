@@ -74,7 +74,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
         yield coded(
             "out-of-range",
             "model.image_size: expected [height, width], multiples of 32 (the backbone's stride), got "
-            f"{model.image_size}",
+            f"{list(model.image_size)}",
         )
     if 1 in config.trace.dynamic_axes.get("images", {}):
         yield coded("axis-fixed", "trace.dynamic_axes.images: axis 1 cannot vary: images have three channels")
@@ -84,7 +84,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
                 yield coded(
                     "out-of-range",
                     f"engine.profiles[{i}].images.{name}: expected heights and widths that are multiples of 32 (the "
-                    f"backbone's stride), got {shape}",
+                    f"backbone's stride), got {list(shape)}",
                 )
     if not model.classes:
         yield coded("needs-value", "model.classes: expected one or more different names, got none")

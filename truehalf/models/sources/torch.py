@@ -115,7 +115,7 @@ def open_model(config: Config, root: Path) -> Model:
         module=module,
         inputs=inputs,
         outputs=outputs,
-        class_names=config.model.classes or [],
+        class_names=list(config.model.classes or ()),
         trained=config.model.checkpoint is not None if options.trained is None else options.trained,
         prepared=lambda: _prepared(module, options, root),
         notes=notes,
