@@ -44,8 +44,8 @@ _EXAMPLES = (
     "truehalf convert model.onnx -o out.onnx     (no samples: not verified, exit 3)",
 )
 _NO_SAMPLES = {  # by whether ranges were given
-    False: "no samples were given: converted by the rules that need none (weights, lists, graph), not compared",
-    True: "no samples were given: converted by the given ranges, not compared",
+    False: "no --samples: converted by the rules that need none (weights, lists, graph), not compared",
+    True: "no --samples: converted by the given ranges, not compared",
 }
 _SHARED = "there is only one sample, and the conversion was calibrated on it: passing shows nothing about other inputs"
 _RANGES = "--ranges does not say which samples it was measured on: whether these are among them is unknown"

@@ -258,9 +258,10 @@ def _spec_of(files: ModelPair, spec: JsonObject | Path | str | None) -> IoSpec:
         try:
             content = yaml.safe_load(Path(spec).read_text())
         except (OSError, ValueError, yaml.YAMLError) as error:
+            fault = error.strerror if isinstance(error, OSError) else error
             raise StageError(
                 "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
-                f"I/O spec {spec}: expected a mapping in JSON or YAML, but {error}",
+                f"I/O spec {spec}: expected a mapping in JSON or YAML, but {fault}",
             ) from error
     try:
         declared = spec_inside(files.reference) if spec is None else IoSpec.from_json(content)
