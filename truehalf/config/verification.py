@@ -102,7 +102,7 @@ class VerifyConfig(Options):
         "emulated-fp16: rounding on the CPU; emulated-fp16-pessimistic: sums inside nodes rounded, too; cuda",
     )
     gates: GatesConfig = GatesConfig()
-    metrics: list[str] = key(
+    metrics: tuple[str, ...] = key(
         (), "functions of yours, (reference, candidate) -> number, with a limit: 'my_metrics:mean_iou >= 0.98'"
     )
     pictures: int = key(3, "drawn in the report, worst first", least=0)
