@@ -16,7 +16,7 @@ from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError, typed_line
 from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.models.as_made import copied
+from truehalf.models.as_made import aside
 from truehalf.models.calling import all_taken, calling
 from truehalf.models.model import Input, Model
 from truehalf.models.source import spec_of
@@ -119,10 +119,9 @@ def _returned(network: torch.nn.Module, inputs: Sequence[Input], sample: Arrays)
     import torch
 
     tensors = [torch.from_numpy(np.ascontiguousarray(sample[each.name])) for each in inputs]
-    network = copied(network) or network  # a run may change it
     try:
-        with torch.no_grad():
-            return network(*tensors)
+        with aside(network) as spare, torch.no_grad():
+            return spare(*tensors)
     except Exception as error:  # whatever the module raises
         shapes = ", ".join(f"{each.name} {each.dtype} {list(sample[each.name].shape)}" for each in inputs)
         raise StageError("module-fails", f"export: the module fails on {shapes}: {typed_line(error)}") from error

@@ -19,8 +19,10 @@ import numpy as np
 from truehalf.config.schema import LintConfig, TraceConfig
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import compared_with_torch, tensors_of, torch_outputs, unread_inputs
-from truehalf.exporting.baked import Subject, check_repeats, explaining, what_was_baked
+from truehalf.exporting.baked import explaining, what_was_baked
+from truehalf.exporting.baked.repeated import check_repeats
 from truehalf.exporting.baked.report import Baked
+from truehalf.exporting.baked.subject import Subject
 from truehalf.exporting.export import export
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.io_spec.spec import IoSpec
@@ -28,7 +30,8 @@ from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb, save_model
 from truehalf.linting.plugin_ops import ops_of_plugins
 from truehalf.linting.report import lint_of_trace
-from truehalf.models.as_made import copied, state
+from truehalf.models.as_made import State, copied
+from truehalf.models.calling import network_of
 from truehalf.models.sizes import varying_axes
 from truehalf.output_files import destination, write_text, written_whole
 from truehalf.output_paths import check_outputs
@@ -135,7 +138,7 @@ def trace(
     out_path, spec_path = places(out_path, {})
     inputs = tensors_of(spec, example)
     check_declared(spec)
-    made, before = copied(module), state(module)
+    made, before = copied(module), State(network_of(module))
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
         with prepared():

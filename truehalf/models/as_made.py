@@ -1,17 +1,26 @@
-"""A module as it was made, and whether a run changed it: a file has no state between calls, and a module may have."""
+"""A module as it was made, and whether a run changed it: a file has no state between calls, and a module may have.
+
+Looked at is all that the parts of a module hold, and what the user's own source files hold beside it: their globals,
+classes (attributes), functions (closures, default arguments, attributes), and the lists, dicts, arrays, iterators and
+generators of random numbers in these. What an installed package keeps for itself is not looked at.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from truehalf.models.kept import PLAIN, can_put, content_of, is_alike, joined, led_to, put
 
 if TYPE_CHECKING:
     import torch
 
-_DEPTH = 4  # of lists and dicts in an attribute
-_OF_TORCH = {"_parameters", "_modules", "training"}
+_OBJECTS = 100_000  # looked at, those near the module first
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module | None:
@@ -24,29 +33,80 @@ def copied(module: torch.nn.Module) -> torch.nn.Module | None:
         return None
 
 
-def state(module: torch.nn.Module) -> dict[str, Any]:
-    """What a run of forward may change: attributes and buffers of all parts, distinguished by identity and by the
-    number of writes. Equal before and after a run that changed nothing.
+@contextlib.contextmanager
+def aside(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """A copy to run, of which nothing is left; the module itself where it cannot be copied."""
+    with State(module).put_back():
+        yield copied(module) or module
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is another than it was.
+
+    Attributes:
+        name: part and attribute; of what is outside the module file and name.
+        own: whether it is of the user's code.
+        stays: whether it cannot be put back (an iterator, a large tensor).
     """
-    found = {}
-    for name, part in module.named_modules():
-        for key, value in vars(part).items():
-            if key not in _OF_TORCH:
-                found[f"{name}.{key}"] = _mark(value, _DEPTH)
-    for name, parameter in module.named_parameters():
-        found[name] = _mark(parameter, 0)
-    return found
+
+    name: str
+    own: bool
+    stays: bool
 
 
-def _mark(value: Any, depth: int) -> Any:
-    import torch
+@dataclass(frozen=True)
+class _Item:
+    owner: Any
+    name: str
+    own: bool
+    content: Any
 
-    if isinstance(value, torch.Tensor):
-        return id(value), None if value.is_inference() else value._version
-    if isinstance(value, (bool, int, float, str, type(None))):
-        return value
-    if depth and isinstance(value, Mapping):
-        return tuple((str(key), _mark(item, depth - 1)) for key, item in value.items())
-    if depth and isinstance(value, (list, tuple)):
-        return tuple(_mark(item, depth - 1) for item in value)
-    return id(value), len(value) if isinstance(value, (set, deque)) else None
+
+class State:
+    """What a module and the code around it keep, at one moment."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._items: list[_Item] = []
+        found = deque(
+            [*((part, name, False) for name, part in module.named_modules()), (os.environ, "os.environ", True)]
+        )
+        met: dict[int, Any] = {}  # holds what it names, so that an id stays that of one object
+        while found and len(met) < _OBJECTS:
+            owner, name, own = found.popleft()
+            if id(owner) in met or isinstance(owner, PLAIN):
+                continue
+            met[id(owner)] = owner
+            if (content := content_of(owner)) is not None:
+                self._items.append(_Item(owner, name, own, content))
+            with contextlib.suppress(Exception):  # of objects of the user's
+                found.extend(led_to(owner, name, own))
+
+    def changes(self) -> list[Change]:
+        """What has changed since; equal values are no change, but a tensor that was written to is one."""
+        found = {}
+        for item in self._items:
+            now = content_of(item.owner)
+            if not is_alike(item.content, now):
+                for name in _changed_names(item, now):
+                    found[name] = Change(name, item.own, not can_put(item.owner))
+        return list(found.values())
+
+    @contextlib.contextmanager
+    def put_back(self) -> Iterator[None]:
+        """Within, all is as it was at that moment, but for what cannot be put back; afterwards as it is now."""
+        now = [(item.owner, content_of(item.owner)) for item in self._items]
+        try:
+            for item in self._items:
+                put(item.owner, item.content)
+            yield
+        finally:
+            for owner, content in now:
+                put(owner, content)
+
+
+def _changed_names(item: _Item, now: Any) -> list[str]:
+    if not isinstance(now, dict):
+        return [item.name.strip(".: ")]
+    keys = [key for key in {**item.content, **now} if not is_alike(item.content.get(key, now), now.get(key, now))]
+    return [joined(item.name, key).strip(".: ") for key in keys]

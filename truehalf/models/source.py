@@ -13,7 +13,7 @@ from truehalf.config.schema import Config
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import INSIDE, InputSpec, IoSpec, TensorSpec
 from truehalf.models import sources
-from truehalf.models.as_made import copied
+from truehalf.models.as_made import aside
 from truehalf.models.declared import IMAGES
 from truehalf.models.model import Input, Model
 
@@ -45,8 +45,7 @@ def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes) 
     import torch
 
     tensors = [torch.from_numpy(np.ascontiguousarray(example[each.name])) for each in model.inputs]
-    module = copied(model.module) or model.module  # a run may change it, and it is traced as it was made
-    with torch.no_grad():
+    with aside(model.module) as module, torch.no_grad():  # it is traced as it was made
         outputs = module(*tensors)
     return io_spec(model, tensors, outputs, axes)
 

@@ -9,39 +9,35 @@ A module is also run again on the same input, and as it was made: a file draws n
 from __future__ import annotations
 
 import contextlib
-import random
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import StageError
-from truehalf.exporting.against_torch import SILENT, tensors_of, torch_outputs
+from truehalf.exporting.against_torch import SILENT, tensors_of
 from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
+from truehalf.exporting.baked.ambient import ambient_reads
 from truehalf.exporting.baked.places import (
     INSTALLED,
     OPEN,
     SETTLED,
-    WRITES,
     Place,
     Statement,
+    open_where_ambient,
     places_of,
     settle,
     turned,
 )
 from truehalf.exporting.baked.reads import Read, reads
+from truehalf.exporting.baked.repeated import changes_of_state, check_repeats, draws, hangs_on_rounding, steady
 from truehalf.exporting.baked.report import SHOWN, Baked
+from truehalf.exporting.baked.subject import Arrays, Subject
 from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, longer_axes, other_batches, variations
-from truehalf.exporting.source_files import is_own
 from truehalf.exporting.source_lint import lint_source
-from truehalf.io_spec.spec import IoSpec
 from truehalf.linting.finding import Finding
-from truehalf.models.as_made import copied, state
+from truehalf.models.as_made import copied
 from truehalf.models.calling import network_of
 from truehalf.models.sizes import other_axes
 from truehalf.runtime.ort.session import Session
@@ -51,45 +47,6 @@ if TYPE_CHECKING:
     import torch
 
 _LOOKED_AT = 3  # inputs on which rounding decides
-Arrays = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A module, and the file that was traced from it.
-
-    Attributes:
-        module: as it is after the export.
-        made: a copy of it as it was before its first run; None where it cannot be copied.
-        traced: a copy of what was exported, before the export: with `prepare`, another module; None as above.
-        before: its state (as_made.state) then.
-        path: of the file.
-        spec: I/O spec.
-        example: the feed that was traced on.
-        pairs: (feed, what torch computes from it) of the samples.
-        caught: the exporter's warnings.
-        options: exporter, and tolerance of the comparison.
-    """
-
-    module: torch.nn.Module
-    made: torch.nn.Module | None
-    traced: torch.nn.Module | None
-    before: Mapping[str, Any]
-    path: Path
-    spec: IoSpec
-    example: Arrays
-    pairs: Sequence[tuple[Arrays, Mapping[str, np.ndarray]]]
-    caught: Sequence[warnings.WarningMessage]
-    options: TraceConfig
-
-    @property
-    def followed(self) -> bool:
-        """Whether the exporter follows values itself, and refuses where Python reads one."""
-        return self.options.exporter is Exporter.dynamo
-
-    def run(self, feed: Arrays, module: torch.nn.Module | None = None) -> dict[str, np.ndarray]:
-        """What torch computes."""
-        return torch_outputs(self.module if module is None else module, self.spec, feed, self.example)
 
 
 def what_was_baked(subject: Subject) -> Baked:
@@ -110,8 +67,10 @@ def what_was_baked(subject: Subject) -> Baked:
     searched = runs is None or any(place.state == OPEN for place in found.values())
     tried = list(variations(subject.spec, base, seen, NATURAL | (SEARCHING if searched else {})))
     tried += other_batches(subject.spec, seen)
-    compared, skipped, hanging = _compared(subject, alike, base, tried, list(found.values()))
-    open_state = _changes_of_state(subject, [base, *compared.values()], findings)
+    with ambient_reads() as ambient:
+        compared, skipped, hanging = _compared(subject, alike, base, tried, list(found.values()))
+        drawn = draws(subject, base)
+    open_state = changes_of_state(subject, [base, *compared.values()], findings)
     if runs and searched:  # where the samples went one way, others may have taken the other
         more = _read(subject, list(compared.values()))
         runs = None if more is None else runs + more
@@ -119,13 +78,14 @@ def what_was_baked(subject: Subject) -> Baked:
     settle(found, runs, open_state, subject.followed, longer)
     if runs:
         _open_where_rounding_decides(subject, hanging, found)
+    open_where_ambient(ambient, found)
     said = {
         state: [place.sentence for place in found.values() if place.state == state]
         for state in (OPEN, SETTLED, INSTALLED)
     }
     if open_state and not any(open_state in sentence for sentence in said[OPEN]):
         said[OPEN].append(open_state)
-    if _draws(subject, base):
+    if drawn:
         said[OPEN].append("the module draws random numbers, though outputs are the same on the inputs that were tried")
     return Baked(list(compared), skipped, said[OPEN], said[SETTLED], said[INSTALLED], unread)
 
@@ -142,27 +102,12 @@ def explaining(subject: Subject) -> Iterator[None]:
     except StageError as error:
         if error.code == "not-finite":
             raise
+        for feed, known in subject.pairs:
+            check_repeats(functools.partial(subject.run, feed), subject.spec, subject.options, known)
         findings, _ = _findings(subject.module)
-        _changes_of_state(subject, [feed for feed, _ in subject.pairs], findings)
+        changes_of_state(subject, [feed for feed, _ in subject.pairs], findings)
         said = _decided(list(places_of(subject.caught, findings, []).values()))
         raise StageError(error.code, f"{error.text}.{said}" if said else error.text) from error
-
-
-def check_repeats(run: Callable[[], Mapping[str, np.ndarray]], spec: IoSpec, options: TraceConfig) -> None:
-    """Run a module twice on the same input.
-
-    Raises:
-        StageError: where the outputs differ.
-    """
-    once, again = run(), run()
-    if all_finite(once) and (said := Rule(spec, options, largest_values([once])).difference(once, again)):
-        raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
-
-
-_RANDOM = (
-    "the module draws random numbers (dropout(training=True), torch.rand), or keeps something from call to call; a "
-    "file does neither: take it out of forward, or give it as an input"
-)
 
 
 def _findings(module: torch.nn.Module) -> tuple[list[Finding], str]:
@@ -176,8 +121,7 @@ def _findings(module: torch.nn.Module) -> tuple[list[Finding], str]:
 
 
 def _has_own_code(subject: Subject, findings: Sequence[Finding]) -> bool:
-    own = any(_is_own(part) for part in subject.module.modules())
-    return own or any(place.own for place in places_of(subject.caught, findings, []).values())
+    return subject.own or any(place.own for place in places_of(subject.caught, findings, []).values())
 
 
 def _read(subject: Subject, feeds: Sequence[Arrays]) -> list[list[Read]] | None:
@@ -222,7 +166,7 @@ def _compared(
     skipped = []
     for said, feed, known in [*(("", feed, outputs) for feed, outputs in alike), *((*each, None) for each in tried)]:
         try:
-            outputs = known if known is not None else _steady(subject, feed, rule)
+            outputs = known if known is not None else steady(subject, feed, rule)
         except StageError as error:
             if error.code == "module-varies":
                 raise
@@ -235,7 +179,7 @@ def _compared(
             difference = rule.difference(outputs, session.run(feed))
         except StageError as error:  # ONNX Runtime cannot run what torch runs
             difference = error.text
-        if difference and _hangs_on_rounding(subject, feed, outputs, rule):
+        if difference and hangs_on_rounding(subject, feed, outputs, rule):
             hanging[said or "a sample"] = feed
             skipped.append(f"{said or 'a sample'}: torch differs from itself where the input is off by rounding")
         elif difference:
@@ -259,39 +203,6 @@ def _open_where_rounding_decides(
                 place.state, place.reason = OPEN, f"rounding of the input decides it where that is {said}"
 
 
-def _steady(subject: Subject, feed: Arrays, rule: Rule) -> dict[str, np.ndarray]:
-    """What torch computes; twice, where it has drawn random numbers."""
-    before = _generators()
-    outputs = subject.run(feed)
-    if _generators() != before and (said := rule.difference(outputs, subject.run(feed))):
-        raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
-    return outputs
-
-
-def _generators() -> tuple[Any, ...]:
-    """States of the generators of random numbers that a module may draw from."""
-    import torch
-
-    drawn = np.random.get_state(legacy=False)["state"]
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(drawn)
-
-
-def _draws(subject: Subject, feed: Arrays) -> bool:
-    """Whether a module of the user's draws random numbers: outputs may be others where a draw is a rare one."""
-    before = _generators()
-    subject.run(feed)
-    return _generators() != before and any(map(_is_own, subject.module.modules()))
-
-
-def _hangs_on_rounding(subject: Subject, feed: Arrays, outputs: Arrays, rule: Rule) -> bool:
-    """Whether torch itself computes other outputs from an input that is off by rounding."""
-    for seed in range(2):
-        other = disturbed(feed, np.random.default_rng(seed))
-        if rule.difference(outputs, subject.run(other)):
-            return True
-    return False
-
-
 def _differs(said: str, base: Arrays, feed: Arrays, difference: str, places: Sequence[Place]) -> str:
     changed = [name for name in feed if not np.array_equal(feed[name], base[name])] if said else []
     ranges = ", ".join(f"{name} from {feed[name].min():.4g} to {feed[name].max():.4g}" for name in changed)
@@ -307,43 +218,3 @@ def _decided(places: Sequence[Place]) -> str:
     named = [place.sentence for place in places if place.own] or [place.sentence for place in places]
     decided = f" Python decided while it was traced: {'; '.join(named[:SHOWN])}"
     return f"{decided}; `truehalf lint --torch` says what to write instead." if named else ""
-
-
-def _changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequence[Finding]) -> str:
-    """Why it is open what the module keeps from call to call; empty where that changes nothing.
-
-    Raises:
-        StageError: where the module computes other outputs than one that was just made.
-    """
-    writes = any(finding.rule == WRITES for finding in findings)
-    if state(subject.module) == subject.before and not writes:
-        return ""
-    if subject.made is None:
-        said = "the module changes itself, and cannot be copied to be run as it was made"
-        return said if _own_attributes(subject.module, subject.before) else ""
-    known = [outputs for _, outputs in subject.pairs] or [subject.run(feeds[0])]
-    rule = Rule(subject.spec, subject.options, largest_values(known))
-    for feed in feeds:
-        used, fresh = subject.run(feed), subject.run(feed, copied(subject.made))
-        difference = rule.difference(fresh, used) if all_finite(fresh) else ""
-        if difference and not _hangs_on_rounding(subject, feed, used, rule):
-            raise StageError(
-                "module-varies", f"torch, run before on other inputs, and as it was made: {difference}; {_RANDOM}"
-            )
-    settled = state(subject.module)
-    subject.run(feeds[-1])
-    written = _own_attributes(subject.module, settled)
-    return f"every call writes to the module anew ({', '.join(written)})" if written else ""
-
-
-def _own_attributes(module: torch.nn.Module, before: Mapping[str, Any]) -> list[str]:
-    """Attributes that are others than before, of parts whose class is in a file of the user's."""
-    after = state(module)
-    own = {name for name, part in module.named_modules() if _is_own(part)}
-    changed = [name for name in after if after[name] != before.get(name) and name.rpartition(".")[0] in own]
-    return [name.removeprefix("network.").removeprefix(".") for name in changed]
-
-
-def _is_own(part: torch.nn.Module) -> bool:
-    file = getattr(sys.modules.get(type(part).__module__), "__file__", None)
-    return file is not None and is_own(file)

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from truehalf.exporting.baked.reads import NUMBER, TRUTH, Read
-from truehalf.exporting.source_files import is_own, nodes_of, shown_file
 from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.linting.finding import Finding
+from truehalf.source_files import is_own, nodes_of, shown_file
 
 SETTLED, OPEN, INSTALLED = "settled", "open", "installed"
 TRACER = "TracerWarning"
@@ -140,6 +140,15 @@ def settle(
         place = found[key]
         place.reason = _open(place, events, live.get(key, []), alone)
         place.state = OPEN if place.reason else SETTLED
+
+
+def open_where_ambient(ambient: Mapping[tuple[str, int], str], found: dict[Statement, Place]) -> None:
+    """Where the user's code reads a clock or entropy, of which a file keeps what it gave once."""
+    for (file, line), said in ambient.items():
+        key = statement_of(file, line)
+        place = found.setdefault(key, Place(*key, own=True))
+        place.state, place.reason = OPEN, ""
+        place.said[said] = None
 
 
 def turned(runs: Sequence[Sequence[Read]]) -> list[Statement]:

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truehalf.exporting.export import evaluation_mode
-from truehalf.exporting.source_files import is_own
 from truehalf.exporting.source_lint.torch_calls import NUMBERS, SHAPED_ALIKE, TRUTHS
+from truehalf.source_files import is_own
 
 if TYPE_CHECKING:
     import torch

@@ -27,7 +27,6 @@ from truehalf.config.schema import Exporter, SlimConfig, TraceConfig
 from truehalf.errors import StageError, first_line
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.routes.half_report import counted, described, slimmed
-from truehalf.exporting.source_files import shown_file
 from truehalf.exporting.source_lint import lint_source
 from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.io_spec.in_file import names_of
@@ -36,6 +35,7 @@ from truehalf.ir.model_file import load_model
 from truehalf.output_files import destination
 from truehalf.output_paths import check_outputs
 from truehalf.runtime.device_lock import CPU, device_lock
+from truehalf.source_files import shown_file
 
 if TYPE_CHECKING:
     import numpy as np

@@ -214,6 +214,8 @@ class Expressions(abc.ABC):
                 names[ast.unparse(target)] = value
             case ast.Subscript():
                 base, index = self.value(target.value), self.value(target.slice)
+                if not kinds.is_copy(base):
+                    return
                 if isinstance(base, dict) and not isinstance(index, Abstract):
                     base[index] = value
                 elif isinstance(base, list):

@@ -28,6 +28,7 @@ _QUIET = ("math", "numpy", "warnings", "logging")  # what they do with a tensor 
 _WHILE_TRACING = {"is_tracing": True, "is_in_onnx_export": True, "is_scripting": False, "is_compiling": False}
 _PARTS = ("items", "keys", "values", "children", "named_children", "modules", "parameters", "buffers")
 _GROWS = ("append", "extend", "insert", "add", "update")  # of lists, sets and dicts
+_SHRINKS = ("clear", "pop", "popitem", "remove", "reverse", "setdefault", "sort")
 _FOLDED = ("len", "isinstance", "hasattr", "range", "bool", "int", "float", "min", "max", "sum")
 _GONE_THROUGH = ("map", "filter", "zip", "enumerate", "list", "tuple", "reversed", "iter", "sorted", "range")
 
@@ -51,7 +52,8 @@ class Following(Expressions):
     def method(self, node: ast.AST, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if kinds.is_tensor(owner):
             return torch_calls.returned(name, [owner, *args], kwargs, self.place(node))
-        if name in _GROWS or not kinds.abstract_in(args):
+        changes = name in (*_GROWS, *_SHRINKS)
+        if (kinds.is_copy(owner) or not changes) and (name in _GROWS or not kinds.abstract_in(args)):
             with contextlib.suppress(Exception):  # of arguments that are not at hand
                 found = getattr(owner, name)(*(map(elements, args) if name == "extend" else args))
                 if name in _GROWS and isinstance(owner, list):

@@ -12,7 +12,7 @@ import types
 from collections import ChainMap
 from typing import Any
 
-from truehalf.exporting.source_files import is_installed, nodes_of, source_of
+from truehalf.source_files import is_installed, nodes_of, source_of
 
 _FOREIGN = {"torch", "numpy", "math", "functools", "einops", "torchvision", "typing", "collections", "builtins"}
 TENSOR_TYPE = r"[\"']?[\w.]*(?:Tensor|Parameter)[\"']?"  # an annotation that names a tensor and nothing else

@@ -77,6 +77,11 @@ def at_hand(value: Any) -> Any:
     return {k: at_hand(v) for k, v in value.items()} if type(value) is dict else type(value)(map(at_hand, value))
 
 
+def is_copy(value: Any) -> bool:
+    """Whether a list or dict is one that reading made, and may change: what at_hand() leaves as it is is the user's."""
+    return type(value) in (list, dict) and len(value) <= FOLLOWED
+
+
 def evaluated(function: Callable[..., Any], *values: Any) -> Any:
     """What a function of Python's own makes of values that are at hand; unknown where they are not, or it fails."""
     try:

@@ -9,12 +9,12 @@ from typing import Any
 
 import truehalf.exporting.source_lint.kinds as kinds
 import truehalf.exporting.source_lint.torch_calls as torch_calls
-from truehalf.exporting.source_files import shown_file
 from truehalf.exporting.source_lint.expressions import Called
 from truehalf.exporting.source_lint.following import Following
 from truehalf.exporting.source_lint.functions import package_of
 from truehalf.exporting.source_lint.kinds import elements, holds_tensor, is_tensor, kind
 from truehalf.linting.finding import Finding, link_to
+from truehalf.source_files import shown_file
 
 _PRODUCTS = {
     "matmul", "mm", "bmm", "mv", "dot", "einsum", "tensordot", "linear", "bilinear", "addmm", "addbmm", "baddbmm",

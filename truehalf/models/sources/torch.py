@@ -25,7 +25,7 @@ from truehalf.data.arrays import Header
 from truehalf.data.npz import headers_of
 from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.models.as_made import copied
+from truehalf.models.as_made import aside
 from truehalf.models.calling import calling
 from truehalf.models.common_faults import key_of_no_checkpoint, own_decoder
 from truehalf.models.declared import IMAGES, declared_inputs, faults_of_declared, outputs_of, takes_images
@@ -180,10 +180,9 @@ def _outputs(
     batch = config.trace.input_shape[0] or 1
     sample = trace_samples(config, 1, root, described(Model(network, inputs, (), config.model.classes or (), True)))[0]
     feeds = stacked([sample] * batch)
-    network = copied(network) or network  # a run may change it
     try:
-        with torch.no_grad():
-            returned = network(*(torch.from_numpy(feeds[each.name]) for each in inputs))
+        with aside(network) as spare, torch.no_grad():
+            returned = spare(*(torch.from_numpy(feeds[each.name]) for each in inputs))
     except Exception as error:  # whatever the module raises
         shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
         raise StageError(

@@ -15,9 +15,10 @@ from tests.tracing import trace_json
 from tests.truehalf.exporting.baked.written import SPEC, pictures, traced
 from tests.truehalf.models import detectors
 from truehalf.config.schema import TraceConfig
-from truehalf.exporting.baked import Subject, what_was_baked
+from truehalf.exporting.baked import what_was_baked
+from truehalf.exporting.baked.subject import Subject
 from truehalf.io_spec.spec import IoSpec
-from truehalf.models.as_made import copied, state
+from truehalf.models.as_made import State, copied
 
 DIFFERS = {
     "the mean in a window": "if 0.1 < x.mean() < 0.3:\n    y = y * 2",
@@ -282,7 +283,7 @@ def subject(path: Path, module: torch.nn.Module, text: str, **spec: object) -> S
         module=module,
         made=copied(module),
         traced=None,
-        before=state(module),
+        before=State(module),
         path=path,
         spec=IoSpec.from_json(SPEC | spec),
         example=example,

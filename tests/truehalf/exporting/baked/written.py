@@ -61,10 +61,16 @@ LOG, logger = logging.getLogger("written"), Keeper()
 _number = itertools.count()
 
 
-def written(folder: Path, body: str) -> torch.nn.Module:
-    """A module of a file in `folder` whose forward makes y of x, and then does what `body` says, from line 17 on."""
+def written(folder: Path, body: str, outside: str = "", init: str = "") -> torch.nn.Module:
+    """A module of a file in `folder` whose forward makes y of x, and then does what `body` says, from line 17 on.
+
+    Args:
+        outside: further lines at the end of the file.
+        init: a statement at the end of __init__, in one line.
+    """
     file = folder / f"written_{next(_number)}.py"
-    file.write_text(_HEAD.lstrip() + textwrap.indent(body, " " * 8) + _TAIL)
+    head = _HEAD.lstrip().replace("0.05)\n", f"0.05); {init}\n" if init else "0.05)\n")
+    file.write_text(head + textwrap.indent(body, " " * 8) + _TAIL + outside + "\n")
     found = importlib.util.spec_from_file_location(file.stem, file)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -84,6 +90,5 @@ def traced(folder: Path, body: str, **options: Any) -> dict[str, Any]:
     """The report of trace, with checks on other pictures and in other batches."""
     spec = SPEC | options.pop("spec", {})
     checks = options.pop("check_feeds", [pictures(3, 4, 5), pictures(6)])
-    return trace_json(
-        written(folder, body), pictures(1, 2), folder / "m.onnx", spec=spec, check_feeds=checks, **options
-    )
+    module = written(folder, body, options.pop("outside", ""), options.pop("init", ""))
+    return trace_json(module, pictures(1, 2), folder / "m.onnx", spec=spec, check_feeds=checks, **options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import copy
 from typing import Any
 
 import pytest
@@ -137,3 +139,71 @@ def test_lint_leaves_the_module_alone() -> None:
     module = Memory()
     lint_source(module)
     assert module.previous is None and module.frames == [] and module.scene == "" and module.training
+
+
+class Registry(dict[str, Any]):
+    pass
+
+
+HELD: dict[str, Any] = {
+    "a long list": [float(i) for i in range(100)],
+    "a long dict": {str(i): float(i) for i in range(100)},
+    "a short list": [1.0, 2.0],
+    "a short dict": {"0": 1.0},
+    "an ordered dict": collections.OrderedDict({"0": 1.0}),
+    "counts": collections.Counter({"0": 2}),
+    "a dict of its own": Registry({"0": 1.0}),
+    "a long list in a dict": {"0": [float(i) for i in range(100)]},
+}
+KEPT: Any = None
+
+
+class WritesToGlobal(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        kept = KEPT
+        if isinstance(kept, list):
+            kept.append(x)
+            kept[0] = x
+            kept.extend([x, x])
+            kept.pop()
+        else:
+            kept["0"] = x
+            kept.update({"1": x})
+            kept.pop("0")
+            kept.setdefault("2", x)
+            kept["0"].append(x)
+        return x
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_lint_leaves_lists_and_dicts_of_the_users_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = copy.deepcopy(HELD[name])
+    monkeypatch.setitem(globals(), "KEPT", kept)
+    lint_source(WritesToGlobal())
+    assert kept == HELD[name] and type(kept) is type(HELD[name])
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_lint_leaves_lists_and_dicts_in_attributes_alone(name: str) -> None:
+    module = Written()
+    module.kept = copy.deepcopy(HELD[name])
+    lint_source(_Attributes(module))
+    assert module.kept == HELD[name]
+
+
+class _Attributes(torch.nn.Module):
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = self.inner.kept
+        if isinstance(kept, list):
+            self.inner.kept.append(x)
+            kept[-1] = x
+            kept.reverse()
+        else:
+            kept["0"] = x
+            self.inner.kept.popitem()
+            kept.clear()
+        return x

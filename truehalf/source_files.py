@@ -5,21 +5,39 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import sys
 import sysconfig
+import types
 from pathlib import Path
 from typing import Any
 
-_PRODUCT = [Path(__file__).resolve().parents[2] / room for room in ("pipeline", "stages", "truehalf")]
+_PRODUCT = [Path(__file__).resolve().parents[1] / room for room in ("pipeline", "stages", "truehalf")]
+_STANDARD = Path(sysconfig.get_path("stdlib"))
 
 
 def is_installed(file: str) -> bool:
     return bool({"site-packages", "dist-packages"} & set(Path(file).parts))
 
 
+@functools.cache
+def is_standard(file: str) -> bool:
+    """Whether a source file is of Python's library."""
+    return file.startswith("<frozen") or (Path(file).is_relative_to(_STANDARD) and not is_installed(file))
+
+
+@functools.cache
 def is_own(file: str) -> bool:
     """Whether a source file is the user's: neither installed, nor Python's library, nor of this product."""
-    inside = any(Path(file).is_relative_to(folder) for folder in (Path(sysconfig.get_path("stdlib")), *_PRODUCT))
+    inside = any(Path(file).is_relative_to(folder) for folder in (_STANDARD, *_PRODUCT))
     return not (is_installed(file) or inside or file.startswith("<frozen"))
+
+
+def is_own_class(cls: type) -> bool:
+    """Whether a class is of the user's source; one of a session or notebook, which is no file, too."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is not None:
+        return is_own(file)
+    return any(is_own(each.__code__.co_filename) for each in vars(cls).values() if isinstance(each, types.FunctionType))
 
 
 def shown_file(file: str) -> str:

@@ -1,0 +1,81 @@
+"""Clocks, entropy and files that the user's code reads while a module runs: a trace keeps what they gave once.
+
+Each call that Python makes is seen by sys.setprofile, by whatever name the code has the function. What a package reads
+for itself counts as little as what logging does; a generator that is made without a seed reads entropy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from truehalf.source_files import is_own, is_standard
+
+Ambient = dict[tuple[str, int], str]  # file and line: what was read
+CLOCK, ENTROPY, FILE = "a clock is read", "entropy is read", "a file is read"
+_OF_TIME = ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime")
+_READS: dict[Any, str] = {
+    **{getattr(time, name + unit): CLOCK for name in _OF_TIME for unit in ("", "_ns") if hasattr(time, name + unit)},
+    **dict.fromkeys((time.localtime, time.gmtime, time.ctime, time.asctime, time.strftime, os.times), CLOCK),
+    **dict.fromkeys((os.urandom, getattr(os, "getrandom", os.urandom)), ENTROPY),
+    **dict.fromkeys((open, os.stat), FILE),
+}
+_NOW = {"now", "utcnow", "today"}
+_SEEDED = random.Random.seed.__code__
+
+
+@contextlib.contextmanager
+def ambient_reads() -> Iterator[Ambient]:
+    """What the user's code reads within."""
+    found: Ambient = {}
+
+    def called(frame: Any, event: str, function: Any) -> None:
+        if event == "c_call":
+            said = _READS.get(function) or _by_owner(function, getattr(function, "__self__", None))
+        else:
+            unseeded = event == "call" and frame.f_code is _SEEDED and frame.f_locals.get("a") is None
+            said = ENTROPY if unseeded else None
+        if said is None:
+            return
+        through = _THROUGH.get(said)
+        while through is not None and frame.f_back is not None and through(frame.f_code.co_filename):
+            frame = frame.f_back
+        if is_own(frame.f_code.co_filename):
+            found[frame.f_code.co_filename, frame.f_lineno] = said
+
+    before = sys.getprofile(), threading.getprofile()
+    sys.setprofile(called)
+    threading.setprofile(called)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before[0])
+        threading.setprofile(before[1])
+
+
+def _by_owner(function: Any, owner: Any) -> str | None:
+    """Of methods: datetime.now, torch.Generator.seed, and the function that uuid1 calls."""
+    if isinstance(owner, type):
+        return CLOCK if issubclass(owner, datetime.date) and function.__name__ in _NOW else None
+    name = getattr(function, "__name__", "")
+    return ENTROPY if name == "generate_time_safe" or (name == "seed" and _is_torchs(owner)) else None
+
+
+def _is_torchs(owner: Any) -> bool:
+    import torch
+
+    return isinstance(owner, torch.Generator)
+
+
+def _is_pathlib(file: str) -> bool:
+    return is_standard(file) and "pathlib" in file
+
+
+_THROUGH: dict[str, Callable[[str], bool]] = {ENTROPY: is_standard, FILE: _is_pathlib}  # who reads for the code above

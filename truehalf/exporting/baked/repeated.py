@@ -1,0 +1,101 @@
+"""Runs of a module on inputs that it has seen: a file draws no numbers and keeps nothing from call to call."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from truehalf.config.schema import TraceConfig
+from truehalf.errors import StageError
+from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
+from truehalf.exporting.baked.places import WRITES
+from truehalf.exporting.baked.subject import Arrays, Subject
+from truehalf.exporting.baked.variations import disturbed
+from truehalf.io_spec.spec import IoSpec
+from truehalf.linting.finding import Finding
+from truehalf.models.as_made import State, copied
+from truehalf.models.calling import network_of
+
+_RANDOM = (
+    "the module draws random numbers (dropout(training=True), torch.rand), reads a clock, or keeps something from call "
+    "to call; a file does none of it: take it out of forward, or give it as an input"
+)
+
+
+def check_repeats(run: Callable[[], Arrays], spec: IoSpec, options: TraceConfig, known: Arrays | None = None) -> None:
+    """Run a module twice on the same input; once, where it is known what it has computed.
+
+    Raises:
+        StageError: where the outputs differ.
+    """
+    once, again = run() if known is None else known, run()
+    if all_finite(once) and (said := Rule(spec, options, largest_values([once])).difference(once, again)):
+        raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
+
+
+def steady(subject: Subject, feed: Arrays, rule: Rule) -> dict[str, np.ndarray]:
+    """What torch computes; twice, where it has drawn random numbers."""
+    before = _generators()
+    outputs = subject.run(feed)
+    if _generators() != before and (said := rule.difference(outputs, subject.run(feed))):
+        raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
+    return outputs
+
+
+def _generators() -> tuple[Any, ...]:
+    """States of the generators of random numbers that a module may draw from."""
+    import torch
+
+    drawn = np.random.get_state(legacy=False)["state"]
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(drawn)
+
+
+def draws(subject: Subject, feed: Arrays) -> bool:
+    """Whether a module of the user's draws random numbers: outputs may be others where a draw is a rare one."""
+    before = _generators()
+    subject.run(feed)
+    return _generators() != before and subject.own
+
+
+def hangs_on_rounding(subject: Subject, feed: Arrays, outputs: Arrays, rule: Rule) -> bool:
+    """Whether torch itself computes other outputs from an input that is off by rounding."""
+    for seed in range(2):
+        other = disturbed(feed, np.random.default_rng(seed))
+        if rule.difference(outputs, subject.run(other)):
+            return True
+    return False
+
+
+def changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequence[Finding]) -> str:
+    """Why it is open what the module keeps from call to call; empty where that changes nothing.
+
+    Raises:
+        StageError: where the module computes other outputs than one that was just made.
+    """
+    writes = any(finding.rule == WRITES for finding in findings)
+    changed = subject.before.changes()
+    if not changed and not writes:
+        return ""
+    if subject.made is None:
+        said = "the module changes itself, and cannot be copied to be run as it was made"
+        return said if any(change.own for change in changed) else ""
+    known = [outputs for _, outputs in subject.pairs] or [subject.run(feeds[0])]
+    rule = Rule(subject.spec, subject.options, largest_values(known))
+    for feed in feeds:
+        used = subject.run(feed)
+        with subject.before.put_back():
+            fresh = subject.run(feed, copied(subject.made))
+        difference = rule.difference(fresh, used) if all_finite(fresh) else ""
+        if difference and not hangs_on_rounding(subject, feed, used, rule):
+            raise StageError(
+                "module-varies", f"torch, run before on other inputs, and as it was made: {difference}; {_RANDOM}"
+            )
+    settled = State(network_of(subject.module))
+    subject.run(feeds[-1])
+    if written := [change.name for change in settled.changes() if change.own or writes]:
+        return f"every call writes to the module anew ({', '.join(written)})"
+    stays = [change.name for change in changed if change.own and change.stays]
+    return f"what runs have changed cannot be put back ({', '.join(stays)})" if stays else ""
