@@ -5,6 +5,7 @@ What an installed package keeps for itself is not looked at: its classes, and mo
 
 from __future__ import annotations
 
+import array
 import contextlib
 import contextvars
 import ctypes
@@ -171,9 +172,11 @@ def _kinds() -> tuple[_Kind, ...]:
         _Kind((np.ndarray,), lambda owner: (0, _bytes_of(owner)), _put_numbers),
         _Kind((contextvars.ContextVar,), lambda owner: [owner.get()], lambda owner, was: owner.set(was[0])),
         _Kind((ctypes._SimpleCData,), lambda owner: [owner.value], lambda owner, was: setattr(owner, "value", was[0])),
+        _Kind((io.StringIO, io.BytesIO), lambda owner: [owner.getvalue(), owner.tell()], _put_text),
         _Kind(
             (io.IOBase,), lambda owner: None if owner.writable() else owner.tell(), lambda owner, was: owner.seek(was)
         ),
+        _Kind((array.array,), lambda owner: owner[:].tolist(), _put_array),
         _Kind((random.SystemRandom,), lambda owner: None),
         _Kind(
             (random.Random,),
@@ -220,6 +223,17 @@ def _put_in_class(owner: type, was: Mapping[str, Any]) -> None:
 def _put_slots(owner: Any, was: Mapping[str, Any]) -> None:
     for name, value in was.items():
         object.__setattr__(owner, name, value)
+
+
+def _put_text(owner: Any, was: list[Any]) -> None:
+    owner.seek(0)
+    owner.truncate()
+    owner.write(was[0])
+    owner.seek(was[1])
+
+
+def _put_array(owner: Any, was: list[Any]) -> None:
+    owner[:] = array.array(owner.typecode, was)
 
 
 def _in_cell(cell: Any) -> list[Any]:

@@ -25,7 +25,8 @@ from truehalf.exporting.baked.places import (
     SETTLED,
     Place,
     Statement,
-    open_where_ambient,
+    catching,
+    open_where,
     places_of,
     settle,
     turned,
@@ -78,7 +79,7 @@ def what_was_baked(subject: Subject) -> Baked:
     settle(found, runs, open_state, subject.followed, longer)
     if runs:
         _open_where_rounding_decides(subject, hanging, found)
-    open_where_ambient(ambient, found)
+    open_where(found, ambient.reads | catching(ambient.ran))
     said = {
         state: [place.sentence for place in found.values() if place.state == state]
         for state in (OPEN, SETTLED, INSTALLED)

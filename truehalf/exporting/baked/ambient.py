@@ -13,12 +13,13 @@ import random
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from truehalf.source_files import is_own, is_standard
 
-Ambient = dict[tuple[str, int], str]  # file and line: what was read
 CLOCK, ENTROPY, FILE = "a clock is read", "entropy is read", "a file is read"
 _OF_TIME = ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime")
 _READS: dict[Any, str] = {
@@ -31,24 +32,34 @@ _NOW = {"now", "utcnow", "today"}
 _SEEDED = random.Random.seed.__code__
 
 
+@dataclass(frozen=True)
+class Ambient:
+    """What the user's code reads, by file and line; and which of its functions ran."""
+
+    reads: dict[tuple[str, int], str] = field(default_factory=dict)
+    ran: set[types.CodeType] = field(default_factory=set)
+
+
 @contextlib.contextmanager
 def ambient_reads() -> Iterator[Ambient]:
-    """What the user's code reads within."""
-    found: Ambient = {}
+    """What the user's code does within."""
+    found = Ambient()
 
     def called(frame: Any, event: str, function: Any) -> None:
+        if event not in ("call", "c_call"):
+            return
         if event == "c_call":
             said = _READS.get(function) or _by_owner(function, getattr(function, "__self__", None))
         else:
-            unseeded = event == "call" and frame.f_code is _SEEDED and frame.f_locals.get("a") is None
-            said = ENTROPY if unseeded else None
+            said = ENTROPY if frame.f_code is _SEEDED and frame.f_locals.get("a") is None else None
+            found.ran.add(frame.f_code)
         if said is None:
             return
         through = _THROUGH.get(said)
         while through is not None and frame.f_back is not None and through(frame.f_code.co_filename):
             frame = frame.f_back
         if is_own(frame.f_code.co_filename):
-            found[frame.f_code.co_filename, frame.f_lineno] = said
+            found.reads[frame.f_code.co_filename, frame.f_lineno] = said
 
     before = sys.getprofile(), threading.getprofile()
     sys.setprofile(called)
@@ -58,6 +69,7 @@ def ambient_reads() -> Iterator[Ambient]:
     finally:
         sys.setprofile(before[0])
         threading.setprofile(before[1])
+    found.ran.difference_update([code for code in found.ran if not is_own(code.co_filename)])
 
 
 def _by_owner(function: Any, owner: Any) -> str | None:

@@ -16,11 +16,13 @@ import ast
 import functools
 import linecache
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 
 from truehalf.exporting.baked.reads import NUMBER, TRUTH, Read
 from truehalf.exporting.source_lint.rules import DtypeConstant
@@ -43,6 +45,10 @@ _ASKS = {
     "ndimension", "ne", "norm", "numel", "numpy", "repr", "round", "size", "std", "str", "sum", "tolist",
     "tuple", "type", "var",
 }  # fmt: skip
+# Errors that an operation raises because of values; others are of what it is given.
+_OF_VALUES = re.compile(
+    r"\b(Exception|BaseException|\w*(Runtime|Assertion|Value|Index|Arithmetic|Overflow|LinAlg)Error)\b"
+)
 _NO_ASKING = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.GeneratorExp, ast.ListComp)
 Statement = tuple[str, int]  # file as it is shown, first line
 
@@ -142,13 +148,32 @@ def settle(
         place.state = OPEN if place.reason else SETTLED
 
 
-def open_where_ambient(ambient: Mapping[tuple[str, int], str], found: dict[Statement, Place]) -> None:
-    """Where the user's code reads a clock or entropy, of which a file keeps what it gave once."""
-    for (file, line), said in ambient.items():
+def open_where(found: dict[Statement, Place], said: Mapping[tuple[str, int], str]) -> None:
+    """Statements of the user's code that are open whatever inputs are tried, by file and line, with the reason."""
+    for (file, line), why in said.items():
         key = statement_of(file, line)
         place = found.setdefault(key, Place(*key, own=True))
         place.state, place.reason = OPEN, ""
-        place.said[said] = None
+        place.said[why] = None
+
+
+def catching(functions: Iterable[CodeType]) -> dict[tuple[str, int], str]:
+    """Where functions go on after an error that an operation may raise because of values: by file and line."""
+    found = {}
+    for code in functions:
+        lines = [line for *_, line in code.co_lines() if line]
+        for node in _blocks("".join(linecache.getlines(code.co_filename))):
+            if lines and min(lines) <= node.lineno <= max(lines) and _goes_on(node):
+                found[code.co_filename, node.lineno] = "an error that may follow from values is caught"
+    return found
+
+
+def _goes_on(node: ast.Try | ast.TryStar | ast.With) -> bool:
+    if isinstance(node, ast.With):
+        asked = [item.context_expr for item in node.items if "suppress" in ast.unparse(item.context_expr)]
+        return any(map(_OF_VALUES.search, map(ast.unparse, asked)))
+    going = [each for each in node.handlers if not isinstance(each.body[-1], ast.Raise)]
+    return any(each.type is None or _OF_VALUES.search(ast.unparse(each.type)) for each in going)
 
 
 def turned(runs: Sequence[Sequence[Read]]) -> list[Statement]:

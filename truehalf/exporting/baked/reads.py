@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 TRUTH, NUMBER = "truth", "number"
 _COUNTED = {"unbind"}  # as often as the axis is long; `for row in tensor` calls it
+# The values without an operation.
+_MEMORY = {"data_ptr", "storage", "untyped_storage", "_typed_storage", "__reduce_ex__", "__dlpack__"}
 _SIZES = {"shape", "size", "numel", "nelement", "__len__"}
 _SIZED_BY_VALUES = {
     "nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "where", "bincount",
@@ -175,7 +177,7 @@ def _mode_class() -> Any:
                 return
             if name in TRUTHS | {"__contains__"}:
                 self._read(TRUTH, bool(result), origin)
-            elif name in NUMBERS:
+            elif name in NUMBERS | _MEMORY:
                 self._read(NUMBER, result, origin)
             elif name in _COUNTED and origins:
                 self._sizes += 1

@@ -87,6 +87,9 @@ COUNTS = {
     "tensor": ("torch.zeros(())", "{}.add_(1).item()"),
     "array": ("np.zeros(1)", "count_in_list({})"),
     "bytes": ("bytearray(8)", "count_in_list({})"),
+    "numbers": ("__import__('array').array('i', [0])", "count_in_list({})"),
+    "text": ("__import__('io').StringIO()", "{}.write('a') * {}.tell()"),
+    "of C": ("__import__('ctypes').c_int(0)", "count_in_c({})"),
     "object": ("Counter()", "{}.more()"),
 }
 OF_COUNTS = """
@@ -104,6 +107,10 @@ def count_in_set(kept):
     kept.add(len(kept))
     return len(kept)
 
+def count_in_c(kept):
+    kept.value += 1
+    return kept.value
+
 class Counter:
     n = 0
     def more(self):
@@ -117,7 +124,7 @@ def kept(place: str, value: str, use: str) -> tuple[str, str, str]:
     """A statement of __init__, lines of the file, and the expression in forward."""
     init, outside, reached = PLACES[place]
     made = value.replace("{{", "{").replace("}}", "}")
-    return init.format(made), OF_COUNTS + outside.format(made) + "\n", use.format(reached)
+    return init.format(made), OF_COUNTS + outside.format(made) + "\n", use.format(reached, reached)
 
 
 def open_or_varies(folder: Path, body: str, outside: str = "", init: str = "") -> str:
@@ -166,6 +173,47 @@ def test_draws_of_a_generator_of_its_own_are_refused(seed: int, tmp_path: Path) 
 def test_a_count_of_calls_is_not_verified(count: str, place: str, tmp_path: Path) -> None:
     init, outside, counted = kept(place, *COUNTS[count])
     expect(open_or_varies(tmp_path, f"if {counted} > 1000:" + RARE, outside, init), "trace-open")
+
+
+CAUGHT = {
+    "torch._assert": "try:\n    torch._assert(x.max() < 1.5, '')\nexcept AssertionError:\n    y = y * 0",
+    "a test of torch's": "try:\n    torch.testing.assert_close(x, x.clamp(max=1.5))\nexcept Exception:\n    y = y * 0",
+    "linear algebra": "try:\n    torch.linalg.cholesky(x[0, 0] @ x[0, 0].T + torch.eye(8))\n"
+    "except (TypeError, torch.linalg.LinAlgError):\n    y = y * 0",
+    "an index": "try:\n    y = y + self.scale.expand(9)[(x.amax((1, 2, 3)) * 2).long()][:, None] * 0\n"
+    "except IndexError:\n    y = y * 0",
+    "all": "try:\n    torch._assert(x.max() < 1.5, '')\nexcept:\n    y = y * 0",
+    "in a helper": "y = y * helper(x)",
+    "suppressed": "with contextlib.suppress(AssertionError):\n    torch._assert(x.max() < 1.5, '')\n    y = y + 0",
+}
+OF_CAUGHT = """
+def helper(x):
+    try:
+        torch._assert(x.max() < 1.5, '')
+    except Exception as error:
+        return 0
+    return 1
+"""
+
+
+@pytest.mark.parametrize("body", CAUGHT.values(), ids=CAUGHT)
+def test_an_error_of_an_operation_that_is_caught_is_not_verified(body: str, tmp_path: Path) -> None:
+    expect(open_or_varies(tmp_path, body, OF_CAUGHT), "trace-open", ".py:")
+
+
+MEMORY = {
+    "storage": "if bytes(x.untyped_storage())[:1] == b'z':" + RARE,
+    "typed storage": "if x.storage()[0] > 2:" + RARE,
+    "a pointer": "import ctypes\nif ctypes.c_float.from_address(x.data_ptr()).value > 2:" + RARE,
+    "pickle": "import pickle\nif len(pickle.dumps(x)) == 7:" + RARE,
+    "DLPack": "if np.from_dlpack(x.detach()).max() > 2:" + RARE,
+    "a text": "if '9.9' in str(x.max()):" + RARE,
+}
+
+
+@pytest.mark.parametrize("body", MEMORY.values(), ids=MEMORY)
+def test_values_that_are_read_without_an_operation_are_not_verified(body: str, tmp_path: Path) -> None:
+    expect(open_or_varies(tmp_path, body), "trace-open", ".py:")
 
 
 COUNTERS = {
@@ -305,6 +353,10 @@ FINE = {
                     "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Sizes:\n    h: int\n    w: int",
                     ""),
     "an enumeration": ("y = y * Mode(2).value", "import enum\nclass Mode(enum.Enum):\n    A = 1\n    B = 2", ""),
+    "an error that no value raises": (
+        "try:\n    y = y * self.lacking\nexcept AttributeError:\n    y = y * 2\n"
+        "try:\n    import lacking\nexcept ImportError:\n    y = y + 1\n"
+        "try:\n    y = y + 1\nexcept RuntimeError as error:\n    raise ValueError('no') from error", "", ""),
     "a path": ("y = y * len(ROOT.name)", "from pathlib import Path\nROOT = Path('/a/b')", ""),
 }  # fmt: skip
 
