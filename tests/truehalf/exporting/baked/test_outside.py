@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,8 +128,16 @@ def kept(place: str, value: str, use: str) -> tuple[str, str, str]:
     return init.format(made), OF_COUNTS + outside.format(made) + "\n", use.format(reached, reached)
 
 
-def open_or_varies(folder: Path, body: str, outside: str = "", init: str = "") -> str:
-    """Why a trace is not verified, or fails."""
+def in_places(rows: Iterable[str]) -> list[Any]:
+    """Each row in one of the places in `make test`, in all of them in `make test-all`."""
+    pairs = [(i, k, row, place) for i, row in enumerate(rows) for k, place in enumerate(PLACES)]
+    return [
+        pytest.param(row, place, marks=() if i % len(PLACES) == k else pytest.mark.slow) for i, k, row, place in pairs
+    ]
+
+
+def reason_open(folder: Path, body: str, outside: str = "", init: str = "") -> str:
+    """Why a trace is not verified."""
     report = traced(folder, body, outside=outside, init=init)
     assert report["parity"]["status"] == "not verified", report["baked"]
     assert report["baked"]["open"]
@@ -137,12 +146,12 @@ def open_or_varies(folder: Path, body: str, outside: str = "", init: str = "") -
 
 @pytest.mark.parametrize("body", CLOCKS.values(), ids=CLOCKS)
 def test_a_clock_is_not_verified(body: str, tmp_path: Path) -> None:
-    expect(open_or_varies(tmp_path, body, OF_CLOCKS), "trace-open", ".py:")
+    expect(reason_open(tmp_path, body, OF_CLOCKS), "trace-open", ".py:")
 
 
 @pytest.mark.parametrize("body", ENTROPY.values(), ids=ENTROPY)
 def test_entropy_is_not_verified(body: str, tmp_path: Path) -> None:
-    expect(open_or_varies(tmp_path, body, OF_COUNTS), "trace-open", ".py:")
+    expect(reason_open(tmp_path, body, OF_COUNTS), "trace-open", ".py:")
 
 
 @pytest.mark.parametrize("form", ["y = y + {} * 1e6 % 7", "y = y * (1 + {} * 1e6 % 7)", "y[:, 0] = {} * 1e6 % 7"])
@@ -152,11 +161,10 @@ def test_a_clock_that_outputs_follow_is_refused(form: str, clock: str, tmp_path:
         traced(tmp_path, form.format(clock), outside=OF_COUNTS)
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("generator", GENERATORS)
+@pytest.mark.parametrize(("generator", "place"), in_places(GENERATORS))
 def test_a_rare_draw_of_a_generator_of_its_own_is_not_verified(generator: str, place: str, tmp_path: Path) -> None:
     init, outside, drawn = kept(place, *GENERATORS[generator])
-    expect(open_or_varies(tmp_path, f"if {drawn} < 1e-12:" + RARE, outside, init), "trace-open")
+    expect(reason_open(tmp_path, f"if {drawn} < 1e-12:" + RARE, outside, init), "trace-open")
 
 
 @pytest.mark.parametrize("seed", first_of(range(8)))
@@ -168,11 +176,10 @@ def test_draws_of_a_generator_of_its_own_are_refused(seed: int, tmp_path: Path) 
         traced(tmp_path, form.format(drawn), outside=outside, init=init)
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(("count", "place"), in_places(COUNTS))
 def test_a_count_of_calls_is_not_verified(count: str, place: str, tmp_path: Path) -> None:
     init, outside, counted = kept(place, *COUNTS[count])
-    expect(open_or_varies(tmp_path, f"if {counted} > 1000:" + RARE, outside, init), "trace-open")
+    expect(reason_open(tmp_path, f"if {counted} > 1000:" + RARE, outside, init), "trace-open")
 
 
 CAUGHT = {
@@ -198,7 +205,7 @@ def helper(x):
 
 @pytest.mark.parametrize("body", CAUGHT.values(), ids=CAUGHT)
 def test_an_error_of_an_operation_that_is_caught_is_not_verified(body: str, tmp_path: Path) -> None:
-    expect(open_or_varies(tmp_path, body, OF_CAUGHT), "trace-open", ".py:")
+    expect(reason_open(tmp_path, body, OF_CAUGHT), "trace-open", ".py:")
 
 
 MEMORY = {
@@ -213,7 +220,7 @@ MEMORY = {
 
 @pytest.mark.parametrize("body", MEMORY.values(), ids=MEMORY)
 def test_values_that_are_read_without_an_operation_are_not_verified(body: str, tmp_path: Path) -> None:
-    expect(open_or_varies(tmp_path, body), "trace-open", ".py:")
+    expect(reason_open(tmp_path, body), "trace-open", ".py:")
 
 
 COUNTERS = {
@@ -259,7 +266,7 @@ COUNTERS = {
 @pytest.mark.parametrize("name", COUNTERS)
 def test_a_counter_outside_the_module_is_not_verified(name: str, tmp_path: Path) -> None:
     body, outside = COUNTERS[name]
-    expect(open_or_varies(tmp_path, body, outside), "trace-open")
+    expect(reason_open(tmp_path, body, outside), "trace-open")
 
 
 @pytest.mark.parametrize("name", COUNTERS)
@@ -292,7 +299,7 @@ def modules_as_they_were() -> Iterator[None]:
 @pytest.mark.parametrize("use", ["counting_a.more()", "counting_a.__dict__['more']()"])
 def test_a_counter_of_a_helper_module_is_not_verified(use: str, tmp_path: Path) -> None:
     outside = package(tmp_path, "counting_a", COUNTING)
-    expect(open_or_varies(tmp_path, f"if {use} > 1000:" + RARE, outside), "trace-open", "counting_a.py")
+    expect(reason_open(tmp_path, f"if {use} > 1000:" + RARE, outside), "trace-open", "counting_a.py")
 
 
 # What the first call leaves is there at the second, so that torch agrees with itself, and with the file.
@@ -365,6 +372,15 @@ FINE = {
 def test_what_changes_no_output_is_no_alarm(name: str, tmp_path: Path) -> None:
     body, outside, init = FINE[name]
     report = traced(tmp_path, body, outside=outside, init=init)
+    assert report["parity"]["status"] == "verified" and report["baked"]["open"] == [], report["baked"]
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
+def test_what_rests_in_any_place_is_no_alarm(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    value = rng.choice([made for made, _ in (*COUNTS.values(), *GENERATORS.values())])
+    init, outside, use = kept(rng.choice(list(PLACES)), value, "{}")
+    report = traced(tmp_path, f"y = y * (2 if {use} is not None else 3)", outside=outside, init=init)
     assert report["parity"]["status"] == "verified" and report["baked"]["open"] == [], report["baked"]
 
 
