@@ -18,7 +18,6 @@ import numpy as np
 from truehalf.errors import StageError
 from truehalf.exporting.against_torch import SILENT, tensors_of
 from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
-from truehalf.exporting.baked.ambient import ambient_reads
 from truehalf.exporting.baked.places import (
     INSTALLED,
     OPEN,
@@ -68,9 +67,8 @@ def what_was_baked(subject: Subject) -> Baked:
     searched = runs is None or any(place.state == OPEN for place in found.values())
     tried = list(variations(subject.spec, base, seen, NATURAL | (SEARCHING if searched else {})))
     tried += other_batches(subject.spec, seen)
-    with ambient_reads() as ambient:
-        compared, skipped, hanging = _compared(subject, alike, base, tried, list(found.values()))
-        drawn = draws(subject, base)
+    compared, skipped, hanging = _compared(subject, alike, base, tried, list(found.values()))
+    drawn = draws(subject, base)
     open_state = changes_of_state(subject, [base, *compared.values()], findings)
     if runs and searched:  # where the samples went one way, others may have taken the other
         more = _read(subject, list(compared.values()))
@@ -79,7 +77,7 @@ def what_was_baked(subject: Subject) -> Baked:
     settle(found, runs, open_state, subject.followed, longer)
     if runs:
         _open_where_rounding_decides(subject, hanging, found)
-    open_where(found, ambient.reads | catching(ambient.ran))
+    open_where(found, subject.ambient.reads | catching(subject.ambient.ran))
     said = {
         state: [place.sentence for place in found.values() if place.state == state]
         for state in (OPEN, SETTLED, INSTALLED)

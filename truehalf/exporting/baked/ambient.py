@@ -28,7 +28,7 @@ _READS: dict[Any, str] = {
     **dict.fromkeys((os.urandom, getattr(os, "getrandom", os.urandom)), ENTROPY),
     **dict.fromkeys((open, os.stat), FILE),
 }
-_NOW = {"now", "utcnow", "today"}
+_METHODS = {"now", "utcnow", "today", "seed", "generate_time_safe"}
 _SEEDED = random.Random.seed.__code__
 
 
@@ -41,15 +41,14 @@ class Ambient:
 
 
 @contextlib.contextmanager
-def ambient_reads() -> Iterator[Ambient]:
-    """What the user's code does within."""
-    found = Ambient()
+def watched(found: Ambient) -> Iterator[None]:
+    """What the user's code does within is added."""
 
     def called(frame: Any, event: str, function: Any) -> None:
         if event not in ("call", "c_call"):
             return
         if event == "c_call":
-            said = _READS.get(function) or _by_owner(function, getattr(function, "__self__", None))
+            said = _READS.get(function) or (_by_owner(function) if function.__name__ in _METHODS else None)
         else:
             said = ENTROPY if frame.f_code is _SEEDED and frame.f_locals.get("a") is None else None
             found.ran.add(frame.f_code)
@@ -65,25 +64,21 @@ def ambient_reads() -> Iterator[Ambient]:
     sys.setprofile(called)
     threading.setprofile(called)
     try:
-        yield found
+        yield
     finally:
         sys.setprofile(before[0])
         threading.setprofile(before[1])
     found.ran.difference_update([code for code in found.ran if not is_own(code.co_filename)])
 
 
-def _by_owner(function: Any, owner: Any) -> str | None:
+def _by_owner(function: Any) -> str | None:
     """Of methods: datetime.now, torch.Generator.seed, and the function that uuid1 calls."""
-    if isinstance(owner, type):
-        return CLOCK if issubclass(owner, datetime.date) and function.__name__ in _NOW else None
-    name = getattr(function, "__name__", "")
-    return ENTROPY if name == "generate_time_safe" or (name == "seed" and _is_torchs(owner)) else None
-
-
-def _is_torchs(owner: Any) -> bool:
     import torch
 
-    return isinstance(owner, torch.Generator)
+    owner = function.__self__
+    if isinstance(owner, type):
+        return CLOCK if issubclass(owner, datetime.date) else None
+    return ENTROPY if function.__name__ == "generate_time_safe" or isinstance(owner, torch.Generator) else None
 
 
 def _is_pathlib(file: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.exporting.against_torch import torch_outputs
+from truehalf.exporting.baked.ambient import Ambient, watched
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.as_made import State
 from truehalf.source_files import is_own_class
@@ -37,6 +38,7 @@ class Subject:
         pairs: (feed, what torch computes from it) of the samples.
         caught: the exporter's warnings.
         options: exporter, and tolerance of the comparison.
+        ambient: what its runs have read beside their inputs.
     """
 
     module: torch.nn.Module
@@ -49,6 +51,7 @@ class Subject:
     pairs: Sequence[tuple[Arrays, Mapping[str, np.ndarray]]]
     caught: Sequence[warnings.WarningMessage]
     options: TraceConfig
+    ambient: Ambient = field(default_factory=Ambient)
 
     @property
     def own(self) -> bool:
@@ -62,4 +65,5 @@ class Subject:
 
     def run(self, feed: Arrays, module: torch.nn.Module | None = None) -> dict[str, np.ndarray]:
         """What torch computes."""
-        return torch_outputs(self.module if module is None else module, self.spec, feed, self.example)
+        with watched(self.ambient):
+            return torch_outputs(self.module if module is None else module, self.spec, feed, self.example)
