@@ -217,7 +217,8 @@ class Expressions(abc.ABC):
                 if not kinds.is_copy(base):
                     return
                 if isinstance(base, dict) and not isinstance(index, Abstract):
-                    base[index] = value
+                    with contextlib.suppress(TypeError):  # a key that is known in part
+                        base[index] = value
                 elif isinstance(base, list):
                     base[:] = [join(item, value) for item in base]
 

@@ -332,6 +332,8 @@ def test_what_the_first_input_leaves_outside_is_refused(name: str, tmp_path: Pat
 FINE = {
     "a clock in __init__": ("y = y * (1 if self.born > 0 else 2)", "", "self.born = __import__('time').time()"),
     "a memo by size": ("y = y * MEMO.setdefault(tuple(x.shape[2:]), torch.ones(4) * 2)", "MEMO = {}", ""),
+    "a cache by size": ("k = tuple(x.shape[2:])\nif k not in self.kept:\n    self.kept[k] = torch.ones(4)\n"
+                        "y = y + self.kept[k]", "", "self.kept = {}"),
     "lru_cache": ("y = y * scale(x.shape[2])",
                   "import functools\n@functools.lru_cache(maxsize=2)\ndef scale(n):\n    return 1 / n", ""),
     "logging": ("LOG.warning('a batch')", "", ""),
