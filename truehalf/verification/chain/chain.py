@@ -185,7 +185,7 @@ def verify(
         "cpu_provider_claims": claims,
         "images": draw(out / "plots", reference, final, options),
         "detection_errors": detection_errors(final),
-        "samples": sample_facts(reference, final),
+        "samples": [asdict(row) for row in sample_facts(reference, final)],
     }
     report = report_of(verdict, stages, claims) | {"left_out": list(made.left_out)}
     write_json(out / "verdict.json", verdict)
@@ -280,7 +280,7 @@ def draw(folder: Path, reference: Reference, final: StageResult, options: Verify
             for side, found in sides.items()
         }
         boxes_over_image(_image(reference.samples[i].feeds, reference.spec.first_input), boxes, file)
-        images.append({"file": f"plots/{file.name}"} | rows[i])
+        images.append({"file": f"plots/{file.name}"} | asdict(rows[i]))
     return images
 
 

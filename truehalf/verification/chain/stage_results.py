@@ -20,7 +20,7 @@ from truehalf.verification.findings import Finding
 from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
 from truehalf.verification.judging.detections import Drop
 from truehalf.verification.judging.judge import judge
-from truehalf.verification.localize.worst_sample import facts_by_sample
+from truehalf.verification.localize.worst_sample import SampleFacts, facts_by_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.decoded import NOTHING
 from truehalf.verification.metrics.detections import Detections
@@ -235,6 +235,6 @@ def max_abs(errors: Mapping[str, Mapping[str, Any]] | None) -> dict[str, float]:
     return {name: error["max_abs"] for name, error in (errors or {}).items()}
 
 
-def sample_facts(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
+def sample_facts(reference: Reference, stage: StageResult) -> list[SampleFacts]:
     """Metrics per sample of a stage, in the order of the samples."""
     return facts_by_sample(stage.seen.runs, stage.seen.matchings, reference.spec)

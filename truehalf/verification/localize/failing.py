@@ -73,7 +73,7 @@ def failing_of(
 def _images(file: ModelFile, images: Reference, final: StageResult, options: VerifyConfig) -> Failing:
     outputs = opened(file, options.evaluation.value).run_all(images.samples, options.batch)
     rows = sample_facts(images, measure(images, outputs, options))
-    bad = [i for i, row in enumerate(rows) if row["nonfinite"] or row["missed"] or row["extra"]] or [*range(len(rows))]
+    bad = [i for i, row in enumerate(rows) if row.nonfinite or row.missed or row.extra] or [*range(len(rows))]
     part = images.subset(bad)
 
     def judge(stage: StageResult) -> list[Finding]:

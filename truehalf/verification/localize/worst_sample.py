@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,10 +12,30 @@ from truehalf.verification.metrics.detections import Matching
 from truehalf.verification.metrics.plain_outputs import errors_by_sample, judged_alone
 from truehalf.verification.runs import Run
 
-_SPREADS = ("box_error_px_max", "score_error_max", "low_score_error_max", "rank_error_max")
+
+@dataclass(frozen=True)
+class SampleFacts:
+    """What differs on a sample; counts of detections, and the largest of each error; 0 where none were compared.
+
+    Attributes:
+        nonfinite: NaN and Inf of the file, where the reference is finite.
+    """
+
+    sample: str
+    reference: int
+    matched: int
+    missed: int
+    label_flips: int
+    extra: int
+    box_error_px_max: float
+    score_error_max: float
+    low_score_error_max: float
+    rank_error_max: float
+    tensor_error: float
+    nonfinite: int
 
 
-def facts_by_sample(runs: Sequence[Run], matchings: Sequence[Matching], spec: IoSpec) -> list[dict[str, Any]]:
+def facts_by_sample(runs: Sequence[Run], matchings: Sequence[Matching], spec: IoSpec) -> list[SampleFacts]:
     """A row for each sample, in their order; for a run whose axis 0 counts none, one.
 
     Args:
@@ -29,24 +49,27 @@ def facts_by_sample(runs: Sequence[Run], matchings: Sequence[Matching], spec: Io
     for i, (run, row, name) in enumerate(places):
         one = matchings[i] if run.rows and i < len(matchings) else None
         spreads = (one.box_error_px, one.score_error, one.low_score_error, one.rank_error) if one else ()
-        largest = [float(np.abs(each).max(initial=0.0)) for each in spreads] or [0.0] * len(_SPREADS)
+        box, score, low, rank = [float(np.abs(each).max(initial=0.0)) for each in spreads] or [0.0] * 4
         rows.append(
-            {
-                "sample": name,
-                "reference": one.reference if one else 0,
-                "matched": one.reference - one.missed if one else 0,
-                "missed": one.missed if one else 0,
-                "label_flips": len(one.relabelled) if one else 0,
-                "extra": len(one.extra) if one else 0,
-                **dict(zip(_SPREADS, largest, strict=True)),
-                "tensor_error": float(errors[i]),
-                "nonfinite": sum(_nonfinite(run, row, output) for output in run.candidate),
-            }
+            SampleFacts(
+                name,
+                one.reference if one else 0,
+                one.reference - one.missed if one else 0,
+                one.missed if one else 0,
+                len(one.relabelled) if one else 0,
+                len(one.extra) if one else 0,
+                box,
+                score,
+                low,
+                rank,
+                float(errors[i]),
+                sum(_nonfinite(run, row, output) for output in run.candidate),
+            )
         )
     return rows
 
 
-def worst_samples(rows: Sequence[Mapping[str, Any]], count: int, beyond: Sequence[int] = ()) -> list[int]:
+def worst_samples(rows: Sequence[SampleFacts], count: int, beyond: Sequence[int] = ()) -> list[int]:
     """Positions of the samples that differ most, by rows of `facts_by_sample`; samples in which neither the reference
     nor the file finds anything come last.
 
@@ -55,14 +78,15 @@ def worst_samples(rows: Sequence[Mapping[str, Any]], count: int, beyond: Sequenc
     """
 
     def key(i: int) -> tuple[float, ...]:
-        return (*badness(rows[i]), beyond[i] if beyond else 0, rows[i]["reference"] > 0)
+        return (*badness(rows[i]), beyond[i] if beyond else 0, rows[i].reference > 0)
 
     return sorted(range(len(rows)), key=key, reverse=True)[:count]
 
 
-def badness(row: Mapping[str, Any]) -> tuple[float, ...]:
+def badness(row: SampleFacts) -> tuple[float, ...]:
     """Of a row, what makes a sample worse than another, the heaviest first; nothing but 0 where nothing differs."""
-    return (row["nonfinite"], row["missed"] + row["extra"], max(row[name] for name in _SPREADS), row["tensor_error"])
+    spreads = (row.box_error_px_max, row.score_error_max, row.low_score_error_max, row.rank_error_max)
+    return (row.nonfinite, row.missed + row.extra, max(spreads), row.tensor_error)
 
 
 def _nonfinite(run: Run, row: int, output: str) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.open_file import repeated
 from truehalf.verification.pinning.as_argument import pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.pinning.suggest import Suggestion, as_dict, suggest
+from truehalf.verification.pinning.suggest import Suggestion, suggest
 from truehalf.verification.pinning.switchboard import Switchboard
 
 SAMPLES = 4  # the worst, on which the search runs
@@ -88,7 +89,7 @@ def suggested_pins(
     where = f"a run of {len(rows)} samples" if failing.together else f"the worst {len(rows)} samples"
     if found is None:
         return {"status": "none", "selectors": "", "sentence": _NONE.format(where=where)}
-    facts = as_dict(found) | {"selectors": _selectors(found, conversion)}
+    facts = asdict(found) | {"selectors": _selectors(found, conversion)}
     if not found.nodes:
         said = why_none_needed(failing.final.facts["evaluation"]) if found.minimal else _USED_UP
         return facts | {"status": "none", "sentence": said.format(where=where, runs=found.runs)}

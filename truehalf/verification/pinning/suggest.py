@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truehalf.verification.pinning.sensitivity import (
     Error,
@@ -224,14 +224,3 @@ def _whole_modules(kept: Sequence[str], board: Switchboard, whole: Group) -> dic
 
     look(whole)
     return found
-
-
-def as_dict(suggestion: Suggestion) -> dict[str, Any]:
-    """For a report."""
-    return {
-        "node_block_list": suggestion.node_block_list,
-        "scope_block_list": suggestion.scope_block_list,
-        "nodes": suggestion.nodes,
-        "minimal": suggestion.minimal,
-        "runs": suggestion.runs,
-    }

@@ -23,7 +23,7 @@ def run_of(candidate: np.ndarray, rows: int = 3, feed: int = 0, reference: np.nd
 def worst(runs: list[Run], matchings: Sequence[Matching] = (), beyond: Sequence[int] = ()) -> str:
     rows = facts_by_sample(runs, matchings, IoSpec())
     (found,) = worst_samples(rows, 1, beyond)
-    return str(rows[found]["sample"])
+    return str(rows[found].sample)
 
 
 def test_nothing_differs() -> None:
