@@ -5,15 +5,14 @@
 A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`; where no path to write is given, the result is only
 returned. Samples are a folder of images, an .npz file or a folder of them, Polygraphy's JSON, arrays by input name, or
 an iterable of such mappings. Every function raises `truehalf.errors.StageError` for faults that the caller can fix,
-with a stable `code`; files are written whole or not at all. Torch functions for the code of a model are imported from
-`truehalf.exporting.torch_ops`.
+with a stable `code`; files are written whole or not at all. truehalf.exporting.torch_ops has functions for torch code.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from truehalf.calibration.ranges_form import RangesFile
     from truehalf.conversion.casts_of_file import CastsReport
+    from truehalf.conversion.report import ConvertReport
     from truehalf.exporting.trace import TraceReport
     from truehalf.ir.model_forms import Model
     from truehalf.linting.report import LintReport
@@ -38,26 +38,6 @@ if TYPE_CHECKING:
     from truehalf.verification.chain.compare import Report
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
-
-
-@dataclass(frozen=True)
-class ConvertReport:
-    """What `convert` did, step by step.
-
-    Attributes:
-        source: nodes and casts of the model that was given.
-        slim: see truehalf.slimming.slim.Slimmed; None where nothing was slimmed.
-        fp16: see truehalf.conversion.convert.Conversion.report.
-        cast_cleanup: of the Casts.
-    """
-
-    source: Mapping[str, int]
-    slim: Mapping[str, Any] | None
-    fp16: Mapping[str, Any]
-    cast_cleanup: CastsReport
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 R = TypeVar("R", "ConvertReport", "CastsReport", "TraceReport", "RepairReport")
@@ -113,6 +93,7 @@ def convert(
     """
     from truehalf.conversion.casts_of_file import clean_model
     from truehalf.conversion.convert import convert_model
+    from truehalf.conversion.report import ConvertReport
     from truehalf.data.given import calibration_feeds
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import model_size_mb, save_model, source_weights
@@ -125,11 +106,8 @@ def convert(
     if not isinstance(precision, Precision):
         raise StageError("wrong-type", f"precision: expected a truehalf.Precision, got {precision!r}")
     if precision.method is not Method.convert:
-        raise StageError(
-            "not-supported",
-            f"precision.method={precision.method.value} traces a torch module in FP16; expected convert, which "
-            "converts an ONNX model. `python -m pipeline precision.method=...` traces",
-        )
+        said = f"precision.method={precision.method.value} traces a torch module; expected convert, for an ONNX model"
+        raise StageError("not-supported", f"{said}. `python -m pipeline precision.method=...` traces")
     if samples is not None and ranges is not None:
         raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
@@ -138,7 +116,7 @@ def convert(
         if out is not None:
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
-        facts = model_facts(source)
+        before = {key: value for key, value in model_facts(source).items() if key in ("nodes", "casts")}
         slim_report: Mapping[str, Any] | None = None
         if slim or (slim is None and ranges is None):
             with step("slim"):
@@ -146,12 +124,10 @@ def convert(
             source, slim_report = slimmed.model, slimmed.report
         feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
         made = convert_model(source, precision, ranges, calibration=feeds)
-        cleaned = clean_model(
-            made.model, strict=precision.strict_clean_up, fold_max_bytes=precision.init_conversion_max_bytes
-        )
+        fold_max = precision.init_conversion_max_bytes
+        cleaned = clean_model(made.model, strict=precision.strict_clean_up, fold_max_bytes=fold_max)
         save_model(made.model, target)
         cleaned = replace(cleaned, model={**cleaned.model, "size_mb": model_size_mb(target)})
-        before = {key: facts[key] for key in ("nodes", "casts")}
         report = ConvertReport(before, slim_report, made.report(), cleaned)
         return Result(_result(target, out), report, made.decisions)
 
@@ -316,16 +292,14 @@ def lint(
     from truehalf.linting.support import parse_version
 
     if model is None and torch is None:
-        raise StageError(
-            "needs-value", "lint: expected an ONNX model, torch code (module:factory), or both; got neither"
-        )
+        said = "lint: expected an ONNX model, torch code (module:factory), or both; got neither"
+        raise StageError("needs-value", said)
     ignores = parse_ignores(ignore, RULES)
     try:
         versions = parse_version(tensorrt)
     except ValueError as error:
         raise StageError("bad-syntax", f"lint: {error}") from error
-    path = str(model) if isinstance(model, (str, Path)) else None
-    findings = []
+    path, findings = str(model) if isinstance(model, (str, Path)) else None, []
     if model is not None:
         try:
             findings += lint_model(as_ir(model), tensorrt, plugin_ops)
@@ -339,7 +313,7 @@ def lint(
         findings += lint_source(found_in_code("torch", torch, Path.cwd()) if isinstance(torch, str) else torch)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     kept, ignored = split_ignored(findings, ignores)
-    named = [part for part in (path, torch if isinstance(torch, str) else None) if part is not None]
+    named = [part for part in (path, torch) if isinstance(part, str)]
     return LintReport(
         target=", ".join(named) or type(model if torch is None else torch).__name__,
         model=path,

@@ -34,7 +34,8 @@ from truehalf.report.terminal import terminal_width, wrapped
 from truehalf.report.text import kept_in_fp32, report_text
 
 if TYPE_CHECKING:
-    from truehalf.api import ConvertReport, Result
+    from truehalf.api import Result
+    from truehalf.conversion.report import ConvertReport
     from truehalf.data.given import Split
     from truehalf.verification.chain.compare import Report
 

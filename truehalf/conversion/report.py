@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from truehalf.ir.model_file import model_size_mb
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from truehalf.conversion.casts_of_file import CastsReport
     from truehalf.conversion.convert import ConversionResult
     from truehalf.conversion.rules.base import Decision
     from truehalf.conversion.rules.ranges import Ranges
@@ -136,3 +137,23 @@ def skipped_report(path: Path) -> dict[str, Any]:
         "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
         "model": model_facts(model) | {"size_mb": model_size_mb(path)},
     }
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """What `convert` did, step by step.
+
+    Attributes:
+        source: nodes and casts of the model that was given.
+        slim: see truehalf.slimming.slim.Slimmed; None where nothing was slimmed.
+        fp16: see truehalf.conversion.convert.Conversion.report.
+        cast_cleanup: of the Casts.
+    """
+
+    source: Mapping[str, int]
+    slim: Mapping[str, Any] | None
+    fp16: Mapping[str, Any]
+    cast_cleanup: CastsReport
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}

@@ -131,13 +131,13 @@ def test_a_spec_may_be_given_as_a_file_and_overrides_the_files_own(tmp_path: Pat
 @pytest.mark.parametrize(
     ("spec", "codes", "facts"),
     [
-        ("{", ["wrong-spec"], ["spec="]),
-        ("[1]", ["wrong-spec"], ["list", "spec="]),
-        ({"outputs": [{"name": "z"}]}, ["wrong-spec", "wrong-name"], ["output 'z'", "'y'", "spec={}"]),
+        ("{", ["wrong-spec"], ["I/O spec"]),
+        ("[1]", ["wrong-spec"], ["list", "I/O spec"]),
+        ({"outputs": [{"name": "z"}]}, ["wrong-spec", "wrong-name"], ["output 'z'", "'y'", "{}"]),
         (
             {"outputs": [{"name": "y", "kind": "boxes"}]},
             ["wrong-spec", "missing-key", "missing-key", "in-conflict"],
-            ["output 'y'", "format cxcywh", "xyxy", "normalized True", "False", "spec={}"],
+            ["output 'y'", "format cxcywh", "xyxy", "normalized True", "False", "{}"],
         ),
     ],
 )
@@ -150,10 +150,10 @@ def test_faults_of_specs(tmp_path: Path, spec: Any, codes: list[str], facts: lis
 
 def test_a_file_of_a_spec_that_is_none_is_named(tmp_path: Path) -> None:
     a = model(tmp_path / "a.onnx", PLAIN)
-    with raises("file-missing", tmp_path / "absent.yaml", "spec="):
+    with raises("file-missing", tmp_path / "absent.yaml", "I/O spec"):
         compare(a, a, {"x": X}, spec=tmp_path / "absent.yaml")
     (tmp_path / "broken.yaml").write_text("{")
-    with raises("file-unreadable", tmp_path / "broken.yaml", "spec="):
+    with raises("file-unreadable", tmp_path / "broken.yaml", "I/O spec"):
         compare(a, a, {"x": X}, spec=tmp_path / "broken.yaml")
 
 
