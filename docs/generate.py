@@ -56,14 +56,19 @@ def api_page() -> str:
 def options_page() -> str:
     """Every option in Markdown: key, type's bounds, default and meaning, by section."""
     from truehalf.config import schema
-    from truehalf.config.engine import EngineConfig, LatencyConfig
+    from truehalf.config.engine import EngineConfig, LatencyConfig, TargetConfig
     from truehalf.config.precision import Precision
     from truehalf.config.verification import GatesConfig, VerifyConfig
 
     parts = ["# Options", "Generated from the dataclasses of `truehalf/config/` by `make docs`."]
     parts.append("A key of the configuration has its section in front: `verify.gates.matched_fraction_min`.")
     sections = {"precision": Precision, "verify": VerifyConfig, "verify.gates": GatesConfig, "engine": EngineConfig}
-    sections |= {"engine.latency": LatencyConfig, "data": schema.DataConfig, "trace": schema.TraceConfig}
+    sections |= {
+        "engine.latency": LatencyConfig,
+        "target": TargetConfig,
+        "data": schema.DataConfig,
+        "trace": schema.TraceConfig,
+    }
     for name, section in (sections | {"slim": schema.SlimConfig}).items():
         parts.append(f"## {name}\n\n{inspect.cleandoc(section.__doc__ or '').splitlines()[0]}")
         parts.append("\n".join(["| key | default | bounds | meaning |", "|---|---|---|---|", *_rows(section)]))

@@ -8,7 +8,7 @@ from typing import TypedDict, cast
 
 from pipeline.forms import Reports, StageNumbers
 from truehalf.codes import coded
-from truehalf.engines.engine_report import EngineReport, Parity, PointOfProfile
+from truehalf.engines.engine_report import CompilerFacts, EngineReport, Parity, PointOfProfile
 from truehalf.runtime.timing import BeforeAndAfter
 
 _SHOWN = (
@@ -46,12 +46,14 @@ def engine_stage(reports: Reports) -> StageNumbers:
 
 
 def was_made(engine: EngineReport) -> bool:
-    """Whether there is an engine, good or bad."""
-    return engine.get("status") == "built" or "parity" in engine
+    """Whether there is an engine, good or bad, run or compiled alone."""
+    return engine.get("status") == "built" or "parity" in engine or "compiled" in engine
 
 
 def maker(engine: EngineReport) -> str:
     """Such as "TensorRT 11.4" or "ONNX Runtime 1.31.1 (CPUExecutionProvider)"."""
+    if compiled := engine.get("compiled"):
+        return compiled["compiler"]
     if engine.get("tensorrt"):
         return f"TensorRT {engine['tensorrt']}"
     return f"ONNX Runtime {engine.get('onnxruntime', 'unknown')} ({engine.get('provider', 'unknown')})"
@@ -64,13 +66,17 @@ def engine_sentence(engine: EngineReport) -> str:
     reason = engine.get("reason", "no reason is given")
     if was_made(engine):
         half, size = engine.get("half_layers_fraction"), engine.get("engine_mb")
-        said = f"built with {maker(engine)}"
+        said = f"{'compiled' if 'compiled' in engine else 'built'} with {maker(engine)}"
         said += f": {size:.2f} MB" if size is not None else ""
         said += (
             f", {100 * half:.1f} % of what its {engine['layers']} layers compute in Half" if half is not None else ""
         )
         if engine.get("status") == "failed":
             return f"{said}. IT FAILED and is kept for inspection in artifacts/engine: {reason}"
+        if compiled := engine.get("compiled"):
+            fused, regions = compiled["fused_attention"], compiled["attention_regions"]
+            said += f", {fused} of {regions} attentions fused" if fused is not None and regions else ""
+            said += "; compiled, not run"
         return said
     if engine.get("status") == "planned":
         return f"NO ENGINE WAS BUILT: {reason}. The build plan is artifacts/engine/plan.json"
@@ -146,6 +152,8 @@ def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
     share = engine.get("half_io_fraction")
     said = "not known" if share is None else f"{_share(share)} of the floating-point inputs and outputs of layers"
     rows.append(("layer I/O in Half", said))
+    if compiled := engine.get("compiled"):
+        rows += _compiled_rows(compiled)
     for name, key, unit in (
         ("build", "build_seconds", "s"),
         ("engine file", "engine_mb", "MB"),
@@ -159,6 +167,24 @@ def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
         used = "read" if cache.get("loaded") else "began empty"
         rows.append(("timing cache", f"{used}, {'written' if cache.get('saved') else 'not written'}"))
     return rows
+
+
+def _compiled_rows(compiled: CompilerFacts) -> list[tuple[str, str]]:
+    """What a compiler made of the file."""
+
+    def told(value: int | None) -> str:
+        return "not known" if value is None else str(value)
+
+    changed, lost = compiled["computed_in_fp32"], compiled["attention_not_fused"]
+    fused = f"{told(compiled['fused_attention'])} of {compiled['attention_regions']}"
+    return [
+        ("compiled for", ", ".join(compiled["targets"]) or "the compiler's default GPUs"),
+        ("fused attention", fused + (f"; not fused: {_some(lost)}" if lost else "")),
+        ("FP16 nodes computed in FP32", f"{len(changed)}: {_some(changed)}" if changed else "none is known"),
+        ("kernels that only cast", told(compiled["cast_layers"])),
+        ("constants", ", ".join(f"{dtype} {count}" for dtype, count in compiled["constants"].items()) or "none"),
+        ("nodes in no layer", f"{told(compiled['nodes_without_layer'])} (folded, or moved)"),
+    ]
 
 
 def _share(value: float) -> str:
@@ -208,6 +234,10 @@ def engine_metrics(engine: EngineReport) -> dict[str, object]:
     found: dict[str, object] = {f"engine/{name}": engine.get(name) for name in facts}
     found |= {f"engine/{name}": parity.get(name) for name in ("ap50_95", "matched_fraction", "nonfinite")}
     found |= {f"engine/max_abs_error/{name}": value for name, value in (parity.get("max_abs_error") or {}).items()}
+    compiled = engine.get("compiled")
+    for name in ("computing_layers", "fused_attention", "attention_regions", "cast_layers"):
+        found[f"engine/{name}"] = compiled[name] if compiled else None
+    found["engine/fp16_nodes_in_fp32"] = len(compiled["computed_in_fp32"]) if compiled else None
     for row in engine.get("latency") or []:
         for point in row["points"]:
             for name in ("p50_ms", "p99_ms", "throughput_per_s"):

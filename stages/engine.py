@@ -36,6 +36,7 @@ def run(stage: Stage) -> EngineReport:
         probe=read_json(stage.root / "reports" / "probe.json"),
         plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[options.backend]}"),
         lint=stage.config.lint,
+        target=stage.config.target,
     )
     with contextlib.chdir(stage.root):  # what files the options name, plugins and the timing cache, lie there
         return build_engine(model_path, stage.out(), order, options)

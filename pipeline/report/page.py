@@ -203,8 +203,8 @@ def _engine(engine: EngineReport | None) -> dict[str, Any]:
         nothing: dict[str, Any] = {key: [] for key in ("facts", "latency", "layers", "warnings", "findings")}
         return empty | nothing | {"sentence": said, "layers_say": ""}
     said = engine_sentence(engine) if was_made(engine) else _why_no_engine(engine)
-    by_tensorrt = engine.get("backend", "tensorrt") == "tensorrt"
-    return (empty if was_made(engine) else _elsewhere(engine.get("plan"), by_tensorrt)) | {
+    by_tensorrt = engine.get("backend") != "onnxruntime"
+    return (empty if was_made(engine) and "compiled" not in engine else _elsewhere(engine.get("plan"), by_tensorrt)) | {
         "sentence": f"{said[:1].upper()}{said[1:]}.",
         "facts": fact_rows(engine),
         "latency": latency_rows(engine),

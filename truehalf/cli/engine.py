@@ -1,4 +1,4 @@
-"""truehalf engine: build of a planned engine on this machine."""
+"""truehalf engine: engine of a file, or of a plan, built or compiled on this machine."""
 
 from __future__ import annotations
 
@@ -8,25 +8,43 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from truehalf.cli.form import FAILED, FILE, PASSED, Command, guarded, option, output_of, output_options
+from truehalf.config.engine import COMPUTE_CAPABILITIES
 from truehalf.report.terminal import wrapped
 
 if TYPE_CHECKING:
     from truehalf.engines.engine_report import EngineReport
 
-_EXAMPLES = ("truehalf engine artifacts/engine/plan.json", "truehalf engine plan.json --out built/")
-_EXITS = (
-    "Exit codes: 0 built, or planned where this machine cannot build it, 1 failed, 2 bad input, 70 defect of truehalf, "
-    "130 stopped."
+_EXAMPLES = (
+    "truehalf engine model_fp16.onnx --target sm86",
+    "truehalf engine model_fp16.onnx --min-shape images:1x3x640x640 --max-shape images:8x3x640x640",
+    "truehalf engine artifacts/engine/plan.json --out built/",
 )
+_EXITS = (
+    "Exit codes: 0 built, or compiled or planned where this machine cannot build it, 1 failed, 2 bad input, 70 defect "
+    "of truehalf, 130 stopped."
+)
+_KINDS = ("min", "opt", "max")
 
 
 @click.command(cls=Command, examples=_EXAMPLES, exits=_EXITS)
-@click.argument("plan", type=FILE, metavar="plan.json")
-@option("--out", type=FILE, metavar="FOLDER", help="folder for the engine and engine.json [the plan's]")
-@option("--workspace", type=FILE, default=".", metavar="FOLDER", help="project that holds the FP32 reference [.]")
+@click.argument("file", type=FILE, metavar="model.onnx|plan.json")
+@option("--out", type=FILE, metavar="FOLDER", help="folder for the engine and engine.json [<model>_engine, the plan's]")
+@option(
+    "--target",
+    multiple=True,
+    type=click.Choice(COMPUTE_CAPABILITIES),
+    help="of a model: GPU that it is compiled for without one [Ampere and later]; may be repeated",
+)
+@option("--min-shape", multiple=True, metavar="NAME:SHAPE", help="of a model: smallest shape of an input [--opt-shape]")
+@option("--opt-shape", multiple=True, metavar="NAME:SHAPE", help="... that it is optimised for [--max-shape]")
+@option("--max-shape", multiple=True, metavar="NAME:SHAPE", help="... the largest [--opt-shape]; all: 1 to 8 samples")
+@option("--workspace", type=FILE, default=".", metavar="FOLDER", help="of a plan: project with the FP32 reference [.]")
 @output_options
 def command(**given: Any) -> int:
-    """Build the engine of a plan on this machine, verify it, and write engine.json, the whole report."""
+    """Build the engine of an ONNX file, or of a plan, verify it, and write engine.json, the whole report.
+
+    Without a GPU the file is compiled by TensorRT for RTX (pip install 'truehalf[rtx]'), and nothing is executed.
+    """
     return guarded("engine", lambda: _engine(given))
 
 
@@ -34,13 +52,24 @@ def _engine(given: dict[str, Any]) -> int:
     from truehalf.engines.build import REPORT_FILE, execute_plan
     from truehalf.output_paths import check_outputs
 
-    plan, out, output = given["plan"], given["out"], output_of(given)
-    check_outputs({"--json": output.file}, {"plan.json": plan})
-    report = execute_plan(plan, out, workspace=given["workspace"])
+    file, out, output = given["file"], given["out"], output_of(given)
+    check_outputs({"--json": output.file}, {"model.onnx|plan.json": file})
+    of_plan = file.suffix.lower() == ".json"
+    out = out or (file.parent if of_plan else file.with_name(f"{file.stem}_engine"))
+    report = execute_plan(file, out, workspace=given["workspace"]) if of_plan else _of_model(file, out, given)
     findings = [f"{each['severity']} {each['rule']}: {each['message']}" for each in report.get("lint", [])]
     further = ["", "lint:", *wrapped(findings)] if findings else []
-    output.give(_lines(report, (out or plan.parent) / REPORT_FILE), report, further)
+    output.give(_lines(report, out / REPORT_FILE), report, further)
     return FAILED if report["status"] == "failed" else PASSED
+
+
+def _of_model(file: Path, out: Path, given: dict[str, Any]) -> EngineReport:
+    from truehalf.config.engine import EngineConfig, TargetConfig
+    from truehalf.engines.of_file import engine_of_file
+    from truehalf.io_spec.profile_shapes import named_shape
+
+    shapes = {kind: dict(named_shape(text, f"--{kind}-shape") for text in given[f"{kind}_shape"]) for kind in _KINDS}
+    return engine_of_file(file, out, shapes, TargetConfig(given["target"]), EngineConfig(timing_cache=None))
 
 
 def _lines(report: EngineReport, file: Path) -> list[str]:
@@ -51,6 +80,12 @@ def _lines(report: EngineReport, file: Path) -> list[str]:
     share = precision["fp16_fraction"]
     of_nodes = "" if share is None else f", {100 * share:.1f} % of {precision['float_nodes']} float nodes FP16"
     lines.append(f"precision: {precision['declared']} declared{of_nodes}; layers: {precision['state']}")
+    if compiled := report.get("compiled"):
+        half = report.get("half_layers_fraction")
+        of_layers = "" if half is None else f", {100 * half:.1f} % of what computes floats in Half"
+        fused = f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused"
+        said = f"{compiled['compiler']}, {report['engine_mb']:.1f} MB, {compiled['computing_layers']} layers"
+        lines += [f"engine: {built}", f"compiled: {said}{of_layers}, {fused}; nothing was executed"]
     if parity is not None:
         lines.append(f"outputs: {parity['state']}" + (f": {parity['reason']}" if parity.get("reason") else ""))
     for row in report.get("latency", []):

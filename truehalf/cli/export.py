@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -84,27 +83,16 @@ def _samples(source: Path | None, shapes: tuple[str, ...]) -> list[dict[str, Any
     import numpy as np
 
     from truehalf.data.arrays import read_arrays
+    from truehalf.io_spec.profile_shapes import named_shape
 
     if (source is None) == (not shapes):
         got = "both" if shapes else "neither"
         raise StageError("needs-value", f"expected --samples or --shape, got {got}")
     if source is None:
         rng = np.random.default_rng(0)
-        named = [_shape_of(text) for text in shapes]
+        named = [named_shape(text, "--shape") for text in shapes]
         return [{name: rng.random(shape, np.float32) for name, shape in named} for _ in range(2)]
     files = sorted(source.glob("*.npz")) if source.is_dir() else [source]
     if not files or not all(file.is_file() for file in files):
         raise StageError("file-missing", f"--samples {source}: expected an .npz file, or a folder of them")
     return [read_arrays(file) for file in files]
-
-
-def _shape_of(text: str) -> tuple[str, list[int]]:
-    """NAME:1x3x640x640 as name and shape.
-
-    Raises:
-        StageError: where it is none.
-    """
-    name, separator, sides = text.rpartition(":")
-    if not separator or not name or not re.fullmatch(r"\d+(x\d+)*", sides):
-        raise StageError("bad-syntax", f"--shape: expected NAME:1x3x640x640, got {text!r}")
-    return name, [int(side) for side in sides.split("x")]

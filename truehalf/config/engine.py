@@ -49,6 +49,7 @@ ASKS_NOTHING: dict[str, object] = {
 
 class Backend(Enum):
     tensorrt = "tensorrt"
+    tensorrt_rtx = "tensorrt_rtx"
     onnxruntime = "onnxruntime"
 
 
@@ -100,6 +101,26 @@ class LatencyConfig:
     rounds: int = key(2, "rounds, which show the noise", least=2)  # one would not show it
 
 
+COMPUTE_CAPABILITIES = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")  # that TensorRT for RTX 1.7 compiles for
+
+
+@dataclass(frozen=True)
+class TargetConfig(Options):
+    """GPUs that the final file is for, where it is compiled without one."""
+
+    SECTION: ClassVar[str] = "target"
+
+    compute_capability: tuple[str, ...] = key((), f"{', '.join(COMPUTE_CAPABILITIES)}; []: Ampere and later")
+
+    def faults(self) -> Iterator[str]:
+        for i, name in enumerate(self.compute_capability):
+            if name not in COMPUTE_CAPABILITIES:
+                known = ", ".join(COMPUTE_CAPABILITIES)
+                yield coded("unknown-choice", f"target.compute_capability[{i}]: expected one of {known}, got {name!r}")
+        if len(set(self.compute_capability)) < len(self.compute_capability):
+            yield coded("given-twice", "target.compute_capability: expected each GPU once")
+
+
 @dataclass(frozen=True)
 class EngineConfig(Options):
     """How an engine is built, on the machine that builds it."""
@@ -107,7 +128,8 @@ class EngineConfig(Options):
     SECTION: ClassVar[str] = "engine"
 
     backend: Backend = key(
-        Backend.tensorrt, "tensorrt, or onnxruntime: the final file, optimised ahead of time for one execution provider"
+        Backend.tensorrt,
+        "tensorrt, tensorrt_rtx (TensorRT for RTX), or onnxruntime: the final file, optimised for one provider",
     )
     provider: Provider | None = key(None, "of engine=onnxruntime")
     profiles: tuple[Mapping[str, ProfileShapes], ...] | None = key(
@@ -163,11 +185,11 @@ def _faults(e: EngineConfig) -> Iterator[str]:
             yield coded("out-of-range", f"engine.memory_pools_gb.{pool}: expected above 0, got {size:g}")
     if e.backend is Backend.onnxruntime and e.provider is None:
         yield coded("needs-value", "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
-    if e.backend is Backend.tensorrt and e.provider is not None:
+    if e.backend is not Backend.onnxruntime and e.provider is not None:
         yield coded(
             "in-conflict",
-            f"engine.provider: of ONNX Runtime, and engine.backend is tensorrt; got {e.provider.value!r}; choose "
-            f"engine=onnxruntime engine.provider={e.provider.value}, or leave it null",
+            f"engine.provider: of ONNX Runtime, and engine.backend is {e.backend.value}; got {e.provider.value!r}; "
+            f"choose engine=onnxruntime engine.provider={e.provider.value}, or leave it null",
         )
     if e.editable_timing_cache and e.timing_cache is None:
         yield coded(

@@ -188,6 +188,7 @@ def _rules_of_lint(c: Config) -> Iterator[str]:
 
 
 def _rules_of_engine(c: Config) -> Iterator[str]:
+    yield from c.target.faults()
     yield from c.engine.faults()
 
 

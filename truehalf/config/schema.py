@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
-from truehalf.config.engine import EngineConfig
+from truehalf.config.engine import EngineConfig, TargetConfig
 from truehalf.config.options import key
 from truehalf.config.precision import Precision
 from truehalf.config.verification import VerifyConfig
@@ -287,6 +287,7 @@ class Config:
     data: DataConfig
     verify: VerifyConfig
     engine: EngineConfig
+    target: TargetConfig
     tracking: TrackingConfig
     workspace: WorkspaceConfig
     search: SearchConfig

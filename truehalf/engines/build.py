@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from truehalf.config.engine import Backend, EngineConfig
+from truehalf.config.engine import Backend, EngineConfig, TargetConfig
 from truehalf.config.schema import LintConfig
 from truehalf.config.typed import plain
 from truehalf.engines import ort_plan
@@ -26,7 +26,11 @@ from truehalf.runtime.machine import probe as probe_machine
 from truehalf.runtime.tensorrt.plan_content import find_file
 from truehalf.runtime.tensorrt.versions import BuildError, Plugin, Profile
 
-FILES = {Backend.tensorrt: "model.engine", Backend.onnxruntime: "model.optimized.onnx"}
+FILES = {
+    Backend.tensorrt: "model.engine",
+    Backend.tensorrt_rtx: "model.engine",
+    Backend.onnxruntime: "model.optimized.onnx",
+}
 REPORT_FILE = "engine.json"
 NO_EVIDENCE = "no reference was given to compare its outputs with"
 
@@ -44,6 +48,7 @@ class Order:
         probe: facts of the machine (truehalf.runtime.machine.probe); by default of this one.
         plan_names: how the plan calls the ONNX file and the engine; default: the path given, and the engine's file.
         lint: findings that are not wanted, and those of the file for which nothing is built.
+        target: GPUs that the file is compiled for where there is none.
     """
 
     declared: str
@@ -52,6 +57,7 @@ class Order:
     probe: Machine | None = None
     plan_names: tuple[str, str] | None = None
     lint: LintConfig = field(default_factory=LintConfig)
+    target: TargetConfig = field(default_factory=TargetConfig)
 
 
 def build_engine(model_path: Path | str, out_dir: Path | str, order: Order, options: EngineConfig) -> EngineReport:
@@ -72,12 +78,13 @@ def build_engine(model_path: Path | str, out_dir: Path | str, order: Order, opti
     model_path, out_dir = Path(model_path), Path(out_dir)
     check_precision(model_path, order.declared)
     names = order.plan_names or (str(model_path), FILES[options.backend])
-    on_tensorrt = options.backend is Backend.tensorrt
+    on_tensorrt = options.backend is not Backend.onnxruntime
     make, write = (make_plan, write_plan) if on_tensorrt else (ort_plan.make_plan, ort_plan.write_plan)
     given = plain(options) | {"profiles": order.profiles}
     plan = make(model_path, names=names, options=given, profiles=order.profiles, declared=order.declared)
     plan |= {
         "backend": options.backend.value,
+        "target": {"compute_capability": list(order.target.compute_capability)},
         "latency": plain(options.latency),
         "plugin_ops": list(options.plugin_ops),
         "lint": {"ignore": list(order.lint.ignore), "fail_on": order.lint.fail_on.value},

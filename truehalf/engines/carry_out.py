@@ -11,6 +11,7 @@ from truehalf.codes import coded
 from truehalf.config.engine import Backend, LatencyConfig, WhenUnavailable
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines import ort_plan
+from truehalf.engines.compiled import compiled_report, none_built
 from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
 from truehalf.engines.parity import Evidence, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts, typed_model
@@ -26,7 +27,7 @@ from truehalf.runtime.machine import Machine
 from truehalf.runtime.ort.session import runtime_version
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_fault, precision_unknown
-from truehalf.runtime.tensorrt.versions import BuildError, BuildPlan, EngineFacts, Graph, unavailable_reason
+from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts, Graph, unavailable_reason
 from truehalf.runtime.timing import Timing
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
@@ -79,7 +80,7 @@ def carry_out(
         probe: facts of the machine.
     """
     model = typed_model(model_path)
-    on_tensorrt = plan["backend"] == Backend.tensorrt.value
+    on_tensorrt = plan["backend"] != Backend.onnxruntime.value
     by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
     findings, assumed = _findings(model, plan, probe) if by_tensorrt else ([], [])
     declared, graph = plan["declared"], plan["graph"]
@@ -92,18 +93,12 @@ def carry_out(
     elif found := _unavailable(plan, probe):
         demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
         reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
+        if on_tensorrt and not demanded and probe.get(RTX):
+            return compiled_report(common, model, model_path, out_dir, (found, assumed))
     if reason:
         failed = gate or plan["when_unavailable"] == WhenUnavailable.fail.value
         none: EngineReport = {"status": "failed", "reasons": [reason]} if failed else {"status": "planned"}
-        return (
-            none
-            | common
-            | {
-                "reason": reason,
-                "precision": precision_facts(graph, declared, NOT_VERIFIED, "none was built"),
-                "not_verified": [f"the engine: none was built: {reason}", *assumed],
-            }
-        )
+        return none | common | none_built(plan, reason, assumed)
     points = points_of(plan["profiles"], plan["shape_inputs"]) or [_only_point(model)]
     given = evidence()  # before the build, which takes long: it may not be there
     with device_lock(CPU if plan.get("provider") == CPU else "cuda"):  # TensorRT chooses tactics by their time, too
@@ -133,8 +128,8 @@ def carry_out(
 
 
 def _unavailable(plan: EnginePlan, probe: Machine) -> str | None:
-    if plan["backend"] == Backend.tensorrt.value:
-        return unavailable_reason(bool(probe["gpus"]), probe["tensorrt"])
+    if plan["backend"] != Backend.onnxruntime.value:
+        return unavailable_reason(bool(probe["gpus"]), plan["backend"], probe.get(plan["backend"]))  # type: ignore[arg-type]
     return ort_plan.unavailable_reason(probe, plan["provider"])
 
 
@@ -182,7 +177,7 @@ def _built_by_tensorrt(
 
     stopped: tuple[str, str] | None = None
     try:
-        facts = build(cast("BuildPlan", plan | {"onnx": str(model_path)}), out_dir)
+        facts = build(cast("BuildPlan", plan | {"onnx": str(model_path)}), out_dir, module=plan["backend"])
     except BuildError as error:
         if error.facts is None:
             raise StageError(error.code, explained(error, model, findings)) from error
@@ -198,16 +193,17 @@ def _built_by_tensorrt(
                 [plugin["path"] for plugin in plan["plugins"]],
                 weights=model_path if options["strip_weights"] else None,
                 version_compatible=options["version_compatible"],
+                module=plan["backend"],
             )
     except (StageError, RuntimeError) as error:  # the engine stays, for inspection or for another machine
         stopped = (FAILED if _torch_sees_a_gpu() else NOT_VERIFIED, f"the engine does not load here: {error}")
     return _Built(
-        facts=facts | {"engine": plan["engine"], "provider": "tensorrt"},
+        facts=facts | {"engine": plan["engine"], "provider": plan["backend"]},
         run=lambda feeds, profile: engine.run(feeds, profile),
         time=lambda feeds, profile, samples, options: measure(
             engine, feeds, profile=profile, samples=samples, options=options
         ),
-        evaluation="tensorrt",
+        evaluation=plan["backend"],
         computes_half=True,
         precision_unknown=precision_unknown(facts, options["profiling_verbosity"]),
         unknown=[],

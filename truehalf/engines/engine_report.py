@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from truehalf.json_values import JsonObject
-from truehalf.runtime.tensorrt.versions import BuilderOptions, EngineFacts, Plan
+from truehalf.runtime.tensorrt.versions import BuilderOptions, EngineFacts, Plan, Target
 from truehalf.runtime.timing import Timing
 
 
@@ -21,6 +21,7 @@ class EnginePlan(Plan, total=False):
     """
 
     backend: str
+    target: Target
     shape_inputs: list[str]
     plugin_ops: list[str]
     latency: dict[str, int]
@@ -86,6 +87,28 @@ class Parity(TypedDict, total=False):
     max_abs_error_all_queries: dict[str, float]
 
 
+class CompilerFacts(TypedDict):
+    """What a compiler made of a file without running it, by the layers that it logged; None: not known.
+
+    targets: compute capabilities, none: the compiler's default. computing_layers: those that do more than move or
+    convert. fused_attention: of the `attention_regions` of the graph, those whose Softmax lies in an attention kernel;
+    attention_not_fused: the Softmax nodes of the others. computed_in_fp32: nodes that the file types FP16 in layers
+    without Half. cast_layers: kernels that only cast. constants: number by type. nodes_without_layer: nodes of the file
+    that no layer names, as they were folded or moved.
+    """
+
+    compiler: str
+    targets: list[str]
+    computing_layers: int | None
+    fused_attention: int | None
+    attention_regions: int
+    attention_not_fused: list[str]
+    computed_in_fp32: list[str]
+    cast_layers: int | None
+    constants: dict[str, int]
+    nodes_without_layer: int | None
+
+
 class LintRow(TypedDict, total=False):
     """A finding of truehalf.linting."""
 
@@ -98,7 +121,8 @@ class LintRow(TypedDict, total=False):
 class EngineReport(EngineFacts, total=False):
     """engine.json and reports/engine.json; the facts are those of a built engine.
 
-    status: "built"; "planned", with the machine's `reason`; "failed", with `reasons`; "refused" by the stage.
+    status: "built"; "compiled", and "planned", with the machine's `reason`; "failed", with `reasons`; "refused" by the
+    stage.
     """
 
     stage: str
@@ -110,6 +134,7 @@ class EngineReport(EngineFacts, total=False):
     plan: EnginePlan
     lint: list[LintRow]
     precision: PrecisionFacts
+    compiled: CompilerFacts
     parity: Parity
     latency: list[PointLatency]
     not_verified: list[str]

@@ -35,6 +35,7 @@ _COMMON: dict[str, type] = {
 }
 _KEYS: dict[str, dict[str, type]] = {
     Backend.tensorrt.value: _COMMON | {"builder": dict},
+    Backend.tensorrt_rtx.value: _COMMON | {"builder": dict},
     Backend.onnxruntime.value: _COMMON | {"provider": str, "provider_options": dict, "environment": dict},
 }
 # A plan of ONNX Runtime holds nothing by these names: its provider_options have what was asked for.

@@ -22,7 +22,7 @@ from truehalf.files import write_json
 from truehalf.ir.model_file import external_files, load_model
 from truehalf.output_files import write_text
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt import builder_config, plan_content, proof, timing_cache, versions
+from truehalf.runtime.tensorrt import builder_config, layer_log, plan_content, proof, rtx, timing_cache, versions
 from truehalf.runtime.tensorrt import plugins as plugins_of_process
 from truehalf.runtime.tensorrt.versions import BuilderOptions, Profile
 
@@ -33,6 +33,8 @@ PLAN_FILE = "plan.json"
 SCRIPT_FILE = "build_engine.py"
 README_FILE = "README.txt"
 OPTIONS = versions.BUILDER_OPTIONS
+# Modules of build_engine.py, one that imports another before it.
+_PARTS = (output_files, rtx, builder_config, plan_content, plugins_of_process, proof, timing_cache, versions, layer_log)
 
 
 class EngineOptions(BuilderOptions):
@@ -134,7 +136,7 @@ def write_plan(plan: EnginePlan, folder: Path | str) -> None:
 def script() -> str:
     """build.py with what it imports of ours in the places where it does, as one file."""
     text = Path(str(builder.__file__)).read_text()
-    for module in (output_files, builder_config, plan_content, plugins_of_process, proof, timing_cache, versions):
+    for module in _PARTS:
         _, _, part = Path(str(module.__file__)).read_text().partition("from __future__ import annotations\n")
         before, _, after = re.split(_import_of(module.__name__), text, flags=re.MULTILINE)  # or none
         text = before + re.sub(_import_of(r"truehalf[\w.]*", escaped=True), "", part, flags=re.MULTILINE) + after

@@ -7,6 +7,7 @@ null for all profiles            one for the model's own inputs: 1 to 8 samples,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from truehalf.config.engine import ProfileShapes
@@ -104,3 +105,15 @@ def _sides_by_name(found: Profile, sides_of: Mapping[str, Sequence[int | str]]) 
             if isinstance(side, str) and axis < len(shapes["opt"]):
                 named.setdefault(side, {kind: shapes[kind][axis] for kind in KINDS})
     return named
+
+
+def named_shape(text: str, where: str) -> tuple[str, list[int]]:
+    """NAME:1x3x640x640 as name and shape.
+
+    Raises:
+        StageError: where it is none.
+    """
+    name, _, sides = text.rpartition(":")
+    if not name or not re.fullmatch(r"\d+(x\d+)*", sides):
+        raise StageError("bad-syntax", f"{where}: expected NAME:1x3x640x640, got {text!r}")
+    return name, [int(side) for side in sides.split("x")]

@@ -71,6 +71,15 @@ def parse_pattern(text: str) -> Chain | Position:
     return Chain(op_types, forward)
 
 
+def attentions(model: ir.Model) -> list[ir.Node]:
+    """The Softmax nodes of spelled-out attentions, softmax(Q K^T) V, in graph order: each reads a MatMul and is read by
+    one.
+    """
+    neighbours = Neighbours(model)
+    read = set(neighbours.select(Chain(("Softmax", "MatMul"), forward=True)))
+    return [node for node in neighbours.select(Chain(("Softmax", "MatMul"), forward=False)) if node in read]
+
+
 class Neighbours:
     """A model's nodes with their neighbourhood, looked at once for all patterns."""
 

@@ -13,7 +13,7 @@ from typing import TextIO
 import click
 
 _COLOURS = {"passed": "green", "done": "green", "converted": "green", "built": "green", "failed": "red", "error": "red"}
-_COLOURS |= {"not verified": "yellow", "planned": "yellow", "warning": "yellow"}
+_COLOURS |= {"not verified": "yellow", "planned": "yellow", "compiled": "yellow", "warning": "yellow"}
 _STATES = "|".join(_COLOURS)
 _COLOURED = re.compile(rf"^(?:{_STATES})(?=:|  )|(?<=  )(?:{_STATES})$", re.MULTILINE)  # a line's first or last word
 

@@ -19,6 +19,7 @@ class Machine(TypedDict):
     processor: str | None
     gpus: list[Gpu] | None
     tensorrt: str | None
+    tensorrt_rtx: str | None
     plugins: dict[str, str | None]
     plugin_ops: dict[str, list[str]] | None
     onnxruntime: str
@@ -30,7 +31,8 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
     """What an engine is bound to on this machine, and nothing else: machines of one kind give equal facts.
 
     platform, operating system and architecture; gpu, the one that is used, the first that CUDA shows (None, or name,
-    driver, compute capability and memory); tensorrt and onnxruntime, versions or None; plugins, the SHA-256 of each
+    driver, compute capability and memory); tensorrt, tensorrt_rtx
+    (TensorRT for RTX) and onnxruntime, versions or None; plugins, the SHA-256 of each
     file, or None where there is none; plugin_ops, where there are a GPU, TensorRT and plugins that it takes, the
     operators that each has registered, else None; and of ONNX Runtime's execution providers those that it was built
     with and those that load (of them a session tells; on a machine without a GPU the CPU provider alone is asked).
@@ -40,12 +42,13 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
         root: the folder that their names are relative to, by default the current one.
         processor: name the processor, too, which a file that is optimised for it is bound to; else it is None.
     """
-    gpus, tensorrt = _gpus(), _tensorrt_version()
+    gpus, tensorrt = _gpus(), _tensorrt_version("tensorrt")
     return {
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor() if processor else None,
         "gpus": gpus,
         "tensorrt": tensorrt,
+        "tensorrt_rtx": _tensorrt_version("tensorrt_rtx"),
         "plugins": {name: _sha256((root or Path.cwd()) / name) for name in plugins},
         "plugin_ops": _plugin_ops(plugins, root or Path.cwd()) if gpus and tensorrt and plugins else None,
         "onnxruntime": _onnxruntime_version(),
@@ -122,10 +125,10 @@ def _plugin_ops(plugins: Sequence[str], root: Path) -> dict[str, list[str]] | No
     return None if names is None else dict(zip(plugins, names, strict=True))
 
 
-def _tensorrt_version() -> str | None:
+def _tensorrt_version(module: str) -> str | None:
     from truehalf.runtime.tensorrt.versions import tensorrt_version
 
-    return tensorrt_version()
+    return tensorrt_version(module)
 
 
 def _onnxruntime_version() -> str:

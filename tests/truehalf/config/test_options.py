@@ -16,7 +16,7 @@ import pytest
 from tests.configurations import composed
 from tests.measuring.shipped import CONF, shipped
 from tests.messages import raises
-from truehalf.config.engine import EngineConfig
+from truehalf.config.engine import EngineConfig, TargetConfig
 from truehalf.config.options import Options
 from truehalf.config.precision import Placement, Precision, PrecisionName
 from truehalf.config.schema import Config, LintConfig, RepairConfig, SlimConfig, TraceConfig
@@ -61,7 +61,8 @@ def test_values_are_read_as_a_yaml_files() -> None:
     )
 
 
-SECTIONS = [Precision, VerifyConfig, GatesConfig, EngineConfig, TraceConfig, SlimConfig, RepairConfig, LintConfig]
+SECTIONS = [Precision, VerifyConfig, GatesConfig, EngineConfig, TargetConfig]
+SECTIONS += [TraceConfig, SlimConfig, RepairConfig, LintConfig]
 
 
 @pytest.mark.parametrize("section", SECTIONS)

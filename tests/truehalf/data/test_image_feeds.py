@@ -50,7 +50,7 @@ def test_the_inputs_type_is_served(folder: Path) -> None:
 def test_corrupt_pictures_are_all_named_and_left_out_on_demand(folder: Path) -> None:
     (folder / "b.png").write_bytes((folder / "b.png").read_bytes()[:40])
     (folder / "deep/c.png").write_bytes(b"")
-    with raises("file-unreadable", "2 of 5", "skip_corrupt") as error:
+    with raises("file-unreadable", "2 of 5", "verify.skip_corrupt=true") as error:
         load_images(folder, model_of(), PLAIN, 2)
     for line, name in zip(str(error.value).splitlines()[1:], ("b.png", "deep/c.png"), strict=True):
         expect(line, "file-unreadable", folder / name)

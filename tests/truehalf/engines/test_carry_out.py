@@ -212,7 +212,7 @@ def test_samples_are_what_is_timed_where_they_fit(bench: Bench) -> None:
 def test_a_stripped_engine_gets_its_weights_back_to_be_proven(bench: Bench) -> None:
     bench.built(strip_weights=True, version_compatible=True)
     opened = bench.world.__dict__["opened"]
-    assert opened == {"weights": bench.folder / "model.onnx", "version_compatible": True}
+    assert opened == {"weights": bench.folder / "model.onnx", "version_compatible": True, "module": "tensorrt"}
     bench.built()
     assert bench.world.__dict__["opened"]["weights"] is None
 

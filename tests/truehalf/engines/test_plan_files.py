@@ -24,7 +24,16 @@ from tests.truehalf.runtime.tensorrt.recording import Tensor, World
 from truehalf import output_files
 from truehalf.engines.plan_files import OPTIONS, make_plan, script, write_plan
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt import builder_config, plan_content, plugins, proof, timing_cache, versions
+from truehalf.runtime.tensorrt import (
+    builder_config,
+    layer_log,
+    plan_content,
+    plugins,
+    proof,
+    rtx,
+    timing_cache,
+    versions,
+)
 
 
 def test_a_plan_is_complete_and_plain(plan: Planner, tmp_path: Path) -> None:
@@ -179,7 +188,7 @@ def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> Non
     assert imported - set(sys.stdlib_module_names) == {"numpy", "tensorrt"}
 
 
-PARTS = (output_files, builder_config, plan_content, plugins, proof, timing_cache, versions)
+PARTS = (output_files, builder_config, layer_log, plan_content, plugins, proof, rtx, timing_cache, versions)
 
 
 def test_the_script_is_these_files_and_nothing_else() -> None:

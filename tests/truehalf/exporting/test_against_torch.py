@@ -152,7 +152,7 @@ def scaled(value: Any) -> dict[str, np.ndarray]:
 
 
 def test_an_input_that_python_read_is_explained() -> None:
-    with raises("input-unread", "'scale'", ".item(), int()", "docs/lint.md#baked-item"):
+    with raises("input-unread", "'scale'", ".item(), int()", "lint --explain baked-item"):
         unread_inputs(reading_no_scale(), Baked(), IoSpec.from_json(SCALED), scaled(1))
 
 

@@ -215,7 +215,7 @@ def test_rules_are_mended_by_passes_that_there_are() -> None:
 
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:
     example = feeds(1, 2) | {"scale": np.ones(1, np.int64)}
-    with raises("input-unread", "'scale'", "docs/lint.md#baked-item"):
+    with raises("input-unread", "'scale'", "lint --explain baked-item"):
         trace_json(Baked(), example, tmp_path / "m.onnx", spec=SCALED)
     assert list(tmp_path.iterdir()) == []
 

@@ -76,7 +76,7 @@ class Driver:
 def without_gpu_libraries(monkeypatch: pytest.MonkeyPatch, driver: Any = Driver) -> None:
     monkeypatch.setattr("truehalf.runtime.cuda_driver.ctypes.CDLL", driver)
     monkeypatch.setattr("truehalf.runtime.ort.session.loadable_providers", list)
-    monkeypatch.setattr("truehalf.runtime.tensorrt.versions.tensorrt_version", lambda: None)
+    monkeypatch.setattr("truehalf.runtime.tensorrt.versions.tensorrt_version", lambda module: None)
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -160,7 +160,7 @@ def test_operators_of_plugins_are_asked_of_tensorrt_where_it_can_build(
         return [["Mine"]]
 
     fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
-    monkeypatch.setattr("truehalf.runtime.tensorrt.versions.tensorrt_version", lambda: "11.4.0.106")
+    monkeypatch.setattr("truehalf.runtime.tensorrt.versions.tensorrt_version", lambda module: "11.4.0.106")
     monkeypatch.setattr("truehalf.runtime.tensorrt.plugins.registered_ops", registered)
     monkeypatch.setattr("truehalf.runtime.ort.session.loadable_providers", list)
     monkeypatch.setenv("PATH", str(tmp_path))

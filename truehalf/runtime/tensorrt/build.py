@@ -12,6 +12,7 @@ differs between them stands in VERSIONS (versions.py) and nowhere else.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -25,12 +26,23 @@ from typing import Any
 
 from truehalf.output_files import destination, same_place, written_whole
 from truehalf.runtime.tensorrt.builder_config import add_profiles, configure
+from truehalf.runtime.tensorrt.layer_log import layers_of_log
 from truehalf.runtime.tensorrt.plan_content import checked_model, checked_plugin, plan_faults, quoted
 from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
-from truehalf.runtime.tensorrt.proof import NO_LAYERS, engine_facts, precision_doubt, precision_fault, precision_unknown
+from truehalf.runtime.tensorrt.proof import (
+    NO_LAYERS,
+    engine_facts,
+    logged_facts,
+    precision_doubt,
+    precision_fault,
+    precision_unknown,
+)
+from truehalf.runtime.tensorrt.rtx import set_target
 from truehalf.runtime.tensorrt.timing_cache import cache_file, load_cache, save_cache
 from truehalf.runtime.tensorrt.versions import (
     PLAN_KEYS,
+    RTX,
+    TENSORRT,
     BuildError,
     BuildPlan,
     EngineFacts,
@@ -47,7 +59,9 @@ NOT_VERIFIED = 3  # exit code of this script for an engine of unknown precision
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
-def build(plan: BuildPlan, folder: Path | str, *, beside: Path | str | None = None) -> EngineFacts:
+def build(
+    plan: BuildPlan, folder: Path | str, *, beside: Path | str | None = None, module: str = TENSORRT
+) -> EngineFacts:
     """Build the engine that a plan (truehalf.engines.plan_files.make_plan) describes, and write it to `folder`.
 
     Args:
@@ -55,6 +69,8 @@ def build(plan: BuildPlan, folder: Path | str, *, beside: Path | str | None = No
         folder: where the engine goes, under the last part of plan["engine"].
         beside: the plan's folder (default: `folder`). The plan's paths are looked up from the current folder, then from
             there, then by their last part there.
+        module: that builds: "tensorrt", or "tensorrt_rtx", which needs no GPU. Without one, facts of the engine are
+            those of the builder's log.
 
     Returns:
         what `engine_facts` tells, and of the build its versions, sizes (10^6 bytes), time, timing cache and TensorRT's
@@ -63,9 +79,7 @@ def build(plan: BuildPlan, folder: Path | str, *, beside: Path | str | None = No
     Raises:
         BuildError: when a file is missing or not the plan's, or TensorRT refuses an option, a plugin or the model.
     """
-    import tensorrt as trt
-
-    folder = Path(folder)
+    trt, folder = importlib.import_module(module), Path(folder)
     try:
         return _built(trt, plan, folder, folder if beside is None else Path(beside))
     except (AttributeError, TypeError) as error:
@@ -112,6 +126,7 @@ def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts
     _parse(trt, parser, model_path)
     config = builder.create_builder_config()
     configure(trt, config, options)
+    set_target(trt, config, plan.get("target", {}).get("compute_capability", []))
     if options["version_compatible"] and (libraries := parser.get_used_vc_plugin_libraries()):
         config.plugins_to_serialize = libraries  # or an engine of another version could not run their layers
     add_profiles(builder, network, config, plan["profiles"])
@@ -141,6 +156,8 @@ def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts
         "timing_cache": {"file": str(cache), "loaded": loaded, "saved": saved} if cache else None,
         "warnings": logger.warnings,
     }
+    if trt.__name__ == RTX and facts["gpu"] is None:
+        return facts | logged_facts(layers_of_log(logger.layers), version.inspector_dtype)
     fault = f"TensorRT {trt.__version__} cannot read the engine that it built"
     engine = None
     try:

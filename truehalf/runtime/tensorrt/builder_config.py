@@ -13,40 +13,40 @@ from truehalf.runtime.tensorrt.versions import (
 )
 
 
-def _member(trt: Any, kind: str, name: str, key: str) -> Any:
+def member(trt: Any, kind: str, name: str, key: str) -> Any:
     """The member of an enum of TensorRT that a plan calls by its name in lower case."""
     members = getattr(trt, kind, None)
     if members is None:
-        said = f"engine.{key}: TensorRT {trt.__version__} lacks {kind}; leave it out, or install a later one"
+        said = f"{key}: TensorRT {trt.__version__} lacks {kind}; leave it out, or install a later one"
         raise BuildError("not-supported", said)
     if name.upper() not in members.__members__:
         known = ", ".join(sorted(one.lower() for one in members.__members__))
-        said = f"engine.{key}: this TensorRT knows no {name!r}; expected one of: {known}"
+        said = f"{key}: this TensorRT knows no {name!r}; expected one of: {known}"
         raise BuildError("unknown-choice", said)
     return members.__members__[name.upper()]
 
 
 def configure(trt: Any, config: Any, options: BuilderOptions) -> None:
     for name, limit_gb in options["memory_pools_gb"].items():
-        pool = _member(trt, "MemoryPoolType", name, "memory_pools_gb")
+        pool = member(trt, "MemoryPoolType", name, "engine.memory_pools_gb")
         config.set_memory_pool_limit(pool, int(limit_gb * 2**30))
     if options["builder_optimization_level"] is not None:
         config.builder_optimization_level = options["builder_optimization_level"]
     if options["max_aux_streams"] is not None:
         config.max_aux_streams = options["max_aux_streams"]
     if options["tiling_optimization_level"] != "none":
-        config.tiling_optimization_level = _member(
-            trt, "TilingOptimizationLevel", options["tiling_optimization_level"], "tiling_optimization_level"
+        config.tiling_optimization_level = member(
+            trt, "TilingOptimizationLevel", options["tiling_optimization_level"], "engine.tiling_optimization_level"
         )
     if options["hardware_compatibility"] != "none":
-        config.hardware_compatibility_level = _member(
-            trt, "HardwareCompatibilityLevel", options["hardware_compatibility"], "hardware_compatibility"
+        config.hardware_compatibility_level = member(
+            trt, "HardwareCompatibilityLevel", options["hardware_compatibility"], "engine.hardware_compatibility"
         )
     verbosity = options["profiling_verbosity"]
-    config.profiling_verbosity = _member(trt, "ProfilingVerbosity", verbosity, "profiling_verbosity")
+    config.profiling_verbosity = member(trt, "ProfilingVerbosity", verbosity, "engine.profiling_verbosity")
     for option, flag in BUILDER_FLAGS.items():
         if options[option]:  # type: ignore[literal-required]
-            config.set_flag(_member(trt, "BuilderFlag", flag, option))
+            config.set_flag(member(trt, "BuilderFlag", flag, f"engine.{option}"))
     if not options["tf32"]:
         config.clear_flag(trt.BuilderFlag.TF32)  # the only one that is on by default
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from truehalf.runtime.tensorrt.layer_log import START
 from truehalf.runtime.tensorrt.plan_content import quoted
 from truehalf.runtime.tensorrt.versions import (
     BuildError,
@@ -18,11 +19,13 @@ _LOADED_PLUGINS: dict[str, list[str]] = {}  # a library registers its plugins on
 
 
 def message_log(trt: Any) -> Any:
-    """The process's logger, emptied: prints warnings and errors to stderr and keeps each once: .warnings, .errors."""
+    """The process's logger, emptied: prints warnings and errors to stderr and keeps each once: .warnings, .errors; and
+    the message that lists the layers of an engine: .layers.
+    """
     global _log
     if not isinstance(_log, trt.ILogger):
         _log = _message_log(trt)
-    _log.errors, _log.warnings = [], []
+    _log.errors, _log.warnings, _log.layers = [], [], ""
     return _log
 
 
@@ -32,9 +35,11 @@ def _message_log(trt: Any) -> Any:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []
             self.warnings: list[str] = []
+            self.layers = ""
 
         def log(self, severity: Any, msg: str) -> None:
             if int(severity) > int(trt.ILogger.Severity.WARNING):
+                self.layers = msg if msg.startswith(START) else self.layers
                 return
             kept = self.warnings if int(severity) == int(trt.ILogger.Severity.WARNING) else self.errors
             if msg not in kept:

@@ -58,7 +58,7 @@ def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> EngineFacts:
             for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors))
         ]
         text, facts["inspection_fault"] = _inspected(trt, engine)
-        return facts | layer_facts(text, keys)
+        return facts | layer_facts(json.loads(text).get("Layers", []), keys)
     except Exception as error:  # the engine is there and may be good: what stops a look at it must not lose it
         return facts | {"inspection_fault": f"the engine could not be inspected: {type(error).__name__}: {error}"}
 
@@ -114,11 +114,17 @@ def profile_values(trt: Any, engine: Any, name: str, profile: int) -> list[np.nd
     return [np.array(one, dtype=dtype).reshape(shape) for one in numbers]
 
 
-def layer_facts(text: str, keys: Sequence[str]) -> EngineFacts:
+def logged_facts(layers: Sequence[Any] | None, keys: Sequence[str]) -> EngineFacts:
+    """Layers of the builder's log (truehalf.runtime.tensorrt.layer_log), as in `engine_facts`."""
+    if layers is None:
+        return NO_LAYERS | {"inspection_fault": "the builder's log lists layers in a format that is not known, or none"}
+    return NO_LAYERS | layer_facts(layers, keys)
+
+
+def layer_facts(layers: Sequence[Any], keys: Sequence[str]) -> EngineFacts:
     """Layers of the engine inspector's JSON, as in `engine_facts`."""
-    layers = json.loads(text).get("Layers", [])
     rows = [_layer_row(one, keys) for one in layers]
-    computing = [row for row in rows if _computes(row)]
+    computing = [row for row in rows if computes(row)]
     floating = [row for row in computing if any(dtype in _FLOATING for dtype in row["outputs"])]
     slots = [dtype for row in rows for dtype in row["inputs"] + row["outputs"] if dtype in _FLOATING]
     half = sum("Half" in row["outputs"] for row in floating)
@@ -142,7 +148,8 @@ _IDLE_TYPES = frozenset(
 _MOVING_KERNELS = re.compile(r"__myl_(?:Cast|Conc|Move|Repl|Resh|Slic|Tran)+(?:_|$)")
 
 
-def _computes(row: Layer) -> bool:
+def computes(row: Layer) -> bool:
+    """Whether a layer does more than move, convert or hold values."""
     idle = str(row["type"]).lower() in _IDLE_TYPES or not row["outputs"]
     return not idle and not _MOVING_KERNELS.match(row["name"])
 
@@ -172,7 +179,15 @@ _TYPES = (
 
 def _layer_row(layer: Any, keys: Sequence[str]) -> Layer:
     if not isinstance(layer, dict):  # a verbosity that tells names only
-        return {"name": str(layer), "type": None, "inputs": [], "outputs": [], "weights": None, "onnx_nodes": []}
+        return {
+            "name": str(layer),
+            "type": None,
+            "inputs": [],
+            "outputs": [],
+            "weights": None,
+            "constants": [],
+            "onnx_nodes": [],
+        }
     weights = layer.get("Weights")
     return {
         "name": str(layer.get("Name", "")),
@@ -180,6 +195,7 @@ def _layer_row(layer: Any, keys: Sequence[str]) -> Layer:
         "inputs": [_tensor_type(one, keys) for one in layer.get("Inputs") or []],
         "outputs": [_tensor_type(one, keys) for one in layer.get("Outputs") or []],
         "weights": _type(weights.get("Type")) if isinstance(weights, dict) else None,
+        "constants": [_tensor_type(one, keys) for one in layer.get("Constants") or []],
         "onnx_nodes": re.findall(r"\[ONNX Layer: ([^\]\x1e\x1f]*)\]", str(layer.get("Metadata", ""))),
     }
 
@@ -218,7 +234,7 @@ def _nodes_seen(facts: EngineFacts, graph: Graph) -> _Nodes | None:
     lost: set[str] = set()
     for row in facts.get("layer_table", ()):
         fused = frozenset(row.get("onnx_nodes") or ())
-        if not fused & names or not _computes(row):
+        if not fused & names or not computes(row):
             continue
         seen |= fused & names
         types = row["inputs"] + row["outputs"]
@@ -229,6 +245,12 @@ def _nodes_seen(facts: EngineFacts, graph: Graph) -> _Nodes | None:
     if not names or len(seen) < NODES_MIN * len(names):
         return None
     return _Nodes(len(seen), len(kept), sorted(lost - kept))
+
+
+def changed_nodes(facts: EngineFacts, graph: Graph) -> list[str]:
+    """FP16 nodes of the file that lie in layers without Half alone; none where layers name too few to tell."""
+    nodes = _nodes_seen(facts, graph)
+    return [] if nodes is None else nodes.lost
 
 
 def precision_fault(facts: EngineFacts, declared: str, graph: Graph) -> str | None:
@@ -263,7 +285,7 @@ def precision_fault(facts: EngineFacts, declared: str, graph: Graph) -> str | No
 
 
 def _mostly_untyped(facts: EngineFacts) -> bool:
-    return bool(2 * facts.get("untyped_layers", 0) > sum(map(_computes, facts.get("layer_table", ()))))
+    return bool(2 * facts.get("untyped_layers", 0) > sum(map(computes, facts.get("layer_table", ()))))
 
 
 def precision_unknown(facts: EngineFacts, verbosity: str) -> str | None:
@@ -271,7 +293,7 @@ def precision_unknown(facts: EngineFacts, verbosity: str) -> str | None:
     if facts["layers"] is None:
         return facts["inspection_fault"] or "the engine was not read"
     untyped = facts["untyped_layers"]
-    typed = sum(map(_computes, facts["layer_table"])) - untyped
+    typed = sum(map(computes, facts["layer_table"])) - untyped
     if facts["half_layers"] is not None and not _mostly_untyped(facts):
         return None
     if verbosity != "detailed":

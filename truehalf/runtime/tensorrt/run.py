@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
 from truehalf.runtime.tensorrt.proof import profile_values
-from truehalf.runtime.tensorrt.versions import BuildError
+from truehalf.runtime.tensorrt.versions import TENSORRT, BuildError
 
 if TYPE_CHECKING:
     import torch
@@ -50,9 +51,11 @@ class Engine:
         *,
         weights: Path | str | None = None,
         version_compatible: bool = False,
+        module: str = TENSORRT,
     ) -> None:
-        import tensorrt as trt
         import torch
+
+        trt = importlib.import_module(module)
 
         if DEVICE == "cuda" and not torch.cuda.is_available():
             raise StageError(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import re
 from collections.abc import Iterable
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 PLAN_FORMAT = 1
 Profile = dict[str, dict[str, list[int]]]  # input -> {"min" | "opt" | "max": a shape; of a shape tensor its values}
@@ -56,10 +57,17 @@ class Plan(TypedDict):
     plugins: list[Plugin]
 
 
+class Target(TypedDict):
+    """GPUs that an engine is for, by compute capability: ["sm86", ...]; none: TensorRT's own default."""
+
+    compute_capability: list[str]
+
+
 class BuildPlan(Plan):
     """What a build reads of plan.json."""
 
     builder: BuilderOptions
+    target: NotRequired[Target]
 
 
 class ParserFault(TypedDict):
@@ -80,7 +88,7 @@ class Port(TypedDict):
 
 class Layer(TypedDict, total=False):
     """A row of the layer table. Types are TensorRT's names, None where not known. Layers of an engine have `weights`
-    (their type) and `onnx_nodes`, kernels of ONNX Runtime `provider`.
+    (their type), `constants` and `onnx_nodes`, kernels of ONNX Runtime `provider`.
     """
 
     name: str
@@ -88,6 +96,7 @@ class Layer(TypedDict, total=False):
     inputs: list[str | None]
     outputs: list[str | None]
     weights: str | None
+    constants: list[str | None]
     onnx_nodes: list[str]
     provider: str
 
@@ -132,7 +141,9 @@ class Version(NamedTuple):
     inspector_dtype: tuple[str, ...]  # keys of the engine inspector's JSON that hold a tensor's type, best first
 
 
+TENSORRT, RTX = "tensorrt", "tensorrt_rtx"  # modules with one API
 VERSIONS: dict[int, Version] = {
+    1: Version((), (), ("Datatype",)),  # TensorRT for RTX, with the API of TensorRT 11
     10: Version(("STRONGLY_TYPED",), ("--stronglyTyped",), ("Format/Datatype", "Format/DataType")),
     11: Version((), (), ("DataType", "Datatype", "Format", "Format/DataType", "Format/Datatype")),
 }
@@ -176,22 +187,27 @@ class BuildError(Exception):
         return self._message
 
 
-def tensorrt_version() -> str | None:
-    """Version of the tensorrt module, or None when it cannot be imported here."""
+def tensorrt_version(module: str = TENSORRT) -> str | None:
+    """Version of the module "tensorrt" or "tensorrt_rtx", or None when it cannot be imported here."""
     try:
-        import tensorrt as trt
+        return str(importlib.import_module(module).__version__)
     except (ImportError, OSError):
         return None
-    return str(trt.__version__)
 
 
-def unavailable_reason(has_gpu: bool, tensorrt: str | None) -> str | None:
-    """Why no engine can be built on a machine with a GPU or without, and with that TensorRT; None when one can."""
+_INSTALL = {TENSORRT: "'truehalf[tensorrt]' from NVIDIA's channel", RTX: "'truehalf[rtx]'"}
+
+
+def unavailable_reason(has_gpu: bool, module: str, version: str | None) -> str | None:
+    """Why no engine can be built and run on a machine with a GPU or without, and with that version of "tensorrt" or
+    "tensorrt_rtx"; None when one can.
+    """
     missing = []
     if not has_gpu:
         missing.append("no NVIDIA GPU (neither nvidia-smi nor the driver finds one)")
-    if not tensorrt:
-        missing.append("TensorRT cannot be imported (pip install 'truehalf[tensorrt]' from NVIDIA's channel)")
+    if not version:
+        called = "TensorRT" if module == TENSORRT else "TensorRT for RTX"
+        missing.append(f"{called} cannot be imported (pip install {_INSTALL[module]})")
     return " and ".join(missing) or None
 
 
@@ -203,7 +219,7 @@ def version_of(version: str) -> Version:
     """
     major = int(version.split(".")[0])
     if major not in VERSIONS:
-        known = " and ".join(f"{one}.x" for one in VERSIONS)
+        known = " and ".join(f"{one}.x" for one in VERSIONS if one > 1) + ", or TensorRT for RTX 1.x"
         raise BuildError("package-missing", f"TensorRT {version}: expected {known}; install one of these")
     return VERSIONS[major]
 

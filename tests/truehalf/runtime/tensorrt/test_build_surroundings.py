@@ -217,10 +217,11 @@ def test_a_cache_that_cannot_be_kept_is_no_fault(world: World, plan: Planner, tm
 
 
 def test_what_is_missing_is_named() -> None:
-    assert unavailable_reason(True, "11.4") is None
-    for gpus, tensorrt in ((None, None), (None, "11.4"), ([{}], None)):
-        reason = str(unavailable_reason(bool(gpus), tensorrt))
-        assert ("nvidia-smi" in reason, "truehalf[tensorrt]" in reason) == (gpus is None, tensorrt is None)
+    for name, extra in (("tensorrt", "truehalf[tensorrt]"), ("tensorrt_rtx", "truehalf[rtx]")):
+        assert unavailable_reason(True, name, "11.4") is None
+        for gpus, version in ((None, None), (None, "11.4"), ([{}], None)):
+            reason = str(unavailable_reason(bool(gpus), name, version))
+            assert ("nvidia-smi" in reason, extra in reason) == (gpus is None, version is None)
 
 
 def test_versions_are_told_by_their_first_number() -> None:

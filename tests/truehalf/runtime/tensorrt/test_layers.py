@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ def apart(described: Any) -> Any:
 
 @pytest.mark.parametrize(("major", "described"), [(10, OLD), (11, apart(OLD)), (11, OLD)])
 def test_layers_types_and_onnx_nodes_are_read(major: int, described: dict[str, Any]) -> None:
-    facts = layer_facts(json.dumps(described), VERSIONS[major].inspector_dtype)
+    facts = layer_facts(described["Layers"], VERSIONS[major].inspector_dtype)
     rows = [
         (one["type"], one["inputs"], one["outputs"], one["weights"], one["onnx_nodes"]) for one in facts["layer_table"]
     ]
@@ -97,7 +96,7 @@ def test_layers_types_and_onnx_nodes_are_read(major: int, described: dict[str, A
 )
 @pytest.mark.parametrize("major", [10, 11])
 def test_unknown_types_are_not_called_fp32(layers: list[Any], major: int) -> None:
-    facts = layer_facts(json.dumps({"Layers": layers}), VERSIONS[major].inspector_dtype)
+    facts = layer_facts(layers, VERSIONS[major].inspector_dtype)
     assert facts["layers"] == len(layers)
     assert facts["half_layers"] is facts["half_layers_fraction"] is facts["half_io_fraction"] is None
 
@@ -126,9 +125,7 @@ def test_unknown_types_are_not_called_fp32(layers: list[Any], major: int) -> Non
 )
 def test_the_words_for_types(text: str, dtype: str | None) -> None:
     layer = {"Name": "a", "Outputs": [{"Format/Datatype": text}]}
-    assert layer_facts(json.dumps({"Layers": [layer]}), VERSIONS[10].inspector_dtype)["layer_table"][0]["outputs"] == [
-        dtype
-    ]
+    assert layer_facts([layer], VERSIONS[10].inspector_dtype)["layer_table"][0]["outputs"] == [dtype]
 
 
 @pytest.mark.parametrize("kind", ["signal", "Wait", "TrainStation", "kgen"])
@@ -136,10 +133,10 @@ def test_layers_without_outputs_compute_nothing(kind: str) -> None:
     """Streams that wait for one another are layers, too, with neither types nor outputs."""
     waiting = [{"Name": f"{kind} {i}", "LayerType": kind, "Inputs": [], "Outputs": []} for i in range(9)]
     half = {"Name": "a", "Outputs": [{"DataType": "Half"}]}
-    facts = layer_facts(json.dumps({"Layers": [*waiting, half]}), VERSIONS[11].inspector_dtype)
+    facts = layer_facts([*waiting, half], VERSIONS[11].inspector_dtype)
     assert (facts["layers"], facts["half_layers"], facts["untyped_layers"]) == (10, 1, 0)
     told = {"Name": "b", "LayerType": kind, "Outputs": [{"DataType": "?"}]}
-    facts = layer_facts(json.dumps({"Layers": [told, half]}), VERSIONS[11].inspector_dtype)
+    facts = layer_facts([told, half], VERSIONS[11].inspector_dtype)
     assert facts["untyped_layers"] == (1 if kind == "kgen" else 0)
 
 

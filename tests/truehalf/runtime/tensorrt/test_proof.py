@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -22,7 +21,7 @@ def layer(nodes: str, read: str, wrote: str, **more: Any) -> dict[str, Any]:
 
 
 def verdict(layers: list[dict[str, Any]], graph: dict[str, Any], declared: str = "fp16") -> tuple[str | None, ...]:
-    facts = NO_LAYERS | layer_facts(json.dumps({"Layers": layers}), version_of("11.4").inspector_dtype)
+    facts = NO_LAYERS | layer_facts(layers, version_of("11.4").inspector_dtype)
     return precision_fault(facts, declared, graph), precision_doubt(facts, declared, graph)
 
 

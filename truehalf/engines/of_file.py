@@ -1,0 +1,84 @@
+"""Engine of an ONNX file by itself: its declared precision and optimization profile are read from the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from truehalf.config.engine import EngineConfig, TargetConfig
+from truehalf.engines.build import REPORT_FILE, Order, build_engine
+from truehalf.engines.engine_report import EngineReport
+from truehalf.engines.precision import float_facts, typed_model
+from truehalf.errors import StageError
+from truehalf.files import write_json
+from truehalf.io_spec.in_file import spec_inside
+from truehalf.io_spec.profile_shapes import KINDS, Profile, completed
+from truehalf.io_spec.spec import InputSpec
+from truehalf.ir.model_file import load_model
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def engine_of_file(
+    model_path: Path, out_dir: Path, shapes: Mapping[str, Shapes], target: TargetConfig, options: EngineConfig
+) -> EngineReport:
+    """Build a file's engine where the machine can, else compile it, and write plan and engine.json beside it.
+
+    Args:
+        model_path: ONNX file; one that holds FP16 nodes is declared fp16.
+        shapes: {"min" | "opt" | "max": {input: shape}}; an input that is given one kind alone has it for all. Inputs
+            that are given none have the profile of truehalf.io_spec.profile_shapes.
+        target: GPUs that it is compiled for where there is none.
+
+    Raises:
+        StageError: a shape of an unknown input, a side that varies and has no number, and as build_engine.
+    """
+    model = load_model(model_path)
+    declared = "fp16" if float_facts(typed_model(model_path))["fp16_nodes"] else "fp32"
+    order = Order(declared=declared, profiles=[_profile(model, shapes)], target=target)
+    report = build_engine(model_path, out_dir, order, options)
+    write_json(out_dir / REPORT_FILE, {"stage": "engine", **report})
+    return report
+
+
+def _profile(model: ir.Model, shapes: Mapping[str, Shapes]) -> Profile:
+    inputs = _inputs(model)
+    known = {each.name: each for each in inputs}
+    if unknown := sorted({name for given in shapes.values() for name in given} - {*known}):
+        raise StageError("wrong-name", f"the model has no input {', '.join(unknown)}; it has {', '.join(known)}")
+    given = {name: {kind: list(shapes[kind][name]) for kind in shapes if name in shapes[kind]} for name in known}
+    open_sides = [f"{name}: {list(each.sides)}" for name, each in known.items() if not given[name] and _is_open(each)]
+    if open_sides:
+        raise StageError(
+            "needs-value",
+            "inputs have sides that vary besides the number of samples, and the file does not say their sizes: "
+            f"{', '.join(open_sides)}; give their shapes, such as --opt-shape NAME:1x3x640x640",
+        )
+    (made,) = completed(None, inputs)
+    return {name: _filled(found) if (found := given[name]) else made[name] for name in known}
+
+
+def _filled(found: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """A kind that was left out is the nearest that was given."""
+    nearest = {"min": ("min", "opt", "max"), "opt": ("opt", "max", "min"), "max": ("max", "opt", "min")}
+    return {kind: next(found[other] for other in nearest[kind] if other in found) for kind in KINDS}
+
+
+def _is_open(entry: InputSpec) -> bool:
+    return entry.traced is None and entry.size is None and any(isinstance(side, str) for side in entry.sides[1:])
+
+
+def _inputs(model: ir.Model) -> list[InputSpec]:
+    """Inputs as the I/O spec in the file declares them, in the shapes of the file."""
+    declared = {each.name: each for each in spec_inside(model).inputs}
+    found = []
+    for value in model.graph.inputs:
+        name = str(value.name)
+        if not value.is_initializer():
+            sides = value.shape or ()
+            shape = tuple(side if isinstance(side, int) else str(side.value or "?") for side in sides)
+            spec = declared.get(name, InputSpec(name))
+            found.append(InputSpec(name, spec.kind, spec.dtype, shape, spec.pixels, spec.traced))
+    return found
