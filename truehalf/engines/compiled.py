@@ -15,7 +15,7 @@ from truehalf.codes import coded
 from truehalf.engines.engine_report import CompilerFacts, EnginePlan, EngineReport
 from truehalf.engines.precision import precision_facts
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.patterns import attentions
+from truehalf.ir.patterns import Neighbours
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.proof import changed_nodes, computes, precision_doubt, precision_fault, precision_unknown
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts
@@ -24,7 +24,7 @@ from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-NOT_RUN = "it was compiled without a GPU, and nothing was executed"
+NOT_RUN = "compiled without a GPU, nothing was executed"
 _ATTENTION = re.compile(r"mha|flash|fmha", re.IGNORECASE)  # in the names of fused attention kernels
 _CAST = re.compile(r"__myl_(?:Cast)+(?:_|$)")  # kernels that cast and do nothing else
 
@@ -61,7 +61,7 @@ def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> Com
     """What the compiler made of a model, by the layers that it logged; see CompilerFacts."""
     layers = facts["layer_table"]
     named = {name for layer in layers for name in layer["onnx_nodes"]}
-    regions = [str(node.name) for node in attentions(model)]
+    regions = [str(node.name) for node in Neighbours(model).attentions()]
     in_attention = {name for layer in layers if _ATTENTION.search(layer["name"]) for name in layer["onnx_nodes"]}
     known = facts["layers"] is not None
     constants = [dtype for layer in layers for dtype in layer["constants"]]
@@ -108,7 +108,7 @@ def compiled_report(
     state = FAILED if fault else NOT_VERIFIED if doubt else VERIFIED
     report: EngineReport = {
         "status": "failed" if fault else "compiled",
-        "reason": fault or f"{NOT_RUN}: {reason}",
+        "reason": fault or f"without a GPU, nothing was executed: {reason}",
         "precision": precision_facts(graph, declared, state, fault or doubt or ""),
         "compiled": compiled,
         "not_verified": [f"the engine's outputs and latency: {NOT_RUN}: {reason}", *filter(None, [doubt]), *assumed],

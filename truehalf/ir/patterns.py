@@ -71,15 +71,6 @@ def parse_pattern(text: str) -> Chain | Position:
     return Chain(op_types, forward)
 
 
-def attentions(model: ir.Model) -> list[ir.Node]:
-    """The Softmax nodes of spelled-out attentions, softmax(Q K^T) V, in graph order: each reads a MatMul and is read by
-    one.
-    """
-    neighbours = Neighbours(model)
-    read = set(neighbours.select(Chain(("Softmax", "MatMul"), forward=True)))
-    return [node for node in neighbours.select(Chain(("Softmax", "MatMul"), forward=False)) if node in read]
-
-
 class Neighbours:
     """A model's nodes with their neighbourhood, looked at once for all patterns."""
 
@@ -90,6 +81,14 @@ class Neighbours:
         """Nodes that a pattern means, in graph order."""
         found = self._chain(pattern) if isinstance(pattern, Chain) else self._position(pattern)
         return [node for node in self._nodes if node in found]
+
+    def attentions(self) -> list[ir.Node]:
+        """The Softmax of each spelled-out attention, softmax(Q K^T) V, in graph order: it reads a MatMul of two
+        computed tensors, and is read by one.
+        """
+        products = {node for node in self._nodes if node.op_type == "MatMul" and all(map(_is_computed, node.inputs))}
+        around = self._reading(products) & self._feeding(products)
+        return [node for node in self._nodes if _is(node, "Softmax") and node in around]
 
     @cached_property
     def _nodes(self) -> list[ir.Node]:
@@ -198,3 +197,7 @@ def _consumers(node: ir.Node) -> Iterator[ir.Node]:
 def _is(node: ir.Node, op_type: str) -> bool:
     domain, _, name = op_type.rpartition("::")
     return node.op_type == name and (not domain or node.domain == ("" if domain == "ai.onnx" else domain))
+
+
+def _is_computed(value: ir.Value | None) -> bool:
+    return value is not None and not value.is_initializer() and ir.convenience.get_const_tensor(value) is None

@@ -15,7 +15,7 @@ from truehalf.config.engine import EngineConfig
 from truehalf.engines.build import Order, build_engine
 from truehalf.engines.compiled import compiler_facts
 from truehalf.ir.model_file import load_model
-from truehalf.ir.patterns import attentions
+from truehalf.ir.patterns import Neighbours
 from truehalf.runtime.tensorrt.proof import NO_LAYERS
 from truehalf.runtime.tensorrt.versions import RTX, BuildError
 
@@ -107,12 +107,28 @@ def test_a_log_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
     assert facts["fused_attention"] is None and facts["cast_layers"] is None and facts["attention_regions"] == 1
 
 
-def test_attentions_are_told_from_other_softmaxes() -> None:
+@pytest.mark.parametrize(
+    ("body", "softmaxes"),
+    [
+        ("a = MatMul(x, k) b = Softmax(a) y = MatMul(b, x)", ["b"]),
+        ("a = MatMul(x, k) s = Mul(a, w) m = Add(s, x) b = Softmax(m) c = Transpose(b) y = MatMul(c, k)", ["b"]),
+        ("a = MatMul(x, k) b = Softmax(a) y = MatMul(b, w)", []),  # an expectation over fixed values
+        ("a = MatMul(x, w) b = Softmax(a) y = MatMul(b, k)", []),
+        ("a = MatMul(x, k) b = Softmax(a) y = Mul(b, x)", []),
+        ("b = Softmax(x) y = MatMul(b, k)", []),
+        (
+            "a = MatMul(x, k) b = Softmax(a) c = MatMul(b, x) d = MatMul(c, k) e = Softmax(d) y = MatMul(e, c)",
+            ["b", "e"],
+        ),
+    ],
+)
+def test_attentions_are_told_from_other_softmaxes(body: str, softmaxes: list[str]) -> None:
     import onnx_ir as ir
 
-    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4,4] x, float[4,4] k) => (float[4,4] y, float[4,4] z) {
-      a = MatMul(x, k)  b = Softmax(a)  y = MatMul(b, k)  c = Softmax(y)  z = Mul(c, x) }"""
-    assert [str(node.outputs[0].name) for node in attentions(ir.from_onnx_text(text))] == ["b"]
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2,2] x, float[2,2] k) => (float[2,2] y)
+    <float[2,2] w = {{1, 2, 3, 4}}> {{ {body} }}"""
+    found = Neighbours(ir.from_onnx_text(text)).attentions()
+    assert [str(node.outputs[0].name) for node in found] == softmaxes
 
 
 def test_the_plans_options_of_the_machine_are_left_out(tmp_path: Path) -> None:
