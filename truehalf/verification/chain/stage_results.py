@@ -5,18 +5,19 @@ What ONNX Runtime's CPU provider, which computes FP16 nodes in FP32, would have 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Outputs, Reference
-from truehalf.verification.findings import Finding
+from truehalf.verification.findings import NOT_VERIFIED, Finding
 from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
 from truehalf.verification.judging.detections import Drop
 from truehalf.verification.judging.judge import judge
@@ -56,10 +57,20 @@ class StageResult:
         return [found for _, found in self.seen.found] or [NOTHING] * self.seen.runs[0].rows
 
     def judged(self) -> list[Finding]:
-        """See truehalf.verification.judging.judge."""
+        """See truehalf.verification.judging.judge; without true labels the reference's detections are taken, and that
+        accuracy is open does not decide.
+        """
+        if not self.facts["labelled"]:
+            return [*judge(self.seen), *_no_labels(self.seen, self.facts["samples"])]
         reasons = self.facts["reasons"]
         why = reasons.get("detections") if self.seen.meaningless else reasons.get("average precision")
         return judge(self.seen, Drop(precision_drop(self.facts), why or ""))
+
+
+def _no_labels(seen: Measured, samples: int) -> Iterator[Finding]:
+    if seen.task == DETECTIONS:
+        said = coded("no-labels", f"{samples} samples, compared with the FP32 model: accuracy against labels not measured")
+        yield Finding("average_precision", NOT_VERIFIED, f"average precision: {said}", decides=False)
 
 
 def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> StageResult:
@@ -109,7 +120,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     Args:
         samples: how many; None: all.
 
-    `facts` gets: samples; shape_faults (truehalf.verification.output_shapes: of outputs that it names nothing
+    `facts` gets: samples; labelled, whether all samples have true boxes; shape_faults (truehalf.verification.output_shapes: of outputs that it names nothing
     else is measured); nan, inf, nonfinite; errors by output (truehalf.verification.metrics.tensors.tensor_errors),
     three times: raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors
     of the pairs whose reference score reaches the threshold (below it, top-k may choose another query, which is no
@@ -148,6 +159,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
         reasons["detections"] = unusable
     facts = {
         "samples": count,
+        "labelled": reference.truth is not None,
         "shape_faults": faults,
         "nan": nan,
         "inf": inf,

@@ -14,6 +14,7 @@ from tests.truehalf.verification.small_detector import (
     CLASSES,
     FP16,
     FP32,
+    LOGITS,
     OPTIONS,
     QUERIES,
     SPEC,
@@ -162,11 +163,35 @@ def test_untrained_weights_with_nan_fail(tmp_path):
     assert verified(tmp_path, final, spec=replace(SPEC, trained=False))["verdict"] == "failed"
 
 
-def test_no_labels_leave_average_precision_unverified(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), samples=unlabelled())
-    assert report["verdict"] == "not verified" and report["matched_fraction"] == 1.0 and report["ap50_95"] is None
-    (reason,) = report["reasons"]
-    expect(reason, "no-labels", "average precision")
+@pytest.mark.parametrize("count", [2, 3, 5, 12, 13])
+def test_without_labels_a_file_that_finds_the_same_passes_and_says_what_was_not_measured(tmp_path, count):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), samples=unlabelled(count))
+    assert report["verdict"] == "passed" and report["reasons"] == [] and report["matched_fraction"] == 1.0
+    assert report["ap50_95"] is None and state(report, "average_precision")["state"] == "not verified"
+    (said,) = [each for each in report["not_verified"] if "no-labels" in codes_in(each)]
+    expect(said, "no-labels", "average precision", count)
+
+
+@pytest.mark.parametrize("change", ["classes", "gain", "logits", "boxes", "seed"])
+def test_without_labels_a_file_that_finds_something_else_fails(tmp_path, change):
+    """By the detections of the reference, which stand in for labels."""
+    rng = np.random.default_rng(3)
+    changes = {
+        "classes": {"classes": [1, 0, 2]},
+        "gain": {"gain": 2.0**15},
+        "logits": {"extra": {"logits_bias": (LOGITS - 4).astype(np.float16)}},
+        "boxes": {"extra": {"boxes_bias": (BOXES + 0.2).astype(np.float16)}},
+        "seed": {"extra": {"logits_bias": rng.permuted(LOGITS, axis=1).astype(np.float16)}},
+    }
+    final = write(tmp_path / "final" / "model.onnx", FP16, **changes[change])
+    assert verified(tmp_path, final, samples=unlabelled())["verdict"] == "failed"
+
+
+def test_without_labels_and_detections_nothing_is_passed(tmp_path):
+    """Untrained weights, and a model that finds nothing."""
+    final = write(tmp_path / "final" / "model.onnx", FP16)
+    untrained = verified(tmp_path, final, samples=unlabelled(), spec=replace(SPEC, trained=False))
+    assert untrained["verdict"] == "not verified"
 
 
 @pytest.mark.parametrize("required", [False, True])
