@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
 
-
 R = TypeVar("R", "ConvertReport", "CastsReport", "TraceReport", "RepairReport")
 
 
@@ -73,6 +72,7 @@ def convert(
     ranges: Mapping[str, object] | Path | str | None = None,
     preprocessing: JsonObject | Path | str | None = None,
     slim: bool | None = None,
+    check: bool = True,
     precision: Precision | None = None,
 ) -> Result[ConvertReport]:
     """FP32 -> mixed FP16: slimmed and repaired, calibrated, converted node by node, freed of needless Casts.
@@ -80,27 +80,28 @@ def convert(
     Args:
         model: FP32, any opset.
         out: ONNX file to write, another one than `model`'s.
-        samples: real inputs that ranges are measured on. Without samples and ranges, rules on ranges judge nothing
-            (report.fp16["not_done"]).
+        samples: real inputs to measure ranges on; with neither, their rules judge nothing (report.fp16["not_done"]).
         ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; measured on the file that is
             converted, so it is not slimmed then.
         preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
         slim: whether onnxslim and the repairs run first; None: unless ranges are given.
+        check: run one sample, or a drawn one, in emulated FP16; report.check says which nodes to pin.
         precision: options; None: the defaults.
 
     Raises:
         StageError: options, a model, samples or ranges that do not fit, a file that cannot be written.
     """
-    from truehalf.conversion.casts_of_file import clean_model
-    from truehalf.conversion.convert import convert_model
+    from truehalf.conversion.casts_of_file import write_converted
     from truehalf.conversion.report import ConvertReport
     from truehalf.data.given import calibration_feeds
     from truehalf.ir.facts import model_facts
-    from truehalf.ir.model_file import model_size_mb, save_model, source_weights
+    from truehalf.ir.model_file import source_weights
     from truehalf.ir.model_forms import ModelFile, as_file
     from truehalf.output_paths import check_outputs
     from truehalf.progress import step
     from truehalf.slimming.slim import slim_model
+    from truehalf.verification.chain.quick_check import quick_check
+    from truehalf.verification.pinning.reconversion import Reconversion
 
     precision = precision or Precision()
     if not isinstance(precision, Precision):
@@ -123,12 +124,11 @@ def convert(
                 slimmed = slim_model(file)
             source, slim_report = slimmed.model, slimmed.report
         feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
-        made = convert_model(source, precision, ranges, calibration=feeds)
-        fold_max = precision.init_conversion_max_bytes
-        cleaned = clean_model(made.model, strict=precision.strict_clean_up, fold_max_bytes=fold_max)
-        save_model(made.model, target)
-        cleaned = replace(cleaned, model={**cleaned.model, "size_mb": model_size_mb(target)})
+        made, cleaned = write_converted(source, target, precision, ranges, calibration=feeds)
         report = ConvertReport(before, slim_report, made.report(), cleaned)
+        if check and made.is_converted:
+            again = Reconversion(precision, made.ranges, None), slim_model if slim_report else None
+            report = replace(report, check=quick_check(file.path, target, feeds, *again))
         return Result(_result(target, out), report, made.decisions)
 
 

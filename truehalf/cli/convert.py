@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,7 +37,7 @@ from truehalf.report.text import kept_in_fp32, report_text
 
 if TYPE_CHECKING:
     from truehalf.api import Result
-    from truehalf.conversion.report import ConvertReport
+    from truehalf.conversion.report import ConvertReport, QuickCheck
     from truehalf.data.given import Split
     from truehalf.verification.chain.compare import Report
 
@@ -73,7 +75,7 @@ def _group(name: str) -> str | None:
     metavar="SOURCE",
     help="real inputs: folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
-@option("--no-verify", is_flag=True, help="only convert; all samples calibrate")
+@option("--no-verify", is_flag=True, help="only convert; all samples calibrate, and one is checked")
 @output_options
 @option(
     "--ranges", type=FILE, metavar="FILE", group="Samples", help="from `truehalf calibrate`; nothing is slimmed then"
@@ -81,6 +83,7 @@ def _group(name: str) -> str | None:
 @option("--calibration-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
 @option("--verification-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
 @option("--no-slim", is_flag=True, group="Conversion", help="skip onnxslim and the repairs: the file is slim already")
+@option("--no-check", is_flag=True, group="Conversion", help="where nothing is verified, run no sample either")
 @image_options
 @flags(Precision, _group)
 def command(**given: Any) -> int:
@@ -99,14 +102,18 @@ def _convert(given: dict[str, Any]) -> int:
     check_places(outputs, {"model.onnx": model}, samples=samples, ranges=ranges, preprocessing=preprocessing)
     seen, unseen, share = _shared_out(given, preprocessing)
     slim = False if given["no_slim"] else None
-    result = convert(model, out, samples=seen, ranges=ranges, slim=slim, precision=precision)
+    check = unseen is None and not given["no_check"]
+    result = convert(model, out, samples=seen, ranges=ranges, slim=slim, check=check, precision=precision)
+    warning = _warning(result.report.check)
+    if warning is not None:
+        print("truehalf convert: warning:", warning, file=sys.stderr)
     report = None if unseen is None else compare(model, out, unseen)
     verdict, reason = _verdict(report, share, given)
     if verdict == "passed" and not result.report.cast_cleanup.model["fp16_nodes"]:
         verdict, reason = "not verified", coded("nothing-in-fp16", _NOTHING)
     few = _few(report.samples) if report is not None and verdict == "passed" else None
     first = reason if report is None else few
-    notes = [*([few] if few else []), *_notes(result, ranges is not None and report is not None)]
+    notes = [*filter(None, [few, warning]), *_notes(result, ranges is not None and report is not None)]
     content = _content(model, out, result, report, share, precision) | {"verdict": verdict, "notes": notes}
     lines = [f"{verdict}: {out}" + (f": {first}" if first else "")]
     lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, output.is_verbose)]
@@ -149,6 +156,17 @@ def _verdict(report: Report | None, share: Split | None, given: Mapping[str, Any
     if report.passed and share is not None and share.is_shared:
         return "not verified", coded("too-few-samples", _SHARED)
     return report.verdict, None
+
+
+def _warning(check: QuickCheck | None) -> str | None:
+    """What a quick check has found wrong, and the flags that pin the nodes at fault."""
+    if check is None or check.state != "failed":
+        return None
+    said = f"on {check.sample}, in emulated FP16, the file "
+    said += f"goes wrong at node {check.first_bad_node!r}" if check.first_bad_node else "is wrong"
+    pins = " ".join(f"--node-block-list {shlex.quote(entry)}" for entry in check.node_block_list)
+    remedy = f"with {pins} it is within the tolerance there" if check.pins_hold else "no pins that help were found"
+    return f"{said}; {remedy}: {check.reason}"
 
 
 def _few(samples: int) -> str | None:

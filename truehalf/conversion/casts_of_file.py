@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,10 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from truehalf.config.precision import Precision
 from truehalf.conversion.casts import CleanCasts, count_casts
+from truehalf.conversion.convert import Conversion, convert_model
+from truehalf.conversion.rules.ranges import RangesJson
 from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, model_size_mb, read_proto, save_model, source_weights
@@ -77,6 +80,30 @@ def clean_model(model: ir.Model, *, strict: bool = False, fold_max_bytes: int | 
     before = count_casts(model)
     rules = CleanCasts(strict, fold_max_bytes)(model).counts
     return CastsReport(before, count_casts(model), dict(sorted(rules.items())), 0, strict, model_facts(model))
+
+
+def write_converted(
+    model: ir.Model,
+    out_path: Path,
+    precision: Precision,
+    ranges: RangesJson | Path | str | None = None,
+    *,
+    calibration: Any = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[Conversion, CastsReport]:
+    """Convert a model, in place, clean its Casts and write it.
+
+    Args:
+        model, precision, ranges, calibration, input_shapes: see truehalf.conversion.convert.convert_model.
+
+    Raises:
+        StageError: as convert_model; a file that cannot be written.
+    """
+    made = convert_model(model, precision, ranges, calibration=calibration, input_shapes=input_shapes)
+    fold_max = precision.init_conversion_max_bytes
+    cleaned = clean_model(made.model, strict=precision.strict_clean_up, fold_max_bytes=fold_max)
+    save_model(made.model, out_path)
+    return made, replace(cleaned, model={**cleaned.model, "size_mb": model_size_mb(out_path)})
 
 
 def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:

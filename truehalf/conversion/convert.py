@@ -115,6 +115,7 @@ class Conversion:
         model: in memory.
         decisions: a row for each judged node, {node, op, precision, rule, reason, ...}.
         is_converted: whether there was something to convert.
+        ranges: content of a ranges.json that it was decided by; None where there was none.
     """
 
     model: ir.Model
@@ -122,6 +123,7 @@ class Conversion:
     is_converted: bool
     _found: Mapping[str, Any] = field(repr=False)
     _rewritten: ConversionReport | None = field(default=None, repr=False)
+    ranges: RangesJson | None = field(default=None, repr=False)
 
     def report(self) -> dict[str, Any]:
         """What was done, for JSON.
@@ -197,7 +199,8 @@ def convert_model(
         "warnings": [*raised.notes(), *lines, *warnings, *result.decisions.warnings],
         "model": facts,
     }
-    return Conversion(model, rows, True, report, result.conversion)
+    content = None if measured is None else measured.content
+    return Conversion(model, rows, True, report, result.conversion, content)
 
 
 def _no_work(model: ir.Model, precision: Precision) -> str | None:

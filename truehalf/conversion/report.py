@@ -140,6 +140,30 @@ def skipped_report(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class QuickCheck:
+    """What one emulated sample shows of a converted model.
+
+    Attributes:
+        state: "verified", "failed" (beyond the tolerance; of a drawn sample: NaN or Inf where FP32 is finite) or "not
+            verified".
+        sample: its name.
+        is_drawn: no sample was given, and one was drawn.
+        reason: why it is not verified, or what is wrong, with its code.
+        first_bad_node: where it goes wrong; None where that was not looked for, or not found.
+        node_block_list: entries that pin the nodes at fault.
+        pins_hold: whether a file that is converted with them is within half the tolerance on it; None: no pins.
+    """
+
+    state: str
+    sample: str
+    is_drawn: bool
+    reason: str = ""
+    first_bad_node: str | None = None
+    node_block_list: tuple[str, ...] = ()
+    pins_hold: bool | None = None
+
+
+@dataclass(frozen=True)
 class ConvertReport:
     """What `convert` did, step by step.
 
@@ -148,12 +172,14 @@ class ConvertReport:
         slim: see truehalf.slimming.slim.Slimmed; None where nothing was slimmed.
         fp16: see truehalf.conversion.convert.Conversion.report.
         cast_cleanup: of the Casts.
+        check: of one sample; None where it was left out, or nothing was converted.
     """
 
     source: Mapping[str, int]
     slim: Mapping[str, Any] | None
     fp16: Mapping[str, Any]
     cast_cleanup: CastsReport
+    check: QuickCheck | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}

@@ -1,21 +1,27 @@
-"""Noise: images uniform in the range of a pixel, and inputs of a file as NVIDIA AutoCast draws them, both seeded. It
-says nothing of real ranges: docs/data.md has the figures.
+"""Noise: images uniform in the range of a pixel, and inputs of a file as NVIDIA AutoCast draws them or in the range
+that is declared, all seeded. It says nothing of real ranges: docs/data.md has the figures.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from truehalf.config.schema import Config
 from truehalf.data.drawn import Drawn, LabelledImage
+from truehalf.data.preprocessing import Preprocessing, declared_by
 from truehalf.errors import StageError
+from truehalf.io_spec.profile_shapes import traced_shape
+from truehalf.io_spec.spec import InputSpec, IoSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+Arrays: TypeAlias = dict[str, np.ndarray]
 # Measured by `python -m benchmarks.noise`.
 WARNING = (
     "calibrated on noise (data=random): its ranges are not those of real images. On the embedded D-FINE detector, "
@@ -43,7 +49,7 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> N
     return NoiseImages(purpose, count, (height, width), config.data.seed)
 
 
-def feed_of_noise(model: ir.Model) -> dict[str, np.ndarray]:
+def feed_of_noise(model: ir.Model) -> Arrays:
     """One input of a model as AutoCast draws it (Polygraphy's DataLoader, values from -1 to 1, seed 1).
 
     Returns:
@@ -53,7 +59,41 @@ def feed_of_noise(model: ir.Model) -> dict[str, np.ndarray]:
     Raises:
         StageError: an input that is no tensor of numbers, or of an unknown rank.
     """
-    drawn, rng = {}, np.random.RandomState(1)
+    rng = np.random.RandomState(1)
+    return {name: _drawn(rng, dtype, shape, -1) for name, (dtype, shape) in _inputs(model).items()}
+
+
+def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
+    """One input of a model in the range that its I/O spec declares, else not negative (seed 1).
+
+    Returns:
+        by input without a default, in their order: images of pixels uniform in their range, normalised as declared;
+        other floats uniform in [0, 1); integers of 0 and 1; true for bools. An axis that varies is as long as it was
+        traced, or the declared image; else it has one element.
+
+    Raises:
+        StageError: as `feed_of_noise`; a preprocessing that cannot be as it is declared.
+    """
+    rng, entries, drawn = np.random.RandomState(1), {entry.name: entry for entry in spec.inputs}, {}
+    for name, (dtype, sides) in _inputs(model).items():
+        entry = replace(entries.get(name, InputSpec(name)), shape=tuple(sides))
+        shape, image = traced_shape(entry), declared_by(entry)
+        if image is None or len(shape) != 4 or dtype.kind not in "fu":
+            drawn[name] = _drawn(rng, dtype, shape, 0)
+        else:
+            drawn[name] = np.stack(
+                [image.of_pixels(255 * rng.random_sample((*_size(shape, image), 3)), dtype.name)] * shape[0]
+            )
+    return drawn
+
+
+def _size(shape: Sequence[int], image: Preprocessing) -> Sequence[int]:
+    return shape[2:] if image.layout == "NCHW" else shape[1:3]
+
+
+def _inputs(model: ir.Model) -> dict[str, tuple[np.dtype, list[int | str]]]:
+    """Type and sides of each input without a default; of a side that varies its name."""
+    found = {}
     for value in model.graph.inputs:
         if value.is_initializer():
             continue
@@ -63,10 +103,13 @@ def feed_of_noise(model: ir.Model) -> dict[str, np.ndarray]:
                 f"input {value.name!r}: no value is drawn for {value.type}, shape {value.shape}; give calibration data"
             )
             raise StageError("needs-value", said)
-        shape = [side if isinstance(side, int) else 1 for side in value.shape]
-        if dtype.kind == "f":
-            array = (2 * rng.random_sample(shape) - 1).astype(dtype)
-        else:
-            array = rng.randint({"i": -1, "u": 0, "b": 1}[dtype.kind], 2, shape, dtype)
-        drawn[str(value.name)] = np.asarray(array, dtype)
-    return drawn
+        found[str(value.name)] = dtype, [side if isinstance(side, int) else str(side) for side in value.shape]
+    return found
+
+
+def _drawn(rng: np.random.RandomState, dtype: np.dtype, sides: Sequence[int | str], least: int) -> np.ndarray:
+    """Floats uniform in [least, 1), integers from `least` to 1, true."""
+    shape = [side if isinstance(side, int) else 1 for side in sides]
+    if dtype.kind == "f":
+        return np.asarray((1 - least) * rng.random_sample(shape) + least, dtype)
+    return np.asarray(rng.randint({"i": least, "u": 0, "b": 1}[dtype.kind], 2, shape, dtype), dtype)

@@ -66,7 +66,10 @@ class Preprocessing:
 
     def apply(self, image: Image.Image, dtype: str = "float32") -> np.ndarray:
         """An image in RGB as one sample, as `read`."""
-        pixels = self._resized(image)
+        return self.of_pixels(self._resized(image), dtype)
+
+    def of_pixels(self, pixels: np.ndarray, dtype: str = "float32") -> np.ndarray:
+        """Pixels [height, width, 3], RGB in 0..255, as one sample."""
         if self.channels == "BGR":
             pixels = pixels[..., ::-1]
         if self.range == (0, 1):

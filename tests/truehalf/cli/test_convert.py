@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,46 @@ def test_no_verify_and_quiet(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert truehalf(["convert", "model.onnx", "-o", "out.onnx", *flags]) == 3
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("not verified: out.onnx")
+
+
+SQUARES = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] images) => (float[N,3,8,8] y)
+{ ["a"] a = Mul(images, k) ["it's"] b = Mul(a, a) ["c"] y = Mul(b, l) }"""
+FORCED = ("--rules", "autocast", "--data-max", "off", "--placement", "eager")
+
+
+@pytest.mark.parametrize("samples", [("--samples", "images", *SIZE, "--no-verify"), ("--no-verify",), ()])
+def test_what_is_wrong_is_a_warning_with_the_pins_where_nothing_is_verified(
+    samples: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proto = onnx.parser.parse_model(SQUARES)
+    for name, value in (("k", 1e3), ("l", 1e-6)):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(value), name))
+    onnx.save(proto, "wrong.onnx")
+    line = ["convert", "wrong.onnx", *samples, *FORCED, "--quiet", "--json", "r.json"]
+    assert truehalf(line) == 3
+    (warning,) = [text for text in capsys.readouterr().err.splitlines() if "warning" in text]
+    content = json.loads((folder / "r.json").read_text())
+    expect(warning, "not-finite", "it's", *content["conversion"]["check"]["node_block_list"][1:])
+    assert content["conversion"]["check"]["state"] == "failed" and content["verdict"] == "not verified"
+    pins = shlex.split(warning)[shlex.split(warning).index("--node-block-list") + 1 :: 2]
+    pins = pins[: len(content["conversion"]["check"]["node_block_list"])]
+    assert truehalf([*line, *(text for pin in pins for text in ("--node-block-list", pin))]) == 3
+    assert "warning" not in capsys.readouterr().err
+    assert truehalf([*line, "--no-check"]) == 3
+    assert "warning" not in capsys.readouterr().err
+    assert "check" not in json.loads((folder / "r.json").read_text())["conversion"]
+
+
+@pytest.mark.parametrize("flags", [("--samples", "images", *SIZE, "--no-verify"), (), ("--keep-io-types", "none")])
+def test_a_good_file_has_no_warning(flags: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf(["convert", "model.onnx", *flags, "--json", "r.json"]) == 3
+    assert "warning" not in capsys.readouterr().err
+    assert json.loads((folder / "r.json").read_text())["conversion"]["check"]["state"] == "verified"
+
+
+def test_what_is_verified_is_not_checked_besides(folder: Path) -> None:
+    assert truehalf(["convert", "model.onnx", "--samples", "images", *SIZE, "--json", "r.json"]) == 0
+    assert "check" not in json.loads((folder / "r.json").read_text())["conversion"]
 
 
 def test_options_reach_the_conversion(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

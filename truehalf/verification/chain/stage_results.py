@@ -69,7 +69,9 @@ class StageResult:
 
 def _no_labels(seen: Measured, samples: int) -> Iterator[Finding]:
     if seen.task == DETECTIONS:
-        said = coded("no-labels", f"{samples} samples, compared with the FP32 model: accuracy against labels not measured")
+        said = coded(
+            "no-labels", f"{samples} samples, compared with the FP32 model: accuracy against labels not measured"
+        )
         yield Finding("average_precision", NOT_VERIFIED, f"average precision: {said}", decides=False)
 
 
@@ -120,7 +122,8 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     Args:
         samples: how many; None: all.
 
-    `facts` gets: samples; labelled, whether all samples have true boxes; shape_faults (truehalf.verification.output_shapes: of outputs that it names nothing
+    `facts` gets: samples; labelled, whether all samples have true boxes; shape_faults
+    (truehalf.verification.output_shapes: of outputs that it names nothing
     else is measured); nan, inf, nonfinite; errors by output (truehalf.verification.metrics.tensors.tensor_errors),
     three times: raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors
     of the pairs whose reference score reaches the threshold (below it, top-k may choose another query, which is no

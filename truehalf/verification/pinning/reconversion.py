@@ -11,7 +11,7 @@ from truehalf.config.precision import Precision
 from truehalf.config.schema import Config
 from truehalf.io_spec.profile_shapes import completed
 from truehalf.io_spec.spec import IoSpec
-from truehalf.ir.model_file import load_model, save_model
+from truehalf.ir.model_file import load_model
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -47,14 +47,13 @@ class Reconversion:
 
         return ToOpset(self.precision.opset)(load_model(fp32_path)).model
 
-    def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str], scopes: Sequence[str]) -> None:
+    def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str], scopes: Sequence[str] = ()) -> None:
         """Write what the two stages would, with these entries of node_block_list and scope_block_list besides.
 
         Raises:
             StageError: as the stages.
         """
-        from truehalf.conversion.casts_of_file import clean_model
-        from truehalf.conversion.convert import convert_model
+        from truehalf.conversion.casts_of_file import write_converted
 
         p = self.precision
         p = replace(
@@ -62,6 +61,4 @@ class Reconversion:
             node_block_list=(*p.node_block_list, *nodes),
             scope_block_list=(*p.scope_block_list, *scopes),
         )
-        made = convert_model(load_model(fp32_path), p, self.ranges, input_shapes=self.input_shapes)
-        clean_model(made.model, strict=p.strict_clean_up, fold_max_bytes=p.init_conversion_max_bytes)
-        save_model(made.model, out_path)
+        write_converted(load_model(fp32_path), out_path, p, self.ranges, input_shapes=self.input_shapes)

@@ -1,0 +1,244 @@
+"""The quick check of a conversion: warns of what is beyond the tolerance, names pins that help, and of nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from tests.messages import expect
+from truehalf import Precision, compare, convert
+from truehalf.data.noise import feed_in_range
+from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
+
+RNG = np.random.default_rng(0)
+EAGER: dict[str, Any] = {"rules": "autocast", "data_max": None, "placement": "eager"}  # what the rules would keep FP32
+Weights = dict[str, Any]
+
+
+def model(body: str, weights: Weights | None = None, inputs: str = "float[N,256] x") -> onnx.ModelProto:
+    text = f'<ir_version: 8, opset_import: ["" : 17, "mine" : 1]> g ({inputs}) => (float[A,B] y) {{ {body} }}'
+    proto = onnx.parser.parse_model(text)
+    for name, value in (weights or {}).items():
+        array = np.asarray(value, np.int64 if name == "axes" else np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return proto
+
+
+def normal(mean: float = 0.0, std: float = 1.0, seed: int = 0) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    return [{"x": (mean + std * rng.standard_normal((2, 256))).astype(np.float32)} for _ in range(4)]
+
+
+WEIGHT = RNG.standard_normal((256, 64)) / 16
+VARIANCE = """["m"] m = ReduceMean<axes = [1]>({0}) ["sq"] s = Mul({0}, {0}) ["ms"] q = ReduceMean<axes = [1]>(s)
+    ["mm"] p = Mul(m, m) ["sub"] y = Sub(q, p)"""
+EXP = """["mul"] a = Mul(x, k) ["exp"] e = Exp(a) ["sum"] s = ReduceSum<keepdims = 1>(e, axes) ["div"] y = Div(e, s)"""
+DISTANCE = """["a"] a = ReduceSumSquare<axes = [1]>(x) ["b"] b = ReduceSumSquare<axes = [0], keepdims = 1>(w)
+    ["c"] c = MatMul(x, w) ["t"] t = Mul(c, two) ["s"] s = Add(a, b) ["y"] y = Sub(s, t)"""
+SHIFTED = '["add"] a = Add(x, k) ["sub"] b = Sub(a, l) ["norm"] y = ReduceL2<axes = [1]>(b)'
+WRONG = {
+    "variance of offset data": (model(VARIANCE.format("x")), normal(30)),
+    "variance behind a product": (
+        model(f'["h"] h = MatMul(x, w) ["o"] o = Add(h, k) {VARIANCE.format("o")}', {"w": WEIGHT, "k": 40}),
+        normal(),
+    ),
+    "Exp without the largest": (model(EXP, {"k": 8, "axes": [1]}), normal()),
+    "a large sum": (model('["m"] a = Mul(x, k) ["s"] y = ReduceSum(a, axes)', {"k": 100, "axes": [1]}), normal(5)),
+    "Log of what is near 0": (model('["a"] a = Sigmoid(x) ["o"] o = Sub(k, a) ["l"] y = Log(o)', {"k": 1}), normal(6)),
+    "a norm of offset data": (model(SHIFTED, {"k": 1000, "l": 999.9}), normal(0, 0.1)),
+    "distances": (model(DISTANCE, {"w": 20 + WEIGHT, "two": 2}), normal(20, 0.06)),
+}
+GOOD = {
+    "a product": (model("h = MatMul(x, w) y = Relu(h)", {"w": WEIGHT}), normal()),
+    "softmax": (model("h = MatMul(x, w) y = Softmax(h)", {"w": WEIGHT}), normal(0, 3)),
+    "normalised": (model("y = LayerNormalization(x, s)", {"s": np.ones(256)}), normal(2)),
+    "a mean": (model("h = Sigmoid(x) y = ReduceMean<axes = [1]>(h)"), normal()),
+    "a gate": (model("h = MatMul(x, w) s = Sigmoid(h) y = Mul(h, s)", {"w": WEIGHT}), normal()),
+    "a mask": (
+        model("h = MatMul(x, w) a = Add(h, m) y = Softmax(a)", {"w": WEIGHT, "m": [0.0] * 60 + [-3e38] * 4}),
+        normal(),
+    ),
+}
+
+
+def generated(seed: int) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
+    """A chain of products and activations that ends in a difference of two sums, or in a power, beyond FP16."""
+    draw = random.Random(seed)
+    body, last = "", "x"
+    for i in range(draw.randint(1, 3)):
+        op = draw.choice(["Relu", "Tanh", "Sigmoid", "Abs"])
+        body += f'["n{i}"] v{i} = {op}({last}) '
+        last = f"v{i}"
+    offset = draw.choice([300.0, 700.0, 2000.0])
+    if draw.random() < 0.5:
+        body += f'["up"] u = Add({last}, k) ["down"] d = Sub(u, k) ["end"] y = Mul(d, d)'
+    else:
+        body += f'["up"] u = Add({last}, k) ["end"] e = Mul(u, u) ["low"] y = Mul(e, l)'
+    return model(body, {"k": 20 * offset, "l": 1e-6}), normal(0, 1, seed)
+
+
+def converted(proto: onnx.ModelProto, samples: Any, **options: Any) -> Any:
+    return convert(proto, samples=samples, precision=Precision(**options))
+
+
+def held(proto: onnx.ModelProto, samples: list[dict[str, np.ndarray]]) -> None:
+    """What fails in `compare` is found, and with the pins that are named it passes there."""
+    found = converted(proto, samples[:2], **EAGER)
+    assert compare(proto, found.model, samples[2:], locate=False).verdict == "failed"
+    check = found.report.check
+    assert check.state == "failed" and not check.is_drawn and check.pins_hold
+    expect(check.reason, "not-finite" if "nonfinite" in check.reason else "outputs-differ")
+    assert f"^{check.first_bad_node}$" in check.node_block_list
+    pinned = converted(proto, samples[:2], **EAGER, node_block_list=check.node_block_list)
+    assert pinned.report.check.state == "verified"
+    assert compare(proto, pinned.model, samples[2:], locate=False).verdict == "passed"
+    assert json.loads(json.dumps(found.report.to_json()))["check"]["state"] == "failed"
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_beyond_the_tolerance_is_said_with_pins_that_help(name: str) -> None:
+    held(*WRONG[name])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_generated_graphs_beyond_the_tolerance(seed: int) -> None:
+    held(*generated(seed))
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("options", [{}, {"placement": "eager"}], ids=["default", "eager"])
+def test_of_a_good_file_nothing_is_said(name: str, options: dict[str, Any]) -> None:
+    proto, samples = GOOD[name]
+    for given in (samples[:2], None):
+        found = converted(proto, given, **options)
+        assert found.report.check.state == "verified" and not found.report.check.node_block_list
+        assert found.report.check.is_drawn is (given is None)
+
+
+def test_it_is_left_out_where_that_is_asked_for_or_nothing_was_converted() -> None:
+    proto, samples = WRONG["a large sum"]
+    assert convert(proto, samples=samples, check=False).report.check is None
+    assert convert(proto, precision=Precision(dtype="fp32")).report.check is None
+
+
+# --- without samples --------------------------------------------------------------------------------------------------
+
+IMAGE = "float[N,3,8,8] x"
+FLAT = "f = Flatten(c) y = MatMul(f, v)"
+BEYOND = {
+    "MatMul": (
+        model('["a"] h = MatMul(x, w) ["b"] y = MatMul(h, v)', {"w": np.full((256, 8), 90), "v": np.full((8, 2), 9)}),
+        "b",
+    ),
+    "Gemm": (model('["a"] h = Gemm(x, w, b) ["r"] y = Relu(h)', {"w": np.full((256, 8), 900), "b": np.ones(8)}), "a"),
+    "Exp": (model('["a"] h = MatMul(x, w) ["e"] y = Exp(h)', {"w": np.full((256, 8), 0.1)}), "e"),
+    "Conv": (
+        model(f'["c"] c = Conv(x, w) {FLAT}', {"w": np.full((4, 3, 3, 3), 9e3), "v": np.ones((144, 1))}, IMAGE),
+        "c",
+    ),
+    "Mul": (model('["a"] h = Mul(x, k) ["b"] g = Mul(h, h) ["m"] y = MatMul(g, w)', {"k": 300, "w": WEIGHT}), "b"),
+}
+
+
+def powers(seed: int) -> tuple[onnx.ModelProto, str]:
+    """Squares of squares, from a random place on beyond FP16."""
+    draw = random.Random(seed)
+    scale, squares = draw.choice([20.0, 300.0, 5000.0]), 3
+    body = '["scale"] v0 = Mul(x, k) ' + " ".join(f'["q{i + 1}"] v{i + 1} = Mul(v{i}, v{i})' for i in range(squares))
+    first = next(i for i in range(1, squares + 1) if scale ** (2**i) > 65504)
+    return model(f'{body} ["end"] y = Mul(v{squares}, l)', {"k": scale, "l": 1e-30}), f"q{first}"
+
+
+def overflows(proto: onnx.ModelProto, node: str) -> None:
+    found = converted(proto, None, **EAGER)
+    check = found.report.check
+    assert check.state == "failed" and check.is_drawn and check.first_bad_node == node and check.pins_hold
+    expect(check.reason, "not-finite")
+    again = converted(proto, None, **EAGER, node_block_list=check.node_block_list)
+    assert again.report.check.state != "failed"
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_without_samples_what_is_not_finite_on_a_drawn_input_is_said(name: str) -> None:
+    overflows(*BEYOND[name])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_generated_powers_on_a_drawn_input(seed: int) -> None:
+    overflows(*powers(seed))
+
+
+@pytest.mark.parametrize("name", ["variance of offset data", "a norm of offset data"])
+def test_without_samples_a_finite_error_is_no_failure(name: str) -> None:
+    assert converted(WRONG[name][0], None, **EAGER).report.check.state != "failed"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body"),
+    [
+        ("float[N,4] x", "y = mine.Own(x)"),
+        ("string[N,4] x, float[N,4] z", "y = MatMul(z, z)"),
+        ("float[N,K] x", "y = MatMul(x, w)"),
+        ("float[N,3,H,W] x", "c = Conv<kernel_shape = [5, 5]>(x, w) y = Flatten(c)"),
+    ],
+)
+def test_what_does_not_run_on_a_drawn_input_is_converted_and_not_checked(inputs: str, body: str) -> None:
+    weights = {"w": np.ones((4, 3, 5, 5)) if "Conv" in body else np.ones((7, 4))}
+    check = convert(model(body, weights, inputs), slim=False).report.check
+    assert check is None or (check.state == "not verified" and check.reason)
+
+
+# --- what is drawn ----------------------------------------------------------------------------------------------------
+
+
+def with_spec(proto: onnx.ModelProto, **entry: Any) -> onnx.ModelProto:
+    declared = {"inputs": [{"name": "x", "kind": "images", **entry}], "outputs": [{"name": "y"}]}
+    onnx.helper.set_model_props(proto, {SPEC_KEY: json.dumps(declared)})
+    return proto
+
+
+def drawn(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
+    loaded = ir.from_proto(proto)
+    return feed_in_range(loaded, spec_inside(loaded))
+
+
+@pytest.mark.parametrize(
+    ("entry", "low", "high"),
+    [
+        ({"range": [0, 255]}, 0, 255),
+        ({"range": [0, 1]}, 0, 1),
+        ({"range": [0, 1], "normalization": {"mean": [0.5] * 3, "std": [0.25] * 3}}, -2, 2),
+        (
+            {"range": [0, 255], "normalization": {"mean": [0.5] * 3, "std": [1.0] * 3, "where": "inside the graph"}},
+            0,
+            255,
+        ),
+        ({"range": [0, 255], "channels": "BGR"}, 0, 255),
+    ],
+)
+def test_images_are_drawn_in_the_declared_range(entry: dict[str, Any], low: float, high: float) -> None:
+    body = "f = Flatten(x) y = Relu(f)"
+    values = drawn(with_spec(model(body, inputs="float[N,3,H,W] x"), size=[64, 32], layout="NCHW", **entry))["x"]
+    assert values.shape == (1, 3, 64, 32) and values.dtype == np.float32
+    assert low <= values.min() < low + (high - low) / 50 and high - (high - low) / 50 < values.max() <= high
+
+
+def test_other_inputs_are_drawn_from_0_to_1() -> None:
+    inputs = "float[N,64] x, int64[N,64] ids, bool[64] mask, uint8[64] u, float16[64] h"
+    found = drawn(model("y = Relu(x)", inputs=inputs))
+    assert {name: (array.shape, array.dtype.name) for name, array in found.items()} == {
+        "x": ((1, 64), "float32"),
+        "ids": ((1, 64), "int64"),
+        "mask": ((64,), "bool"),
+        "u": ((64,), "uint8"),
+        "h": ((64,), "float16"),
+    }
+    assert set(np.unique(found["ids"])) == set(np.unique(found["u"])) == {0, 1} and found["mask"].all()
+    assert 0 <= found["x"].min() < 0.1 and 0.9 < found["x"].max() < 1
