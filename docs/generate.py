@@ -41,13 +41,13 @@ _FILES = "files, errors, codes"  # the modules beside the rooms
 def api_page() -> str:
     """The public API in Markdown: signatures and docstrings as they stand."""
     from truehalf import api
-    from truehalf.conversion.report import ConvertReport
+    from truehalf.conversion.report import ConvertReport, QuickCheck
 
     parts = ["# API", inspect.cleandoc(api.__doc__ or ""), "Generated from the docstrings by `make docs`."]
     for name in ("convert", "calibrate", "clean_casts", "compare", "export", "lint", "repair"):
         function = getattr(api, name)
         parts.append(f"## {name}\n\n```python\n{_signature(function)}\n```\n\n{_text(function)}")
-    for made in (api.Result, ConvertReport, api.Precision):
+    for made in (api.Result, ConvertReport, QuickCheck, api.Precision):
         parts.append(f"## {made.__name__}\n\n{_text(made)}")
     parts.append("The options of `Precision`, of verification and of the others stand in [options.md](options.md).")
     return "\n\n".join(parts) + "\n"
