@@ -33,6 +33,7 @@ from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
 from truehalf.repairs import repair as repaired
 from truehalf.runtime.ort.session import Session
+from truehalf.slimming.constants import constants_as_tensors
 from truehalf.verification.findings import NOT_VERIFIED
 from truehalf.verification.metrics.tensors import check_runs
 
@@ -220,6 +221,7 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     given = onnx.ModelProto()
     given.CopyFrom(file.proto)  # onnxslim changes what it is given
     onnx.load_external_data_for_model(given, str(file.path.parent))
+    constants_as_tensors(given.graph)
     proto = _onnxslim(given, skip)
     _restore_names(proto, file.proto)
     _restore_inputs(proto, file.proto)
