@@ -1,4 +1,4 @@
-"""What docs/ takes from the code: api.md and options.md from the library, architecture.svg
+"""Generated parts of docs/: api.md and options.md from the library, architecture.svg
 from imports. `make docs` writes them anew.
 
 python docs/generate.py            write

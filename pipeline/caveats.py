@@ -1,4 +1,4 @@
-"""What a run must say beside its numbers: what was verified of each file, what was not, what was asked for in vain."""
+"""Caveats of a run beside its numbers: files verified and not verified, selectors that matched nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a run's engine, in words and numbers, from reports/engine.json."""
+"""Summary of a run's engine, in words and numbers, from reports/engine.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every stage shares and nothing else: its configuration, its files, its errors.
+"""Frame of every stage and nothing else: its configuration, its files, its errors.
 
 A stage's body gets a `Stage`, writes into `stage.out()` and returns its report. The files appear under artifacts/ and
 reports/ only when the body has ended well: until then they lie in a temporary folder beside their place.

@@ -1,4 +1,4 @@
-"""What a search for the cheapest file inside the gates goes by: parts of a workspace's model, ranked
+"""Ranking for a search of the cheapest file inside the gates: parts of a workspace's model, ranked
 (truehalf/verification/pinning/frontier.py). No stage of the chain: `python -m pipeline search=frontier` calls it.
 
     python -m stages.frontier --count 64 --samples 4 --out parts.json [--checkpoint FILE]

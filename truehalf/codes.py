@@ -1,6 +1,6 @@
 """Codes of errors and findings: what stays the same when a message is worded anew.
 
-A message that somebody may have to act on ends its first line with its code, `model.onnx: no such file [file-missing]`,
+A message that may need action ends its first line with its code, `model.onnx: no such file [file-missing]`,
 so that scripts and tests can tell it by the code, and people can look it up in docs/error-codes.md, which is made of
 `CODES` by `python -m truehalf.codes`.
 """

@@ -88,7 +88,7 @@ def _places(runs: Path) -> dict[str, Path]:
 
 
 def _readable(name: str, place: Path) -> Iterator[ComparedRun]:
-    """The run of a folder; none where somebody has broken its files, which is said: others are there to compare."""
+    """The run of a folder; None where its files are damaged, with a message: the others can still be compared."""
     try:
         yield of_folder(name, place)
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:

@@ -1,4 +1,4 @@
-"""What the report says of the data: how many samples, which files with which hashes, how images become inputs."""
+"""Data section of the report: number of samples, files with their hashes, how images become inputs."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class RayLauncher(Launcher):
         self.resources = {"num_cpus": cpus_per_job, "num_gpus": gpus_per_job}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Workers compose the configuration themselves, from the command line; here it tells what files it names."""
+        """Workers compose the configuration themselves, from the command line; here it names its files."""
         self.compose, self.base = hydra_context.config_loader.load_sweep_config, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:

@@ -1,4 +1,4 @@
-"""What a Ray worker does for one job: unpack the project, run the pipeline in it, send back what came of it.
+"""Job of a Ray worker: unpack the project, run the pipeline in it, return its results.
 
 This module travels to the worker by value, so it imports the standard library alone.
 """

@@ -1,4 +1,4 @@
-"""What is logged of a run: its parameters, numbers, words and files.
+"""Record of a run in the tracking store: its parameters, metrics, texts and files.
 
 A run that could not be logged is kept under runs/.pending until it is: a small copy of its workspace, with the words
 that only the workspace knew.

@@ -1,4 +1,4 @@
-"""Where float16 may fail though every tensor of the graph looks harmless: static facts, no numbers of precision.
+"""Static FP16 hazards: nodes that may fail in float16 though every tensor of the graph looks harmless.
 
 `reductions`: nodes that accumulate many terms, whose sum may leave float16 while inputs and outputs fit.
 

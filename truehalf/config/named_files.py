@@ -1,4 +1,4 @@
-"""What a configuration names on disk and is not there: found before anything runs."""
+"""Files that a configuration names and that do not exist: found before anything runs."""
 
 from __future__ import annotations
 

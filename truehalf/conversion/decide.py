@@ -1,4 +1,4 @@
-"""Which nodes must stay FP32, which are wanted in FP16, and why. What stands first decides:
+"""Precision of each node, FP32 or FP16, with the reason. The first rule that applies decides:
 
     no_fp16_kernel, quantized, subgraph, any_type    the graph itself settles it (truehalf.conversion.rules.structure)
     shape_arithmetic                  it decides a shape, an index or a trip count

@@ -1,4 +1,4 @@
-"""What element types hold, and what a Cast of a Cast comes to.
+"""Ranges of element types, and the Cast that a Cast of a Cast is equal to.
 
 Cast(Cast(x: s, m), t) = Cast(x: s, t)    exactly, when m holds every value of s
                                           but for a rounding, when s, m and t are floats and m does not

@@ -148,7 +148,7 @@ class _Conversion:
         return self.ports.resolve(use.end, self.assignment)
 
     def _bridge(self, tensor: Tensor) -> None:
-        """Cast a tensor once if somebody wants it in its other type."""
+        """Cast a tensor once if a consumer needs its other type."""
         value = tensor.value
         other = FP16 if value.dtype == FP32 else FP32
         uses = [use for use in tensor.uses if self._wanted(use) == other]

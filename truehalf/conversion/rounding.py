@@ -137,7 +137,7 @@ class _Half(ir.LazyTensor):
         finally:
             del exact
             if isinstance(self.source, ir.ExternalTensor):
-                with contextlib.suppress(BufferError):  # somebody else still holds the mapped array
+                with contextlib.suppress(BufferError):  # another reference still holds the mapped array
                     self.source.release()
         if self in self.losses._pending:
             del self.losses._pending[self]

@@ -1,4 +1,4 @@
-"""What a source of data gives: images as they lie there, or arrays for the inputs; read or made when asked for."""
+"""Data of a source: images as stored, or arrays for the inputs; read or made when asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that building an engine takes, as plain data that somebody can carry to a GPU's host, and as files.
+"""Plan of an engine build: plain data and files that can be copied to a GPU's host.
 
 The files: plan.json, build_engine.py (build.py and what it imports of ours in one, which needs tensorrt and numpy
 only), README.txt.

@@ -1,4 +1,4 @@
-"""What torch computes, and whether ONNX Runtime computes the same from the traced file.
+"""Comparison of torch's outputs with those that ONNX Runtime computes from the traced file.
 
 truehalf/verification/metrics/tensors.py has the rule that outputs are compared by.
 """

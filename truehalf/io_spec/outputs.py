@@ -1,4 +1,4 @@
-"""What the outputs of a model are, as its I/O spec declares them; nothing is guessed from names or values.
+"""Roles of a model's outputs, as its I/O spec declares them; nothing is guessed from names or values.
 
 kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity (they are scores); no_object: true:
                                        softmax's last class is none

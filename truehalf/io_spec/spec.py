@@ -57,7 +57,7 @@ class InputSpec(TensorSpec):
     Attributes:
         pixels: of images, by the keys that truehalf.data.preprocessing.declared_by reads: size, channels, range,
             resize, layout, resample, normalization {mean, std, where}.
-        traced: the shape it was traced with, where a side varies that nothing else tells the size of.
+        traced: the shape it was traced with, where a side varies and nothing else gives its size.
     """
 
     pixels: Mapping[str, Any] = field(default_factory=dict)

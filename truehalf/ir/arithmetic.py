@@ -1,4 +1,4 @@
-"""How much a node computes, and how many terms one element of its output accumulates.
+"""Arithmetic cost of a node, and the number of terms that one element of its output accumulates.
 
     depth(MatMul [.., m, k] x [.., k, n]) = k      depth(Conv, W [o, c, h, w]) = c * h * w     depth(Softmax) = its axis
     depth(ReduceSum) = elements per output         depth(LayerNormalization) = elements per mean

@@ -1,4 +1,4 @@
-"""What a graph is made of: nodes, bodies and ways through them; and the counts that reports show for every stage."""
+"""Facts of a graph: its nodes, subgraphs and paths through them, and the counts that reports show for every stage."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class InlineFunctions(Pass):
 
 @dataclass(frozen=True)
 class InlineNamed(Pass):
-    """Inlines functions so that the name of a node tells all the calls that lead to it, innermost functions first.
+    """Inlines functions so that the name of a node states all the calls that lead to it, innermost functions first.
 
         call "head" of Block, which holds "slice"    ->    "head/slice"
 

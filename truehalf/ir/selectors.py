@@ -1,4 +1,4 @@
-"""Which nodes are meant. An entry stands in a list, and the list says how it is read:
+"""Selectors of nodes. An entry stands in a list, and the list says how it is read:
 
     op       Softmax, com.acme::Op            the operator type, in any domain or in the one named
     node     ^/decoder/.*MatMul               a regular expression, found anywhere in the node's name

@@ -1,4 +1,4 @@
-"""What the schema of an operator says of a node: whether it has what is required, and what of it becomes float16.
+"""Schema facts of a node: whether required inputs are there, and which inputs and outputs become float16.
 
 Which float32 tensors become float16 when their node does: by the operator's ONNX schema at the model's opset, a slot
 (an input or output position) follows the node when its own type constraint allows tensor(float16), and stays float32

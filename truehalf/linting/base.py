@@ -1,4 +1,4 @@
-"""What a rule is, and what it looks at."""
+"""Rules of the linter, and the subject that they check."""
 
 from __future__ import annotations
 

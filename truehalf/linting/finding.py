@@ -1,4 +1,4 @@
-"""What lint says about one place of a graph or of a source file."""
+"""Findings of the linter about one location of a graph or of a source file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operators of a graph plugins bring along: what lint must not call unknown to TensorRT.
+"""Operators of a graph that plugins supply: lint must not call them unknown to TensorRT.
 
     named      engine.plugin_ops, as Op or domain::Op
     registered what the libraries have registered with TensorRT, where the machine has it

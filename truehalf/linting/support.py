@@ -1,4 +1,4 @@
-"""Which ONNX operators TensorRT builds, by version.
+"""Table of the ONNX operators that TensorRT builds, by version.
 
 Source: the operator matrix of the ONNX parser (onnx/onnx-tensorrt, docs/operators.md) as of TensorRT 10.15, the latest
 that was read, and the parser's change log and the release notes of TensorRT (10.1 to 11.5) for what came when. An

@@ -1,4 +1,4 @@
-"""What every rule asks of a value: where it comes from, and whether its size depends on data.
+"""Origin of values, and whether their size depends on data, for all rules.
 
 Origin, by who knows it. TensorRT computes the first three on the host, as shape tensors; of the fourth that is not
 documented:

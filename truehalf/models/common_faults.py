@@ -1,4 +1,4 @@
-"""What several sources find wrong with a configuration, in the same words; each yields sentences and codes, or none."""
+"""Configuration errors that several sources share; each check yields messages and codes, or none."""
 
 from __future__ import annotations
 

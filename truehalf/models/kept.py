@@ -1,4 +1,4 @@
-"""What objects keep of their own, and the objects that they lead to: contents that are read, compared and put back.
+"""State of objects, and the objects that they reference: contents that are read, compared and put back.
 
 What an installed package keeps for itself is not looked at: its classes, and modules of its code, lead nowhere.
 """

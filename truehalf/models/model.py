@@ -1,4 +1,4 @@
-"""What a source gives: the module or file, what goes in, what comes out."""
+"""Model as a source gives it: the module or file, its inputs, its outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configured model, and the I/O spec that tells later stages what it is."""
+"""The configured model, and the I/O spec that describes it to later stages."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _as_run(tensor: _Tensor, values: torch.Tensor, axes: Mapping[int, str]) -> _
 
 
 def _traced(declared: InputSpec, values: torch.Tensor, axes: Mapping[int, str]) -> InputSpec:
-    """With what a run says of it; where a side varies that nothing else tells the size of, the traced shape, too."""
+    """With what a run says of it; where a side varies and nothing else gives its size, the traced shape, too."""
     needed = not declared.pixels and any(axis > 0 for axis in axes)
     return replace(_as_run(declared, values, axes), traced=tuple(values.shape) if needed else None)
 

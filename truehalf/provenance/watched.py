@@ -1,4 +1,4 @@
-"""Which files the code of the user's own comes from, found without running any of it.
+"""Files that the user's own code comes from, found without running any of it.
 
 of the workspace    the module's file, the packages around it, and what these import of the workspace, transitively, as
                     their import statements say; of a package (with an __init__.py) all .py files, wherever one of it

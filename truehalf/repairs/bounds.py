@@ -1,4 +1,4 @@
-"""What a float tensor is proven to lie within, and never to be NaN, whatever finite numbers the graph's inputs hold.
+"""Proven bounds of float tensors, and proof against NaN, for all finite values of the graph's inputs.
 
     inputs of the graph              finite, of any size: the one thing that is taken for granted
     constants, integers, booleans    their extremes, or those of their type

@@ -1,4 +1,4 @@
-"""What torch makes of x[mask]: positions of the true elements, read or written one by one.
+"""Subgraphs that torch exports for x[mask]: positions of the true elements, read or written one by one.
 
 Transpose(NonZero(m))                          positions of m                    mask_behind
 GatherND(x, positions of m)                    x[m]

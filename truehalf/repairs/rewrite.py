@@ -1,4 +1,4 @@
-"""How a pass puts new nodes in the place of one, so that nothing around it notices.
+"""Replacement of one node by new ones, with its outputs' names, types and consumers kept.
 
     node(inputs) -> old   becomes   new nodes before it,  new takes the name, the users and the graph outputs of old
 

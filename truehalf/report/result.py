@@ -1,4 +1,4 @@
-"""What the page says of a result of the command: a conversion, or a comparison of two files."""
+"""Page contents for a result of the command: a conversion, or a comparison of two files."""
 
 from __future__ import annotations
 

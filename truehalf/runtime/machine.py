@@ -1,4 +1,4 @@
-"""What this machine can run: its GPU, TensorRT and its plugins, ONNX Runtime and its execution providers."""
+"""Capabilities of this machine: its GPU, TensorRT and its plugins, ONNX Runtime and its execution providers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
     (TensorRT for RTX) and onnxruntime, versions or None; plugins, the SHA-256 of each
     file, or None where there is none; plugin_ops, where there are a GPU, TensorRT and plugins that it takes, the
     operators that each has registered, else None; and of ONNX Runtime's execution providers those that it was built
-    with and those that load (of them a session tells; on a machine without a GPU the CPU provider alone is asked).
+    with and those that load (a session reports them; on a machine without a GPU the CPU provider alone is asked).
 
     Args:
         plugins: files with TensorRT plugins (engine.plugins).

@@ -1,4 +1,4 @@
-"""How much memory the activations of a graph take: the largest sum of tensors that are alive at once.
+"""Peak memory of a graph's activations: the largest sum of tensors that are alive at once.
 
 Nodes run in the order of the graph, and a tensor is freed after its last use. Reshape and its like hand their input on
 instead of copying it. Weights and bodies of control flow are left out; what a body reads counts as read by its node.

@@ -1,4 +1,4 @@
-"""One run of a reference and of the file that is held against it; of a chain all samples are one run."""
+"""One run of a reference and of the file that is compared with it; of a chain all samples are one run."""
 
 from __future__ import annotations
 

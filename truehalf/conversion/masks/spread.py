@@ -1,4 +1,4 @@
-"""Where mask constants are, and where they go: the search on which truehalf.conversion.masks.masks judges them.
+"""Propagation of mask constants to the Softmaxes that they end in; truehalf.conversion.masks.masks judges its result.
 
 A mark follows a constant from node to node, through the operators of a mask, to the Softmaxes where it ends. What is no
 mask's way is a fault of every constant in the value that came there.

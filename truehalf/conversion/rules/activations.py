@@ -1,4 +1,4 @@
-"""What calibration says about the tensors that a node reads or writes, where they would become float16 with it.
+"""Rules on calibrated tensors that a node reads or writes, where they would become float16 with it.
 
     overflow     finite |x| * safety_factor > 65504: its producer, and its consumers (a cast overflows as well)
     data_max     finite |x| > data_max, in more than data_max_share of the elements

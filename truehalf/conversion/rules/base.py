@@ -1,4 +1,4 @@
-"""What every rule works with: the options, the verdict, and the evidence about tensors and constants.
+"""Common types of the rules: the options, the verdict, and the evidence about tensors and constants.
 
 A rule is a function `(node, evidence) -> Decision | None`: fp32 with its reason and numbers, or nothing to say.
 """

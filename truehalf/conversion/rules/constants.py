@@ -1,4 +1,4 @@
-"""What constants say: weights beyond a bound, whole numbers that round.
+"""Rules on constants: weights beyond a bound, whole numbers that round.
 
 init_max        a finite |w| > init_max (Inf is exact in float16)
 init_overflow   a finite |w| > 65504, which float16 could only hold as 65504; with init_overflow="clamp" it shall

@@ -1,4 +1,4 @@
-"""What the graph itself declares: a node whose metadata says that it stays FP32, and why.
+"""Precision that the graph itself declares: a node whose metadata says that it stays FP32, and why.
 
 metadata_props["truehalf.float32"] = reason  ->  candidate
 

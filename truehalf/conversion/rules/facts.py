@@ -1,4 +1,4 @@
-"""What the rules need to know of a float32 constant, from one reading in blocks that stay in the processor's cache."""
+"""Statistics of float32 constants for the rules, from one reading in blocks that stay in the processor's cache."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def constant_facts(tensor: ir.TensorProtocol) -> ConstantFacts:
     finally:
         del array
         if isinstance(tensor, ir.ExternalTensor):
-            with contextlib.suppress(BufferError):  # somebody else still holds the mapped array
+            with contextlib.suppress(BufferError):  # another reference still holds the mapped array
                 tensor.release()
 
 

@@ -1,4 +1,4 @@
-"""What the graph itself settles, whatever was measured or listed.
+"""Precision that the graph itself settles, whatever was measured or listed.
 
     no_fp16_kernel   no float slot of the operator can be float16 (truehalf.ir.slots)
     quantized        operators that write, read or compute quantized tensors: their scales stay as they are

@@ -1,4 +1,4 @@
-"""What a trace has baked in, found by running torch and the file on inputs that differ, and by reading the source.
+"""Baked-in decisions of a trace, found by running torch and the file on inputs that differ, and by reading the source.
 
 Compared are, beside the samples, variations of one of them (variations.py). Where outputs differ, the file is wrong.
 That they agree settles only what these inputs exercised: places.py judges each place where Python read a tensor's value

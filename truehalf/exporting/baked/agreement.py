@@ -1,4 +1,4 @@
-"""Whether torch and the traced file agree on one input, output by output.
+"""Agreement of torch and the traced file on one input, output by output.
 
 The run rule of truehalf/verification/metrics/tensors.py, for the outputs of a detector together and for each other
 output alone, so that a large output hides no small one. Of an output whose values are all small, an absolute difference

@@ -1,4 +1,4 @@
-"""What Python reads out of tensors while a module is traced: truth values, numbers, lengths.
+"""Reads of tensors by Python while a module is traced: truth values, numbers, lengths.
 
 A trace keeps operations. A number that Python has read is no operation any more: what follows from it (the branch of
 an `if`, a constant, how often a loop runs) is in the file as it came out on the traced input. torch.jit.trace makes

@@ -1,4 +1,4 @@
-"""What comparing on further inputs says of the places where Python decided while a module was traced."""
+"""Report of the comparison on further inputs: the places where Python decided while a module was traced."""
 
 from __future__ import annotations
 

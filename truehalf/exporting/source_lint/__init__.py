@@ -1,4 +1,4 @@
-"""What tracing loses of a torch module, found in its source: the graph no longer shows it.
+"""Lint of a torch module's source for what tracing loses and the graph no longer shows.
 
 What Python decided while a trace ran (an `if` on a tensor, a len(tensor), an .item(), a loop's trip count) is in the
 file as it came out once. The functions that `forward` reaches are read (following.py), with the configuration of the

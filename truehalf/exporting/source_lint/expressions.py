@@ -1,4 +1,4 @@
-"""What the expressions of a function are (kinds.py), by one pass over its syntax.
+"""Abstract values (kinds.py) of a function's expressions, by one pass over its syntax.
 
 Nothing is judged here: the values of each expression are kept for the rules (rules.py). What is not reached has none.
 """

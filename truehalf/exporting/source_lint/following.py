@@ -1,4 +1,4 @@
-"""Which functions are reached from `forward`, with what arguments: calls and statements, over expressions.py.
+"""Functions reached from `forward`, and their arguments: calls and statements, over expressions.py.
 
 An `if` that the configuration decides is followed on its one side, the others on both; a loop over things at hand is
 followed item by item, others twice; calls are followed into the files that may be read (functions.py). A list that

@@ -1,4 +1,4 @@
-"""What is known of a value of the program that is read.
+"""Abstract values of the program that is read.
 
 What is at hand (configuration, modules, functions, numbers) stands for itself; a list, tuple or dict that the program
 makes holds what is known of its items, and one item stands for any number of them; a dataclass is a dict. All else is

@@ -1,4 +1,4 @@
-"""What torch's functions and a tensor's methods return, and the floating type that it has.
+"""Return values of torch's functions and a tensor's methods, and their floating type.
 
 made     tensor([1.0]), zeros(3), linspace(0, 1, 9), arange(n, dtype=float32): float32, whatever module.half() does
 passed   arithmetic, views and most functions: one operand with a type of its own and an axis makes the result so

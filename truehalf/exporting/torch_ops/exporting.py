@@ -1,4 +1,4 @@
-"""Whether the code that runs is being written into a file: checks of values are for eager runs alone."""
+"""Detection of a running export: checks of values are for eager runs alone."""
 
 from __future__ import annotations
 

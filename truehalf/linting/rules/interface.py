@@ -116,7 +116,7 @@ def _of_value(value: ir.Value, kind: str) -> Iterator[Place]:
 def _varying_axes(subject: Subject) -> dict[ir.Value, list[int]]:
     """Axes of outputs, behind the first, that follow an input that varies in more than its batch.
 
-    What onnx infers at two sizes of these inputs tells: the dimensions that a file states are names, often new ones.
+    onnx infers shapes at two sizes of these inputs: the dimensions that a file states are names, often new ones.
     """
     graph = subject.model.graph
     unsure = [value for value in graph.outputs if value.shape is not None and not is_static(value)]

@@ -1,4 +1,4 @@
-"""Where the files of a Hugging Face model are: in a folder of yours, or in the hub's cache, filled on demand.
+"""Files of a Hugging Face model: in a local folder, or in the hub's cache, filled on demand.
 
 Weights are safetensors, and nothing else is downloaded or read: a pickle may run code when it is read. A revision is a
 commit or a tag: a branch moves, and the model with it. Without the hub, what the cache has of a tag is taken: it does

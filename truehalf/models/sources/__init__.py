@@ -1,4 +1,4 @@
-"""Where models come from: one file each, called as `model.source` calls it, with
+"""Sources of models: one file each, called as `model.source` calls it, with
 
 Options                      a frozen dataclass: what `model.options` may hold, with the types; defaults are in YAML
 faults(config)               what is wrong with the keys of `model` beyond their types: a sentence each, with its code

@@ -208,7 +208,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> int:
-    """How many classes the network tells apart in an image of this size."""
+    """Number of classes of the network's output for an image of this size."""
     import torch
 
     try:

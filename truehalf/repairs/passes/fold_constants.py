@@ -1,4 +1,4 @@
-"""What no input changes is computed once, and an If whose condition never changes is its branch.
+"""Constant folding; an If whose condition is constant becomes its branch.
 
     f(constants)                     ->  constant
     Shape(x), x of static shape      ->  constant; an element of Shape(x) that is static, too

@@ -312,7 +312,7 @@ def _one_node() -> bytes:
 
 
 def built_providers() -> list[str]:
-    """Execution providers that the installed ONNX Runtime was built with; whether one loads, only a session tells."""
+    """Execution providers that the installed ONNX Runtime was built with; whether one loads, only a session shows."""
     import onnxruntime as ort
 
     return list(ort.get_available_providers())

@@ -1,4 +1,4 @@
-"""How long an engine takes on the GPU, measured more than once, with the clocks that it was measured at."""
+"""Latency of an engine on the GPU, measured more than once, with the clocks that it was measured at."""
 
 from __future__ import annotations
 

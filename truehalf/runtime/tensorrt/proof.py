@@ -1,4 +1,4 @@
-"""What TensorRT's engine inspector tells of an engine, and whether that is the precision that was declared.
+"""Precision of a built engine, as TensorRT's engine inspector reports it, checked against the declared one.
 
 It is part of build_engine.py (truehalf.engines.plan_files): beside what is beside it, it needs the standard library and
 numpy only.

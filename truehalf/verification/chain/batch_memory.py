@@ -1,4 +1,4 @@
-"""How many samples fit into a run: verify.memory_gb holds the activations (truehalf.verification.activation_memory).
+"""Number of samples in a run: verify.memory_gb holds the activations (truehalf.verification.activation_memory).
 
 Samples that are only to be got through run in batches of half of it. A batch size that must be looked at has all of it,
 and is not verified beyond. The process takes up to twice as much and what it holds besides (0.9 GB with torch and a

@@ -1,4 +1,4 @@
-"""What a comparison says beside its verdict: what it did not look at, and inputs and outputs that say little."""
+"""Caveats of a comparison beside its verdict: parts not compared, and inputs and outputs that prove little."""
 
 from __future__ import annotations
 

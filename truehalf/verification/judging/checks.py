@@ -1,4 +1,4 @@
-"""What a verification looked at, each with its state: verified, failed, or not verified with the reason.
+"""Checks of a verification, each with its state: verified, failed, or not verified with the reason.
 
     detections         the FP32 detections matched, and no others, within the gates
     average_precision  against true labels, of which the FP32 model finds some, within the gate

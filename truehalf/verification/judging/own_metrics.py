@@ -1,4 +1,4 @@
-"""Metrics of the user's own: functions of what both files output, held against a limit.
+"""Metrics of the user's own: functions of both files' outputs, compared with a limit.
 
     "my_metrics:mean_iou >= 0.98"        function(reference, candidate) -> a number; both {output: [samples, ...]}
 

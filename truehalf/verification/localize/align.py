@@ -1,4 +1,4 @@
-"""Which tensor of a candidate is which tensor of the reference.
+"""Alignment of the tensors of a candidate with those of the reference.
 
     by name       the same name, where names mean the same in both files: four of five shared ones have one operator
     by suffix     the candidate's name without what converters hang on (_cast_to_fp16, _output_cast0, _fp16, ...)

@@ -1,4 +1,4 @@
-"""What a failed verification is looked into with: the samples that fail, and the rule that they fail by.
+"""Samples that a failed verification is localized on, and the rule that they fail by.
 
     a gate or shape fails    all samples, of which the worst are looked at, one by one
     else adversarial fails   the adversarial images that fail, one by one

@@ -1,4 +1,4 @@
-"""Where NaN and Inf arise in emulated runs.
+"""Localization of the nodes where NaN and Inf arise in emulated runs.
 
 A NaN may vanish on its way to the outputs: MaxPool and ReduceMax of the CPU provider pass over it, and GPUs do so in
 other places (a Relu as max(x, 0)). `first_nonfinite` looks at every tensor, so it sees NaN and Inf where they arise.
@@ -143,7 +143,7 @@ def _once(found: Iterable[Nonfinite]) -> list[Nonfinite]:
 
 @dataclass(frozen=True)
 class _Look:
-    """What one run tells: largest |x| of every tensor (true where it is finite), and which are not finite."""
+    """Results of one run: largest |x| of every tensor (true where it is finite), and which are not finite."""
 
     absmax: dict[str, float]
     nonfinite: set[str]

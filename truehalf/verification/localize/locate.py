@@ -1,4 +1,4 @@
-"""Where a candidate goes wrong: the nodes at fault, the likeliest first.
+"""Localization of the nodes that introduce an error, the likeliest first.
 
     1  NaN and Inf    nodes whose output is not finite although all that they read is, and that spoil an output; in
                       graph order

@@ -1,4 +1,4 @@
-"""What differs on each sample, and which differ most: NaN and Inf first, then lost and new detections, then errors."""
+"""Differences by sample, the worst first: NaN and Inf, then lost and new detections, then errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How errors are distributed over their magnitudes.
+"""Histograms of errors by magnitude.
 
 Bins are quarters of a decade, the same for every file and output, so that histograms of two runs compare bin by bin:
     bin k holds 10^(k/4) <= |other - reference| < 10^((k+1)/4)

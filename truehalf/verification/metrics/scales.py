@@ -1,4 +1,4 @@
-"""What the largest values of an output hide: parts of a far smaller scale, and wrong.
+"""Errors in parts of an output whose scale is far below its largest value, which the tensor rule cannot see.
 
 The tensor rule judges an output by its own largest value. So a map with one channel of 500 and 63 of 1 passes whatever
 those hold. Each part of an output is therefore compared with its own scale, too. Parts are

@@ -1,4 +1,4 @@
-"""How far scores are off: of matched detections, and of the ranks of an image.
+"""Errors of scores: of matched detections, and of the ranks of an image.
 
 score error   of a matched detection: candidate minus reference
     (truehalf.verification.metrics.detections.Matching)

@@ -1,4 +1,4 @@
-"""What each node would cost more in FP32 than in FP16, by the cost model of truehalf.conversion.partition, casts left
+"""Extra cost of each node in FP32 over FP16, by the cost model of truehalf.conversion.partition, casts left
 aside.
 """
 

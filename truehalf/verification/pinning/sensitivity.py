@@ -1,4 +1,4 @@
-"""What it would help to compute nodes in FP32: the error that goes away when a module, or a node, is made FP32.
+"""Sensitivity to FP16: the error that goes away when a module, or a node, is computed in FP32.
 
     error_removed(S) = error(base) - error(base and S in FP32)
 
