@@ -29,7 +29,7 @@ import onnx_ir as ir
 from truehalf.config.precision import InitOverflow, Precision, RuleSet
 from truehalf.conversion.masks.masks import Masks, Path, find_masks
 from truehalf.conversion.rules import activations, constants
-from truehalf.conversion.rules.base import CustomRule, Decision, Evidence, Verdict
+from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
 from truehalf.conversion.rules.custom import custom, custom_rule_of
 from truehalf.conversion.rules.declared import declared
 from truehalf.conversion.rules.nonfinite import nonfinite
@@ -43,7 +43,7 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.selectors import Lists, Selection, Selector, op_matcher, select, selectors, unmatched_message
 
-Rule = Callable[[ir.Node, Evidence], Decision | None]
+Rule = Callable[[ir.Node, RuleContext], Decision | None]
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ def decide(
         )
     if custom_rule is None and precision.custom_rule is not None:
         custom_rule = custom_rule_of(precision.custom_rule)
-    evidence = Evidence(model, ranges, precision, custom_rule)
+    context = RuleContext(model, ranges, precision, custom_rule)
     finds_masks = precision.masks and precision.rules is RuleSet.default
-    masks = find_masks(model, ranges, evidence.constant) if finds_masks else Masks()
-    evidence.exempt, evidence.tolerated = masks.exempt, masks.tolerated
+    masks = find_masks(model, ranges, context.constant) if finds_masks else Masks()
+    context.exempt, context.tolerated = masks.exempt, masks.tolerated
     region = shape_arithmetic(model)
-    judge = _Judge(evidence, blocked, included, region)
+    judge = _Judge(context, blocked, included, region)
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
-    warnings += _clamped(nodes, evidence)
+    warnings += _clamped(nodes, context)
     warnings += masks.refused
     exact = frozenset(region.values)
     return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings, masks.paths, exact)
@@ -110,12 +110,12 @@ def _lists(precision: Precision, use: str) -> Lists:
     return Lists(*(tuple(getattr(precision, f"{kind}_{use}_list")) for kind in ("op", "node", "scope", "pattern")))
 
 
-def _clamped(nodes: Mapping[ir.Node, Decision], evidence: Evidence) -> list[str]:
+def _clamped(nodes: Mapping[ir.Node, Decision], context: RuleContext) -> list[str]:
     """Constants that include lists clamp against init_overflow: one line for each such node."""
-    if evidence.precision.init_overflow is not InitOverflow.pin:
+    if context.precision.init_overflow is not InitOverflow.pin:
         return []
     listed = (node for node, decision in nodes.items() if decision.rule.endswith("include_list"))
-    found = ((node, constants.beyond_float16(node, evidence)) for node in listed)
+    found = ((node, constants.beyond_float16(node, context)) for node in listed)
     return [
         f"{nodes[node].reason.partition(';')[0]}: {node.op_type} {node.name!r} has constant {beyond[0]!r} in float16, "
         f"where |w| = {beyond[1]:.4g} becomes 65504"
@@ -125,20 +125,20 @@ def _clamped(nodes: Mapping[ir.Node, Decision], evidence: Evidence) -> list[str]
 
 
 class _Judge:
-    def __init__(self, evidence: Evidence, blocked: Selection, included: Selection, region: ShapeArithmetic) -> None:
-        self._evidence, self._blocked, self._included, self._region = evidence, blocked, included, region
-        self._sealed = sealed_nodes(evidence.model)
-        self._candidate_rules = _candidate_rules(evidence)
-        self._wanted = [(text, op_matcher(text)) for text in evidence.precision.fp16_ops]
+    def __init__(self, context: RuleContext, blocked: Selection, included: Selection, region: ShapeArithmetic) -> None:
+        self._context, self._blocked, self._included, self._region = context, blocked, included, region
+        self._sealed = sealed_nodes(context.model)
+        self._candidate_rules = _candidate_rules(context)
+        self._wanted = [(text, op_matcher(text)) for text in context.precision.fp16_ops]
 
     def decision(self, node: ir.Node) -> Decision:
         include = self._included.nodes.get(node)
-        settled = structure(node, self._evidence, self._sealed.get(node), include is not None)
+        settled = structure(node, self._context, self._sealed.get(node), include is not None)
         if settled is None and (decided := self._region.nodes.get(node)) is not None:
             reason = f"it decides {decided}: shapes, indices and trip counts are computed in FP32"
             settled = Decision(Verdict.fp32, "shape_arithmetic", reason)
-        if settled is None and self._evidence.precision.rules is RuleSet.default:
-            settled = activations.overflow(node, self._evidence)
+        if settled is None and self._context.precision.rules is RuleSet.default:
+            settled = activations.overflow(node, self._context)
         if settled is not None:
             return settled
         if include is not None:
@@ -155,7 +155,7 @@ class _Judge:
         return None if block is None else Decision(Verdict.fp32, block.list_name, f"listed in {block}")
 
     def _candidate(self, node: ir.Node) -> Decision | None:
-        findings = (rule(node, self._evidence) for rule in self._candidate_rules)
+        findings = (rule(node, self._context) for rule in self._candidate_rules)
         return next((found for found in findings if found is not None), None)
 
     def _rest(self, node: ir.Node) -> Decision:
@@ -165,8 +165,8 @@ class _Judge:
         return Decision(Verdict.free, "none", "no rule keeps it FP32")
 
 
-def _candidate_rules(evidence: Evidence) -> list[Rule]:
-    if evidence.precision.rules is RuleSet.autocast:
+def _candidate_rules(context: RuleContext) -> list[Rule]:
+    if context.precision.rules is RuleSet.autocast:
         return [constants.init_max, activations.data_max, depth]
     return [
         declared,
@@ -176,10 +176,10 @@ def _candidate_rules(evidence: Evidence) -> list[Rule]:
         inner,
         constants.integers,
         activations.integers,
-        underflow(evidence),
-        tiny(evidence),
+        underflow(context),
+        tiny(context),
         depth,
         custom,
-        nonfinite(evidence),
+        nonfinite(context),
         activations.unmeasured,
     ]

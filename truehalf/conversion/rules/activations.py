@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.float16 import MAX
 from truehalf.ir.facts import reached
@@ -27,9 +27,9 @@ from truehalf.ir.slots import is_float32
 _INTEGERS_BELOW = 2048.0
 
 
-def overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
-    found = _largest(evidence.measured(node))
-    factor = evidence.precision.safety_factor
+def overflow(node: ir.Node, context: RuleContext) -> Decision | None:
+    found = _largest(context.measured(node))
+    factor = context.precision.safety_factor
     if found is None or found[0] * factor <= MAX:
         return None
     value, name, sample = found
@@ -38,12 +38,12 @@ def overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
     return Decision(Verdict.fp32, "overflow", reason, value=value, threshold=MAX, tensor=name, sample=sample)
 
 
-def data_max(node: ir.Node, evidence: Evidence) -> Decision | None:
-    limit = evidence.precision.data_max
+def data_max(node: ir.Node, context: RuleContext) -> Decision | None:
+    limit = context.precision.data_max
     if limit is None:
         return None
-    share = evidence.precision.data_max_share
-    measured = evidence.measured(node, left_out=evidence.tolerated)
+    share = context.precision.data_max_share
+    measured = context.measured(node, left_out=context.tolerated)
     found = _largest((value, entry) for value, entry in measured if share == 0 or _share_above(entry, limit) > share)
     if found is None or found[0] <= limit:
         return None
@@ -53,10 +53,10 @@ def data_max(node: ir.Node, evidence: Evidence) -> Decision | None:
     return Decision(Verdict.fp32, "data_max", reason, value=value, threshold=limit, tensor=name, sample=sample)
 
 
-def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
-    if not evidence.precision.integers:
+def integers(node: ir.Node, context: RuleContext) -> Decision | None:
+    if not context.precision.integers:
         return None
-    for value, entry in evidence.measured(node):
+    for value, entry in context.measured(node):
         absmax, sample = entry.absmax, entry.sample
         if entry.integral and absmax is not None and absmax > _INTEGERS_BELOW:
             reason = f"{value.name!r} holds whole numbers up to {absmax:g}; float16 holds not all above 2048"
@@ -66,11 +66,11 @@ def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
     return None
 
 
-def unmeasured(node: ir.Node, evidence: Evidence) -> Decision | None:
-    if evidence.ranges is None:
+def unmeasured(node: ir.Node, context: RuleContext) -> Decision | None:
+    if context.ranges is None:
         return None
-    judged = _states(node) if node.graph is evidence.model.graph else evidence.moving(node)
-    unknown = next((value for value in judged if not _is_known(value, evidence)), None)
+    judged = _states(node) if node.graph is context.model.graph else context.moving(node)
+    unknown = next((value for value in judged if not _is_known(value, context)), None)
     if unknown is None:
         return None
     reason = f"{unknown.name!r} has no range: it is inside a body, where calibration measures nothing"
@@ -87,12 +87,12 @@ def _states(node: ir.Node) -> list[ir.Value]:
     return [value for value in states if is_float32(value)]
 
 
-def _is_known(value: ir.Value, evidence: Evidence) -> bool:
+def _is_known(value: ir.Value, context: RuleContext) -> bool:
     """Whether a value has a range or is a constant, or all of it is moved from such; what masks needs none."""
 
     def is_known(value: ir.Value) -> bool:
-        measured = evidence.absmax(value) is not None or value.name in evidence.exempt
-        return measured or evidence.constant(value) is not None
+        measured = context.absmax(value) is not None or value.name in context.exempt
+        return measured or context.constant(value) is not None
 
     def moved(value: ir.Value) -> list[ir.Value | None]:
         node = None if is_known(value) else value.producer()

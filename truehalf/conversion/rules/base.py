@@ -1,6 +1,6 @@
 """Common types of the rules: the options, the verdict, and the evidence about tensors and constants.
 
-A rule is a function `(node, evidence) -> Decision | None`: fp32 with its reason and numbers, or nothing to say.
+A rule is a function `(node, context) -> Decision | None`: fp32 with its reason and numbers, or nothing to say.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CustomRule = Callable[[ir.Node, RangesJson], str | None]
 
 
 @dataclass
-class Evidence:
+class RuleContext:
     """What is known about a model: measured ranges, constants, and which tensors a rule leaves out.
 
     Attributes:

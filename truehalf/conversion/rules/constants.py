@@ -11,16 +11,16 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.config.precision import InitOverflow
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
 from truehalf.float16 import MAX
 
 
-def init_max(node: ir.Node, evidence: Evidence) -> Decision | None:
-    limit = evidence.precision.init_max
+def init_max(node: ir.Node, context: RuleContext) -> Decision | None:
+    limit = context.precision.init_max
     if limit is None:
         return None
-    ceiling = MAX if evidence.precision.init_overflow is InitOverflow.clamp else float("inf")
-    constants = evidence.constants(node, left_out=evidence.tolerated)
+    ceiling = MAX if context.precision.init_overflow is InitOverflow.clamp else float("inf")
+    constants = context.constants(node, left_out=context.tolerated)
     largest = max(((min(facts.absmax, ceiling), name) for name, facts in constants), default=(0.0, ""))
     if largest[0] <= limit:
         return None
@@ -29,8 +29,8 @@ def init_max(node: ir.Node, evidence: Evidence) -> Decision | None:
     return Decision(Verdict.fp32, "init_max", reason, value=value, threshold=limit, tensor=name)
 
 
-def init_overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
-    found = beyond_float16(node, evidence) if evidence.precision.init_overflow is InitOverflow.pin else None
+def init_overflow(node: ir.Node, context: RuleContext) -> Decision | None:
+    found = beyond_float16(node, context) if context.precision.init_overflow is InitOverflow.pin else None
     if found is None:
         return None
     name, value = found
@@ -38,16 +38,16 @@ def init_overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
     return Decision(Verdict.fp32, "init_overflow", reason, value=value, threshold=MAX, tensor=name)
 
 
-def beyond_float16(node: ir.Node, evidence: Evidence) -> tuple[str, float] | None:
+def beyond_float16(node: ir.Node, context: RuleContext) -> tuple[str, float] | None:
     """The constant of a node that would be clamped the most as float16, with its |w|; None: none would be."""
-    largest = max(((facts.absmax, name) for name, facts in evidence.constants(node)), default=(0.0, ""))
+    largest = max(((facts.absmax, name) for name, facts in context.constants(node)), default=(0.0, ""))
     return (largest[1], largest[0]) if largest[0] > MAX else None
 
 
-def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
-    if not evidence.precision.integers:
+def integers(node: ir.Node, context: RuleContext) -> Decision | None:
+    if not context.precision.integers:
         return None
-    for name, facts in evidence.constants(node):
+    for name, facts in context.constants(node):
         if facts.integers_changed and facts.elements > 1:
             reason = f"constant {name!r} holds whole numbers up to {facts.absmax:g}; float16 holds not all above 2048"
             return Decision(Verdict.fp32, "integers", reason, value=facts.absmax, threshold=2048.0, tensor=name)

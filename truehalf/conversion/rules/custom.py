@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import CustomRule, Decision, Evidence, Verdict
+from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
 from truehalf.errors import StageError
 from truehalf.user_code import imported
 
@@ -20,12 +20,12 @@ def custom_rule_of(text: str) -> CustomRule:
     return imported("custom_rule", text, Path.cwd())
 
 
-def custom(node: ir.Node, evidence: Evidence) -> Decision | None:
-    rule = evidence.custom_rule
+def custom(node: ir.Node, context: RuleContext) -> Decision | None:
+    rule = context.custom_rule
     if rule is None:
         return None
     try:
-        reason = rule(node, {"tensors": {}} if evidence.ranges is None else evidence.ranges.content)
+        reason = rule(node, {"tensors": {}} if context.ranges is None else context.ranges.content)
     except Exception as error:
         name = getattr(rule, "__qualname__", repr(rule))
         what = f"{name!r} raised {type(error).__name__}: {error}"

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
 from truehalf.float16 import KEEP_FLOAT32
 
 
-def declared(node: ir.Node, evidence: Evidence) -> Decision | None:
+def declared(node: ir.Node, context: RuleContext) -> Decision | None:
     reason = node.metadata_props.get(KEEP_FLOAT32)
     return Decision(Verdict.fp32, "declared", f"declared by its metadata: {reason}") if reason is not None else None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.ir.facts import all_nodes, bodies
 from truehalf.ir.ops import Trait, has, with_trait
@@ -22,14 +22,14 @@ from truehalf.ir.ops import Trait, has, with_trait
 _PASSES = with_trait(Trait.NO_ARITHMETIC | Trait.LINEAR)
 
 
-def nonfinite(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
+def nonfinite(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision | None]:
     """The rule for one model."""
-    tensors = evidence.ranges.tensors if evidence.ranges is not None else {}
+    tensors = context.ranges.tensors if context.ranges is not None else {}
     spoiled = {name for name, entry in tensors.items() if entry.nonfinite}
-    harmless = _harmless(evidence, spoiled) if spoiled else set[ir.Value]()
+    harmless = _harmless(context, spoiled) if spoiled else set[ir.Value]()
 
-    def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
-        for value, entry in evidence.measured(node) if spoiled else ():
+    def rule(node: ir.Node, context: RuleContext) -> Decision | None:
+        for value, entry in context.measured(node) if spoiled else ():
             if value.name in spoiled and value not in harmless:
                 return _decision(value, entry)
         return None
@@ -45,10 +45,10 @@ def _decision(value: ir.Value, entry: TensorRange) -> Decision:
     return Decision(Verdict.fp32, "nonfinite", reason, float(entry.nonfinite), 0.0, value.name, sample)
 
 
-def _harmless(evidence: Evidence, spoiled: set[str]) -> set[ir.Value]:
+def _harmless(context: RuleContext, spoiled: set[str]) -> set[ir.Value]:
     """Values whose Inf and NaN reach nothing but masks and choices; uses come before what they use, backwards."""
-    nodes = list(all_nodes(evidence.model))
-    outputs = {value for graph in evidence.model.graphs() for value in graph.outputs}
+    nodes = list(all_nodes(context.model))
+    outputs = {value for graph in context.model.graphs() for value in graph.outputs}
     found: set[ir.Value] = set()
 
     def is_harmless(node: ir.Node) -> bool:
@@ -66,7 +66,7 @@ def _harmless(evidence: Evidence, spoiled: set[str]) -> set[ir.Value]:
             if value not in outputs and all(verdicts.get(user, False) for user in value.consumers()):
                 found.add(value)
         verdicts[node] = is_harmless(node)
-    for value in [*evidence.model.graph.inputs, *evidence.model.graph.initializers.values()]:
+    for value in [*context.model.graph.inputs, *context.model.graph.initializers.values()]:
         if value not in outputs and all(verdicts.get(user, False) for user in value.consumers()):
             found.add(value)
     return found

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
 from truehalf.ir.facts import bodies
 from truehalf.ir.ops import Trait, has, with_trait
 from truehalf.ir.slots import is_float32, schema_of, takes_any_type
@@ -38,7 +38,7 @@ def sealed_nodes(model: ir.Model) -> dict[ir.Node, ir.Node]:
     return found
 
 
-def structure(node: ir.Node, evidence: Evidence, seal: ir.Node | None, included: bool) -> Decision | None:
+def structure(node: ir.Node, context: RuleContext, seal: ir.Node | None, included: bool) -> Decision | None:
     """The verdict that the graph settles, if it does.
 
     Args:
@@ -59,7 +59,7 @@ def structure(node: ir.Node, evidence: Evidence, seal: ir.Node | None, included:
     if odd := next((value for value in values_of(node) if is_odd(value)), None):
         reason = f"{odd.name!r} is no tensor of known type, so nothing around it can change type"
         return Decision(Verdict.fp32, "no_fp16_kernel", reason, tensor=odd.name)
-    if not custom and not bodies(node) and not evidence.moving(node):
+    if not custom and not bodies(node) and not context.moving(node):
         return Decision(Verdict.fp32, "no_fp16_kernel", f"{node.op_type} has no float16 kernel")
     return None
 

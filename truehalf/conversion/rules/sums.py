@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.float16 import MAX
 from truehalf.ir.arithmetic import reduction_depth
 
 
-def inner(node: ir.Node, evidence: Evidence) -> Decision | None:
-    if not evidence.precision.inner or evidence.ranges is None:
+def inner(node: ir.Node, context: RuleContext) -> Decision | None:
+    if not context.precision.inner or context.ranges is None:
         return None
-    found = evidence.ranges.inner.get(node.name or "")
-    factor = evidence.precision.safety_factor
+    found = context.ranges.inner.get(node.name or "")
+    factor = context.precision.safety_factor
     if found is None or found.value is None or found.value * factor <= MAX:
         return None
     scaled = f" * safety_factor {factor:g}" if factor != 1 else ""
@@ -26,8 +26,8 @@ def inner(node: ir.Node, evidence: Evidence) -> Decision | None:
     return Decision(Verdict.fp32, "inner", reason, value=found.value, threshold=MAX, sample=found.sample)
 
 
-def depth(node: ir.Node, evidence: Evidence) -> Decision | None:
-    limit = evidence.precision.reduction_depth_max
+def depth(node: ir.Node, context: RuleContext) -> Decision | None:
+    limit = context.precision.reduction_depth_max
     terms = reduction_depth(node) if limit is not None else 1
     if limit is None or terms <= limit:
         return None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.float16 import LOST, NORMAL_MIN
 from truehalf.ir.arithmetic import reduction_depth
 from truehalf.ir.facts import all_nodes, bodies
@@ -29,13 +29,13 @@ _ROUNDING = 2.0**-12  # float16's own, where it is at its best
 _NO_GAIN = Trait.DAMPS | Trait.NO_ARITHMETIC
 
 
-def tiny(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
+def tiny(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision | None]:
     """The rule for one model."""
-    limit = evidence.precision.underflow_share_max
-    felt = _felt(evidence, max(limit, _ROUNDING)) if limit is not None else {}
+    limit = context.precision.underflow_share_max
+    felt = _felt(context, max(limit, _ROUNDING)) if limit is not None else {}
 
-    def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
-        for value, entry in evidence.measured(node) if felt else ():
+    def rule(node: ir.Node, context: RuleContext) -> Decision | None:
+        for value, entry in context.measured(node) if felt else ():
             if value in felt and (value in node.outputs or node in felt[value]):
                 absmax, sample = entry.absmax, entry.sample
                 bound = f"is all below 2^-14, float16's smallest normal: |x| <= {absmax:.3g}"
@@ -46,29 +46,29 @@ def tiny(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
     return rule
 
 
-def _felt(evidence: Evidence, share: float) -> dict[ir.Value, set[ir.Node]]:
+def _felt(context: RuleContext, share: float) -> dict[ir.Value, set[ir.Node]]:
     """Tensors that are tiny all over, each with the readers that feel its error."""
-    nodes = list(all_nodes(evidence.model))
-    values = [*evidence.model.graph.inputs, *(value for node in nodes for value in node.outputs)]
-    sizes = {value: absmax for value in values if (absmax := evidence.absmax(value))}
+    nodes = list(all_nodes(context.model))
+    values = [*context.model.graph.inputs, *(value for node in nodes for value in node.outputs)]
+    sizes = {value: absmax for value in values if (absmax := context.absmax(value))}
     small = [value for value, absmax in sizes.items() if absmax < NORMAL_MIN]
-    tolerances = _tolerances(sizes, evidence, share) if small else {}
+    tolerances = _tolerances(sizes, context, share) if small else {}
     felt: dict[ir.Value, set[ir.Node]] = {}
     for value in small:
         error = min(sizes[value], LOST)
         if tolerances[value] < error:
             readers = dict.fromkeys(value.consumers())
-            felt[value] = {n for n in readers if _allowed(n, value, sizes, tolerances, evidence) < error}
+            felt[value] = {n for n in readers if _allowed(n, value, sizes, tolerances, context) < error}
     return felt
 
 
-def _tolerances(sizes: dict[ir.Value, float], evidence: Evidence, share: float) -> dict[ir.Value, float]:
+def _tolerances(sizes: dict[ir.Value, float], context: RuleContext, share: float) -> dict[ir.Value, float]:
     """How large an error in each value may be: a share of it, or as much as all that is made of it allows."""
-    outputs = {value for graph in evidence.model.graphs() for value in graph.outputs}
+    outputs = {value for graph in context.model.graphs() for value in graph.outputs}
     found: dict[ir.Value, float] = {}
     for value in reversed(sizes):
         absmax = sizes[value]
-        allowed = [_allowed(node, value, sizes, found, evidence) for node in value.consumers()]
+        allowed = [_allowed(node, value, sizes, found, context) for node in value.consumers()]
         behind = 0.0 if value in outputs else min(allowed, default=math.inf)
         found[value] = max(absmax * share, behind, LOST if absmax >= NORMAL_MIN else 0.0)
     return found
@@ -79,10 +79,10 @@ def _allowed(
     value: ir.Value,
     sizes: Mapping[ir.Value, float],
     tolerances: Mapping[ir.Value, float],
-    evidence: Evidence,
+    context: RuleContext,
 ) -> float:
     """How large an error in a value a reader of it allows; 0 where nothing is known of what it writes."""
-    gain = _gain(node, value, evidence)
+    gain = _gain(node, value, context)
     written = [output for output in node.outputs if is_float32(output)]
     return min(
         (tolerances.get(output, 0.0) / min(gain, sizes.get(output, math.inf) / sizes[value]) for output in written),
@@ -90,7 +90,7 @@ def _allowed(
     )
 
 
-def _gain(node: ir.Node, value: ir.Value, evidence: Evidence) -> float:
+def _gain(node: ir.Node, value: ir.Value, context: RuleContext) -> float:
     """How many times larger an error may become in a node, at most; infinite where nothing is known."""
     if node.domain != "" or bodies(node):
         return math.inf
@@ -101,6 +101,6 @@ def _gain(node: ir.Node, value: ir.Value, evidence: Evidence) -> float:
     factors = [factor for factor in node.inputs[:2] if factor is not None and factor is not value]
     if len(factors) != 1:
         return math.inf
-    facts = evidence.constant(factors[0])
-    largest = facts.absmax if facts is not None else evidence.absmax(factors[0])
+    facts = context.constant(factors[0])
+    largest = facts.absmax if facts is not None else context.absmax(factors[0])
     return math.inf if largest is None else max(largest * reduction_depth(node), LOST)

@@ -24,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.hazards import sensitive
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.float16 import LOST, NORMAL_MIN
 from truehalf.ir.facts import all_nodes, is_op
@@ -36,33 +36,33 @@ _VARIANCE = 4  # BatchNormalization's input
 _EPSILON = 1e-5  # its default
 
 
-def underflow(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
+def underflow(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision | None]:
     """The rule for one model."""
-    limit = evidence.precision.underflow_share_max
+    limit = context.precision.underflow_share_max
     if limit is None:
-        return lambda node, evidence: None
-    counted = evidence.ranges is not None and any(entry.small for entry in evidence.ranges.tensors.values())
-    carried = set(sensitive(evidence.model)) if counted else set[ir.Value]()
-    epsilons = _epsilons(evidence)
+        return lambda node, context: None
+    counted = context.ranges is not None and any(entry.small for entry in context.ranges.tensors.values())
+    carried = set(sensitive(context.model)) if counted else set[ir.Value]()
+    epsilons = _epsilons(context)
 
-    def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
+    def rule(node: ir.Node, context: RuleContext) -> Decision | None:
         if node in epsilons:
             return epsilons[node]
-        if node.op_type == "BatchNormalization" and node.domain == "" and (found := _variance(node, evidence)):
+        if node.op_type == "BatchNormalization" and node.domain == "" and (found := _variance(node, context)):
             return found
-        for value, entry in evidence.measured(node):
+        for value, entry in context.measured(node):
             is_meant = value in node.outputs or _carries(node, value, carried)
             if is_meant and (found := _small(value, entry, limit)) is not None:
                 return found
-        return _constant(node, evidence, limit)
+        return _constant(node, context, limit)
 
     return rule
 
 
-def _constant(node: ir.Node, evidence: Evidence, limit: float) -> Decision | None:
-    for name, facts in evidence.constants(node) if not has(node, Trait.DAMPS) else ():
+def _constant(node: ir.Node, context: RuleContext, limit: float) -> Decision | None:
+    for name, facts in context.constants(node) if not has(node, Trait.DAMPS) else ():
         share = facts.lost / facts.nonzero if facts.nonzero else 0.0
-        divides = any(value.name == name and _is_protected(node, value) for value in evidence.moving(node))
+        divides = any(value.name == name and _is_protected(node, value) for value in context.moving(node))
         if share > limit and (divides or facts.absmax < _LOST_IN_ROUNDING):
             reason = f"{share:.3g} of the nonzero elements of constant {name!r} are 0 in float16 (|w| <= 2^-25)"
             return Decision(Verdict.fp32, "underflow", reason, value=share, threshold=limit, tensor=name)
@@ -86,10 +86,10 @@ def _carries(node: ir.Node, value: ir.Value, carried: set[ir.Value]) -> bool:
     return any(output in carried for output in node.outputs) or _is_protected(node, value)
 
 
-def _variance(node: ir.Node, evidence: Evidence) -> Decision | None:
+def _variance(node: ir.Node, context: RuleContext) -> Decision | None:
     """BatchNormalization divides by the root of v + epsilon: it needs every v of its channels, not most of them."""
     value = node.inputs[_VARIANCE]
-    if value is None or value not in evidence.moving(node):
+    if value is None or value not in context.moving(node):
         return None
     epsilon = node.attributes.get_float("epsilon", _EPSILON)
     tensor, sample = ir.convenience.get_const_tensor(value), None
@@ -99,7 +99,7 @@ def _variance(node: ir.Node, evidence: Evidence) -> Decision | None:
         with np.errstate(over="ignore"):
             errors = np.abs(variances.astype(np.float16).astype(np.float64) - variances)
     else:
-        entry = evidence.entry(value) or TensorRange()
+        entry = context.entry(value) or TensorRange()
         low, high, sample = entry.low, entry.absmax, entry.sample
         if low is None or high is None:
             return None
@@ -121,11 +121,11 @@ def _variance(node: ir.Node, evidence: Evidence) -> Decision | None:
 # --- epsilons ---------------------------------------------------------------------------------------------------------
 
 
-def _epsilons(evidence: Evidence) -> dict[ir.Node, Decision]:
+def _epsilons(context: RuleContext) -> dict[ir.Node, Decision]:
     """Nodes with an epsilon that float16 loses, what the epsilon protects, and the moves between."""
     found: dict[ir.Node, Decision] = {}
-    for node in all_nodes(evidence.model):
-        for epsilon, name in _floors(node, evidence):
+    for node in all_nodes(context.model):
+        for epsilon, name in _floors(node, context):
             error = abs(float(np.float16(epsilon)) - epsilon) / epsilon
             if error <= _LOG_ERROR:
                 continue
@@ -141,12 +141,12 @@ def _epsilons(evidence: Evidence) -> dict[ir.Node, Decision]:
     return found
 
 
-def _floors(node: ir.Node, evidence: Evidence) -> Iterator[tuple[float, str]]:
+def _floors(node: ir.Node, context: RuleContext) -> Iterator[tuple[float, str]]:
     """Constants, of one small positive number, that a node adds or keeps its result above; each with its name."""
     if not is_op(node, "Add", "Max", "Clip"):
         return
     for value in node.inputs[1:2] if node.op_type == "Clip" else node.inputs:
-        facts = evidence.constant(value) if value is not None else None
+        facts = context.constant(value) if value is not None else None
         if value is not None and facts is not None and facts.elements and 0 < facts.lowest == facts.absmax < NORMAL_MIN:
             yield facts.absmax, value.name or ""
     if node.op_type == "Clip" and 0 < (low := node.attributes.get_float("min", 0.0)) < NORMAL_MIN:

@@ -31,7 +31,7 @@ from truehalf.config.precision import Precision
 from truehalf.conversion.masks.masks import find_masks
 from truehalf.conversion.ports import FP16, FP32, End, Ports, Slot, Tensor, Use, ports
 from truehalf.conversion.rounding import Losses, half
-from truehalf.conversion.rules.base import Evidence
+from truehalf.conversion.rules.base import RuleContext
 from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.errors import StageError
@@ -106,9 +106,9 @@ def switchboard(
 
 def _movable(model: ir.Model) -> list[ir.Node]:
     """Nodes whose precision nothing in the graph settles; a custom operator might be included."""
-    evidence, sealed = Evidence(model, None, Precision()), sealed_nodes(model)
+    context, sealed = RuleContext(model, None, Precision()), sealed_nodes(model)
     judged = [node for node in all_nodes(model) if is_judged(node)]
-    return [node for node in judged if structure(node, evidence, sealed.get(node), included=True) is None]
+    return [node for node in judged if structure(node, context, sealed.get(node), included=True) is None]
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------
