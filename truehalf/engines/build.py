@@ -15,7 +15,7 @@ from truehalf.engines import ort_plan
 from truehalf.engines.carry_out import carry_out
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.engines.evidence import evidence_of_workspace
-from truehalf.engines.parity import Evidence
+from truehalf.engines.parity import EngineReference
 from truehalf.engines.plan import FILES_OF_A_PLAN, check_keys, check_plan, check_target
 from truehalf.engines.plan_files import make_plan, write_plan
 from truehalf.engines.precision import check_precision, typed_model
@@ -53,7 +53,7 @@ class Order:
 
     declared: str
     profiles: Sequence[Profile]
-    evidence: Evidence | str | Callable[[], Evidence | str] = NO_EVIDENCE
+    evidence: EngineReference | str | Callable[[], EngineReference | str] = NO_EVIDENCE
     probe: Machine | None = None
     plan_names: tuple[str, str] | None = None
     lint: LintConfig = field(default_factory=LintConfig)

@@ -13,7 +13,7 @@ from truehalf.engines import ort_deploy as deploy
 from truehalf.engines import ort_plan
 from truehalf.engines.compiled import compiled_report, none_built
 from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
-from truehalf.engines.parity import Evidence, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
+from truehalf.engines.parity import EngineReference, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts, typed_model
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
@@ -67,7 +67,7 @@ def carry_out(
     plan: EnginePlan,
     model_path: Path,
     out_dir: Path,
-    evidence: Callable[[], Evidence | str],
+    evidence: Callable[[], EngineReference | str],
     probe: Machine,
 ) -> EngineReport:
     """Build what a plan says, or say why that is not done on this machine; see truehalf.engines.build.build_engine.
@@ -294,7 +294,7 @@ def _stopped(plan: EnginePlan, file: Path, why: str) -> _Built:
     )
 
 
-def _parity(built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str) -> Parity:
+def _parity(built: _Built, model: ir.Model, points: Sequence[Point], evidence: EngineReference | str) -> Parity:
     ran: Parity = {"evaluation": built.evaluation, "provider": built.facts["provider"]}
     if built.stopped:
         return {**ran, "state": built.stopped[0], "reason": built.stopped[1]}
@@ -309,7 +309,7 @@ def _parity(built: _Built, model: ir.Model, points: Sequence[Point], evidence: E
 
 
 def _latency(
-    built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str, options: LatencyConfig
+    built: _Built, model: ir.Model, points: Sequence[Point], evidence: EngineReference | str, options: LatencyConfig
 ) -> tuple[list[PointLatency], list[str]]:
     """Latency by point, and what could not be timed."""
     rows: list[PointLatency] = []
@@ -325,7 +325,7 @@ def _latency(
     return rows, untimed
 
 
-def _feeds(model: ir.Model, point: Point, evidence: Evidence | str) -> Feeds:
+def _feeds(model: ir.Model, point: Point, evidence: EngineReference | str) -> Feeds:
     """Samples where they fit the point, and numbers drawn at random where they do not."""
     drawn = feeds_of(model, point, None)
     if isinstance(evidence, str):

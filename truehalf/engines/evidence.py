@@ -9,7 +9,7 @@ from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.config.validate import validate
 from truehalf.data.samples import adversarial_samples, readable, verification_samples
-from truehalf.engines.parity import Evidence
+from truehalf.engines.parity import EngineReference
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import read_spec
 from truehalf.ir.model_file import external_files, load_model
@@ -17,7 +17,7 @@ from truehalf.runtime.tensorrt.plan_content import sha256
 from truehalf.verification.chain.reference import read_reference
 
 
-def evidence_of(config: Config, root: Path) -> Evidence:
+def evidence_of(config: Config, root: Path) -> EngineReference:
     """What verify has frozen in a workspace, on the samples of its configuration.
 
     Raises:
@@ -32,10 +32,10 @@ def evidence_of(config: Config, root: Path) -> Evidence:
     if isinstance(reference, str):
         raise StageError("file-missing", f"{folder}: holds no reference ({reference}); run `dvc repro verify`")
     adversarial = adversarial_samples(config, spec)
-    return Evidence(reference, read_reference(folder, "adversarial", adversarial, spec), config.verify)
+    return EngineReference(reference, read_reference(folder, "adversarial", adversarial, spec), config.verify)
 
 
-def evidence_of_workspace(root: Path, onnx_sha256: str) -> Evidence | str:
+def evidence_of_workspace(root: Path, onnx_sha256: str) -> EngineReference | str:
     """The reference of a workspace, where it belongs to this model; else why there is none."""
     final = root / "artifacts" / "cast_cleanup" / "model.onnx"
     if not final.is_file() or not (root / "artifacts" / "reference" / "samples.json").is_file():

@@ -40,7 +40,7 @@ Run = Callable[[Feeds, int], Mapping[str, np.ndarray]]  # feeds and the number o
 
 
 @dataclass(frozen=True)
-class Evidence:
+class EngineReference:
     """What an engine is compared with.
 
     Attributes:
@@ -101,7 +101,7 @@ def points_of(profiles: Sequence[Profile], shape_inputs: Collection[str] = ()) -
     return found
 
 
-def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence: Evidence) -> Parity:
+def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence: EngineReference) -> Parity:
     """Hold an engine against the reference at every point.
 
     Args:
@@ -129,7 +129,7 @@ def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence:
     return {**parity, "points": rows, "adversarial": adversarial}
 
 
-def _measure(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dict[str, Any]:
+def _measure(run: Run, model: ir.Model, point: Point, evidence: EngineReference) -> dict[str, Any]:
     reference, options = evidence.reference, evidence.options
     batch, why = _batch(model, point, reference.samples[0])
     facts: dict[str, Any] = {**point.facts, "batch": batch}
@@ -151,7 +151,7 @@ def _measure(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dic
     return facts | said | headline(stage.facts) | more | {"gates": held}
 
 
-def _adversarial(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dict[str, Any]:
+def _adversarial(run: Run, model: ir.Model, point: Point, evidence: EngineReference) -> dict[str, Any]:
     reference = evidence.adversarial
     if isinstance(reference, str):
         return {"state": NOT_VERIFIED, "reason": reference}

@@ -21,7 +21,7 @@ from tests.truehalf.verification.held import Rows, evidence, outputs_of
 from truehalf.config.engine import LatencyConfig
 from truehalf.engines import ort_plan
 from truehalf.engines.carry_out import explained
-from truehalf.engines.parity import Evidence
+from truehalf.engines.parity import EngineReference
 from truehalf.errors import StageError
 from truehalf.linting import Finding
 from truehalf.runtime.tensorrt.versions import BuildError
@@ -45,7 +45,7 @@ class Bench:
         "samples": options["samples"],
     }
 
-    def built(self, evidence: Evidence | str = "none was given", **options: Any) -> dict[str, Any]:
+    def built(self, evidence: EngineReference | str = "none was given", **options: Any) -> dict[str, Any]:
         return build_engine(
             model(self.folder),
             self.folder / "out",

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from tests.configurations import composed
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
-from truehalf.engines.parity import Evidence
+from truehalf.engines.parity import EngineReference
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.metrics.decoded import detections_of
@@ -38,10 +38,12 @@ def outputs_of(x: np.ndarray) -> Rows:
     return {"logits": logits, "boxes": boxes}
 
 
-def evidence(adversarial: bool = True, labels: bool = True) -> Evidence:
+def evidence(adversarial: bool = True, labels: bool = True) -> EngineReference:
     """The reference on five samples of input x [1], and on two adversarial ones."""
     reference = _frozen("s", range(COUNT), labels)
-    return Evidence(reference, _frozen("adversarial", range(2), labels) if adversarial else "FP32 fails there", OPTIONS)
+    return EngineReference(
+        reference, _frozen("adversarial", range(2), labels) if adversarial else "FP32 fails there", OPTIONS
+    )
 
 
 def _frozen(name: str, numbers: range, labels: bool) -> Reference:
