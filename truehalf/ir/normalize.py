@@ -103,8 +103,8 @@ class InferTypes(Pass):
         strict = self.strict
         stated = {value for value in model.graph.outputs if value.shape is not None and not strict}
         unknown = contextlib.nullcontext() if strict else contextlib.suppress(onnx.shape_inference.InferenceError)
-        with names_apart(model), unknown:
-            light = light_proto(model, integers=strict)
+        with unique_names(model), unknown:
+            light = proto_without_weights(model, integers=strict)
             inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True))
             for graph, typed in zip(model.graphs(), inferred.graphs(), strict=True):
                 known = ir.convenience.create_value_mapping(typed)
@@ -173,8 +173,8 @@ def concrete_shapes(model: ir.Model, input_shapes: Mapping[str, Sequence[int]] |
         input_shapes: shapes of graph inputs by name, such as an optimization profile's `opt`; inputs that are not named
             keep theirs, with 1 for each symbolic dimension.
     """
-    with names_apart(model):
-        proto = light_proto(model)
+    with unique_names(model):
+        proto = proto_without_weights(model)
         del proto.graph.value_info[:]  # shapes with symbols would win over the inferred ones
         for value in proto.graph.input:
             _bind(value.type.tensor_type, (input_shapes or {}).get(value.name))
@@ -209,7 +209,7 @@ def _bind(tensor: onnx.TypeProto.Tensor, shape: Sequence[int] | None) -> None:
 
 
 @contextlib.contextmanager
-def names_apart(model: ir.Model) -> Iterator[dict[str, str]]:
+def unique_names(model: ir.Model) -> Iterator[dict[str, str]]:
     """For a while, no two values of a model share a name; yields the original names of those that are renamed.
 
     Sibling bodies may share names. What finds values by name (onnx's propagation of shapes does, too) mixes them up.
@@ -249,7 +249,7 @@ def rename(model: ir.Model, names: Mapping[ir.Value, str]) -> None:
                 graph.initializers.add(value)
 
 
-def light_proto(model: ir.Model, integers: bool = False) -> onnx.ModelProto:
+def proto_without_weights(model: ir.Model, integers: bool = False) -> onnx.ModelProto:
     """The model with type and shape of its weights only, but with the small constants that shapes depend on; with
     `integers` all constants of integers.
     """

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from truehalf.errors import StageError, first_line
 from truehalf.ir.facts import all_nodes, values_of
 from truehalf.ir.inlining import InlineFunctions
-from truehalf.ir.normalize import InferTypes, LiftConstants, WeightsApart, light_proto, names_apart, rename
+from truehalf.ir.normalize import InferTypes, LiftConstants, WeightsApart, proto_without_weights, rename, unique_names
 from truehalf.ir.ops import Trait, with_trait
 from truehalf.ir.passes import Done, Pass
 
@@ -89,9 +89,9 @@ def _raise(model: ir.Model, target: int) -> None:
     _type_casts([node for node in held if node.op_type == "Cast"], model)
     for node in held:
         node.domain = _HELD
-    with names_apart(model) as originals:
+    with unique_names(model) as originals:
         try:
-            proto = light_proto(model)
+            proto = proto_without_weights(model)
         finally:
             for node in held:
                 node.domain = ""

@@ -16,8 +16,8 @@ from truehalf.ir.normalize import (
     NameNodes,
     Names,
     SortNodes,
-    light_proto,
-    names_apart,
+    proto_without_weights,
+    unique_names,
 )
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -152,7 +152,7 @@ def test_a_light_proto_mentions_weights_wherever_they_stand() -> None:
     proto.graph.node[1].attribute[0].g.initializer.append(weight)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(["long"] * 400, object), "text"))
     model = ir.from_proto(proto)
-    light = light_proto(model)
+    light = proto_without_weights(model)
     branches = [attribute.g for attribute in light.graph.node[1].attribute]
     mentioned = [light.graph.node[0].attribute[0].t, branches[0].initializer[0]]
     assert [tensor.data_location for tensor in mentioned] == [onnx.TensorProto.EXTERNAL] * 2
@@ -182,7 +182,7 @@ def test_names_are_apart_for_a_while_and_then_as_they_were() -> None:
         else_branch = e () => (float[2] r) <float[2] v = {3, 4}, float[2] rest = {1, 2}> { r = Add(w, v) }> }"""
     model = ir.from_onnx_text(HEAD + body)
     before = ir.to_proto(model).SerializeToString()
-    with names_apart(model) as originals:
+    with unique_names(model) as originals:
         assert originals == {"v_1": "v", "r_1": "r"}
         apart = ir.to_proto(model).graph.node[0].attribute[1].g
         assert [tensor.name for tensor in apart.initializer] == ["v_1", "rest"]

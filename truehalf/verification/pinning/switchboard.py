@@ -21,7 +21,7 @@ from truehalf.emulation.emulate import emulate
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
-from truehalf.ir.normalize import light_proto
+from truehalf.ir.normalize import proto_without_weights
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.pinning.switched_graph import Board, switchboard
 
@@ -141,7 +141,7 @@ def _widened(array: np.ndarray) -> np.ndarray:
 
 def _digest(board: Board) -> str:
     """Of the switchboard's graph, in which the model, its clamps and its types of inputs and outputs all show."""
-    digest = hashlib.sha256(light_proto(board.model).SerializeToString(deterministic=True))
+    digest = hashlib.sha256(proto_without_weights(board.model).SerializeToString(deterministic=True))
     for graph in board.model.graphs():
         for name, value in graph.initializers.items():
             if value.const_value is not None:
