@@ -76,7 +76,7 @@ def _open(finding: Finding) -> str:
     return f"{finding.check.replace('_', ' ')}: {finding.facts['why']}"
 
 
-def unseen(reason: str, explains: bool = False) -> Finding:
+def not_checked(reason: str, explains: bool = False) -> Finding:
     """What no check looks at, and the verdict can do without."""
     return Finding("", NOT_VERIFIED, reason, decides=False, explains=explains)
 

@@ -17,13 +17,13 @@ from truehalf.verification.findings import (
     VERIFIED,
     Finding,
     by_check,
+    not_checked,
     open_of,
     reasons_of,
-    unseen,
     verdict_of,
 )
 from truehalf.verification.judging.checks import checks_of, reaction_findings, sums_not_rounded, unmet
-from truehalf.verification.judging.judge import Same, same_detections
+from truehalf.verification.judging.judge import Agreement, same_detections
 from truehalf.verification.metrics.detections import Detections, match
 from truehalf.verification.reaction import Reactions
 
@@ -47,7 +47,7 @@ def found(*boxes: tuple[float, int, float]) -> Detections:
     return Detections(corners, labels, np.array([score for _, _, score in boxes], np.float32))
 
 
-def same(before: Detections, now: Detections) -> Same:
+def same(before: Detections, now: Detections) -> Agreement:
     return same_detections([match(before, now, 0.5, 0.9)], LIMITS)
 
 
@@ -85,8 +85,8 @@ def test_what_does_not_decide_leaves_the_verdict_and_is_said() -> None:
 
 
 def test_what_no_check_looks_at_is_said_and_what_explains_a_failure_is_said_first() -> None:
-    held, failed, beside = Finding("a", VERIFIED), Finding("a", FAILED, "8"), unseen("the engine")
-    wide = unseen("inputs are wide", explains=True)
+    held, failed, beside = Finding("a", VERIFIED), Finding("a", FAILED, "8"), not_checked("the engine")
+    wide = not_checked("inputs are wide", explains=True)
     assert verdict_of([held, beside, wide]) == "passed" and reasons_of([held, beside, wide]) == []
     assert reasons_of([held, beside, failed, wide]) == ["inputs are wide", "8"]
     assert open_of([beside, held, beside]) == ["the engine"], "once"

@@ -15,7 +15,7 @@ from truehalf.errors import StageError
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, max_abs, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
-from truehalf.verification.judging.judge import Same, same_outputs
+from truehalf.verification.judging.judge import Agreement, same_outputs
 from truehalf.verification.open_file import OpenFile, UnevenShapes
 from truehalf.verification.runs import Arrays
 
@@ -50,13 +50,13 @@ def found_in_images(reference: Reference, outputs: Outputs, options: VerifyConfi
     return facts | judged(stage).as_dict()
 
 
-def judged(stage: StageResult) -> Same:
+def judged(stage: StageResult) -> Agreement:
     """Of a file measured on adversarial samples."""
     if stage.facts["shape_faults"]:
-        return Same(FAILED, "; ".join(stage.facts["shape_faults"]))
+        return Agreement(FAILED, "; ".join(stage.facts["shape_faults"]))
     if stage.facts["nonfinite"] > stage.seen.options.gates.nonfinite_max:
         bad = [name for i, name in enumerate(stage.seen.runs[0].names) if not _finite(stage.outputs, i)]
-        return Same(FAILED, f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}")
+        return Agreement(FAILED, f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}")
     return same_outputs(stage.seen)
 
 

@@ -53,9 +53,9 @@ from truehalf.verification.findings import (
     VERIFIED,
     Finding,
     by_check,
+    not_checked,
     open_of,
     reasons_of,
-    unseen,
     verdict_of,
 )
 from truehalf.verification.judging.own_metrics import CHECK as OWN_METRICS
@@ -154,7 +154,7 @@ def verify(
     final = stages[FINAL] = measured(last, total, made.batch_sizes)
     findings = judge_final(final, options)
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
-    findings += [*beyond(final, total), *(unseen(f"a sample that was left out: {what}") for what in made.left_out)]
+    findings += [*beyond(final, total), *(not_checked(f"a sample that was left out: {what}") for what in made.left_out)]
     place, suggestion, profile = None, None, None
     if verdict_of(findings) == FAILED:
         failing = _tried(
@@ -201,7 +201,7 @@ def _tried(what: str, findings: list[Finding], search: Callable[[], T]) -> T | N
         return search()
     except Exception as error:
         said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
-        findings.append(unseen(coded("not-searched", f"{what}: {said}")))
+        findings.append(not_checked(coded("not-searched", f"{what}: {said}")))
         return None
 
 
@@ -218,10 +218,10 @@ def beyond(final: StageResult, total: int) -> Iterator[Finding]:
     """What a verification of `total` samples says nothing about."""
     rows = final.facts["batches"]["sizes"]
     sizes = {final.facts["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
-    yield unseen(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
-    yield unseen(f"the TensorRT engine: {NO_ENGINE}")
+    yield not_checked(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
+    yield not_checked(f"the TensorRT engine: {NO_ENGINE}")
     if total > SUBSET:
-        yield unseen(f"{', '.join(MEASURED_STAGES[:-1])}: measured on the first {SUBSET} of {total} samples")
+        yield not_checked(f"{', '.join(MEASURED_STAGES[:-1])}: measured on the first {SUBSET} of {total} samples")
 
 
 def profile_of(

@@ -32,17 +32,17 @@ from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, detecting, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.json_values import JsonObject
+from truehalf.verification.chain.caveats import beyond_float16, empty_comparisons, not_compared, outside_range
 from truehalf.verification.chain.model_pair import ModelPair
-from truehalf.verification.chain.said import beyond_float16, empty_comparisons, not_compared, outside_range
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
     PASSED,
     VERIFIED,
     Finding,
+    not_checked,
     open_of,
     reasons_of,
-    unseen,
     verdict_of,
 )
 from truehalf.verification.judging.checks import of_evaluation, shape_findings
@@ -184,11 +184,13 @@ def compare(
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=nothing) for reason in infinite]
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=False) for reason in zero]
     found += of_evaluation(files.evaluation, files.not_split, files.cpu_nodes)
-    found += [unseen(reason, explains=True) for reason in beyond_float16(files.beyond_float16)]
+    found += [not_checked(reason, explains=True) for reason in beyond_float16(files.beyond_float16)]
     said = outside_range(feeds, entry) if images is None else []
     said += not_compared(task, files, {run.rows for run in runs if run.rows} if by_samples else None)
     left_out = images.left_out if images is not None else {}
-    found += [unseen(each) for each in (*said, *(f"image {name}: left out, {why}" for name, why in left_out.items()))]
+    found += [
+        not_checked(each) for each in (*said, *(f"image {name}: left out, {why}" for name, why in left_out.items()))
+    ]
     report = Report(
         outputs=outputs,
         task=task,
@@ -213,7 +215,7 @@ def compare(
         if locate == _ALWAYS or not (wide := files.inputs_beyond_float16(feed)):
             return _located(report, files, feed, declared)
         behind = f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; fix the inputs first"
-        found.append(unseen(coded("not-searched", behind)))
+        found.append(not_checked(coded("not-searched", behind)))
     return report
 
 
@@ -302,6 +304,6 @@ def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], s
         both = BothFiles(files.reference, files.candidate, pessimistic=pessimistic)
         suspects = find_suspects(both, feed, queries)
     except StageError as error:
-        why_not = unseen(coded("not-searched", f"where it goes wrong: {error}"))
+        why_not = not_checked(coded("not-searched", f"where it goes wrong: {error}"))
         return replace(report, findings=[*report.findings, why_not])
     return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed))

@@ -22,7 +22,7 @@ from typing import Any
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, unseen
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, not_checked
 from truehalf.verification.reaction import Reactions
 
 SUMS_IN_FP32 = (
@@ -96,7 +96,9 @@ def of_evaluation(evaluation: str, not_split: Mapping[str, str], cpu_nodes: Sequ
     if cpu_nodes:
         more = f" and {len(cpu_nodes) - NAMED} more" if len(cpu_nodes) > NAMED else ""
         named = f"{', '.join(cpu_nodes[:NAMED])}{more}"
-        found.append(unseen(f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}"))
+        found.append(
+            not_checked(f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}")
+        )
     return found
 
 

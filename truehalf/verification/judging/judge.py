@@ -66,7 +66,7 @@ def judge_reactions(seen: Measured, reached: tuple[Reached, Reached] | None) -> 
 
 
 @dataclass(frozen=True)
-class Same:
+class Agreement:
     """Whether a run outputs what is expected, within the gates.
 
     Attributes:
@@ -82,27 +82,27 @@ class Same:
         return {"state": self.state, "reason": self.reason} | dict(self.measured)
 
 
-def same_outputs(seen: Measured) -> Same:
+def same_outputs(seen: Measured) -> Agreement:
     """Whether the outputs are the same; those of a detector first that are no detections."""
     plain = _same_plain(seen) if seen.plain else None
     if plain is not None and (plain.state == FAILED or seen.task != DETECTIONS):
         return plain
     if seen.untrained:
-        return Same(NOT_VERIFIED, seen.untrained)
+        return Agreement(NOT_VERIFIED, seen.untrained)
     same = same_detections(seen.matchings, seen.options.gates)
     return plain if plain is not None and plain.state == NOT_VERIFIED and same.state == VERIFIED else same
 
 
-def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> Same:
+def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> Agreement:
     """Whether a run finds what another finds; where the other finds nothing, this one may find nothing, either."""
     facts = summarize(matchings)
     measured = {name: facts[name] for name in ("matched_fraction", "extra", "reference")}
     failed = [gate.reason for gate in evaluate(asdict(limits), detection_values(facts)) if gate.state == FAILED]
     said = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
-    return Same(FAILED if failed else VERIFIED, "; ".join([said, *failed]), measured)
+    return Agreement(FAILED if failed else VERIFIED, "; ".join([said, *failed]), measured)
 
 
-def _same_plain(seen: Measured) -> Same:
+def _same_plain(seen: Measured) -> Agreement:
     found = [*class_gate(seen), *judge_tensors(seen)]
     error, classes = float(errors_by_sample(seen.runs, seen.plain).max(initial=0.0)), seen.classification
     said = f"the outputs differ by {error:.2g} of their largest value"
@@ -110,4 +110,4 @@ def _same_plain(seen: Measured) -> Same:
     states = {finding.state for finding in found}
     state = next(state for state in (FAILED, NOT_VERIFIED, VERIFIED) if state in states)
     hidden = next((finding.reason for finding in found if finding.state == NOT_VERIFIED == state), "")
-    return Same(state, hidden or said, {"tensor_error": error})
+    return Agreement(state, hidden or said, {"tensor_error": error})

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.messages import expect
 from truehalf.io_spec.spec import InputSpec
-from truehalf.verification.chain.said import beyond_float16, empty_comparisons, outside_range
+from truehalf.verification.chain.caveats import beyond_float16, empty_comparisons, outside_range
 from truehalf.verification.runs import Run
 
 
