@@ -11,7 +11,7 @@ import math
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import read_by
+from truehalf.ir.facts import values_read
 
 _PIECES = 8
 _NODES_MIN = 64  # a smaller graph runs as fast from its inputs
@@ -29,7 +29,7 @@ def checkpoints(model: ir.Model) -> list[str]:
         return []
     sizes = {value: _bytes(value) for node in nodes for value in node.outputs}
     written = {value: index for index, node in enumerate(nodes) if node.op_type != "Constant" for value in node.outputs}
-    last_read = {value: index for index, node in enumerate(nodes) for value in read_by(node) if value in written}
+    last_read = {value: index for index, node in enumerate(nodes) for value in values_read(node) if value in written}
     change = [0] * (len(nodes) + 1)  # of the crossing bytes; boundary i stands before node i
     for value, last in last_read.items():
         change[written[value] + 1] += sizes[value]

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from truehalf.ir.facts import read_by, values_of
+from truehalf.ir.facts import values_of, values_read
 from truehalf.runtime.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
@@ -62,7 +62,7 @@ class Instrumented:
         """As soon as a tensor is there."""
         return self._place(self._values[tensor].producer())
 
-    def behind(self, tensor: str) -> Place:
+    def after_producer(self, tensor: str) -> Place:
         """Behind the node that writes a tensor, even where the tensor is given."""
         return self._place(self._producers[tensor])
 
@@ -200,7 +200,7 @@ def _prune(graph: ir.Graph) -> set[str]:
         node = value.producer()
         if node is not None and node not in kept:
             kept.add(node)
-            waiting += read_by(node)
+            waiting += values_read(node)
     graph.remove([node for node in graph if node not in kept])
     inputs = [value for value in graph.inputs if value in needed]
     dropped = {str(value.name) for value in graph.inputs if value not in needed}

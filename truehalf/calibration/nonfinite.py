@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.calibration.ranges import Counter, Scan
-from truehalf.ir.facts import read_by
+from truehalf.ir.facts import values_read
 
 
 def nonfinite_tensors(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Sequence[str], scan: Scan) -> set[str]:
@@ -56,4 +56,4 @@ def nonfinite_constants(model: ir.Model) -> set[str]:
 
 def _read_by_producer(value: ir.Value) -> list[str]:
     producer = value.producer()
-    return [str(source.name) for source in read_by(producer)] if producer is not None else []
+    return [str(source.name) for source in values_read(producer)] if producer is not None else []

@@ -18,7 +18,7 @@ def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> No
         suspect: the source may hold NaN or Inf, which are left out.
     """
     written = next(str(value.name) for value in reduction.node.outputs if value.name)
-    place = graph.behind(written)
+    place = graph.after_producer(written)
     source = graph.value(str(reduction.source.name))
     if suspect:
         nothing = graph.constant(-LARGEST if reduction.term in (Term.exp, Term.shifted_exp) else 0.0)

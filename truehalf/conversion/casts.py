@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
-from truehalf.ir.facts import all_nodes, is_op, put_behind
+from truehalf.ir.facts import all_nodes, insert_after, is_op
 from truehalf.ir.moves import Region, has_kernel, regions
 from truehalf.ir.normalize import NORMALIZE, Names
 from truehalf.ir.ops import Trait, has
@@ -142,7 +142,7 @@ class _Cleaning:
         result.type, result.shape = ir.TensorType(dtype), source.shape
         attributes = [*(a for a in like.attributes.values() if a.name != "to"), ir.AttrInt64("to", dtype.value)]
         cast = ir.Node("", "Cast", [source], attributes, outputs=[result], name=self.names.fresh(f"Cast_{result.name}"))
-        put_behind(source, cast)
+        insert_after(source, cast)
         return result
 
     # --- through data movement ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use
 from truehalf.conversion.rounding import Losses, half
-from truehalf.ir.facts import put_behind
+from truehalf.ir.facts import insert_after
 from truehalf.ir.normalize import Names
 from truehalf.ir.passes import Done, Pass
 
@@ -168,7 +168,7 @@ class _Conversion:
         result.type, result.shape = ir.TensorType(dtype), value.shape
         self.model.graph.opset_imports.setdefault("", _CAST_OPSET)
         cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", dtype.value)], outputs=[result], name=name)
-        put_behind(value, cast)
+        insert_after(value, cast)
         self.counts[f"casts_to_{_SUFFIX[dtype]}"] += 1
         return result
 

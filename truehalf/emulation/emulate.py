@@ -27,7 +27,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import is_op, put_behind
+from truehalf.ir.facts import insert_after, is_op
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, Names
 from truehalf.ir.ops import Trait, has
@@ -186,7 +186,7 @@ def _round_input(value: ir.Value, names: Names) -> None:
     rounded.name = names.fresh(f"{value.name}/rounded")
     _redirect(readers, rounded)
     for cast in reversed(casts):
-        put_behind(value, cast)
+        insert_after(value, cast)
 
 
 def _hand_over(value: ir.Value, dtypes: tuple[ir.DataType, ...], suffix: str, names: Names) -> ir.Value:

@@ -64,13 +64,13 @@ def _part_sizes(split: ir.Node) -> tuple[ir.Value, int] | None:
 
 def _elements(sizes: ir.Value) -> int | None:
     """How many sizes there are in a constant, or in a Concat of scalars, as the exporter writes sizes that vary."""
-    constant, made_by = constant_of(sizes), sizes.producer()
+    constant, producer = constant_of(sizes), sizes.producer()
     if constant is not None:
         return constant.size
-    if made_by is not None and made_by.op_type == "Concat":
-        counts = [_elements(value) for value in made_by.inputs if value is not None]
+    if producer is not None and producer.op_type == "Concat":
+        counts = [_elements(value) for value in producer.inputs if value is not None]
         return None if None in counts else sum(count for count in counts if count is not None)
-    scalar = made_by.inputs[0] if made_by is not None and made_by.op_type == "Reshape" else None
+    scalar = producer.inputs[0] if producer is not None and producer.op_type == "Reshape" else None
     return 1 if scalar is not None and scalar.shape is not None and len(scalar.shape) == 0 else None
 
 

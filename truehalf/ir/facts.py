@@ -39,7 +39,7 @@ def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
         yield from ir.traversal.RecursiveGraphIterator(body)
 
 
-def read_by(node: ir.Node) -> list[ir.Value]:
+def values_read(node: ir.Node) -> list[ir.Value]:
     """What a node reads, inside its bodies, too: values that they make themselves included."""
     read: list[ir.Value] = []
     for each in with_bodies(node):
@@ -62,7 +62,7 @@ def reached(start: Iterable[_Place | None], following: Callable[[_Place], Iterab
             waiting += following(place)
 
 
-def behind(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
+def upstream(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
     """A value and what it is computed from, each once; not what is behind nodes for which `goes_on` is false."""
 
     def read(value: ir.Value) -> Iterable[ir.Value | None]:
@@ -77,7 +77,7 @@ def readers_of(node: ir.Node) -> list[ir.Node]:
     return [reader for value in node.outputs for reader in value.consumers()]
 
 
-def put_behind(value: ir.Value, node: ir.Node) -> None:
+def insert_after(value: ir.Value, node: ir.Node) -> None:
     """Put a node right behind the one that writes a value, or before all others of the value's graph."""
     graph, producer = value.graph, value.producer()
     assert isinstance(graph, ir.Graph)
@@ -122,7 +122,7 @@ def is_op(node: ir.Node | None, *op_types: str) -> bool:
     return node is not None and node.domain == "" and node.op_type in op_types
 
 
-def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node that writes a value, where it is one of these operators."""
     node = value.producer() if value is not None else None
     return node if is_op(node, *op_types) else None

@@ -114,7 +114,7 @@ class Subject:
 Check = Callable[[Subject], Iterator[Place]]
 
 
-def behind(value: ir.Value | None, moves: Collection[str]) -> ir.Node | None:
+def upstream(value: ir.Value | None, moves: Collection[str]) -> ir.Node | None:
     """The node whose result reaches a value through operators that only move it."""
     node = value.producer() if value is not None else None
     while node is not None and is_op(node, *moves) and node.inputs and node.inputs[0] is not None:

@@ -1,6 +1,6 @@
 """Subgraphs that torch exports for x[mask]: positions of the true elements, read or written one by one.
 
-Transpose(NonZero(m))                          positions of m                    mask_behind
+Transpose(NonZero(m))                          positions of m                    mask_of_positions
 GatherND(x, positions of m)                    x[m]
 ScatterND(x, positions of m, v)                x[m] = v
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import constant_of, is_op, made_by
+from truehalf.ir.facts import constant_of, is_op, producer_of
 from truehalf.repairs.rewrite import Build, axes_of, dims_of
 
 _ROWS_FIRST = [1, 0]
@@ -38,10 +38,10 @@ class Mask:
         return build.op("Unsqueeze", mask, build.ints(behind, "axes"), label="mask") if behind else mask
 
 
-def mask_behind(positions: ir.Value | None) -> Mask | None:
+def mask_of_positions(positions: ir.Value | None) -> Mask | None:
     """m of Transpose(NonZero(m)); of an expanded m, the one before its last axes were repeated."""
-    transpose = made_by(positions, "Transpose")
-    nonzero = made_by(transpose.inputs[0], "NonZero") if transpose is not None else None
+    transpose = producer_of(positions, "Transpose")
+    nonzero = producer_of(transpose.inputs[0], "NonZero") if transpose is not None else None
     if transpose is None or nonzero is None or list(transpose.attributes.get_ints("perm", _ROWS_FIRST)) != _ROWS_FIRST:
         return None
     value = nonzero.inputs[0]
@@ -51,9 +51,9 @@ def mask_behind(positions: ir.Value | None) -> Mask | None:
 
 def narrowed(mask: Mask, x: ir.Value) -> Mask:
     """m where the mask is Expand(Unsqueeze(m, last axes), Shape(x)): it says the same of all elements behind them."""
-    expand = made_by(mask.value, "Expand")
-    shape = made_by(expand.inputs[1], "Shape") if expand is not None else None
-    unsqueeze = made_by(expand.inputs[0], "Unsqueeze") if expand is not None else None
+    expand = producer_of(mask.value, "Expand")
+    shape = producer_of(expand.inputs[1], "Shape") if expand is not None else None
+    unsqueeze = producer_of(expand.inputs[0], "Unsqueeze") if expand is not None else None
     inner = unsqueeze.inputs[0] if unsqueeze is not None else None
     dims = dims_of(inner)
     if shape is None or shape.inputs[0] is not x or unsqueeze is None or inner is None or not dims:
@@ -95,10 +95,10 @@ def same_sizes_behind(x: ir.Value, y: ir.Value, axes: int) -> bool:
 
 def flattened_source(updates: ir.Value | None) -> ir.Value | None:
     """v of Slice(Reshape(v, [-1]), 0, n), as torch hands over what it writes; v itself otherwise."""
-    source = made_by(updates, "Slice")
+    source = producer_of(updates, "Slice")
     if source is not None and constant_of(source.inputs[1]) is not None and _is_zero(source.inputs[1]):
         updates = source.inputs[0]
-    reshape = made_by(updates, "Reshape")
+    reshape = producer_of(updates, "Reshape")
     if reshape is not None and (sizes := constant_of(reshape.inputs[1])) is not None and sizes.tolist() == [-1]:
         updates = reshape.inputs[0]
     return updates

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, behind, constant_of, is_op, read_by, with_bodies
+from truehalf.ir.facts import all_nodes, constant_of, is_op, upstream, values_read, with_bodies
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
@@ -166,7 +166,7 @@ def drop(*values: ir.Value | None) -> None:
             if value.is_initializer() and value.graph is not None:
                 value.graph.initializers.pop(value.name or "", None)
         elif node.graph is not None and not any(out.uses() or out.is_graph_output() for out in node.outputs):
-            waiting += dict.fromkeys(read_by(node))
+            waiting += dict.fromkeys(values_read(node))
             for inner in with_bodies(node):
                 for index in range(len(inner.inputs)):
                     inner.replace_input_with(index, None)
@@ -184,7 +184,7 @@ def graph_of(node: ir.Node) -> ir.Graph:
 
 def from_data(value: ir.Value | None) -> bool:
     """Whether what inputs hold, and not only their sizes, decides over a value."""
-    sources = behind(value, lambda node: not has(node, Trait.SHAPE_ONLY))
+    sources = upstream(value, lambda node: not has(node, Trait.SHAPE_ONLY))
     return any(source.producer() is None and constant_of(source) is None for source in sources)
 
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.truehalf.verification.small_detector import FP16, FP32, write
-from truehalf.ir.facts import bodies, holds_fp16, read_by, with_bodies
+from truehalf.ir.facts import bodies, holds_fp16, values_read, with_bodies
 
 NESTED = """<ir_version: 10, opset_import: ["" : 20]>
 g (bool a, bool b, float[2] x, float[2] y, float[2] z) => (float[2] r) {
@@ -40,7 +40,7 @@ def test_nodes_inside_at_any_depth() -> None:
 
 
 def test_an_outer_tensor_that_an_inner_body_puts_out_is_read() -> None:
-    names = {value.name for value in read_by(outer())}
+    names = {value.name for value in values_read(outer())}
     assert {"a", "b", "x", "y", "z"} <= names and "r" not in names
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import bodies, is_op
-from truehalf.linting.base import MOVES, Place, Rule, Subject, behind, rank
+from truehalf.linting.base import MOVES, Place, Rule, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -70,7 +70,7 @@ def squeezed_axis(node: ir.Node) -> str | None:
     branches = [body for body in bodies(node) if len(body.outputs) == 1]
     if len(branches) != 2:
         return None
-    made = [behind(body.outputs[0], {"Identity"}) for body in branches]
+    made = [upstream(body.outputs[0], {"Identity"}) for body in branches]
     for squeeze, body in zip(made, reversed(branches), strict=True):
         if squeeze is None or not is_op(squeeze, "Squeeze"):
             continue
@@ -84,7 +84,7 @@ def squeezed_axis(node: ir.Node) -> str | None:
 
 def tiles(subject: Subject) -> Iterator[Place]:
     for node in subject.of_type("Tile"):
-        sources = [behind(value, _MOVES) for value in node.inputs]
+        sources = [upstream(value, _MOVES) for value in node.inputs]
         if any(is_op(source, "If") for source in sources):
             yield ROPE_TILE.at(
                 node,
@@ -100,7 +100,7 @@ def ifs(subject: Subject) -> Iterator[Place]:
         source
         for node in subject.of_type("Tile")
         for value in node.inputs
-        if is_op(source := behind(value, _MOVES), "If") and source is not None
+        if is_op(source := upstream(value, _MOVES), "If") and source is not None
     }
     for node in subject.of_type("If"):
         if node in tiled or squeezed_axis(node) is not None or _decided(node, subject):
@@ -161,7 +161,7 @@ def loops(subject: Subject) -> Iterator[Place]:
 
 def _varies(subject: Subject, condition: ir.Value) -> bool:
     """Whether the condition that a body hands on is computed in it, and not the one that came in."""
-    node = behind(condition, {"Identity", "Cast"})
+    node = upstream(condition, {"Identity", "Cast"})
     if node is None or constant(condition) is not None:
         return False
     return subject.values.origin(condition) is Origin.DATA

@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import Trait, has
-from truehalf.linting.base import MOVES, Place, Rule, Subject, behind, rank
+from truehalf.linting.base import MOVES, Place, Rule, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -75,7 +75,7 @@ def nonzeros(subject: Subject) -> Iterator[Place]:
         mask = node.inputs[0]
         if subject.values.origin(mask) <= Origin.SHAPE or not _positions_used(node, subject):
             continue
-        source = behind(mask, MOVES)
+        source = upstream(mask, MOVES)
         if _compares_floats(source):
             yield NONZERO_THRESHOLD.at(
                 node,
@@ -135,7 +135,7 @@ def _compares_floats(node: ir.Node | None) -> bool:
     """Whether a boolean is computed from a comparison of floats."""
 
     def parts(node: ir.Node) -> list[ir.Node | None]:
-        return [behind(value, MOVES) for value in node.inputs] if has(node, Trait.LOGIC) else []
+        return [upstream(value, MOVES) for value in node.inputs] if has(node, Trait.LOGIC) else []
 
     return any(
         has(each, Trait.COMPARES) and any(value is not None and value.dtype in _FLOATS for value in each.inputs)

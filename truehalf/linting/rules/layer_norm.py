@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op, made_by
+from truehalf.ir.facts import is_op, producer_of
 from truehalf.linting.base import Place, Rule, Subject, scalar
 from truehalf.linting.integers import constant
 
@@ -50,21 +50,21 @@ def _power(node: ir.Node) -> float | None:
 
 def _mean_of(root: ir.Node, power: float) -> ir.Node | None:
     """The mean about which the root of a variance is taken; None: it is another root."""
-    shifted = made_by(root.inputs[0], "Add")
+    shifted = producer_of(root.inputs[0], "Add")
     if shifted is None or all(scalar(value) is None for value in shifted.inputs):
         return None
-    variance = next((node for value in shifted.inputs if (node := made_by(value, "ReduceMean"))), None)
+    variance = next((node for value in shifted.inputs if (node := producer_of(value, "ReduceMean"))), None)
     if variance is None or (difference := _squared(variance.inputs[0])) is None:
         return None
-    minus = made_by(difference, "Sub")
-    mean = made_by(minus.inputs[1], "ReduceMean") if minus is not None else None
+    minus = producer_of(difference, "Sub")
+    mean = producer_of(minus.inputs[1], "ReduceMean") if minus is not None else None
     if minus is None or mean is None or mean.inputs[0] is not minus.inputs[0] or not _divides(root, power, difference):
         return None
     return mean
 
 
 def _squared(value: ir.Value | None) -> ir.Value | None:
-    power = made_by(value, "Pow", "Mul")
+    power = producer_of(value, "Pow", "Mul")
     if power is None:
         return None
     if power.op_type == "Pow":
@@ -82,7 +82,7 @@ def _divides(root: ir.Node, power: float, difference: ir.Value) -> bool:
             return any(is_op(next_reader, "Mul") for next_reader in reader.outputs[0].consumers())
         if is_op(reader, "Div"):
             top = reader.inputs[0]
-            other = made_by(top, "Sub")
+            other = producer_of(top, "Sub")
             if top is difference or (other is not None and minus is not None and other.inputs[0] is minus.inputs[0]):
                 return True
             if scalar(top) == 1:

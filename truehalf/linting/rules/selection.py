@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op, made_by
+from truehalf.ir.facts import is_op, producer_of
 from truehalf.ir.ops import Trait
-from truehalf.linting.base import Place, Rule, Subject, behind, scalar
+from truehalf.linting.base import Place, Rule, Subject, scalar, upstream
 from truehalf.linting.values import Origin
 
 WHERE_CONDITION = Rule(
@@ -74,7 +74,7 @@ def booleans(subject: Subject) -> Iterator[Place]:
 
 
 def _was_boolean(value: ir.Value | None) -> bool:
-    cast = made_by(value, "Cast")
+    cast = producer_of(value, "Cast")
     source = cast.inputs[0] if cast is not None else value
     return source is not None and source.dtype == ir.DataType.BOOL
 
@@ -104,7 +104,7 @@ def atan2s(subject: Subject) -> Iterator[Place]:
 
 def _quadrants(atan: ir.Node) -> list[ir.Node]:
     """The Where nodes that choose the quadrant of an arc tangent of a quotient."""
-    if not is_op(behind(atan.inputs[0], {"Identity"}), "Div"):
+    if not is_op(upstream(atan.inputs[0], {"Identity"}), "Div"):
         return []
     turned = [
         reader
@@ -119,7 +119,7 @@ def _quadrants(atan: ir.Node) -> list[ir.Node]:
 
 def _replaces_nan(where: ir.Node) -> bool:
     """Where(IsNaN(a), 0, a), as the dynamo exporter ends an arc tangent."""
-    asked = made_by(where.inputs[0], "IsNaN") if is_op(where, "Where") else None
+    asked = producer_of(where.inputs[0], "IsNaN") if is_op(where, "Where") else None
     return asked is not None and asked.inputs[0] is where.inputs[2]
 
 

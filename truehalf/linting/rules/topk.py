@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op, made_by
+from truehalf.ir.facts import is_op, producer_of
 from truehalf.ir.ops import Trait, with_trait
 from truehalf.linting.base import MOVES, Place, Rule, Subject, rank
 from truehalf.linting.integers import constant
@@ -76,7 +76,7 @@ def _number(k: ir.Value | None) -> Size | None:
     if is_op(node, "Size"):
         return _elements(source)
     picked = node if is_op(node, "Gather") else None
-    shape = made_by(source, "Shape") if picked is not None else node
+    shape = producer_of(source, "Shape") if picked is not None else node
     if shape is None or not is_op(shape, "Shape") or (source := shape.inputs[0]) is None:
         return None
     start, end = shape.attributes.get_int("start", 0), shape.attributes.get_int("end")
@@ -99,7 +99,7 @@ def _axis(value: ir.Value, axis: int) -> Size | None:
 
 def _elements(value: ir.Value) -> Size | None:
     """How many elements a tensor has: as many as what it was reshaped from."""
-    while (node := made_by(value, *_KEEP_ELEMENTS)) is not None and node.inputs[0] is not None:
+    while (node := producer_of(value, *_KEEP_ELEMENTS)) is not None and node.inputs[0] is not None:
         value = node.inputs[0]
     if value.shape is None:
         return 1, Counter([(value, None)])

@@ -102,11 +102,11 @@ def _of_checkpoint(path: Path, config: Config, name: str | None) -> Wanted:
     content = read_pickle(path, _CONVERSION) if path.suffix in PICKLED and path.is_file() else None
     if not isinstance(content, Mapping) or not {"model_class_path", "model_init_args"} & set(content):
         return _of_tensors(path, config, name)
-    made_by = str(content.get("model_class_path"))
-    if made_by.rpartition(".")[2] not in DETECTORS:
+    model_class = str(content.get("model_class_path"))
+    if model_class.rpartition(".")[2] not in DETECTORS:
         raise StageError(
             "wrong-file",
-            f"weights: {path}: expected a checkpoint of LT-DETR for object detection, got one of {made_by}; other "
+            f"weights: {path}: expected a checkpoint of LT-DETR for object detection, got one of {model_class}; other "
             "models of lightly-train can be made by a function of yours (model=torch)",
         )
     try:

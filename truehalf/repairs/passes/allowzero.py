@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import behind, constant_of, made_by
+from truehalf.ir.facts import constant_of, producer_of, upstream
 from truehalf.ir.ops import Trait, has
 from truehalf.repairs.rewrite import NotEqualError, Repair, Writer
 
@@ -45,7 +45,7 @@ def _may_be_empty(value: ir.Value | None) -> bool:
 
 def _not_sizes(sizes: ir.Value | None) -> str | None:
     """Why an element of a shape may be something else than a size; None: it is one, or a positive constant."""
-    concat = made_by(sizes, "Concat")
+    concat = producer_of(sizes, "Concat")
     for element in concat.inputs if concat is not None else [sizes]:
         numbers = constant_of(element)
         if numbers is not None and (numbers == 0).any():
@@ -59,8 +59,8 @@ def _not_sizes(sizes: ir.Value | None) -> str | None:
 
 def _of_others(sizes: ir.Value | None, x: ir.Value | None) -> str | None:
     """Why a size may be 0 where x is not empty; None: it comes from x, from what made x, or from what x counts, too."""
-    made_x = set(behind(x, lambda node: True))
-    for source in behind(sizes, lambda node: has(node, Trait.STAYS_A_SIZE)):
+    made_x = set(upstream(x, lambda node: True))
+    for source in upstream(sizes, lambda node: has(node, Trait.STAYS_A_SIZE)):
         measured = source.producer()
         tensor = measured.inputs[0] if measured is not None and has(measured, Trait.SHAPE_ONLY) else None
         if tensor is not None and tensor not in made_x and not made_x & {*_counts(tensor)}:
@@ -70,12 +70,12 @@ def _of_others(sizes: ir.Value | None, x: ir.Value | None) -> str | None:
 
 def _counts(value: ir.Value) -> list[ir.Value]:
     """What counts data before a value."""
-    return [source for source in behind(value, lambda node: True) if has(source.producer(), Trait.COUNTS)]
+    return [source for source in upstream(value, lambda node: True) if has(source.producer(), Trait.COUNTS)]
 
 
 def _is_size(value: ir.Value | None) -> bool:
     """Whether all that a value is computed from are sizes and constants."""
     return value is not None and all(
         constant_of(source) is not None or has(source.producer(), Trait.SHAPE_ONLY | Trait.STAYS_A_SIZE)
-        for source in behind(value, lambda node: has(node, Trait.STAYS_A_SIZE))
+        for source in upstream(value, lambda node: has(node, Trait.STAYS_A_SIZE))
     )

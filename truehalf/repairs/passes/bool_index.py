@@ -17,11 +17,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.ir.facts import made_by
+from truehalf.ir.facts import producer_of
 from truehalf.repairs.masks_by_position import (
     covers,
     flattened_source,
-    mask_behind,
+    mask_of_positions,
     masked_sum,
     narrowed,
     same_sizes,
@@ -47,7 +47,7 @@ class BoolIndex(Repair):
     since = 13
 
     def rewrite(self, node: ir.Node, writer: Writer) -> None:
-        x, mask = node.inputs[0], mask_behind(node.inputs[1])
+        x, mask = node.inputs[0], mask_of_positions(node.inputs[1])
         if mask is None or not _is_plain(node):
             return
         old = node if node.op_type == "ScatterND" else summed_rows(node)
@@ -72,20 +72,20 @@ def _is_plain(node: ir.Node) -> bool:
 def _written(build: Build, node: ir.Node) -> ir.Value | None:
     """Where(m, v, x) for ScatterND(x, positions of m, v); None: v is not such a value."""
     x, updates = node.inputs[0], flattened_source(node.inputs[2])
-    mask, dims = mask_behind(node.inputs[1]), dims_of(x)
+    mask, dims = mask_of_positions(node.inputs[1]), dims_of(x)
     if x is None or updates is None or mask is None or dims is None:
         return None
     mask = narrowed(mask, x)
     source = updates
-    while (expand := made_by(source, "Expand", "Reshape")) is not None and expand.inputs[0] is not None:
+    while (expand := producer_of(source, "Expand", "Reshape")) is not None and expand.inputs[0] is not None:
         source = expand.inputs[0]
     sizes = dims_of(source)
     if sizes is not None and all(size == 1 for size in sizes):
         value = source if not sizes else build.op("Reshape", source, build.ints([], "scalar"))
         value.type = source.type
         return chosen(build, mask.over(build, len(dims)), value, x)
-    gather = made_by(updates, "GatherND")
-    other = mask_behind(gather.inputs[1]) if gather is not None else None
+    gather = producer_of(updates, "GatherND")
+    other = mask_of_positions(gather.inputs[1]) if gather is not None else None
     y = gather.inputs[0] if gather is not None else None
     if gather is None or other is None or y is None or not _is_plain(gather):
         return None

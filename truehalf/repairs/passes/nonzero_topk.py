@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import behind, constant_of, is_op, made_by
+from truehalf.ir.facts import constant_of, is_op, producer_of, upstream
 from truehalf.ir.ops import Trait, has
-from truehalf.repairs.masks_by_position import mask_behind, masked_sum, summed_rows
+from truehalf.repairs.masks_by_position import mask_of_positions, masked_sum, summed_rows
 from truehalf.repairs.rewrite import FLOATS, Build, NotEqualError, Repair, Writer, dims_of, ints_of
 
 _KEEP_COMPARISONS = Trait.LOGIC | Trait.LAYOUT | Trait.SAME
@@ -47,7 +47,7 @@ def _replace_sums(node: ir.Node, writer: Writer) -> bool:
     transposes = [reader for reader, _ in node.outputs[0].uses() if is_op(reader, "Transpose")]
     gathers = [reader for each in transposes for reader, _ in each.outputs[0].uses() if is_op(reader, "GatherND")]
     for gather in gathers:
-        mask, total = mask_behind(gather.inputs[1]), summed_rows(gather)
+        mask, total = mask_of_positions(gather.inputs[1]), summed_rows(gather)
         if mask is None or total is None or gather.attributes.get_int("batch_dims", 0) != 0:
             continue
         if (result := masked_sum(writer.at(total), gather, total, mask)) is not None:
@@ -58,16 +58,16 @@ def _replace_sums(node: ir.Node, writer: Writer) -> bool:
 
 def _scattered(mask: ir.Value | None) -> tuple[ir.Value, int] | None:
     """i and k where a vector is 1 at the k positions that a TopK found, and 0 elsewhere."""
-    while (same := made_by(mask, "Cast", "Identity")) is not None and _keeps_zeros_apart(same):
+    while (same := producer_of(mask, "Cast", "Identity")) is not None and _keeps_zeros_apart(same):
         mask = same.inputs[0]
-    node = made_by(mask, "ScatterElements", "ScatterND")
+    node = producer_of(mask, "ScatterElements", "ScatterND")
     if node is None or node.attributes.get_string("reduction", "none") != "none" or len(dims_of(mask) or []) != 1:
         return None
     index = node.inputs[1]
     if node.op_type == "ScatterND":
-        unsqueeze = made_by(index, "Unsqueeze")
+        unsqueeze = producer_of(index, "Unsqueeze")
         index = unsqueeze.inputs[0] if unsqueeze is not None else None
-    top = made_by(index, "TopK")
+    top = producer_of(index, "TopK")
     k = ints_of(top.inputs[1]) if top is not None else None
     one_axis = len(dims_of(index) or []) == 1
     if index is None or top is None or index is not top.outputs[1] or not k or not one_axis:
@@ -86,7 +86,7 @@ def _keeps_zeros_apart(node: ir.Node) -> bool:
 
 def _is_all(value: ir.Value | None, number: int) -> bool:
     """Whether every element is this number; for 1, any constant that is not 0 will do."""
-    array, filled = constant_of(value), made_by(value, "ConstantOfShape", "Expand")
+    array, filled = constant_of(value), producer_of(value, "ConstantOfShape", "Expand")
     if filled is not None and filled.op_type == "Expand":
         array = constant_of(filled.inputs[0])
     elif filled is not None:
@@ -114,7 +114,7 @@ def _only_counted(node: ir.Node) -> bool:
 
 
 def _compares_floats(mask: ir.Value | None) -> bool:
-    comparisons = (value.producer() for value in behind(mask, lambda node: has(node, _KEEP_COMPARISONS)))
+    comparisons = (value.producer() for value in upstream(mask, lambda node: has(node, _KEEP_COMPARISONS)))
     return any(
         operand is not None and operand.dtype in FLOATS
         for node in comparisons

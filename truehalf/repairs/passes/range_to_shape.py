@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import made_by
+from truehalf.ir.facts import producer_of
 from truehalf.ir.ops import Trait, with_trait
 from truehalf.repairs.rewrite import INTEGERS, Build, NotEqualError, Repair, Writer, axes_of, dims_of, drop, from_data
 
@@ -49,8 +49,8 @@ def _count(build: Build, mask: ir.Value, limit: ir.Value | None) -> ir.Value:
 def _counted(limit: ir.Value | None) -> ir.Value | None:
     """m where a limit is Sum(Cast(m)) over all axes, in integers."""
     total = _behind_moves(limit)
-    node = made_by(total, "ReduceSum")
-    cast = made_by(node.inputs[0], "Cast") if node is not None else None
+    node = producer_of(total, "ReduceSum")
+    cast = producer_of(node.inputs[0], "Cast") if node is not None else None
     mask = cast.inputs[0] if cast is not None else None
     if node is None or cast is None or mask is None or mask.dtype != ir.DataType.BOOL:
         return None
@@ -66,7 +66,7 @@ def _counted(limit: ir.Value | None) -> ir.Value | None:
 def _behind_moves(limit: ir.Value | None) -> ir.Value | None:
     """What a limit is, before moves of it and casts that keep a count."""
     value, last = limit, limit.dtype if limit is not None else None
-    while (node := made_by(value, "Cast", *with_trait(Trait.VIEW))) is not None:
+    while (node := producer_of(value, "Cast", *with_trait(Trait.VIEW))) is not None:
         if node.op_type == "Cast":
             to = ir.DataType(node.attributes.get_int("to", 0))
             if to not in INTEGERS and to != last:

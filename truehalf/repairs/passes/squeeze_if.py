@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import constant_of, is_op, made_by
+from truehalf.ir.facts import constant_of, is_op, producer_of
 from truehalf.ir.ops import Trait, has
 from truehalf.repairs.rewrite import NotEqualError, Repair, Writer, axes_of, dims_of, ints_of
 
@@ -54,19 +54,19 @@ class SqueezeIf(Repair):
 
 def _squeezed(node: ir.Node) -> tuple[ir.Value, int] | None:
     """x and i of If(Size(x, i) == 1) {Squeeze(x, i)} {x}."""
-    equal = made_by(node.inputs[0], "Equal")
-    squeeze = made_by(_result(node, "then_branch"), "Squeeze")
+    equal = producer_of(node.inputs[0], "Equal")
+    squeeze = producer_of(_result(node, "then_branch"), "Squeeze")
     if equal is None or squeeze is None or len(node.outputs) != 1:
         return None
     x, other = squeeze.inputs[0], _result(node, "else_branch")
-    while (same := made_by(other, "Identity")) is not None:
+    while (same := producer_of(other, "Identity")) is not None:
         other = same.inputs[0]
     one = next((value for value in equal.inputs if constant_of(value) is not None), None)
     size = next((value for value in equal.inputs if value is not one), None)
-    gather = made_by(size, "Gather", "Squeeze")
+    gather = producer_of(size, "Gather", "Squeeze")
     while gather is not None and gather.op_type == "Squeeze":
-        gather = made_by(gather.inputs[0], "Gather", "Squeeze")
-    shape = made_by(gather.inputs[0], "Shape") if gather is not None else None
+        gather = producer_of(gather.inputs[0], "Gather", "Squeeze")
+    shape = producer_of(gather.inputs[0], "Shape") if gather is not None else None
     if x is None or other is not x or gather is None or shape is None or shape.inputs[0] is not x or shape.attributes:
         return None
     rank = len(dims) if (dims := dims_of(x)) is not None else None

@@ -19,7 +19,7 @@ from collections.abc import Container
 import onnx_ir as ir
 
 from truehalf.float16 import MAX
-from truehalf.ir.facts import behind, constant_of, is_op
+from truehalf.ir.facts import constant_of, is_op, upstream
 from truehalf.repairs.bounds import bounds
 from truehalf.repairs.rewrite import FLOATS, INTEGERS, Build, NotEqualError, Repair, Writer, from_data
 
@@ -83,7 +83,7 @@ def _mixed(build: Build, condition: ir.Value, x: ir.Value, y: ir.Value) -> ir.Va
 
 def _looks_for_nonfinite(condition: ir.Value | None) -> str | None:
     """The node that asks whether something is finite: IsNaN, IsInf, or x == x."""
-    for value in behind(condition, lambda node: True):
+    for value in upstream(condition, lambda node: True):
         node = value.producer()
         same = is_op(node, "Equal") and node is not None and node.inputs[0] is node.inputs[1]
         if node is not None and (node.op_type in _CHECKS or same):

@@ -24,7 +24,7 @@ from truehalf.calibration.instrument import main_values
 from truehalf.emulation.emulate import emulate
 from truehalf.errors import StageError
 from truehalf.float16 import MAX
-from truehalf.ir.facts import read_by, with_bodies
+from truehalf.ir.facts import values_read, with_bodies
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.opset import ToOpset
@@ -270,7 +270,7 @@ def _emit(value: ir.Value, order: list[ir.Node], placed: set[ir.Node]) -> None:
 def _reads(node: ir.Node) -> list[ir.Value]:
     """What a node reads, and its bodies read from outside."""
     made = {output for each in with_bodies(node) for output in each.outputs}
-    return [value for value in read_by(node) if value not in made]
+    return [value for value in values_read(node) if value not in made]
 
 
 def _alike(reference: ir.Model, candidate: ir.Model) -> tuple[ir.Model, ir.Model]:

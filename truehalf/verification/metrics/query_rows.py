@@ -52,11 +52,11 @@ def rows_in_any_order(reference: ir.Model) -> list[str]:
 
 def _behind_top_k(model: ir.Model) -> set[ir.Value]:
     """The values of the main graph that depend on a TopK."""
-    from truehalf.ir.facts import read_by
+    from truehalf.ir.facts import values_read
 
     found: set[ir.Value] = set()
     for node in model.graph:
-        if node.op_type == "TopK" or any(value in found for value in read_by(node)):
+        if node.op_type == "TopK" or any(value in found for value in values_read(node)):
             found.update(node.outputs)
     return found
 
