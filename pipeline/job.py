@@ -126,7 +126,7 @@ class _Place:
         kept = (self.project or self.folder) / "runs" / name_of(values)
         code = run(self.folder, values, project=self.project, output=self.output)
         if code != 130:
-            bring_back(self.folder, kept)
+            collect_reports(self.folder, kept)
         return code, kept
 
 
@@ -170,7 +170,7 @@ def _output(sweep: Sweep | None, number: int) -> Iterator[TextIO | None]:
         yield output
 
 
-def bring_back(place: Path, kept: Path) -> None:
+def collect_reports(place: Path, kept: Path) -> None:
     """Copy what a run says of itself into a folder of the project, which is replaced as a whole."""
     waiting = "pipeline: another run brings its reports to runs/; waiting"
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -81,12 +81,12 @@ def _chain(place: _Place, repro: list[str]) -> int:
     if code != 130 and _tracked_at(place.folder) != before:  # all stages ran; the gate said no
         return 1
     if code != 130:
-        _wind_up(error_file, place)
+        _report_crash(error_file, place)
     _execute(["dvc", "checkout", "--quiet"], place, quiet=True)
     return 130 if code == 130 else 1
 
 
-def _wind_up(error_file: Path, place: _Place) -> None:
+def _report_crash(error_file: Path, place: _Place) -> None:
     """Draw, track and sum up a run that crashed."""
     if not error_file.exists():  # the process ended before it could write one
         message = (

@@ -22,14 +22,14 @@ from typing import Any
 from pipeline.forms import Outcome, TrackingParams
 from pipeline.tracking.record import (
     Record,
+    delete_pending,
     flat_params,
-    forget,
-    keep,
-    kept,
     metrics,
-    move,
+    move_pending,
     of_workspace,
+    pending_records,
     run_name,
+    save_pending,
     with_what_waits,
 )
 from pipeline.tracking.redact import first_line
@@ -73,9 +73,9 @@ def track(folder: Path, failed_stage: str | None = None) -> Outcome:
     record = with_what_waits(of_workspace(folder, failed_stage), project)
     outcome = log(record, project)
     if outcome["status"] == "pending":
-        keep(record, project)
+        save_pending(record, project)
     else:
-        forget(record, project)
+        delete_pending(record, project)
     return outcome
 
 
@@ -98,23 +98,23 @@ def catch_up(project: Path) -> int:
     """Log what is kept under runs/.pending; return 1 when some of it still is."""
     left = 0
     with _pending_of(project):
-        records = kept(project)
+        records = pending_records(project)
         for record in records:
             outcome = log(record, project)
             print(f"track: {run_name(record.params)}: {outcome['message']}")
             if outcome["status"] == "pending":
                 left += 1
             else:
-                forget(record, project)
+                delete_pending(record, project)
     print(f"track: {len(records) - left} logged, {left} still pending")
     return int(left > 0)
 
 
-def take_over(folder: Path, project: Path) -> None:
+def adopt_runs(folder: Path, project: Path) -> None:
     """Move what a workspace elsewhere has kept to runs/.pending, each run whole, while no process logs it."""
     with _pending_of(project):
-        for record in kept(folder):
-            move(record, project)
+        for record in pending_records(folder):
+            move_pending(record, project)
 
 
 def _pending_of(project: Path) -> AbstractContextManager[int]:

@@ -22,11 +22,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline.cache.remote_cache import without_remote
 from pipeline.sweep.isolated import remove_abandoned
-from pipeline.sweep.launched import guard
+from pipeline.sweep.launcher_patches import patch_launcher
 from pipeline.sweep.snapshot import NoSnapshot, take
 from pipeline.sweep.sweep import VARIABLE, JobResult, Sweep
 from pipeline.track import NOT_LOGGED
-from pipeline.tracking.record import kept
+from pipeline.tracking.record import pending_records
 from pipeline.workspace import root
 from truehalf.codes import coded
 
@@ -77,7 +77,7 @@ class SweepHook(Callback):
             _remote_cache(sweep, "pull")
         os.environ[VARIABLE] = sweep.text()
         if launcher != _SERIAL:
-            guard(launcher, sweep)
+            patch_launcher(launcher, sweep)
         _started.append((sweep, planned(config)))
 
 
@@ -132,7 +132,7 @@ def finish() -> int:
 
 def _print_pending(sweep: Sweep, ended: Mapping[int, JobResult]) -> None:
     """How many runs of the sweep wait to be logged, and why."""
-    waiting = sum(record.sweep == sweep.id for record in kept(Path(sweep.project)))
+    waiting = sum(record.sweep == sweep.id for record in pending_records(Path(sweep.project)))
     if not waiting:
         return
     files = (Path(sweep.project) / "runs" / str(result.name) / "reports/track.json" for result in ended.values())

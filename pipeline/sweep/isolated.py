@@ -47,7 +47,7 @@ def isolated(project: Path, snapshot: str, name: str, values: Params) -> Iterato
             local = place / ".dvc" / "config.local"
             local.touch(mode=0o600)  # it may hold keys to a remote
             local.write_text(local_configuration(project, {"core": {"site_cache_dir": str(place / ".dvc/tmp/site")}}))
-            bring_along(project, place, values)
+            link_inputs(project, place, values)
             yield place
         finally:
             _remove(project, place)
@@ -109,7 +109,7 @@ def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]])
     return text.getvalue()
 
 
-def bring_along(project: Path, place: Path, values: Any) -> None:
+def link_inputs(project: Path, place: Path, values: Any) -> None:
     """Link what the configuration names in the project and the snapshot does not have: ignored weights, images, of a
     folder what git ignores or what is too large for a snapshot.
 

@@ -45,32 +45,32 @@ class RayLauncher(Launcher):
         import ray
 
         from pipeline.sweep import ray_worker
-        from pipeline.sweep.away import RemoteJobs
+        from pipeline.sweep.remote_jobs import RemoteJobs
 
         _reach(self.address)
-        away = RemoteJobs.of_this_sweep(self.share_cache)
+        remote = RemoteJobs.of_this_sweep(self.share_cache)
         ray.cloudpickle.register_pickle_by_value(ray_worker)  # type: ignore[no-untyped-call]
         try:
             ray.init(address=self.address, log_to_driver=False, logging_level="error")  # type: ignore[arg-type]
-            archive = ray.put(away.archive())
+            archive = ray.put(remote.archive())
             task = ray.remote(**self.resources, max_retries=self.retries)(ray_worker.work)  # type: ignore[call-overload]
             jobs = dict(enumerate(map(list, job_overrides), initial_job_idx))
             waiting: dict[Any, int] = {}
             for number, overrides in jobs.items():
                 values = self._values(overrides)
-                if not away.is_another(number, overrides, values):
-                    brought = away.brought(values, ray.put)
-                    waiting[task.remote(archive, away.order(number, overrides), *brought)] = number
+                if not remote.is_another(number, overrides, values):
+                    brought = remote.brought(values, ray.put)
+                    waiting[task.remote(archive, remote.order(number, overrides), *brought)] = number
             while waiting:
                 (ended, *_), _ = ray.wait(list(waiting), num_returns=1)
                 number = waiting.pop(ended)
                 try:
-                    away.unpack(number, jobs[number], ray.get(ended))
+                    remote.unpack(number, jobs[number], ray.get(ended))
                 except ray.exceptions.RayError as error:
-                    away.lost(number, jobs[number], error)
+                    remote.lost(number, jobs[number], error)
         finally:
             ray.shutdown()
-            away.track()
+            remote.track()
         return [JobReturn(overrides=overrides, status=JobStatus.COMPLETED) for overrides in job_overrides]
 
     def _values(self, overrides: list[str]) -> Params:

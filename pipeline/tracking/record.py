@@ -106,7 +106,7 @@ def of_workspace(folder: Path, failed_stage: str | None = None) -> Record:
     return Record(folder, params, reports, failed_stage, words, sweep.id if sweep else None)
 
 
-def keep(record: Record, project: Path) -> Path:
+def save_pending(record: Record, project: Path) -> Path:
     """Copy what is logged of a run, so that it can be logged when its workspace holds another; return the folder.
 
     Of one that is kept already, what this one says of tracking counts.
@@ -137,7 +137,7 @@ def with_what_waits(record: Record, project: Path) -> Record:
     return replace(record, params={**record.params, "tracking": {**record.params["tracking"], "register": True}})
 
 
-def kept(project: Path) -> list[Record]:
+def pending_records(project: Path) -> list[Record]:
     """Runs that wait to be logged, oldest first."""
     places = [path.parent for path in (project / PENDING).glob(f"*/{_ABOUT}") if path.parent.suffix != ".partial"]
     found = []
@@ -148,9 +148,9 @@ def kept(project: Path) -> list[Record]:
     return found
 
 
-def move(record: Record, project: Path) -> None:
-    """Keep in a project what was kept elsewhere; it is there as a whole or not at all. As with `keep`, what the later
-    one says of tracking counts; that it is to be registered stays asked for.
+def move_pending(record: Record, project: Path) -> None:
+    """Keep in a project what was kept elsewhere; it is there as a whole or not at all. As with `save_pending`, what the
+    later one says of tracking counts; that it is to be registered stays asked for.
     """
     place = project / PENDING / record.folder.name
     if (place / _ABOUT).exists():
@@ -164,7 +164,7 @@ def move(record: Record, project: Path) -> None:
     building.rename(place)
 
 
-def forget(record: Record, project: Path) -> None:
+def delete_pending(record: Record, project: Path) -> None:
     """Remove what was kept of a run that is logged, at once or not at all."""
     place = _place(record, project)
     leaving = place.with_name(f"{place.name}.partial")

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 import pipeline.job
 import pipeline.run
-from pipeline.job import bring_back, claim_of, name_of
+from pipeline.job import claim_of, collect_reports, name_of
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from tests.configurations import composed
 from tests.messages import expect
@@ -83,7 +83,7 @@ def test_one_run_that_is_logged_to_two_places_is_two_jobs() -> None:
 
 def test_pins_that_a_search_found_are_brought_back(tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text("precision: {}\n")
-    bring_back(tmp_path, tmp_path / "runs/name")
+    collect_reports(tmp_path, tmp_path / "runs/name")
     assert (tmp_path / "runs/name/experiment.yaml").exists()
 
 

@@ -18,7 +18,7 @@ from pipeline.compare import compare
 from pipeline.compare.compared_runs import NothingToCompare, of_mlflow
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, track
-from pipeline.tracking.record import kept
+from pipeline.tracking.record import pending_records
 from tests.conftest import ROOT
 from tests.messages import raises
 from tests.pipeline.servers import PASSWORD, MlflowServer, postgres, postgres_binaries
@@ -93,9 +93,9 @@ def test_a_server_that_is_down_is_caught_up_with_later(
     assert PASSWORD not in str(raised.value)
     for decoder in ("dfine", "rtdetrv2"):
         assert track(remote(tmp_path, "down", f"decoder={decoder}"))["status"] == "pending"
-    assert catch_up(tmp_path) == 1 and len(kept(tmp_path)) == 2
+    assert catch_up(tmp_path) == 1 and len(pending_records(tmp_path)) == 2
     server.start()
-    assert catch_up(tmp_path) == 0 and not kept(tmp_path)
+    assert catch_up(tmp_path) == 0 and not pending_records(tmp_path)
     assert sorted(run.data.tags["decoder"] for run in runs_of(server, "down")) == ["dfine", "rtdetrv2"]
 
 

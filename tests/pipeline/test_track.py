@@ -10,8 +10,16 @@ import pytest
 import yaml
 
 from pipeline.sweep.sweep import VARIABLE, Sweep
-from pipeline.track import catch_up, take_over, track
-from pipeline.tracking.record import flat_params, forget, keep, kept, metrics, of_workspace, run_name
+from pipeline.track import adopt_runs, catch_up, track
+from pipeline.tracking.record import (
+    delete_pending,
+    flat_params,
+    metrics,
+    of_workspace,
+    pending_records,
+    run_name,
+    save_pending,
+)
 from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.empty_store import with_empty_store
@@ -89,13 +97,13 @@ def test_what_is_pending_outlives_the_workspaces_next_run_and_is_caught_up(
         (tmp_path / "reports/cast_cleanup.json").write_text(json.dumps({"stage": "cast_cleanup"}))
         assert track(tmp_path)["status"] == "pending"
         assert track(tmp_path)["status"] == "pending", "a second time changes nothing"
-    waiting = kept(tmp_path)
+    waiting = pending_records(tmp_path)
     assert [record.params["decoder"]["name"] for record in waiting] == ["dfine", "rtdetrv2"]
     assert [record.model_files[0].read_text() for record in waiting] == ["dfine", "rtdetrv2"]
-    assert catch_up(tmp_path) == 1 and len(kept(tmp_path)) == 2
+    assert catch_up(tmp_path) == 1 and len(pending_records(tmp_path)) == 2
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     monkeypatch.setenv("MLFLOW_ARTIFACT_ROOT", str(tmp_path / "mlartifacts"))
-    assert catch_up(tmp_path) == 0 and not kept(tmp_path)
+    assert catch_up(tmp_path) == 0 and not pending_records(tmp_path)
     assert sorted(runs(tmp_path)) == [("ltdetr_nano-dfine-fp16", "FINISHED"), ("ltdetr_nano-rtdetrv2-fp16", "FINISHED")]
     assert track(tmp_path)["status"] == "already logged"
 
@@ -113,15 +121,15 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_waits_for_a_server_is_not_logged_into_the_file_that_another_waits_for(
     tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(of_workspace(scratch_run(tmp_path, "decoder=dfine")), tmp_path)
-    keep(of_workspace(scratch_run(tmp_path, "tracking=remote", "decoder=rtdetrv2")), tmp_path)
+    save_pending(of_workspace(scratch_run(tmp_path, "decoder=dfine")), tmp_path)
+    save_pending(of_workspace(scratch_run(tmp_path, "tracking=remote", "decoder=rtdetrv2")), tmp_path)
     assert catch_up(tmp_path) == 1
-    assert [record.params["decoder"]["name"] for record in kept(tmp_path)] == ["rtdetrv2"]
+    assert [record.params["decoder"]["name"] for record in pending_records(tmp_path)] == ["rtdetrv2"]
     assert runs(tmp_path) == [("ltdetr_nano-dfine-fp16", "FINISHED")]
     assert os.environ["MLFLOW_TRACKING_URI"] == DEAD
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{server / 'mlflow.db'}")
-    keep(of_workspace(scratch_run(tmp_path, "seed=7")), tmp_path)
-    assert catch_up(tmp_path) == 0 and not kept(tmp_path)
+    save_pending(of_workspace(scratch_run(tmp_path, "seed=7")), tmp_path)
+    assert catch_up(tmp_path) == 0 and not pending_records(tmp_path)
     assert runs(server) == [("ltdetr_nano-rtdetrv2-fp16", "FINISHED")]
     assert runs(tmp_path) == [("ltdetr_nano-dfine-fp16", "FINISHED")] * 2
 
@@ -130,20 +138,23 @@ def test_a_run_waits_for_each_place_by_itself(tmp_path: Path, server: Path, monk
     for told in ([], ["tracking.experiment=other"]):
         assert track(scratch_run(tmp_path, "tracking=remote", *told))["status"] == "pending"
     assert track(scratch_run(tmp_path))["status"] == "logged"
-    assert sorted(record.params["tracking"]["experiment"] for record in kept(tmp_path)) == ["other", "truehalf"]
+    assert sorted(record.params["tracking"]["experiment"] for record in pending_records(tmp_path)) == [
+        "other",
+        "truehalf",
+    ]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{server / 'mlflow.db'}")
-    assert catch_up(tmp_path) == 0 and not kept(tmp_path)
+    assert catch_up(tmp_path) == 0 and not pending_records(tmp_path)
     assert len(runs(server)) == 2 and len(runs(tmp_path)) == 1
 
 
 def test_what_is_left_of_a_run_that_was_being_forgotten_is_no_run(tmp_path: Path, server: Path) -> None:
     scratch_run(tmp_path, "tracking=remote")
-    place = keep(of_workspace(tmp_path), tmp_path)
+    place = save_pending(of_workspace(tmp_path), tmp_path)
     for names in (["record.json"], ["record.json", "params.yaml"]):
         for name in names:
             (place / name).unlink()
-        assert track(tmp_path)["status"] == "pending" and len(kept(tmp_path)) == 1
-    forget(kept(tmp_path)[0], tmp_path)
+        assert track(tmp_path)["status"] == "pending" and len(pending_records(tmp_path)) == 1
+    delete_pending(pending_records(tmp_path)[0], tmp_path)
     assert not list(place.parent.iterdir())
 
 
@@ -151,9 +162,9 @@ def test_a_run_from_elsewhere_does_not_take_back_that_it_is_to_be_registered(tmp
     project, other = tmp_path / "project", tmp_path / "other"
     for folder, told in ((project, "true"), (other, "false")):
         folder.mkdir()
-        keep(of_workspace(scratch_run(folder, "tracking=remote", f"tracking.register={told}")), folder)
-    take_over(other, project)
-    (record,) = kept(project)
+        save_pending(of_workspace(scratch_run(folder, "tracking=remote", f"tracking.register={told}")), folder)
+    adopt_runs(other, project)
+    (record,) = pending_records(project)
     assert record.params["tracking"]["register"] is True
 
 

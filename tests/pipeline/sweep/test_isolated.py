@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.sweep.isolated import FOLDER, bring_along, cache_of, isolated, remove_abandoned
+from pipeline.sweep.isolated import FOLDER, cache_of, isolated, link_inputs, remove_abandoned
 from pipeline.sweep.snapshot import NoSnapshot, take
 from tests.messages import raises
 from tests.pipeline.small_project import git, make
@@ -54,7 +54,7 @@ def test_what_the_configuration_names_comes_along(tmp_path: Path) -> None:
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(name)
     place.mkdir()
-    bring_along(
+    link_inputs(
         project,
         place,
         {
@@ -77,7 +77,7 @@ def test_of_a_folder_that_the_snapshot_has_in_part_the_rest_comes_along(tmp_path
     for name in ("pics/labels.json", "nets/readme"):
         (place / name).parent.mkdir(parents=True)
         (place / name).write_text("of the snapshot")
-    bring_along(project, place, {"folder": "./pics", "model": "nets"})
+    link_inputs(project, place, {"folder": "./pics", "model": "nets"})
     for name in ("pics/a.png", "pics/more/b.png", "nets/m.onnx", "nets/m.onnx.data"):
         assert (place / name).read_text() == f"{name} of the project"
     assert (place / "pics/labels.json").read_text() == (place / "nets/readme").read_text() == "of the snapshot"

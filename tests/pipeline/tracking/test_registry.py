@@ -14,7 +14,7 @@ import onnx.parser
 import pytest
 
 from pipeline.track import catch_up, track
-from pipeline.tracking.record import keep, kept, of_workspace
+from pipeline.tracking.record import of_workspace, pending_records, save_pending
 from pipeline.tracking.registry import refusal, sha256_of
 from tests.messages import expect
 from tests.pipeline.empty_store import with_empty_store
@@ -167,16 +167,16 @@ def test_what_was_asked_while_a_run_waited_is_done_when_it_is_logged(
         for told in (["register=false"], ["register=true"], ["register=false", "max_model_mb=9"]):
             overrides = [f"tracking.{each}" for each in told]
             assert track(verified_run(tmp_path, "tracking=remote", *overrides))["status"] == "pending"
-        (waiting,) = kept(tmp_path)
+        (waiting,) = pending_records(tmp_path)
         assert waiting.params["tracking"] | {"register": True, "max_model_mb": 9.0} == waiting.params["tracking"]
     outcome = track(verified_run(tmp_path, "tracking=remote", "tracking.register=false"))
-    assert outcome["registered"] == {"name": NAME, "version": "1"} and not kept(tmp_path)
+    assert outcome["registered"] == {"name": NAME, "version": "1"} and not pending_records(tmp_path)
 
 
 def test_what_is_pending_is_registered_with_the_run(
     client: mlflow.MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(of_workspace(verified_run(tmp_path)), tmp_path)
+    save_pending(of_workspace(verified_run(tmp_path)), tmp_path)
     for file in ("artifacts/cast_cleanup/model.onnx", "artifacts/trace/io_spec.json"):
         (tmp_path / file).unlink()
     assert catch_up(tmp_path) == 0

@@ -19,12 +19,12 @@ from uuid import uuid4
 
 from pipeline.compose import effective
 from pipeline.forms import Params
-from pipeline.job import bring_back, claim_of, name_of
+from pipeline.job import claim_of, collect_reports, name_of
 from pipeline.sweep.isolated import cache_of, local_configuration, named_files
 from pipeline.sweep.ray_worker import Answer, Order, unpack
 from pipeline.sweep.sweep import VARIABLE, JobResult, Sweep
-from pipeline.track import catch_up, take_over
-from pipeline.tracking.record import commit_of, kept
+from pipeline.track import adopt_runs, catch_up
+from pipeline.tracking.record import commit_of, pending_records
 from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import AWAY_VARIABLE, LOCKS, PROJECT_VARIABLE, lock_in, rights_of
 from truehalf.codes import coded
@@ -141,11 +141,11 @@ class RemoteJobs:
                 return
             result = JobResult(**json.loads(noted.read_text()) | {"overrides": overrides})
             _move_missing(folder / ".dvc" / "cache", cache_of(self.project))
-            take_over(folder, self.project)
+            adopt_runs(folder, self.project)
             if result.name is not None and result.exit_code != 130:  # or it was refused, or stopped
-                bring_back(folder, self.project / "runs" / result.name)
+                collect_reports(folder, self.project / "runs" / result.name)
             for params in (folder / "runs").glob("*/params.yaml"):  # steps of a search have folders of their own
-                bring_back(params.parent, self.project / "runs" / params.parent.name)
+                collect_reports(params.parent, self.project / "runs" / params.parent.name)
             self.sweep.note(result)
 
     def lost(self, number: int, overrides: list[str], error: Exception) -> None:
@@ -155,7 +155,7 @@ class RemoteJobs:
 
     def track(self) -> None:
         """Log what the workers could not log themselves."""
-        if kept(self.project):
+        if pending_records(self.project):
             catch_up(self.project)
         with contextlib.suppress(FileNotFoundError):
             self.token.unlink()

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.job import bring_back
-from pipeline.sweep import away as module
-from pipeline.sweep.away import RemoteJobs
+from pipeline.job import collect_reports
+from pipeline.sweep import remote_jobs as module
 from pipeline.sweep.ray_worker import unpack
+from pipeline.sweep.remote_jobs import RemoteJobs
 from pipeline.sweep.snapshot import take
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from pipeline.tracking.record import tags
@@ -26,7 +26,7 @@ from tests.pipeline.small_project import commit, git, line_with, make
 from tests.waiting import HANG_S
 
 
-def away_from(project: Path) -> RemoteJobs:
+def remote_jobs_of(project: Path) -> RemoteJobs:
     return RemoteJobs(Sweep("sweep-x", str(project), git(project, "rev-parse", "HEAD"), True, []), share_cache=True)
 
 
@@ -36,11 +36,11 @@ def test_what_is_too_much_for_workers_is_left_out_and_said(
     project = make(tmp_path / "project")
     for name in ("small.pt", "large.pt"):
         (project / name).write_bytes(b"x" * (10 if name == "small.pt" else 100_000))
-    monkeypatch.setattr("pipeline.sweep.away.MOST_SENT_BYTES", 50_000)
-    away = away_from(project)
+    monkeypatch.setattr("pipeline.sweep.remote_jobs.MOST_SENT_BYTES", 50_000)
+    remote = remote_jobs_of(project)
     values = {"a": {"weights": "small.pt"}, "b": ["large.pt", "work.py", "none", "/etc/hosts", "../project"]}
-    assert away.named(values) == ("small.pt", "large.pt"), "what the snapshot has travels with it"
-    for archive in away.brought(values, put=bytes):
+    assert remote.named(values) == ("small.pt", "large.pt"), "what the snapshot has travels with it"
+    for archive in remote.brought(values, put=bytes):
         unpack(archive, tmp_path / "worker")
     assert [path.name for path in (tmp_path / "worker").iterdir()] == ["small.pt"]
     expect(line_with("too-large", capsys.readouterr().err), None, "large.pt")
@@ -56,11 +56,11 @@ def test_of_a_folder_what_the_snapshot_lacks_is_sent_and_a_link_is_sent_as_what_
     (project / "pics/labels.json").write_text("{}")
     commit(project, "links, and part of a folder")
     (project / "pics/b.pt").write_text("b")
-    away = away_from(project)
+    remote = remote_jobs_of(project)
     values = {"a": "linked", "b": "loose", "c": "pics", "d": "work.py"}
-    assert away.named(values) == ("linked", "loose", "pics")
+    assert remote.named(values) == ("linked", "loose", "pics")
     worker = tmp_path / "worker"
-    for archive in (away.archive(), *away.brought(values, put=bytes)):
+    for archive in (remote.archive(), *remote.brought(values, put=bytes)):
         unpack(archive, worker)
     assert (worker / "linked/a.png").read_text() == (worker / "loose/a.png").read_text() == "a"
     assert sorted(path.name for path in (worker / "pics").iterdir()) == ["b.pt", "labels.json"]
@@ -98,21 +98,21 @@ def test_what_jobs_share_is_sent_once_and_all_of_a_sweep_has_one_limit(
     project = make(tmp_path / "project")
     for number in range(4):
         (project / f"{number}.pt").write_bytes(b"x" * 20_000)
-    monkeypatch.setattr("pipeline.sweep.away.MOST_SENT_BYTES", 50_000)
-    away, stored = away_from(project), []
+    monkeypatch.setattr("pipeline.sweep.remote_jobs.MOST_SENT_BYTES", 50_000)
+    remote, stored = remote_jobs_of(project), []
 
     def put(archive: bytes) -> int:
         stored.append(archive)
         return len(stored)
 
     jobs: list[dict[str, Any]] = [{"a": "0.pt"}, {"a": "0.pt", "b": "1.pt"}, {"a": "2.pt", "b": "1.pt"}, {"a": "2.pt"}]
-    assert [away.brought(values, put) for values in jobs] == [[1], [1, 2], [2], []]
+    assert [remote.brought(values, put) for values in jobs] == [[1], [1, 2], [2], []]
     assert len(stored) == 2, "of each file one object, whatever jobs name beside it"
     expect(line_with("too-large", capsys.readouterr().err), None, "2.pt")
 
 
 def kept_run(place: Path) -> None:
-    """What pipeline.tracking.record.keep leaves of a run."""
+    """What pipeline.tracking.record.save_pending leaves of a run."""
     (place / "reports").mkdir(parents=True)
     (place / "params.yaml").write_text("seed: 0\n")
     (place / "reports" / "trace.json").write_text("{}")
@@ -123,8 +123,8 @@ def test_a_run_to_be_logged_arrives_whole_and_while_nobody_logs(tmp_path: Path) 
     sent, project = tmp_path / "sent", tmp_path / "project"
     kept_run(sent / "runs/.pending/0123")
     kept_run(project / "runs/.pending/4567")
-    code = "import sys; from pathlib import Path; from pipeline.track import take_over\n"
-    code += "take_over(*map(Path, sys.argv[1:]))"
+    code = "import sys; from pathlib import Path; from pipeline.track import adopt_runs\n"
+    code += "adopt_runs(*map(Path, sys.argv[1:]))"
     with locked(project / ".truehalf.pending.lock", "unused"):
         command = [sys.executable, "-c", code, str(sent), str(project)]
         other = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
@@ -168,7 +168,7 @@ def test_two_sweeps_that_bring_back_the_same_run_take_turns(tmp_path: Path) -> N
         report.parent.mkdir(parents=True, exist_ok=True)
         report.write_text("{}")
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(bring_back, tmp_path / "place", tmp_path / "runs" / "name") for _ in range(40)]:
+        for done in [pool.submit(collect_reports, tmp_path / "place", tmp_path / "runs" / "name") for _ in range(40)]:
             done.result()
     assert len(list((tmp_path / "runs/name/reports").iterdir())) == 10
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [".brought.lock", "name"]

@@ -15,7 +15,7 @@ import pytest
 from hydra.errors import CompactHydraException
 
 from pipeline.sweep.isolated import remove_abandoned
-from pipeline.sweep.launched import _reason, guard
+from pipeline.sweep.launcher_patches import _reason, patch_launcher
 from pipeline.sweep.sweep import Sweep
 from tests.conftest import in_workspace
 from tests.messages import expect
@@ -226,8 +226,8 @@ class Refused:
 def test_why_a_launcher_gave_up_or_lost_a_job_is_said_without_passwords(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Refused, "launch", Refused.launch)  # put back what `guard` replaces
-    guard(f"{__name__}.Refused", Sweep("sweep-x", str(tmp_path), "", True, []))
+    monkeypatch.setattr(Refused, "launch", Refused.launch)  # put back what `patch_launcher` replaces
+    patch_launcher(f"{__name__}.Refused", Sweep("sweep-x", str(tmp_path), "", True, []))
     with pytest.raises(CompactHydraException) as raised:
         Refused().launch([["seed=1"]], initial_job_idx=0)
     expect(str(raised.value), "launcher-failed", "Refused", "OSError", "http://***@host/x")

@@ -19,7 +19,7 @@ from pipeline.tracking.redact import redact_credentials
 from truehalf.codes import coded
 
 
-def guard(target: str, sweep: Sweep) -> None:
+def patch_launcher(target: str, sweep: Sweep) -> None:
     """Have a launcher tell of a lost process so.
 
     Args:
