@@ -58,17 +58,17 @@ class Instrumented:
     def value(self, name: str) -> ir.Value:
         return self._values[name]
 
-    def after(self, tensor: str) -> Place:
+    def after(self, tensor: str) -> InsertionPoint:
         """As soon as a tensor is there."""
         return self._place(self._values[tensor].producer())
 
-    def after_producer(self, tensor: str) -> Place:
+    def after_producer(self, tensor: str) -> InsertionPoint:
         """Behind the node that writes a tensor, even where the tensor is given."""
         return self._place(self._producers[tensor])
 
-    def _place(self, node: ir.Node | None) -> Place:
+    def _place(self, node: ir.Node | None) -> InsertionPoint:
         self._places += 1
-        return Place(self, node, f"{self.prefix}/{self._places}")
+        return InsertionPoint(self, node, f"{self.prefix}/{self._places}")
 
     def constant(self, number: float | Sequence[int]) -> ir.Value:
         """A FLOAT scalar, or an INT64 vector."""
@@ -119,7 +119,7 @@ class Instrumented:
         self._values[name] = new
 
 
-class Place:
+class InsertionPoint:
     """Where the reductions of one tensor are inserted: behind a node (None: before all), one after the other."""
 
     def __init__(self, graph: Instrumented, node: ir.Node | None, name: str) -> None:

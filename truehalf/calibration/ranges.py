@@ -31,7 +31,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from truehalf.calibration.hazards import Reduction
-from truehalf.calibration.instrument import LARGEST, Instrumented, Place, main_values
+from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented, main_values
 from truehalf.calibration.sums import bounded, report_inner
 from truehalf.errors import StageError
 from truehalf.float16 import LOST, NORMAL_MIN
@@ -269,13 +269,13 @@ class Counter:
 _Nonfinite = tuple[int, int, int, float | None, float | None]
 
 
-def _beyond(place: Place, flat: ir.Value, bound: float) -> ir.Value:
+def _beyond(place: InsertionPoint, flat: ir.Value, bound: float) -> ir.Value:
     """|x| > bound."""
     over = place.node("Greater", [flat, place.graph.constant(bound)])
     return place.node("Or", [over, place.node("Less", [flat, place.graph.constant(-bound)])])
 
 
-def _report_nonfinite(place: Place, flat: ir.Value) -> None:
+def _report_nonfinite(place: InsertionPoint, flat: ir.Value) -> None:
     constant = place.graph.constant
     below, above = place.node("Less", [flat, constant(1.0)]), place.node("Greater", [flat, constant(-1.0)])
     place.report_count("nan", place.node("Not", [place.node("Or", [below, above])]))
@@ -299,7 +299,7 @@ def _nonfinite_of(array: np.ndarray) -> _Nonfinite:
     return counts[0], counts[1], counts[2], *extremes
 
 
-def _report_small(place: Place, flat: ir.Value) -> None:
+def _report_small(place: InsertionPoint, flat: ir.Value) -> None:
     """0 < |x| < Inf, and of these |x| <= 2^-25, |x| < 2^-14."""
     constant, magnitude = place.graph.constant, place.node("Abs", [flat])
     over = place.node("Greater", [magnitude, constant(0.0)])

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.hazards import Reduction, Term
-from truehalf.calibration.instrument import LARGEST, Instrumented, Place
+from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented
 
 
 def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> None:
@@ -40,7 +40,7 @@ def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> No
     place.report("inner", "ReduceMax", place.flat(total))
 
 
-def _rows(place: Place, source: ir.Value, reduction: Reduction) -> ir.Value:
+def _rows(place: InsertionPoint, source: ir.Value, reduction: Reduction) -> ir.Value:
     if reduction.flatten is not None:
         return place.node("Flatten", [source], {"axis": reduction.flatten})
     if reduction.shape is not None:
@@ -48,7 +48,7 @@ def _rows(place: Place, source: ir.Value, reduction: Reduction) -> ir.Value:
     return source
 
 
-def _terms(place: Place, rows: ir.Value, reduction: Reduction) -> ir.Value:
+def _terms(place: InsertionPoint, rows: ir.Value, reduction: Reduction) -> ir.Value:
     match reduction.term:
         case Term.absolute:
             return place.node("Abs", [rows])

@@ -204,7 +204,7 @@ class _Finder:
                 self.ports.owners[slot] = node
                 self._own(slot, places)
 
-    def _own(self, slot: Slot, places: Places) -> None:
+    def _own(self, slot: Slot, places: SlotPorts) -> None:
         if places.input is not None:
             self.node_inputs[slot.node][places.input] = slot
         if places.output is not None:
@@ -216,7 +216,7 @@ class _Finder:
 
 
 @dataclass(frozen=True)
-class Places:
+class SlotPorts:
     """All places of one slot: an input and an output of the node, inputs and outputs of its bodies."""
 
     input: int | None = None
@@ -236,7 +236,7 @@ class Places:
         return inner if read is None else [*inner, read]
 
 
-def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, Places]]:
+def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, SlotPorts]]:
     """What If, Loop and Scan pass on, of any type; nothing for other operators, and for Scan before opset 9.
 
     Args:
@@ -247,21 +247,21 @@ def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, Place
     if kind == "If":
         if all(len(body.outputs) >= len(node.outputs) for body in held):
             for i in outputs:
-                yield Slot(node, i), Places(output=i, body_outputs=tuple((body, i) for body in held))
+                yield Slot(node, i), SlotPorts(output=i, body_outputs=tuple((body, i) for body in held))
     elif kind == "Loop":
         (body,) = held
         states = len(body.inputs) - 2
         for i in outputs:
-            state = Places(i + 2, i, (body.inputs[i + 2],), ((body, i + 1),)) if i < states else None
-            yield Slot(node, i), state or Places(output=i, body_outputs=((body, i + 1),))
+            state = SlotPorts(i + 2, i, (body.inputs[i + 2],), ((body, i + 1),)) if i < states else None
+            yield Slot(node, i), state or SlotPorts(output=i, body_outputs=((body, i + 1),))
     elif kind == "Scan" and (schema := schema_of(node)) is not None and schema.since_version >= _SCAN_WITHOUT_BATCH:
         (body,) = held
         states = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
         for i in outputs:
-            state = Places(i, i, (body.inputs[i],), ((body, i),)) if i < states else None
-            yield Slot(node, i), state or Places(output=i, body_outputs=((body, i),))
+            state = SlotPorts(i, i, (body.inputs[i],), ((body, i),)) if i < states else None
+            yield Slot(node, i), state or SlotPorts(output=i, body_outputs=((body, i),))
         for i in range(states, len(node.inputs)):
-            yield Slot(node, len(node.outputs) + i - states), Places(input=i, body_inputs=(body.inputs[i],))
+            yield Slot(node, len(node.outputs) + i - states), SlotPorts(input=i, body_inputs=(body.inputs[i],))
 
 
 _SCAN_WITHOUT_BATCH = 9

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from truehalf.errors import StageError
 from truehalf.ir.slots import check_required_inputs
-from truehalf.linting.base import Check, Place, Rule, Subject
+from truehalf.linting.base import Check, LocatedFinding, Rule, Subject
 from truehalf.linting.finding import SEVERITIES, Finding
 from truehalf.linting.ignoring import parse_ignores, split_ignored
 from truehalf.linting.inlining import inlined
@@ -134,7 +134,7 @@ def lint(
         places.append(operators.not_inlined(fault))
     position = {node: index for index, node in enumerate(subject.nodes)}
 
-    def order(place: Place) -> tuple[int, int]:
+    def order(place: LocatedFinding) -> tuple[int, int]:
         at = position[place.node] if place.node is not None else (len(position) if place.last else -1)
         return SEVERITIES.index(place.finding.severity), at
 

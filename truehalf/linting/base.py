@@ -36,19 +36,25 @@ class Rule:
     title: str
     source: str
 
-    def at(self, node: ir.Node, message: str, remedy: str, severity: str | None = None, count: int = 1) -> Place:
+    def at(
+        self, node: ir.Node, message: str, remedy: str, severity: str | None = None, count: int = 1
+    ) -> LocatedFinding:
         """A finding at a node."""
         severity = severity or self.severity
         name, scope, link = name_of(node), scope_of(node), link_to(self.id)
-        return Place(node, Finding(self.id, severity, name, node.op_type, scope, message, remedy, link, count=count))
+        return LocatedFinding(
+            node, Finding(self.id, severity, name, node.op_type, scope, message, remedy, link, count=count)
+        )
 
-    def of(self, name: str, message: str, remedy: str, severity: str | None = None, *, last: bool = False) -> Place:
+    def of(
+        self, name: str, message: str, remedy: str, severity: str | None = None, *, last: bool = False
+    ) -> LocatedFinding:
         """A finding of the model, or of an input or output of it; `last`: after those at nodes."""
         finding = Finding(self.id, severity or self.severity, name, "", "", message, remedy, link_to(self.id))
-        return Place(None, finding, last)
+        return LocatedFinding(None, finding, last)
 
 
-class Place(NamedTuple):
+class LocatedFinding(NamedTuple):
     """A finding, and where in the graph it belongs."""
 
     node: ir.Node | None
@@ -111,7 +117,7 @@ class Subject:
         return (node for node in self.nodes if node.op_type in wanted and node.domain == "")
 
 
-Check = Callable[[Subject], Iterator[Place]]
+Check = Callable[[Subject], Iterator[LocatedFinding]]
 
 
 def upstream(value: ir.Value | None, moves: Collection[str]) -> ir.Node | None:

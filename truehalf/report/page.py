@@ -45,7 +45,7 @@ class MeasuredStage(TypedDict, total=False):
     histograms: dict[str, Histogram]
 
 
-class Place(TypedDict, total=False):
+class Location(TypedDict, total=False):
     suspects: list[JsonObject]
 
 
@@ -53,7 +53,7 @@ class Verdict(TypedDict, total=False):
     """What the page reads of verdict.json; findings are gates and checks."""
 
     findings: list[dict[str, Any]]
-    place: Place | None
+    place: Location | None
     suggestion: JsonObject | None
 
 
@@ -100,7 +100,7 @@ def verification_sections(verdict: Verdict, details: Details, folder: Path) -> d
         folder: where the images lie that `details` names.
     """
     found = [each for each in verdict.get("findings", []) if each.get("check") != ""]
-    place: Place = verdict.get("place") or {}
+    place: Location = verdict.get("place") or {}
     return {
         "findings": sorted(found, key=lambda finding: "gate" not in finding),
         "detects": any(finding.get("gate") == "matched_fraction_min" for finding in found),

@@ -18,11 +18,11 @@ import numpy as np
 from truehalf.errors import StageError
 from truehalf.exporting.against_torch import SILENT, tensors_of
 from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
-from truehalf.exporting.baked.places import (
+from truehalf.exporting.baked.decisions import (
     INSTALLED,
     OPEN,
     SETTLED,
-    Place,
+    BakedDecision,
     Statement,
     catching,
     open_where,
@@ -146,7 +146,7 @@ def _compared(
     alike: Sequence[tuple[Arrays, Mapping[str, np.ndarray]]],
     base: Arrays,
     tried: Sequence[tuple[str, dict[str, np.ndarray]]],
-    places: Sequence[Place],
+    places: Sequence[BakedDecision],
 ) -> tuple[dict[str, Arrays], list[str], dict[str, Arrays]]:
     """The inputs on which the two agree, by what was changed; what was skipped, with the reason; and of that, inputs
     on which the two differ, and torch from itself where they are off by rounding.
@@ -189,7 +189,7 @@ def _compared(
 
 
 def _open_where_rounding_decides(
-    subject: Subject, hanging: Mapping[str, Arrays], found: Mapping[Statement, Place]
+    subject: Subject, hanging: Mapping[str, Arrays], found: Mapping[Statement, BakedDecision]
 ) -> None:
     """A truth value that turns where the input is off by rounding explains why torch's outputs do, and the file's not:
     such an input settles nothing (torch.equal of two rows).
@@ -202,7 +202,7 @@ def _open_where_rounding_decides(
                 place.state, place.reason = OPEN, f"rounding of the input decides it where that is {said}"
 
 
-def _differs(said: str, base: Arrays, feed: Arrays, difference: str, places: Sequence[Place]) -> str:
+def _differs(said: str, base: Arrays, feed: Arrays, difference: str, places: Sequence[BakedDecision]) -> str:
     changed = [name for name in feed if not np.array_equal(feed[name], base[name])] if said else []
     ranges = ", ".join(f"{name} from {feed[name].min():.4g} to {feed[name].max():.4g}" for name in changed)
     where = f"on an input that is {said} ({ranges})" if said else "on a sample"
@@ -212,7 +212,7 @@ def _differs(said: str, base: Arrays, feed: Arrays, difference: str, places: Seq
     )
 
 
-def _decided(places: Sequence[Place]) -> str:
+def _decided(places: Sequence[BakedDecision]) -> str:
     """For a message: the places of the user's, or else of packages."""
     named = [place.sentence for place in places if place.own] or [place.sentence for place in places]
     decided = f" Python decided while it was traced: {'; '.join(named[:SHOWN])}"

@@ -11,7 +11,7 @@ import numpy as np
 from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError
 from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
-from truehalf.exporting.baked.places import WRITES
+from truehalf.exporting.baked.decisions import WRITES
 from truehalf.exporting.baked.subject import Arrays, Subject
 from truehalf.exporting.baked.variations import disturbed
 from truehalf.io_spec.spec import IoSpec

@@ -42,11 +42,11 @@ class Following(Expressions):
 
     def __init__(self, packages: frozenset[str], written: set[tuple[int, str]]) -> None:
         super().__init__(packages, written)
-        self.read: dict[ast.FunctionDef, kinds.Place] = {}
+        self.read: dict[ast.FunctionDef, kinds.SourceLocation] = {}
         self._results: dict[Any, Any] = {}
         self._depth = self._followed = 0
 
-    def place(self, node: ast.AST) -> kinds.Place:
+    def place(self, node: ast.AST) -> kinds.SourceLocation:
         return self.frame.scope, self.frame.function.__code__.co_filename, getattr(node, "lineno", 0)
 
     def method(self, node: ast.AST, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 FOLLOWED = 64  # longest list that is followed item by item
-Place = tuple[str, str, int]  # scope, file, line
+SourceLocation = tuple[str, str, int]  # scope, file, line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Abstract:
     """
 
     kind: str
-    made: tuple[Place, ...] = ()
+    made: tuple[SourceLocation, ...] = ()
     held: bool = False
 
 

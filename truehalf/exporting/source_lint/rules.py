@@ -31,7 +31,7 @@ class SourceRule(ast.NodeVisitor):
 
     def __init__(self, program: Following) -> None:
         self.program = program
-        self.places: dict[kinds.Place, None] = {}
+        self.places: dict[kinds.SourceLocation, None] = {}
         for tree, (self.scope, self.file, _) in program.read.items():
             self.generic_visit(tree)
 
@@ -59,7 +59,7 @@ class SourceRule(ast.NodeVisitor):
     def findings(self) -> list[Finding]:
         return [self.finding(place, self.__doc__ or "") for place in self.places]
 
-    def finding(self, place: kinds.Place, why: str) -> Finding:
+    def finding(self, place: kinds.SourceLocation, why: str) -> Finding:
         file, link = shown_file(place[1]), link_to(self.id)
         return Finding(self.id, self.severity, "", "", place[0], why, self.remedy, link, file, place[2])
 

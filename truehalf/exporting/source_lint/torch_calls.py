@@ -43,7 +43,7 @@ def attribute(owner: Abstract, name: str) -> Any:
     return [NUMBER] if name == "shape" else NUMBER if name in _SIZES else UNKNOWN
 
 
-def returned(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], place: kinds.Place) -> Any:
+def returned(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], place: kinds.SourceLocation) -> Any:
     """By torch's function of that name, or a tensor's method; of a method, `args` has the tensor itself first."""
     import torch
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import bodies, is_op
-from truehalf.linting.base import MOVES, Place, Rule, Subject, rank, upstream
+from truehalf.linting.base import MOVES, LocatedFinding, Rule, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -48,7 +48,7 @@ DATA_DEPENDENT_LOOP = Rule(
 _MOVES = MOVES | {"Concat"}
 
 
-def squeezes(subject: Subject) -> Iterator[Place]:
+def squeezes(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("If"):
         if (axis := squeezed_axis(node)) is not None and not _decided(node, subject):
             yield IF_FROM_SQUEEZE.at(
@@ -82,7 +82,7 @@ def squeezed_axis(node: ir.Node) -> str | None:
     return None
 
 
-def tiles(subject: Subject) -> Iterator[Place]:
+def tiles(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Tile"):
         sources = [upstream(value, _MOVES) for value in node.inputs]
         if any(is_op(source, "If") for source in sources):
@@ -95,7 +95,7 @@ def tiles(subject: Subject) -> Iterator[Place]:
             )
 
 
-def ifs(subject: Subject) -> Iterator[Place]:
+def ifs(subject: Subject) -> Iterator[LocatedFinding]:
     tiled = {
         source
         for node in subject.of_type("Tile")
@@ -135,7 +135,7 @@ def _unequal_rank(node: ir.Node) -> str:
     return ""
 
 
-def loops(subject: Subject) -> Iterator[Place]:
+def loops(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Loop"):
         count, condition = [*node.inputs[:2], None, None][:2]
         origins = subject.values

@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import Trait, has
-from truehalf.linting.base import MOVES, Place, Rule, Subject, rank, upstream
+from truehalf.linting.base import MOVES, LocatedFinding, Rule, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -70,7 +70,7 @@ MAY_BE_EMPTY = Rule(
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 
 
-def nonzeros(subject: Subject) -> Iterator[Place]:
+def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("NonZero"):
         mask = node.inputs[0]
         if subject.values.origin(mask) <= Origin.SHAPE or not _positions_used(node, subject):
@@ -102,7 +102,7 @@ def nonzeros(subject: Subject) -> Iterator[Place]:
             )
 
 
-def suppressions(subject: Subject) -> Iterator[Place]:
+def suppressions(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("NonMaxSuppression"):
         if _positions_used(node, subject):
             yield DATA_DEPENDENT_SIZE.at(
@@ -143,7 +143,7 @@ def _compares_floats(node: ir.Node | None) -> bool:
     )
 
 
-def ranges(subject: Subject) -> Iterator[Place]:
+def ranges(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Range"):
         if any(subject.values.origin(value) is Origin.DATA for value in node.inputs):
             yield RANGE.at(
@@ -154,7 +154,7 @@ def ranges(subject: Subject) -> Iterator[Place]:
             )
 
 
-def slices(subject: Subject) -> Iterator[Place]:
+def slices(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Slice"):
         origin = max((subject.values.origin(value) for value in node.inputs[1:]), default=Origin.CONSTANT)
         if origin is Origin.DATA:
@@ -181,7 +181,7 @@ def slices(subject: Subject) -> Iterator[Place]:
             )
 
 
-def reshapes(subject: Subject) -> Iterator[Place]:
+def reshapes(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Reshape"):
         data, sizes = node.inputs[0], node.inputs[1]
         if node.attributes.get_int("allowzero", 0) or not subject.values.sized_by_data(data):
@@ -196,7 +196,7 @@ def reshapes(subject: Subject) -> Iterator[Place]:
             )
 
 
-def empties(subject: Subject) -> Iterator[Place]:
+def empties(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Gather", "Scatter", "ScatterElements", "ScatterND"):
         data = node.inputs[0]
         if data is None or not subject.values.sized_by_data(data) or not rank(data) or data.shape is None:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import name_of
 from truehalf.ir.normalize import concrete_shapes
-from truehalf.linting.base import Place, Rule, Subject
+from truehalf.linting.base import LocatedFinding, Rule, Subject
 from truehalf.linting.integers import constant
 from truehalf.linting.values import is_static
 
@@ -62,7 +62,7 @@ _PROBES = (64, 96)
 _SEPARATORS = re.compile(r"[,:;\s'\"*]")
 
 
-def inputs_and_outputs(subject: Subject) -> Iterator[Place]:
+def inputs_and_outputs(subject: Subject) -> Iterator[LocatedFinding]:
     graph = subject.model.graph
     for value in graph.inputs:
         if not value.is_initializer():
@@ -73,7 +73,7 @@ def inputs_and_outputs(subject: Subject) -> Iterator[Place]:
         yield from _of_output(value, varying.get(value, []))
 
 
-def _of_value(value: ir.Value, kind: str) -> Iterator[Place]:
+def _of_value(value: ir.Value, kind: str) -> Iterator[LocatedFinding]:
     name, last = value.name or "", kind == "output"
     if isinstance(value.type, (ir.SequenceType, ir.OptionalType)):
         yield DEPLOYMENT_IO.of(
@@ -141,7 +141,7 @@ def _bound(graph: ir.Graph, size: int) -> dict[str, list[int]]:
     }
 
 
-def _of_output(value: ir.Value, varying: list[int]) -> Iterator[Place]:
+def _of_output(value: ir.Value, varying: list[int]) -> Iterator[LocatedFinding]:
     if varying:
         yield DEPLOYMENT_IO.of(
             value.name or "",
@@ -153,7 +153,7 @@ def _of_output(value: ir.Value, varying: list[int]) -> Iterator[Place]:
         )
 
 
-def unread_inputs(subject: Subject) -> Iterator[Place]:
+def unread_inputs(subject: Subject) -> Iterator[LocatedFinding]:
     for value in subject.model.graph.inputs:
         if not value.is_initializer() and not value.uses() and value not in subject.outputs:
             yield BAKED_ITEM.of(
@@ -173,7 +173,7 @@ def unread_inputs(subject: Subject) -> Iterator[Place]:
             )
 
 
-def positions(subject: Subject) -> Iterator[Place]:
+def positions(subject: Subject) -> Iterator[LocatedFinding]:
     varying = subject.varying
     for node in subject.of_type("Add") if varying else ():
         for fixed, other in (node.inputs[:2], node.inputs[1::-1]):
@@ -205,7 +205,7 @@ def _sizes(value: ir.Value) -> list[int]:
     return [dim for dim in value.shape if isinstance(dim, int)] if value.shape is not None else []
 
 
-def names(subject: Subject) -> Iterator[Place]:
+def names(subject: Subject) -> Iterator[LocatedFinding]:
     seen: set[str] = set()
     nameless: list[ir.Node] = []
     for node in subject.nodes:

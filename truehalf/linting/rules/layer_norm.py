@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
-from truehalf.linting.base import Place, Rule, Subject, scalar
+from truehalf.linting.base import LocatedFinding, Rule, Subject, scalar
 from truehalf.linting.integers import constant
 
 DECOMPOSED_LAYER_NORM = Rule(
@@ -24,7 +24,7 @@ DECOMPOSED_LAYER_NORM = Rule(
 )
 
 
-def layer_norms(subject: Subject) -> Iterator[Place]:
+def layer_norms(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Sqrt", "Pow"):
         if (power := _power(node)) is not None and (mean := _mean_of(node, power)) is not None:
             yield DECOMPOSED_LAYER_NORM.at(

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from truehalf.float16 import MAX
 from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import TABLE, Trait, with_trait
-from truehalf.linting.base import MOVES, Place, Rule, Subject
+from truehalf.linting.base import MOVES, LocatedFinding, Rule, Subject
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -47,7 +47,7 @@ _OPEN_ENDS = with_trait(Trait.LIMITS) | {"Slice"}  # a limit that limits nothing
 _INT32 = np.iinfo(np.int32)
 
 
-def masks(subject: Subject) -> Iterator[Place]:
+def masks(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type(*_READERS):
         for index in _READERS[node.op_type]:
             extreme = _extreme(node.inputs[index])
@@ -93,7 +93,7 @@ def _furthest(array: np.ndarray) -> float | None:
     return extreme if abs(extreme) > MAX else None
 
 
-def integers(subject: Subject) -> Iterator[Place]:
+def integers(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.nodes:
         if _is_open_end(node):
             continue
@@ -119,7 +119,7 @@ def _is_open_end(node: ir.Node) -> bool:
     return all(is_op(each, *_OPEN_ENDS) or (is_op(each, *_MOVES) and readers_of(each)) for each in found)
 
 
-def doubles(subject: Subject) -> Iterator[Place]:
+def doubles(subject: Subject) -> Iterator[LocatedFinding]:
     message = "TensorRT has no float64: it computes in float32, and clamps what lies beyond."
     remedy = "Compute in float32: x.float(), dtype=torch.float32."
     for value in subject.model.graph.inputs:

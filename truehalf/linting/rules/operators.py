@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.ops import Trait, has
-from truehalf.linting.base import Place, Rule, Subject
+from truehalf.linting.base import LocatedFinding, Rule, Subject
 from truehalf.linting.rules.restrictions import faults
 from truehalf.linting.support import OPSET_MIN, builds, named, opset_max, since
 
@@ -45,7 +45,7 @@ _CONJUGATES = frozenset({"resolve_conj", "resolve_neg"})
 _OWN_SUFFIX, _OWN_PREFIX = "_TRT", "TRT_"
 
 
-def uniques(subject: Subject) -> Iterator[Place]:
+def uniques(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Unique"):
         if "Unique" not in subject.plugin_ops:
             yield UNIQUE.at(
@@ -55,7 +55,7 @@ def uniques(subject: Subject) -> Iterator[Place]:
             )
 
 
-def sequences(subject: Subject) -> Iterator[Place]:
+def sequences(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.with_trait(Trait.SEQUENCE):
         if node.op_type not in subject.plugin_ops:
             yield SEQUENCE_OPS.at(
@@ -66,7 +66,7 @@ def sequences(subject: Subject) -> Iterator[Place]:
             )
 
 
-def conjugates(subject: Subject) -> Iterator[Place]:
+def conjugates(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.nodes:
         if _aten_operator(node) in _CONJUGATES:
             yield RESOLVE_CONJ.at(
@@ -82,7 +82,7 @@ def _aten_operator(node: ir.Node) -> str:
     return (operator or "").split("::")[-1].removeprefix("aten_").removesuffix(".default")
 
 
-def unsupported(subject: Subject) -> Iterator[Place]:
+def unsupported(subject: Subject) -> Iterator[LocatedFinding]:
     yield from _opsets(subject)
     functions = {(domain, name) for domain, name, *_ in subject.model.functions}
     for node in subject.nodes:
@@ -108,7 +108,7 @@ def unsupported(subject: Subject) -> Iterator[Place]:
                 yield from (UNSUPPORTED_OP.at(node, *fault) for fault in faults(node, subject))
 
 
-def not_inlined(fault: str) -> Place:
+def not_inlined(fault: str) -> LocatedFinding:
     """What is said where the functions of a file could not be inlined."""
     return UNSUPPORTED_OP.of(
         "",
@@ -118,7 +118,7 @@ def not_inlined(fault: str) -> Place:
     )
 
 
-def _missing(node: ir.Node, versions: list[tuple[int, int]]) -> Place:
+def _missing(node: ir.Node, versions: list[tuple[int, int]]) -> LocatedFinding:
     came = since(node.op_type)
     names = " and ".join(named(version) for version in versions)
     later = f"; {named(came)} has it" if came is not None else ""
@@ -129,7 +129,7 @@ def _missing(node: ir.Node, versions: list[tuple[int, int]]) -> Place:
     )
 
 
-def _opsets(subject: Subject) -> Iterator[Place]:
+def _opsets(subject: Subject) -> Iterator[LocatedFinding]:
     opset = subject.opset
     if 0 < opset < OPSET_MIN:
         yield UNSUPPORTED_OP.of(

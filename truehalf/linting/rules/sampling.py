@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.linting.base import Place, Rule, Subject
+from truehalf.linting.base import LocatedFinding, Rule, Subject
 from truehalf.linting.values import Origin
 
 GRID_SAMPLE = Rule(
@@ -28,7 +28,7 @@ _NEAREST = {"ceil", "floor", "round_prefer_ceil", "round_prefer_floor"}
 _UPSAMPLE_MODES = {"bilinear", "linear", "nearest"}
 
 
-def grid_samples(subject: Subject) -> Iterator[Place]:
+def grid_samples(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("GridSample"):
         yield GRID_SAMPLE.at(
             node,
@@ -39,7 +39,7 @@ def grid_samples(subject: Subject) -> Iterator[Place]:
         )
 
 
-def resizes(subject: Subject) -> Iterator[Place]:
+def resizes(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Resize", "Upsample"):
         for fault, remedy in _faults(node, subject):
             yield RESIZE_MODE.at(node, fault, remedy)

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
 from truehalf.ir.ops import Trait
-from truehalf.linting.base import Place, Rule, Subject, scalar, upstream
+from truehalf.linting.base import LocatedFinding, Rule, Subject, scalar, upstream
 from truehalf.linting.values import Origin
 
 WHERE_CONDITION = Rule(
@@ -38,7 +38,7 @@ ATAN2 = Rule(
 )
 
 
-def wheres(subject: Subject) -> Iterator[Place]:
+def wheres(subject: Subject) -> Iterator[LocatedFinding]:
     quadrants = {where for atan in subject.of_type("Atan") for where in _quadrants(atan)}
     for node in subject.of_type("Where"):
         if node not in quadrants and subject.values.origin(node.inputs[0]) >= Origin.INPUT:
@@ -51,7 +51,7 @@ def wheres(subject: Subject) -> Iterator[Place]:
             )
 
 
-def booleans(subject: Subject) -> Iterator[Place]:
+def booleans(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.with_trait(Trait.BITWISE):
         yield BOOL_ARITHMETIC.at(
             node,
@@ -79,7 +79,7 @@ def _was_boolean(value: ir.Value | None) -> bool:
     return source is not None and source.dtype == ir.DataType.BOOL
 
 
-def atan2s(subject: Subject) -> Iterator[Place]:
+def atan2s(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Atan"):
         quadrants = _quadrants(node)
         if any(_replaces_nan(where) for where in quadrants):

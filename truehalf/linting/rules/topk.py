@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
 from truehalf.ir.ops import Trait, with_trait
-from truehalf.linting.base import MOVES, Place, Rule, Subject, rank
+from truehalf.linting.base import MOVES, LocatedFinding, Rule, Subject, rank
 from truehalf.linting.integers import constant
 from truehalf.linting.support import TOPK_MAX
 from truehalf.linting.values import Origin
@@ -38,7 +38,7 @@ _VARIES = {
 }
 
 
-def topks(subject: Subject) -> Iterator[Place]:
+def topks(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("TopK"):
         k = node.inputs[1] if len(node.inputs) > 1 else None
         origin = subject.values.origin(k)

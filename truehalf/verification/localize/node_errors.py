@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.instrument import Instrumented, Place, ReportingSession
+from truehalf.calibration.instrument import InsertionPoint, Instrumented, ReportingSession
 from truehalf.verification.localize.side_by_side import Pair, SideBySide, switched
 
 _FLOAT = ir.DataType.FLOAT
@@ -142,7 +142,7 @@ def _report(graph: Instrumented, pair: Pair) -> None:
         place.report(key, "ReduceMax", place.node("Abs", [value]))
 
 
-def _flat(place: Place, value: ir.Value) -> ir.Value:
+def _flat(place: InsertionPoint, value: ir.Value) -> ir.Value:
     flat = place.flat(value)
     return flat if value.dtype == _FLOAT else place.node("Cast", [flat], {"to": int(_FLOAT)})
 

@@ -54,7 +54,7 @@ Statement = tuple[str, int]  # file as it is shown, first line
 
 
 @dataclass
-class Place:
+class BakedDecision:
     """A statement, and what is known of it.
 
     Attributes:
@@ -82,7 +82,7 @@ class Place:
 
 def places_of(
     caught: Iterable[warnings.WarningMessage], findings: Iterable[Finding], runs: Iterable[Sequence[Read]]
-) -> dict[Statement, Place]:
+) -> dict[Statement, BakedDecision]:
     """By statement: where the exporter warned, where lint found something, and where the user's code read a value.
 
     Args:
@@ -90,11 +90,11 @@ def places_of(
         findings: of lint, in source; warnings count, but for types of constants.
         runs: what was read on each input.
     """
-    found: dict[Statement, Place] = {}
+    found: dict[Statement, BakedDecision] = {}
 
-    def place(file: str, line: int) -> Place:
+    def place(file: str, line: int) -> BakedDecision:
         key = statement_of(file, line)
-        return found.setdefault(key, Place(*key, own=is_own(str(Path.cwd() / file)) and _is_there(file)))
+        return found.setdefault(key, BakedDecision(*key, own=is_own(str(Path.cwd() / file)) and _is_there(file)))
 
     for warning in caught:
         if warning.category.__name__ == TRACER:
@@ -110,7 +110,7 @@ def places_of(
 
 
 def settle(
-    found: Mapping[Statement, Place],
+    found: Mapping[Statement, BakedDecision],
     runs: Sequence[Sequence[Read]] | None,
     state: str,
     followed: bool = False,
@@ -148,11 +148,11 @@ def settle(
         place.state = OPEN if place.reason else SETTLED
 
 
-def open_where(found: dict[Statement, Place], said: Mapping[tuple[str, int], str]) -> None:
+def open_where(found: dict[Statement, BakedDecision], said: Mapping[tuple[str, int], str]) -> None:
     """Statements of the user's code that are open whatever inputs are tried, by file and line, with the reason."""
     for (file, line), why in said.items():
         key = statement_of(file, line)
-        place = found.setdefault(key, Place(*key, own=True))
+        place = found.setdefault(key, BakedDecision(*key, own=True))
         place.state, place.reason = OPEN, ""
         place.said[why] = None
 
@@ -189,7 +189,9 @@ def _live(events: Sequence[Sequence[Read]], others: Sequence[Sequence[Read]]) ->
     return [[read for read in run if read.data or (read.sizes and len(sizes) > 1)] for run in events]
 
 
-def _open(place: Place, events: Sequence[Sequence[Read]] | None, live: Sequence[Sequence[Read]], alone: bool) -> str:
+def _open(
+    place: BakedDecision, events: Sequence[Sequence[Read]] | None, live: Sequence[Sequence[Read]], alone: bool
+) -> str:
     """Why a place is open; empty where it is settled.
 
     Args:
