@@ -1,4 +1,4 @@
-"""What TensorRT for RTX alone has: targets of an engine that is built without a GPU."""
+"""Options of TensorRT for RTX alone: targets of an engine that is built without a GPU."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +12,14 @@ from truehalf.config.precision import FP16_MAX
 from truehalf.io_spec.outputs import DECLARE, DETECTIONS, TENSORS
 from truehalf.io_spec.spec import InputSpec
 from truehalf.verification.chain.model_pair import ModelPair
+from truehalf.verification.findings import NOT_VERIFIED, Finding
 from truehalf.verification.open_file import FP32_CPU
 from truehalf.verification.runs import Run
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_SHAPES = 3  # of a sentence
 
 _NO_KINDS = (
     "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
@@ -24,12 +31,8 @@ _NO_LABELS = coded(
 )
 
 
-def not_compared(task: str, files: ModelPair, sizes: Collection[int] | None) -> Iterator[str]:
-    """What a comparison says nothing about, and why.
-
-    Args:
-        sizes: the numbers of samples that ran together; None where axis 0 does not count samples.
-    """
+def not_compared(task: str, files: ModelPair) -> Iterator[str]:
+    """What a comparison that was run says nothing about, and why."""
     if task == TENSORS:
         yield _NO_KINDS
     if files.evaluation == FP32_CPU:
@@ -38,8 +41,36 @@ def not_compared(task: str, files: ModelPair, sizes: Collection[int] | None) -> 
         yield _NO_LABELS
     if files.reference_evaluation != FP32_CPU:
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
-    if sizes is not None:
-        yield f"batch sizes other than {', '.join(map(str, sorted(sizes)))}"
+    if files.batch_sizes:
+        yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}"
+    for name, shapes in files.shapes.items():
+        ran = ", ".join(str(list(shape)) for shape in sorted(shapes)[:_SHAPES])
+        more = f" and {len(shapes) - _SHAPES} more" if len(shapes) > _SHAPES else ""
+        yield f"shapes of input {name!r} other than {ran}{more}"
+
+
+def lost_axes(reference: ir.Model, candidate: ir.Model) -> list[Finding]:
+    """Axes of inputs, and axes of outputs named as one of an input, that the reference leaves free and the candidate
+    fixes.
+    """
+    free = {side for value in reference.graph.inputs for side in _symbols(value)}
+    pairs = [("input", reference.graph.inputs, candidate.graph.inputs)]
+    pairs.append(("output", reference.graph.outputs, candidate.graph.outputs))
+    lost = []
+    for what, ours, theirs in pairs:
+        sides = {str(value.name): list(value.shape or ()) for value in theirs}
+        for value in ours:
+            for axis, (side, other) in enumerate(zip(value.shape or (), sides.get(str(value.name), ()), strict=False)):
+                is_free = not isinstance(side, int) and (what == "input" or side.value in free)
+                if is_free and isinstance(other, int):
+                    lost.append(
+                        f"axis {axis} of {what} {str(value.name)!r} is {other} in the candidate, free in the reference"
+                    )
+    return [Finding("", NOT_VERIFIED, coded("axis-fixed", said), decides=False, no_node=True) for said in lost]
+
+
+def _symbols(value: ir.Value) -> list[str]:
+    return [side.value for side in value.shape or () if not isinstance(side, int) and side.value is not None]
 
 
 def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: InputSpec) -> list[str]:

@@ -35,6 +35,7 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.report.images import boxes_over_image
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
+from truehalf.verification.chain.caveats import lost_axes
 from truehalf.verification.chain.judge import judge_final
 from truehalf.verification.chain.plot_data import write_data
 from truehalf.verification.chain.reference import Reference
@@ -154,6 +155,7 @@ def verify(
     final = stages[FINAL] = measured(last, total, made.batch_sizes)
     findings = judge_final(final, options)
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
+    findings += lost_axes(fp32.model, last.model)
     findings += [*beyond(final, total), *(not_checked(f"a sample that was left out: {what}") for what in made.left_out)]
     place, suggestion, profile = None, None, None
     if verdict_of(findings) == FAILED:

@@ -32,7 +32,13 @@ from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, detecting, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.json_values import JsonObject
-from truehalf.verification.chain.caveats import beyond_float16, empty_comparisons, not_compared, outside_range
+from truehalf.verification.chain.caveats import (
+    beyond_float16,
+    empty_comparisons,
+    lost_axes,
+    not_compared,
+    outside_range,
+)
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.findings import (
     FAILED,
@@ -186,7 +192,8 @@ def compare(
     found += of_evaluation(files.evaluation, files.not_split, files.cpu_nodes)
     found += [not_checked(reason, explains=True) for reason in beyond_float16(files.beyond_float16)]
     said = outside_range(feeds, entry) if images is None else []
-    said += not_compared(task, files, {run.rows for run in runs if run.rows} if by_samples else None)
+    said += not_compared(task, files)
+    found += lost_axes(files.reference, files.candidate)
     left_out = images.left_out if images is not None else {}
     found += [
         not_checked(each) for each in (*said, *(f"image {name}: left out, {why}" for name, why in left_out.items()))

@@ -39,6 +39,9 @@ class ModelPair:
         reference_evaluation, evaluation: what ran them.
         provider: the candidate's execution provider, read back.
         beyond_float16: see `inputs_beyond_float16`, of all feeds that were run.
+        batch_sizes: numbers of samples that the candidate ran with, where axis 0 counts them.
+        shapes: by input with another axis that the candidate leaves free, the shapes that it ran with, without axis 0
+            where that counts samples.
         shape_fault: the first run in which the candidate's shapes hang on where FP16 is rounded; else None.
         shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
     """
@@ -58,6 +61,8 @@ class ModelPair:
         self.reference_evaluation, self.evaluation = (each.evaluation for each in self._open)
         self.provider = self._open[1].runner.provider
         self.beyond_float16: dict[str, float] = {}
+        self.batch_sizes: set[int] = set()
+        self.shapes: dict[str, set[tuple[int, ...]]] = {}
         self.shape_fault: str | None = None
         self.shapes_unknown: str | None = None
         self._unrounded: OpenFile | None = None
@@ -114,6 +119,7 @@ class ModelPair:
                 count = min(batch, rows - start) if rows else 0
                 sides = zip(self._open, (REFERENCE, CANDIDATE), strict=True)
                 reference, candidate = (_outputs(file, which, part, count) for file, which in sides)
+                self._note(part, count)
                 group = called[start : start + count] if rows else called
                 if self._unrounded is not None and self.shape_fault is None:
                     got = _outputs(self._unrounded, CANDIDATE, part, count)
@@ -139,6 +145,16 @@ class ModelPair:
                 if np.isinf(as_type(np.array(largest, np.float32), np.dtype(np.float16))):
                     found[name] = largest
         return found
+
+    def _note(self, feed: Mapping[str, np.ndarray], samples: int) -> None:
+        """What the candidate ran with: a file with a fixed batch is fed just that many samples."""
+        if samples:
+            self.batch_sizes.add(self._open[1].file.fixed_batch or samples)
+        skipped = 1 if samples else 0
+        for value in self.candidate.graph.inputs:
+            sides = list(value.shape or ())[skipped:]
+            if str(value.name) in feed and any(not isinstance(side, int) for side in sides):
+                self.shapes.setdefault(str(value.name), set()).add(feed[str(value.name)].shape[skipped:])
 
     def _check_candidate(self, feed: Mapping[str, np.ndarray], rows: int) -> None:
         """Refuse a feed whose sides contradict the candidate's; its axis 0 may, where samples can be regrouped."""

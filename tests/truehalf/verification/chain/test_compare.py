@@ -62,7 +62,7 @@ def test_inputs_outside_the_declared_range_are_said(tmp_path: Path) -> None:
     for scale, said in ((1, False), (255, True)):
         inputs = {"x": np.linspace(0, scale, 12, dtype=np.float32).reshape(4, 3)}
         found = held(tmp_path, PLAIN, PLAIN, inputs, spec={"inputs": [entry], "outputs": []}).not_verified
-        listed = [line for line in found if "'x'" in line]
+        listed = [line for line in found if "'x'" in line and "shapes of" not in line]
         assert len(listed) == said
         for line in listed:
             expect(line, None, "0 to 255", "0 to 1")
