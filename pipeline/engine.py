@@ -76,7 +76,7 @@ def engine_sentence(engine: EngineReport) -> str:
         if compiled := engine.get("compiled"):
             fused, regions = compiled["fused_attention"], compiled["attention_regions"]
             said += f", {fused} of {regions} attentions fused" if fused is not None and regions else ""
-            said += "; compiled, not run"
+            said += "; not run. The build plan for a host with a GPU is artifacts/engine/plan.json"
         return said
     if engine.get("status") == "planned":
         return f"NO ENGINE WAS BUILT: {reason}. The build plan is artifacts/engine/plan.json"

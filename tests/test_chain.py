@@ -88,8 +88,8 @@ def test_the_final_file_is_fp16_and_verified(chain: Run) -> None:
     assert report(workspace, "cast_cleanup")["model"]["fp16_fraction"] > 0.9
     assert report(workspace, "trace")["model"]["size_mb"] / report(workspace, "cast_cleanup")["model"]["size_mb"] > 1.8
     engine = report(workspace, "engine")
-    assert engine["status"] in ("planned", "built")
-    if engine["status"] == "planned":
+    assert engine["status"] in ("planned", "compiled", "built")
+    if engine["status"] != "built":
         assert "artifacts/engine/plan.json" in chain[1].stdout
 
 

@@ -42,4 +42,5 @@ def test_one_node_in_fp16_is_enough_and_fp32_may_be_declared(tmp_path: Path) -> 
     samples(tmp_path, 4, written(tmp_path, ROWS, batch="n"))
     for overrides in (["precision.op_block_list=[Softmax]"], ["precision=fp32"]):
         run_stages(tmp_path, *OPTIONS, *overrides, stages=STAGES)
-        assert report(tmp_path, "verify")["verdict"] == "passed" and report(tmp_path, "engine")["status"] == "planned"
+        assert report(tmp_path, "verify")["verdict"] == "passed"
+        assert report(tmp_path, "engine")["status"] in ("planned", "compiled")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     "truehalf engine model_fp16.onnx --target sm86",
-    "truehalf engine model_fp16.onnx --min-shape images:1x3x640x640 --max-shape images:8x3x640x640",
+    "truehalf engine m.onnx --min-shape x:1x3x640x640 --max-shape x:8x3x640x640",
     "truehalf engine artifacts/engine/plan.json --out built/",
 )
 _EXITS = (
@@ -24,6 +24,7 @@ _EXITS = (
     "of truehalf, 130 stopped."
 )
 _KINDS = ("min", "opt", "max")
+_SHAPES = "Inputs of a model (default: 1 to 8 samples)"
 
 
 @click.command(cls=Command, examples=_EXAMPLES, exits=_EXITS)
@@ -35,9 +36,9 @@ _KINDS = ("min", "opt", "max")
     type=click.Choice(COMPUTE_CAPABILITIES),
     help="of a model: GPU that it is compiled for without one [Ampere and later]; may be repeated",
 )
-@option("--min-shape", multiple=True, metavar="NAME:SHAPE", help="of a model: smallest shape of an input [--opt-shape]")
-@option("--opt-shape", multiple=True, metavar="NAME:SHAPE", help="... that it is optimised for [--max-shape]")
-@option("--max-shape", multiple=True, metavar="NAME:SHAPE", help="... the largest [--opt-shape]; all: 1 to 8 samples")
+@option("--min-shape", multiple=True, metavar="NAME:SHAPE", group=_SHAPES, help="smallest [--opt-shape]")
+@option("--opt-shape", multiple=True, metavar="NAME:SHAPE", group=_SHAPES, help="optimised for [--max-shape]")
+@option("--max-shape", multiple=True, metavar="NAME:SHAPE", group=_SHAPES, help="largest [--opt-shape]")
 @option("--workspace", type=FILE, default=".", metavar="FOLDER", help="of a plan: project with the FP32 reference [.]")
 @output_options
 def command(**given: Any) -> int:

@@ -94,7 +94,7 @@ def without(result: Path, key: str) -> None:
         ("report cut.json -o out.html", "wrong-file"),
         ("inspect m.onnx --result m.onnx", "file-unreadable"),
         ("inspect m.onnx --result cut.json", "wrong-file"),
-        ("engine m.onnx --out out", "file-unreadable"),
+        ("engine cut.json --out out", "wrong-plan"),
         ("engine r.json --out out", "wrong-plan"),
         ("convert m.onnx -o out.onnx --ranges absent.json", "file-missing"),
         ("convert m.onnx -o out.onnx --ranges r.json", "wrong-file"),
