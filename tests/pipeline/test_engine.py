@@ -43,6 +43,15 @@ BUILT: dict[str, Any] = {
 }
 ON_CPU = BUILT | {"tensorrt": None, "onnxruntime": "1.31.1", "provider": "CPUExecutionProvider"}
 ON_CPU |= {"half_layers_fraction": None}
+COMPILED = {key: value for key, value in BUILT.items() if key not in ("parity", "latency")} | {
+    **{"status": "compiled", "reason": "nothing was executed: no GPU", "tensorrt": "1.7.1", "provider": "tensorrt_rtx"},
+    "not_verified": ["the engine's outputs: compiled, no GPU"],
+    "compiled": {
+        **{"compiler": "TensorRT for RTX 1.7.1", "targets": ["sm86"], "computing_layers": 150, "fused_attention": 6},
+        **{"attention_regions": 7, "attention_not_fused": ["/a/Softmax"], "computed_in_fp32": ["/b/Add", "/c/Mul"]},
+        **{"cast_layers": 3, "constants": {"Float": 2, "Half": 9}, "nodes_without_layer": 11},
+    },
+}
 OF_BUILT = ["TensorRT 11.4.0.106", "12.35 MB", "95.0 %", "200"]
 
 
@@ -88,6 +97,7 @@ def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
         (BUILT, OF_BUILT, ["artifacts/engine", "NaN"]),
         (ON_CPU, ["ONNX Runtime 1.31.1", "CPUExecutionProvider", "12.35 MB"], ["%", "200", "TensorRT"]),
         (BUILT | {"status": "failed", "reason": "NaN"}, [*OF_BUILT, "artifacts/engine", "NaN"], ["plan.json"]),
+        (COMPILED, ["TensorRT for RTX 1.7.1", "12.35 MB", "95.0 %", "6 of 7", "artifacts/engine/plan.json"], ["built"]),
         ({"status": "planned", "reason": "no GPU"}, ["no GPU", "artifacts/engine/plan.json"], ["planned", "MB"]),
         ({"status": "refused", "reason": "it failed verify"}, ["refused", "it failed verify"], ["plan.json", "MB"]),
     ],
@@ -178,3 +188,18 @@ def test_metrics_keep_their_names_and_what_was_not_measured_has_no_number() -> N
     assert found["engine/p50_ms/profile0_min"] == found["engine/p50_ms/profile0_opt"] == 1.5
     assert found["engine/lint_errors"] == 1 and found["engine/lint_warnings"] == 2
     assert {name for name, value in engine_metrics({}).items() if value is not None} == set()
+
+
+def test_a_compiled_engine_is_not_verified_and_tells_what_the_compiler_made() -> None:
+    stage = engine_stage({"engine": COMPILED})
+    assert stage["state"] == "not verified" and "no GPU" in stage["reason"]
+    rows = dict(fact_rows(COMPILED))
+    expect(rows["fused attention"], None, "6 of 7", "/a/Softmax")
+    expect(rows["FP16 nodes computed in FP32"], None, "2", "/b/Add", "/c/Mul")
+    expect(rows["compiled for"], None, "sm86")
+    metrics = engine_metrics(COMPILED)
+    assert (metrics["engine/fused_attention"], metrics["engine/attention_regions"]) == (6, 7)
+    assert (metrics["engine/fp16_nodes_in_fp32"], metrics["engine/cast_layers"]) == (2, 3)
+    unknown = COMPILED | {"compiled": COMPILED["compiled"] | {"fused_attention": None, "cast_layers": None}}
+    assert "not known" in dict(fact_rows(unknown))["fused attention"] and "6 of 7" not in engine_sentence(unknown)
+    assert engine_metrics(BUILT)["engine/fused_attention"] is None
