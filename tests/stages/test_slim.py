@@ -55,7 +55,12 @@ def test_stage_repairs_without_simplify(traced: Path, tmp_path: Path, monkeypatc
 @pytest.mark.slow
 def test_stage_slims_what_trace_wrote(traced: Path, tmp_path: Path) -> None:
     pictures = {"images": np.repeat(np.repeat(detectors.pictures(0, 1)["images"], 2, axis=2), 2, axis=3)}
-    trace_json(detectors.detector("dfine"), pictures, traced / "model.onnx", spec=detectors.spec() | SPEC.to_json())
+    trace_json(
+        detectors.detector("dfine"),
+        pictures,
+        traced / "model.onnx",
+        spec=SPEC.to_json() | {"outputs": detectors.spec()["outputs"]},
+    )
     run_stages(tmp_path, "model.checkpoint=null", "data.calibration_samples=2", stages=("slim",))
     parity = report(tmp_path, "slim")["parity"]
     assert parity["status"] == "verified" and parity["batch_sizes"] == [1, 3]
