@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from truehalf.codes import coded
 from truehalf.engines.engine_report import CompilerFacts, EnginePlan, EngineReport
 from truehalf.engines.precision import precision_facts
+from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.patterns import Neighbours
 from truehalf.runtime.tensorrt.build import build
@@ -92,7 +93,7 @@ def compiled_report(
         why: none can be built here, and what was assumed besides.
 
     Raises:
-        BuildError: the compiler refuses the file, and the engine is for TensorRT for RTX.
+        StageError: the compiler refuses the file, and the engine is for TensorRT for RTX.
     """
     plan, (reason, assumed) = common["plan"], why
     declared, graph = plan["declared"], plan["graph"]
@@ -100,7 +101,8 @@ def compiled_report(
         facts, compiled = compile_engine(plan, model, model_path, out_dir)
     except (BuildError, RuntimeError) as error:
         if plan["backend"] == RTX:
-            raise
+            code = error.code if isinstance(error, BuildError) else "runtime-refuses"
+            raise StageError(code, f"{model_path}: TensorRT for RTX refuses: {error}") from error
         said = coded("not-supported", f"not compiled: TensorRT for RTX refuses the file: {error}")
         return {"status": "planned"} | common | none_built(plan, reason, [said, *assumed])
     fault = precision_fault(facts, declared, graph)
