@@ -113,7 +113,7 @@ def large_farm(swept: Mapping[str, Any], tracked: Mapping[str, Any], database: s
     rows = tracked["databases"][database]
     best = max(row["runs_a_second"] for row in rows.values())
     slots = max(1, round(best * rows["1"]["seconds_a_run"]))
-    assumed = {key: value for key, value in ASSUMED.items() if key != "models"}
+    assumed: dict[str, Any] = {key: value for key, value in ASSUMED.items() if key != "models"}
     alone = measured_farm(swept, WORKERS)
     return replace(alone, tracked_s=slots / best, tracking_slots=slots, **assumed)
 

@@ -21,16 +21,20 @@ from typing import Any
 
 import numpy as np
 
+from truehalf.io_spec.spec import IoSpec
+
 COUNTS = (100, 10_000)
-SPEC = {
-    "inputs": [
-        {
-            **{"name": "images", "dtype": "float32", "shape": ["batch", 3, 640, 640], "kind": "images"},
-            **{"size": [640, 640], "channels": "RGB", "range": [0, 1], "resize": "letterbox", "layout": "NCHW"},
-        }
-    ],
-    "class_names": [],
-}
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [
+            {
+                **{"name": "images", "dtype": "float32", "shape": ["batch", 3, 640, 640], "kind": "images"},
+                **{"size": [640, 640], "channels": "RGB", "range": [0, 1], "resize": "letterbox", "layout": "NCHW"},
+            }
+        ],
+        "class_names": [],
+    }
+)
 
 
 def make(folder: Path, count: int) -> None:

@@ -142,7 +142,7 @@ def rooms_of(tree: Path) -> dict[str, int]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
-        for commit in sys.argv[1:] or [None]:
+        for commit in (*sys.argv[1:],) or (None,):
             tree = ROOT
             if commit is not None:
                 tree = Path(name) / commit

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ def main() -> None:
         params["tracking"] |= {"uri_env": "TRACKED"}
         (run / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
         _add_model(run)
-        kinds = {"SQLite": nullcontext(f"sqlite:///{folder}/mlflow.db")}
+        kinds: dict[str, AbstractContextManager[str]] = {"SQLite": nullcontext(f"sqlite:///{folder}/mlflow.db")}
         if postgres_binaries() is not None:
             kinds["PostgreSQL"] = postgres(folder / "postgres")
         for kind, opened in kinds.items():

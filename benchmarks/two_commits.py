@@ -97,7 +97,7 @@ def write_data(folder: Path, models: Path | None) -> None:
         place.mkdir()
         onnx.save(pair.reference, place / "reference.onnx")
         onnx.save(pair.candidate, place / "candidate.onnx")
-        np.savez(place / "inputs.npz", **pair.inputs)
+        np.savez(place / "inputs.npz", allow_pickle=False, **pair.inputs)
         (place / "told.json").write_text(json.dumps({"spec": dict(pair.spec), "options": dict(pair.options)}))
     for path in sorted(models.rglob("*.onnx")) if models is not None else []:
         name = "-".join(path.relative_to(models).with_suffix("").parts)  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ def counted(lines: dict[str, list[str]]) -> tuple[Counter[str], int, int]:
 
 
 def main() -> None:
-    columns = [counted(lines_at(commit)) for commit in sys.argv[1:] or [None]]
+    columns = [counted(lines_at(commit)) for commit in (*sys.argv[1:],) or (None,)]
     for word, standard in WORDS.items():
         numbers = "  ".join(f"{column[0][word]:>6}" for column in columns)
         print(f"{numbers}  {word}  ->  {standard}")

@@ -63,7 +63,8 @@ def _write_pictures(folder: Path) -> None:
     from sklearn.datasets import load_sample_images
 
     folder.mkdir(parents=True)
-    photographs = [data.astronaut(), data.chelsea(), data.coffee(), data.rocket(), *load_sample_images().images]
+    named = [getattr(data, name)() for name in ("astronaut", "chelsea", "coffee", "rocket")]
+    photographs = [*named, *load_sample_images().images]
     for number, pixels in enumerate(photographs):
         photograph = Image.fromarray(pixels)
         width, height = (side // 4 for side in photograph.size)

@@ -130,8 +130,8 @@ _VIT_TINY = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 
 
 
 def _hugging_face(model_type: str, architecture: str, shape: Mapping[str, Any], size: int = 640) -> Entry:
-    overrides = ("model=huggingface", f"model.options.id=./{FOLDER}/{model_type}", "model.options.random=true")
-    overrides += _ON_PICTURES
+    named = ("model=huggingface", f"model.options.id=./{FOLDER}/{model_type}", "model.options.random=true")
+    overrides = (*named, *_ON_PICTURES)
     return Entry(model_type, "huggingface", architecture, overrides, (model_type, shape), size)
 
 
