@@ -7,8 +7,8 @@
     moved_rounding                                                  as rounding
     constant      Cast(constant, t)           ->  constant          exact: computed once
     duplicate     Cast(x, t), Cast(x, t)      ->  the first         exact
-    captured      the same in several graphs  ->  one, beside x     exact: bodies read it from there; not where the
-                                                                    Cast may fail (a string) and no body may run
+    captured      the same in several graphs  ->  one, beside x     exact: subgraphs read it from there; not where the
+                                                                    Cast may fail (a string) and no subgraph may run
     unread        Shape(Cast(x, t))           ->  Shape(x)          exact; Size, too
     like          CastLike(x, y: t)           ->  Cast(x, t)        exact
     dead          Cast(x, t) unread           ->  nothing           exact
@@ -40,7 +40,7 @@ from truehalf.ir.passes import Done, Pass
 class CleanCasts(Pass):
     """Applies the rules to a model, subgraphs included, and counts how often each was applied.
 
-    Any model will do; it is sorted, named and typed first. A Cast whose input type is not known is left alone by the
+    Any model will do; it is sorted, named and typed first. A Cast whose input type is not known is skipped by the
     rules that need it. The rules are one pass: they meet at one Cast, and share the constants that they make.
 
     Attributes:
@@ -136,7 +136,7 @@ class _Cleaning:
                 self._bypass(cast.graph, cast, shared, "captured")
 
     def _new_cast(self, source: ir.Value, dtype: ir.DataType | None, like: ir.Node) -> ir.Value:
-        """A Cast right behind its input, or before all nodes of its graph, with the attributes of another."""
+        """A Cast directly after its input, or before all nodes of its graph, with the attributes of another."""
         assert dtype is not None
         result = ir.Value(name=self.names.fresh(f"{source.name}_{dtype.name.lower()}"))
         result.type, result.shape = ir.TensorType(dtype), source.shape
@@ -272,7 +272,7 @@ class _Cleaning:
 
 
 def _has_cast_kernel(s: ir.DataType | None, t: ir.DataType | None) -> bool:
-    """Whether runtimes cast from s to t: TensorRT casts UINT8 from and to float32 and float16 alone (its DataType)."""
+    """Whether runtimes cast from s to t: TensorRT casts UINT8 only from and to float32 and float16 (its DataType)."""
     return ir.DataType.UINT8 not in (s, t) or not {ir.DataType.FLOAT, ir.DataType.FLOAT16}.isdisjoint((s, t))
 
 

@@ -93,7 +93,7 @@ def convert_to_fp16(
 
 
 def _needed_clamps(decisions: Decisions, assignment: Mapping[Owner, ir.DataType]) -> Decisions:
-    """Without the clamps of mask constants that meet FP32 nodes alone."""
+    """Without the clamps of mask constants that meet only FP32 nodes."""
     idle = {
         value: path
         for value, path in decisions.paths.items()
@@ -129,7 +129,7 @@ class Conversion:
         """What was done, for JSON.
 
         Of a converted model: status ("done"), verdicts (nodes by rule), fp32_nodes_total, fp32_nodes (the first 20,
-        each with its reason), fp16_fraction (of float nodes), fp16_arithmetic (of floating-point operations),
+        each with its reason), fp16_fraction (of float nodes), fp16_arithmetic (of float operations),
         placement, costs (cost, casts and their bytes, as placed and if placed naively), casts_to_fp16, casts_to_fp32,
         weights (counts), masks (each with what became of it), ranges (tensors judged, tensors without a range),
         unmatched_selectors, warnings, not_done (what was asked for and could not be done), model (facts). Of one that

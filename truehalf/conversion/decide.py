@@ -35,8 +35,8 @@ from truehalf.conversion.rules.declared import declared
 from truehalf.conversion.rules.nonfinite import nonfinite
 from truehalf.conversion.rules.ranges import Ranges
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
+from truehalf.conversion.rules.subnormal import subnormal
 from truehalf.conversion.rules.sums import depth, inner
-from truehalf.conversion.rules.tiny import tiny
 from truehalf.conversion.rules.underflow import underflow
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
 from truehalf.errors import StageError
@@ -51,7 +51,7 @@ class Decisions:
     """What was decided.
 
     Attributes:
-        nodes: every node that has a float32 input or output, in graph order, bodies included.
+        nodes: every node that has a float32 input or output, in graph order, subgraphs included.
         unmatched: selectors that matched no node.
         clamps: mask constants, and the float16 value that all elements below it become.
         warnings: one line each.
@@ -177,7 +177,7 @@ def _candidate_rules(context: RuleContext) -> list[Rule]:
         constants.integers,
         activations.integers,
         underflow(context),
-        tiny(context),
+        subnormal(context),
         depth,
         custom,
         nonfinite(context),

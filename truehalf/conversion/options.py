@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
-    """Hold what names inputs and outputs against the model.
+    """Compare the options that name inputs and outputs with the model.
 
     Raises:
         StageError: listing every name that the model does not have, and every shape that does not fit its input.
@@ -24,21 +24,21 @@ def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str
     inputs = {value.name: value for value in model.graph.inputs}
     known = [*inputs, *(value.name for value in model.graph.outputs)]
     named = precision.keep_io_types if isinstance(precision.keep_io_types, tuple) else ()
-    faults = [
+    problems = [
         coded("wrong-name", f"keep_io_types: {name!r} is no input or output of the model; it has {_quoted(known)}")
         for name in named
         if name not in known
     ]
     if not isinstance(input_shapes, (Mapping, type(None))):
-        faults.append(coded("wrong-type", f"input_shapes: expected shapes by input name, got {input_shapes!r}"))
+        problems.append(coded("wrong-type", f"input_shapes: expected shapes by input name, got {input_shapes!r}"))
         input_shapes = None
     for name, shape in (input_shapes or {}).items():
         if name not in inputs:
-            said = f"input_shapes: {name!r} is no input of the model; it has {_quoted(inputs)}"
-            faults.append(coded("wrong-name", said))
-        elif fault := _misfit(inputs[name], shape):
-            faults.append(coded("wrong-shape", f"input_shapes: {name!r}: {fault}, got {shape!r}"))
-    refuse("bad-options", "options do not fit the model", faults)
+            message = f"input_shapes: {name!r} is no input of the model; it has {_quoted(inputs)}"
+            problems.append(coded("wrong-name", message))
+        elif problem := _misfit(inputs[name], shape):
+            problems.append(coded("wrong-shape", f"input_shapes: {name!r}: {problem}, got {shape!r}"))
+    refuse("bad-options", "options do not fit the model", problems)
 
 
 def _misfit(value: ir.Value, shape: Any) -> str | None:

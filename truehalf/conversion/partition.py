@@ -12,7 +12,7 @@ elements of a tensor:
 
 This is a minimum s-t cut, and so is solved exactly. S, the side of the source, is FP32; T is FP16. Owners whose type is
 given are merged with the source or the sink; a free owner v has an edge v -> sink of capacity fp32(v). A tensor t with
-producer p and readers c1, c2, ... has two vertices of its own:
+producer p and readers c1, c2, ... adds two vertices:
 
     p -> a: cast(t)    a -> ci: infinite     p in S, some ci in T: the infinite edge puts a into T, so cast(t) is cut
     b -> p: cast(t)    ci -> b: infinite     p in T, some ci in S: the infinite edge puts b into S, so cast(t) is cut

@@ -8,13 +8,13 @@ An ordinary node owns its half slots (truehalf.ir.slots); its other float slots 
 Loop and Scan have a precision for each thing that they pass on, as one type must hold at all its places:
 
     If    output i:   the output, and output i of both branches
-    Loop  state k:    input k+2, body input k+2, body output k+1, output k
-    Loop  scan j:     body output 1+K+j, output K+j               (K states)
-    Scan  state k:    input k, body input k, body output k, output k
-    Scan  input j:    input K+j, body input K+j
-    Scan  output j:   body output K+j, output K+j
+    Loop  state k:    input k+2, subgraph input k+2, subgraph output k+1, output k
+    Loop  scan j:     subgraph output 1+K+j, output K+j           (K states)
+    Scan  state k:    input k, subgraph input k, subgraph output k, output k
+    Scan  input j:    input K+j, subgraph input K+j
+    Scan  output j:   subgraph output K+j, output K+j
 
-Bodies of other operators stay FP32, and so does what they read.
+Subgraphs of other operators stay FP32, and so does what they read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, bodies
+from truehalf.ir.facts import all_nodes, subgraphs
 from truehalf.ir.slots import Slots, half_slots, is_float32, schema_of, takes_any_type
 
 FP32, FP16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
@@ -132,8 +132,8 @@ class _Finder:
         self.model, self.movable, self.io_type = model, movable, io_type
         self.init_conversion_max_bytes, self.exact = init_conversion_max_bytes, exact
         self.ports = Ports()
-        # What control flow passes on: ends of body inputs, of graph outputs, and of the control-flow nodes themselves.
-        self.body_inputs: dict[ir.Value, End] = {}
+        # What control flow passes on: ends of subgraph inputs, graph outputs and control-flow nodes.
+        self.subgraph_inputs: dict[ir.Value, End] = {}
         self.graph_outputs: dict[ir.Graph, list[End]] = {}
         self.node_inputs: dict[ir.Node, dict[int, End]] = {}
         self.node_outputs: dict[ir.Node, dict[int, End]] = {}
@@ -142,7 +142,7 @@ class _Finder:
         main = self.model.graph
         self.graph_outputs[main] = [self.io_type(value.name) for value in main.outputs]
         for node in all_nodes(self.model):
-            if bodies(node):
+            if subgraphs(node):
                 self._control_flow(node)
             elif node in self.movable and (slots := _half_slots(node)):
                 self.ports.slots[node] = slots
@@ -160,7 +160,7 @@ class _Finder:
         """Every value that a graph defines, with the end that writes it, and whether it is a constant."""
         main = graph is self.model.graph
         for value in graph.inputs:
-            yield value, self.io_type(value.name) if main else self.body_inputs.get(value, FP32), False
+            yield value, self.io_type(value.name) if main else self.subgraph_inputs.get(value, FP32), False
         for value in graph.initializers.values():
             if not value.is_graph_input():
                 tensor, limit = value.const_value, self.init_conversion_max_bytes
@@ -194,9 +194,9 @@ class _Finder:
 
     def _control_flow(self, node: ir.Node) -> None:
         self.node_inputs[node], self.node_outputs[node] = {}, {}
-        held = bodies(node)
-        for body in held:
-            self.graph_outputs[body] = [FP32] * len(body.outputs)
+        held = subgraphs(node)
+        for subgraph in held:
+            self.graph_outputs[subgraph] = [FP32] * len(subgraph.outputs)
         for slot, places in passed_on(node, held):
             values = [value for value in places.values(node) if value.name]
             exact = not self.exact.isdisjoint(places.passed(node))
@@ -209,27 +209,27 @@ class _Finder:
             self.node_inputs[slot.node][places.input] = slot
         if places.output is not None:
             self.node_outputs[slot.node][places.output] = slot
-        for value in places.body_inputs:
-            self.body_inputs[value] = slot
-        for body, index in places.body_outputs:
-            self.graph_outputs[body][index] = slot
+        for value in places.subgraph_inputs:
+            self.subgraph_inputs[value] = slot
+        for subgraph, index in places.subgraph_outputs:
+            self.graph_outputs[subgraph][index] = slot
 
 
 @dataclass(frozen=True)
 class SlotPorts:
-    """All places of one slot: an input and an output of the node, inputs and outputs of its bodies."""
+    """All places of one slot: an input and an output of the node, inputs and outputs of its subgraphs."""
 
     input: int | None = None
     output: int | None = None
-    body_inputs: tuple[ir.Value, ...] = ()
-    body_outputs: tuple[tuple[ir.Graph, int], ...] = ()
+    subgraph_inputs: tuple[ir.Value, ...] = ()
+    subgraph_outputs: tuple[tuple[ir.Graph, int], ...] = ()
 
     def passed(self, node: ir.Node) -> list[ir.Value]:
-        """What the node outputs there, and what its bodies get."""
-        return [*self.body_inputs, *([node.outputs[self.output]] if self.output is not None else [])]
+        """What the node outputs there, and what its subgraphs get."""
+        return [*self.subgraph_inputs, *([node.outputs[self.output]] if self.output is not None else [])]
 
     def values(self, node: ir.Node) -> list[ir.Value]:
-        inner = [*self.body_inputs, *(body.outputs[index] for body, index in self.body_outputs)]
+        inner = [*self.subgraph_inputs, *(subgraph.outputs[index] for subgraph, index in self.subgraph_outputs)]
         if self.output is not None:
             inner.append(node.outputs[self.output])
         read = node.inputs[self.input] if self.input is not None else None
@@ -240,28 +240,28 @@ def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, SlotP
     """What If, Loop and Scan pass on, of any type; nothing for other operators, and for Scan before opset 9.
 
     Args:
-        held: the bodies of the node.
+        held: the subgraphs of the node.
     """
     kind = node.op_type if node.domain == "" else ""
     outputs = range(len(node.outputs))
     if kind == "If":
-        if all(len(body.outputs) >= len(node.outputs) for body in held):
+        if all(len(subgraph.outputs) >= len(node.outputs) for subgraph in held):
             for i in outputs:
-                yield Slot(node, i), SlotPorts(output=i, body_outputs=tuple((body, i) for body in held))
+                yield Slot(node, i), SlotPorts(output=i, subgraph_outputs=tuple((subgraph, i) for subgraph in held))
     elif kind == "Loop":
-        (body,) = held
-        states = len(body.inputs) - 2
+        (subgraph,) = held
+        states = len(subgraph.inputs) - 2
         for i in outputs:
-            state = SlotPorts(i + 2, i, (body.inputs[i + 2],), ((body, i + 1),)) if i < states else None
-            yield Slot(node, i), state or SlotPorts(output=i, body_outputs=((body, i + 1),))
+            state = SlotPorts(i + 2, i, (subgraph.inputs[i + 2],), ((subgraph, i + 1),)) if i < states else None
+            yield Slot(node, i), state or SlotPorts(output=i, subgraph_outputs=((subgraph, i + 1),))
     elif kind == "Scan" and (schema := schema_of(node)) is not None and schema.since_version >= _SCAN_WITHOUT_BATCH:
-        (body,) = held
+        (subgraph,) = held
         states = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
         for i in outputs:
-            state = SlotPorts(i, i, (body.inputs[i],), ((body, i),)) if i < states else None
-            yield Slot(node, i), state or SlotPorts(output=i, body_outputs=((body, i),))
+            state = SlotPorts(i, i, (subgraph.inputs[i],), ((subgraph, i),)) if i < states else None
+            yield Slot(node, i), state or SlotPorts(output=i, subgraph_outputs=((subgraph, i),))
         for i in range(states, len(node.inputs)):
-            yield Slot(node, len(node.outputs) + i - states), SlotPorts(input=i, body_inputs=(body.inputs[i],))
+            yield Slot(node, len(node.outputs) + i - states), SlotPorts(input=i, subgraph_inputs=(subgraph.inputs[i],))
 
 
 _SCAN_WITHOUT_BATCH = 9
@@ -278,7 +278,7 @@ def _half_slots(node: ir.Node) -> Slots:
 
 
 def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
-    """The main graph first, then bodies in the order of their nodes."""
+    """The main graph first, then subgraphs in the order of their nodes."""
     yield model.graph
     for node in all_nodes(model):
-        yield from bodies(node)
+        yield from subgraphs(node)

@@ -40,7 +40,7 @@ class Coverage:
 
 
 def float_outputs(model: ir.Model) -> tuple[set[str], set[str]]:
-    """Names of the float32 tensors that nodes write, bodies included, and of the float32 graph inputs."""
+    """Names of the float32 tensors that nodes write, subgraphs included, and of the float32 graph inputs."""
     from truehalf.ir.facts import all_nodes
 
     outputs = (value for node in all_nodes(model) for value in node.outputs)
@@ -117,8 +117,8 @@ def _not_done(precision: Precision, measured: Coverage) -> list[str]:
         if measured.strange
         else ("needs-value", "no calibration was given")
     )
-    said = f"{', '.join(asked)}: {why}, so no node was judged by measured ranges"
-    return [coded(code, said)] if asked else []
+    message = f"{', '.join(asked)}: {why}, so no node was judged by measured ranges"
+    return [coded(code, message)] if asked else []
 
 
 def skipped_report(path: Path) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class QuickCheck:
         is_drawn: no sample was given, and one was drawn.
         reason: why it is not verified, or what is wrong, with its code.
         first_bad_node: where it goes wrong; None where that was not looked for, or not found.
-        node_block_list: entries that pin the nodes at fault.
+        node_block_list: entries that pin the nodes that cause it.
         pins_hold: whether a file that is converted with them is within half the tolerance on it; None: no pins.
     """
 

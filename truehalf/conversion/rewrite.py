@@ -136,7 +136,7 @@ class _Conversion:
         return half(tensor, name=name, losses=self.given.losses)
 
     def _clamp(self, value: ir.Value, floor: float) -> None:
-        """Raise a mask constant to its floor, in FP32 too: its sum may be cast to float16 only behind an FP32 node."""
+        """Raise a mask constant to its floor, in FP32 too: its sum may be cast to float16 only after an FP32 node."""
         assert value.const_value is not None
         exact = value.const_value.numpy()
         value.const_value = ir.tensor(np.maximum(exact, np.float32(floor)), name=value.name)

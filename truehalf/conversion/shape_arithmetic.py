@@ -4,11 +4,11 @@
 depending on where a kernel rounds. FP16 holds no integer above 2048 exactly, a size of 4097 is none, and TensorRT has
 no FP16 shape tensors. So what decides how many elements there are, or which, is computed in FP32.
 
-    sinks    inputs that say where or how many (`deciding_input`), the condition that the body of a Loop returns, and
-             two that are computed from sizes and constants alone: graph outputs of integers and bools, and what
+    sinks    inputs that say where or how many (`deciding_input`), the condition that a Loop's subgraph returns, and
+             two that are computed only from sizes and constants: graph outputs of integers and bools, and what
              operators read that onnx does not know
-    region   all nodes behind a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), across the borders of
-             If, Loop and Scan. It ends at
+    region   all nodes upstream of a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), across the borders
+             of If, Loop and Scan. It ends at
                Shape and Size           they read no values
                TopK, ArgMax, ArgMin,    a choice: which element is the largest is no arithmetic
                MaxPool, NonMaxSuppression
@@ -20,7 +20,7 @@ no FP16 shape tensors. So what decides how many elements there are, or which, is
                (truehalf.conversion.rules.declared)
              A choice among sizes and constants, or a layer of these, is arithmetic, and does not end it
 
-An integer that ends as data (a label, a quantized value) is no sink: nothing behind it is kept FP32.
+An integer that ends as data (a label, a quantized value) is no sink: nothing upstream of it is kept FP32.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import onnx_ir as ir
 
 from truehalf.conversion.ports import passed_on
 from truehalf.float16 import KEEP_FLOAT32
-from truehalf.ir.facts import all_nodes, bodies, is_op
+from truehalf.ir.facts import all_nodes, is_op, subgraphs
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.ir.slots import half_slots, schema_of
 
@@ -49,7 +49,7 @@ class ShapeArithmetic:
     """The region of a model.
 
     Attributes:
-        nodes: each with the sink that it is behind, in words; nodes that compute integers among them.
+        nodes: each with a description of the sink that it is upstream of; nodes that compute integers among them.
         values: what they write and read, constants and graph inputs among them; of any type.
     """
 
@@ -72,13 +72,13 @@ def shape_arithmetic(model: ir.Model) -> ShapeArithmetic:
                 _walk_back(value, what, sources, found)
                 if index in half_slots(node).inputs:
                     found.nodes.setdefault(node, what)
-            elif value is not None and schema_of(node) is None and _sizes_behind(value, sources):
+            elif value is not None and schema_of(node) is None and _sizes_upstream(value, sources):
                 _walk_back(value, f"input {index} of {node.op_type} {node.name!r}, a size", sources, found)
         if is_op(node, "Loop"):
-            condition = node.attributes["body"].as_graph().outputs[0]
+            condition = subgraphs(node)[0].outputs[0]
             _walk_back(condition, f"condition of Loop {node.name!r}", sources, found)
     for value in model.graph.outputs:
-        if value.dtype is not None and not value.dtype.is_floating_point() and _sizes_behind(value, sources):
+        if value.dtype is not None and not value.dtype.is_floating_point() and _sizes_upstream(value, sources):
             _walk_back(value, f"output {value.name!r}, a size", sources, found)
     return found
 
@@ -113,7 +113,7 @@ def _walk_back(
         if value_or_none is None or value_or_none in found.values:
             continue
         value, node = value_or_none, value_or_none.producer()
-        if node is None or bodies(node):
+        if node is None or subgraphs(node):
             found.values.add(value)
             waiting += sources.get(value, [])
         elif not _is_end(node, value, sources):
@@ -128,7 +128,7 @@ def _is_end(node: ir.Node, value: ir.Value, sources: dict[ir.Value, list[ir.Valu
     is_layer = schema_of(node) is None or has(node, _LAYERS)
     if row_of(node).choice != value.index() and (not is_layer or _is_small(node) or _is_of_coordinates(node)):
         return False
-    return _sizes_behind(value, sources) is None
+    return _sizes_upstream(value, sources) is None
 
 
 def _is_small(node: ir.Node) -> bool:
@@ -158,8 +158,8 @@ def _is_of_coordinates(node: ir.Node) -> bool:
     return any(isinstance(side, int) and side <= COORDINATES_DEEP for side in sides)
 
 
-def _sizes_behind(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> int | None:
-    """How many sizes a value is computed from; None where data is behind it, or an operator that onnx does not know.
+def _sizes_upstream(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> int | None:
+    """How many sizes a value is computed from; None where data is upstream, or an operator that onnx does not know.
     What chooses a branch, or says how often a loop runs, may be data.
     """
     waiting, seen, sizes = [value], {value}, 0
@@ -169,7 +169,7 @@ def _sizes_behind(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]
         if node is None and not read:
             if value.const_value is None:
                 return None
-        elif node is not None and not bodies(node):
+        elif node is not None and not subgraphs(node):
             if has(node, Trait.SHAPE_ONLY):
                 sizes += 1
                 continue
@@ -185,14 +185,14 @@ def _sizes_behind(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]
 
 
 def _sources(model: ir.Model) -> dict[ir.Value, list[ir.Value | None]]:
-    """What an output of If, Loop or Scan, or an input of their bodies, may hold."""
+    """What an output of If, Loop or Scan, or an input of their subgraphs, may hold."""
     found: dict[ir.Value, list[ir.Value | None]] = {}
     for node in all_nodes(model):
-        for _, places in passed_on(node, bodies(node)) if bodies(node) else ():
-            held: list[ir.Value | None] = [body.outputs[index] for body, index in places.body_outputs]
+        for _, places in passed_on(node, subgraphs(node)) if subgraphs(node) else ():
+            held: list[ir.Value | None] = [subgraph.outputs[index] for subgraph, index in places.subgraph_outputs]
             if places.input is not None:
                 held.append(node.inputs[places.input])
             outputs = [node.outputs[places.output]] if places.output is not None else []
-            for value in (*outputs, *places.body_inputs):
+            for value in (*outputs, *places.subgraph_inputs):
                 found[value] = held
     return found

@@ -180,7 +180,7 @@ def _attention_flops(seen: _Seen) -> float:
 
 
 def _recurrent(seen: _Seen) -> int:
-    """W [directions, gates * hidden, inputs], R [directions, gates * hidden, hidden]: both are added up for a gate."""
+    """W [directions, gates * hidden, inputs], R [directions, gates * hidden, hidden]: a gate sums over both."""
     return math.prod(seen.of(1)[2:]) + math.prod(seen.of(2)[2:])
 
 

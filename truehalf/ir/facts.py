@@ -21,7 +21,7 @@ def all_nodes(model: ir.Model, functions: bool = False) -> Iterator[ir.Node]:
         yield from ir.traversal.RecursiveGraphIterator(function.graph)
 
 
-def bodies(node: ir.Node) -> list[ir.Graph]:
+def subgraphs(node: ir.Node) -> list[ir.Graph]:
     """The graphs that a node holds in its attributes (If, Loop, Scan), in order."""
     found: list[ir.Graph] = []
     for attribute in node.attributes.values():
@@ -32,19 +32,19 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
     return found
 
 
-def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+def with_subgraphs(node: ir.Node) -> Iterator[ir.Node]:
     """A node, and all nodes inside it, at any depth."""
     yield node
-    for body in bodies(node):
-        yield from ir.traversal.RecursiveGraphIterator(body)
+    for subgraph in subgraphs(node):
+        yield from ir.traversal.RecursiveGraphIterator(subgraph)
 
 
 def values_read(node: ir.Node) -> list[ir.Value]:
-    """What a node reads, inside its bodies, too: values that they make themselves included."""
+    """What a node reads, its subgraphs included: also values that they compute themselves."""
     read: list[ir.Value] = []
-    for each in with_bodies(node):
+    for each in with_subgraphs(node):
         read += [value for value in each.inputs if value is not None]
-        read += [value for body in bodies(each) for value in body.outputs]  # an outer tensor may be one as it stands
+        read += [value for subgraph in subgraphs(each) for value in subgraph.outputs]  # may be outer tensors
     return read
 
 
@@ -63,7 +63,7 @@ def reached(start: Iterable[_Place | None], following: Callable[[_Place], Iterab
 
 
 def upstream(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
-    """A value and what it is computed from, each once; not what is behind nodes for which `goes_on` is false."""
+    """A value and what it is computed from, each once; not what is upstream of nodes for which `goes_on` is false."""
 
     def read(value: ir.Value) -> Iterable[ir.Value | None]:
         node = value.producer()
@@ -78,7 +78,7 @@ def readers_of(node: ir.Node) -> list[ir.Node]:
 
 
 def insert_after(value: ir.Value, node: ir.Node) -> None:
-    """Put a node right behind the one that writes a value, or before all others of the value's graph."""
+    """Put a node directly after the one that writes a value, or before all others of the value's graph."""
     graph, producer = value.graph, value.producer()
     assert isinstance(graph, ir.Graph)
     if producer is not None:
@@ -90,7 +90,7 @@ def insert_after(value: ir.Value, node: ir.Node) -> None:
 
 
 def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
-    """The values of a graph, without those of its bodies; an input with a default comes twice."""
+    """The values of a graph, without those of its subgraphs; an input with a default comes twice."""
     yield from graph.inputs
     yield from graph.initializers.values()
     for node in graph:
@@ -118,7 +118,7 @@ def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
 
 
 def is_op(node: ir.Node | None, *op_types: str) -> bool:
-    """Whether a node is one of these operators of ONNX's own domain."""
+    """Whether a node is one of these operators of ONNX's default domain."""
     return node is not None and node.domain == "" and node.op_type in op_types
 
 
@@ -132,8 +132,8 @@ def model_facts(model: ir.Model) -> dict[str, Any]:
     """Counts of a model whose value types are known (run shape inference first).
 
     Returns:
-        nodes; casts (all Cast nodes); float_nodes (nodes other than Cast and Constant with a floating-point output);
-        fp16_nodes (those whose floating-point outputs are all FLOAT16); fp16_fraction (None without float nodes);
+        nodes; casts (all Cast nodes); float_nodes (nodes other than Cast and Constant with a float output);
+        fp16_nodes (those whose float outputs are all FLOAT16); fp16_fraction (None without float nodes);
         untyped_nodes (outputs of unknown type: counted in none of the others); ops by type.
     """
     ops: Counter[str] = Counter()

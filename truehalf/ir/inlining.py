@@ -17,7 +17,7 @@ _OWN = "truehalf.name"  # that a node has in its function
 
 
 class InlineFunctions(Pass):
-    """Inlines all functions, by onnx_ir's pass, of which each run has its own: it keeps what it was given."""
+    """Inlines all functions, by onnx_ir's pass: a new one for each run, as it keeps what it was given."""
 
     def edit(self, model: ir.Model, done: Done) -> None:
         if model.functions:
@@ -34,8 +34,8 @@ class InlineNamed(Pass):
 
     Attributes:
         kept: functions that stay, as Op or domain::Op.
-        any_version: whether a function with a version of ONNX's operators of its own is read as if it had the model's,
-            also where operators of it mean something else there.
+        any_version: whether a function with another version of ONNX's operators than the model is read as if it had the
+            model's, also where that version defines an operator differently.
     """
 
     kept: Collection[str] = ()
@@ -83,12 +83,12 @@ def _other_versions(model: ir.Model) -> list[str]:
     found = set[str]()
     for function in model.functions.values():
         for node in function.all_nodes():
-            own, outer = (owner.opset_imports.get(node.domain) for owner in (function, model.graph))
-            if own is None or outer is None or own == outer:
+            inner, outer = (owner.opset_imports.get(node.domain) for owner in (function, model.graph))
+            if inner is None or outer is None or inner == outer:
                 continue
-            versions = {_since(node, own), _since(node, outer)}
+            versions = {_since(node, inner), _since(node, outer)}
             if len(versions) > 1:
-                found.add(f"{node.op_type} of opset {own} in {function.name}, where the graph has opset {outer}")
+                found.add(f"{node.op_type} of opset {inner} in {function.name}, where the graph has opset {outer}")
     return sorted(found)
 
 

@@ -1,4 +1,4 @@
-"""ONNX files: read with every fault named, written whole or not at all.
+"""ONNX files: read with every problem named, written whole or not at all.
 
 External data is never read from outside the model's folder. Weights beyond 1 GB are written to <name>.data one after
 the other, so that a model larger than memory passes through.
@@ -133,7 +133,7 @@ def save_model(model: ir.Model, path: Path | str) -> None:
 
 
 def source_weights(model: ir.Model) -> list[str]:
-    """The paths of the files that a loaded model keeps tensors in, beside its own; sorted."""
+    """The paths of the files in which a loaded model keeps tensors, its main file aside; sorted."""
     _, files = model.meta.get(_SOURCE, (None, frozenset()))
     return sorted(files)
 
@@ -311,10 +311,10 @@ def _attributes_inside(model: ir.Model) -> Iterator[None]:
             tensors = _attribute_tensors(attribute)
             if any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors):
                 stored = [_inside(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor for tensor in tensors]
-                alone = attribute.type == ir.AttributeType.TENSOR
+                single = attribute.type == ir.AttributeType.TENSOR
                 replaced.append((node, attribute))
                 node.attributes[attribute.name] = (
-                    ir.AttrTensor(attribute.name, stored[0]) if alone else ir.AttrTensors(attribute.name, stored)
+                    ir.AttrTensor(attribute.name, stored[0]) if single else ir.AttrTensors(attribute.name, stored)
                 )
     try:
         yield

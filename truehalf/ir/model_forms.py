@@ -71,7 +71,7 @@ def as_ir(model: Model) -> ir.Model:
 
 
 def as_file(model: Model, folder: Path, name: str = "model") -> Path:
-    """A file of a model: its own, or one that is written to a folder."""
+    """A file of a model: the one it is in, or one that is written to a folder."""
     if isinstance(model, (str, Path)):
         return Path(model)
     path = folder / f"{name}.onnx"

@@ -3,13 +3,13 @@
     NORMALIZE    nodes are sorted, names of nodes are there and unique, types of values are known
     PREPARE      the form in which graphs are measured, judged and converted; constants are alike, too:
                      function calls                     inlined
-                     Constant nodes of float32          initializers of the same name, in bodies too (sparse ones stay)
+                     Constant nodes of float32          initializers of the same name, in subgraphs, too (not sparse)
                      weights listed among the inputs    no inputs (until IR version 3 all of them had to stand there)
 
 None of it changes what a model computes. Names that are there and unique stay; a sorted graph keeps its order.
 
 onnx_ir's passes are used where they give the same. TopologicalSortPass names no cycle, and sorts functions; NameFixPass
-renames values, too; ShapeInferencePass overwrites the shapes that outputs state, and mixes up bodies that share names;
+renames values, too; ShapeInferencePass overwrites shapes of outputs, and confuses subgraphs with equal names;
 LiftConstantsToInitializersPass lifts the integers that shapes are computed from.
 """
 
@@ -25,7 +25,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveInitializersFromInputsPass
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, bodies, is_op, label_of, name_of, values_of
+from truehalf.ir.facts import all_nodes, is_op, label_of, name_of, subgraphs, values_of
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.passes import Done, Pass, Passes
 
@@ -94,7 +94,7 @@ class InferTypes(Pass):
         strict: what cannot be is an error, and the shapes of outputs are inferred, too.
 
     Raises:
-        onnx.shape_inference.InferenceError: with `strict` alone.
+        onnx.shape_inference.InferenceError: only with `strict`.
     """
 
     strict: bool = False
@@ -118,8 +118,8 @@ class InferTypes(Pass):
                         done.counts["typed"] += before != (value.type, value.shape)
 
 
-class OpsetsOfBodies(Pass):
-    """Says in each body which opsets it is of: a file has no place for it, and its nodes are asked for their schema."""
+class OpsetsOfSubgraphs(Pass):
+    """Sets the opset imports of each subgraph, by which schemas are looked up; a file states only the model's."""
 
     def edit(self, model: ir.Model, done: Done) -> None:
         for graph in model.graphs():
@@ -127,7 +127,7 @@ class OpsetsOfBodies(Pass):
 
 
 class WeightsApart(Pass):
-    """Until IR version 3 every weight was listed among the inputs as well; none is meant as an input."""
+    """Until IR version 3 every weight was listed among the inputs as well; none is an input of the model."""
 
     def edit(self, model: ir.Model, done: Done) -> None:
         if model.ir_version is not None and model.ir_version <= _WEIGHTS_AMONG_INPUTS_UNTIL:
@@ -161,12 +161,12 @@ class LiftConstants(Pass):
                 done.counts["lifted"] += 1
 
 
-NORMALIZE = Passes(SortNodes(), NameNodes(), InferTypes(), OpsetsOfBodies())
+NORMALIZE = Passes(SortNodes(), NameNodes(), InferTypes(), OpsetsOfSubgraphs())
 PREPARE = Passes(InlineFunctions(), WeightsApart(), LiftConstants(lambda dtype: dtype == ir.DataType.FLOAT), NORMALIZE)
 
 
 def concrete_shapes(model: ir.Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> _Shapes:
-    """Shape of every value whose rank is known, bodies included; dimensions that stay unknown count 1.
+    """Shape of every value whose rank is known, subgraphs included; dimensions that stay unknown count 1.
 
     Args:
         model: typed; it is left as it is.
@@ -212,7 +212,7 @@ def _bind(tensor: onnx.TypeProto.Tensor, shape: Sequence[int] | None) -> None:
 def unique_names(model: ir.Model) -> Iterator[dict[str, str]]:
     """For a while, no two values of a model share a name; yields the original names of those that are renamed.
 
-    Sibling bodies may share names. What finds values by name (onnx's propagation of shapes does, too) mixes them up.
+    Sibling subgraphs may share names. What finds values by name (onnx's propagation of shapes does, too) mixes them up.
     """
     to_apart = apart(model)
     originals = {name: value.name or "" for value, name in to_apart.items()}
@@ -259,8 +259,8 @@ def proto_without_weights(model: ir.Model, integers: bool = False) -> onnx.Model
 
 @contextlib.contextmanager
 def without_weights(model: ir.Model, integers: bool = False) -> Iterator[None]:
-    """Weights beyond 1000 bytes, in bodies and Constant nodes too, replaced by a mention of external data; with
-    `integers`, those of floats alone.
+    """Weights beyond 1000 bytes, in subgraphs and Constant nodes too, replaced by a mention of external data; with
+    `integers`, only those of floats.
     """
     whole = {ir.DataType.INT64, ir.DataType.INT32} if integers else set()
     values = [value for graph in model.graphs() for value in graph.initializers.values()]
@@ -330,5 +330,5 @@ def _predecessors(node: ir.Node) -> Iterator[ir.Node]:
         producer = value.producer() if value is not None else None
         if producer is not None:
             yield producer
-    for body in bodies(node):
-        yield from body
+    for subgraph in subgraphs(node):
+        yield from subgraph

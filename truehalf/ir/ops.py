@@ -44,17 +44,17 @@ class Trait(Flag):
     RANDOM = auto()
     QUANTIZED = auto()  # writes, reads or computes quantized tensors
     SEQUENCE = auto()  # lists of tensors, optional tensors
-    CONTROL_FLOW = auto()  # with bodies that may be converted
+    CONTROL_FLOW = auto()  # with subgraphs that may be converted
     SHAPE_ONLY = auto()  # reads no values, only the shape
     # sums
-    ACCUMULATES = auto()  # adds up or multiplies elements, or has such sums inside (but see `adds_up`)
-    OWN_SUM = auto()  # each output element has a sum of its own, of elements that others accumulate, too
+    ACCUMULATES = auto()  # sums or multiplies elements, or has such sums inside (but see `adds_up`)
+    OWN_SUM = auto()  # each output element has a separate sum, of elements that others accumulate, too
     # what becomes of errors and of special numbers
     LIMITS = auto()  # keeps its input within bounds
     STEPS = auto()  # a small difference of its input may make another element, position or number of the output
     DAMPS = auto()  # an error in an input is no larger, or hardly larger, in the output
     CHOOSES = auto()  # an Inf among its inputs need not be in its output
-    KEEPS_NAN = auto()  # behind a Softmax: a NaN in its input is in its output
+    KEEPS_NAN = auto()  # after a Softmax: a NaN in its input is in its output
     KEEPS_SMALL = auto()  # a small element stays small
     AT_INFINITY = auto()  # its range holds for infinite inputs, too
     # sizes
@@ -157,7 +157,7 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("CastLike", Op(T.NO_ARITHMETIC | T.SAME)),
     ("Dropout", Op(T.NO_ARITHMETIC | T.UNARY | T.KEEPS_NAN)),
     ("BitCast", Op()),
-    # shapes, constants, bodies, sequences
+    # shapes, constants, subgraphs, sequences
     ("Shape", Op(T.NO_ARITHMETIC | T.SHAPE_ONLY, folds=7, kernels=_WITH_BF16)),
     ("Size", Op(T.NO_ARITHMETIC | T.SHAPE_ONLY, folds=7, kernels=_PLAIN)),
     ("Constant", Op(T.NO_ARITHMETIC)),

@@ -6,7 +6,7 @@
     target < opset            ->  as it is, with a note: operators cannot be taken back in general
 
 onnx.version_converter does the work on a model without its weights, which come back afterwards; onnxscript's, which has
-rules of its own from opset 18 on, comes with torch alone and drops nodes that nothing reads. What onnx's cannot do is
+other rules from opset 18 on, comes only with torch and drops nodes that nothing reads. What onnx's cannot do is
 done here: functions are inlined, operators of old for which it has no rule are restated (`_restate`), and integer
 Constants of old become initializers.
 """
@@ -30,7 +30,7 @@ _FP16_FROM = 7
 _NUMBERED_CASTS = 6  # Cast names its type by number from here on
 _CONSTANTS_OF_ANY_TYPE = 9
 
-# Until which opset an operator is restated here; meanwhile it stands in a domain that onnx leaves alone.
+# Until which opset an operator is restated here; meanwhile it stands in a domain that onnx does not touch.
 _BROADCAST_BY_ATTRIBUTE = with_trait(Trait.LOGIC | Trait.COMPARES) - {"Not"}
 _RECURRENT = with_trait(Trait.RECURRENT)
 _RESTATED_UNTIL = {"Cast": 5, "Pad": 1} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
@@ -45,7 +45,7 @@ class ToOpset(Pass):
     there, whatever its opset. Names of inputs, outputs, nodes and tensors stay. What was done is one of the notes.
 
     Attributes:
-        target: opset of the operators of ONNX's own domain; None: raised only below 7.
+        target: opset of the operators of ONNX's default domain; None: raised only below 7.
 
     Raises:
         StageError: when the target is unknown to the installed onnx, or an operator cannot be converted.
@@ -142,7 +142,7 @@ def _restate(node: ir.Node) -> None:
 
 
 def _restore_weights(model: ir.Model, raised: ir.Model) -> None:
-    """Put back by name what was only mentioned; sibling bodies may share names, so they are apart by now."""
+    """Put back by name what was only mentioned; sibling subgraphs may share names, so they are unique by now."""
     values = [value for graph in model.graphs() for value in graph.initializers.values()]
     tensors = {value.name: value.const_value for value in values}
     constants = {node.outputs[0].name: node.attributes for node in all_nodes(model) if node.op_type == "Constant"}
@@ -155,7 +155,7 @@ def _restore_weights(model: ir.Model, raised: ir.Model) -> None:
 
 
 def _restore_metadata(model: ir.Model, raised: ir.Model) -> None:
-    """The properties of graph, nodes and values, which onnx leaves behind."""
+    """The properties of graph, nodes and values, which onnx does not copy."""
     raised.graph.metadata_props.update(model.graph.metadata_props)
     nodes = {node.outputs[0].name: node for node in all_nodes(model) if node.outputs}
     for node in all_nodes(raised):

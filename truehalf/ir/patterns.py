@@ -3,7 +3,7 @@
     A -> B -> C    every A whose result reaches a B whose result reaches a C
     A <- B <- C    every A that reads the result of a B that reads that of a C
     outputs:N      the last N float operators before each graph output
-    inputs:N       the first N float operators behind each graph input
+    inputs:N       the first N float operators after each graph input
 
 "Reaches" and "reads": directly, or through operators that only move or scale the values:
 
@@ -26,7 +26,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from truehalf.ir import ops
-from truehalf.ir.facts import all_nodes, bodies
+from truehalf.ir.facts import all_nodes, subgraphs
 from truehalf.ir.ops import Trait
 
 _PASSED = ops.with_trait(Trait.LAYOUT) | {"Cast", "Dropout"}
@@ -96,13 +96,13 @@ class Neighbours:
 
     @cached_property
     def _of_products(self) -> set[ir.Value]:
-        """Values that a matrix product or convolution stands before; what enters a body may be one."""
+        """Values that a matrix product or convolution stands before; what enters a subgraph may be one."""
         found: set[ir.Value] = set()
         for node in self._nodes:
             graph = node.graph
             if graph is not self._model.graph and graph is not None:
                 found.update(value for value in graph.inputs if value not in found)
-            if node.op_type in _PRODUCTS or any(value in found for value in node.inputs) or bodies(node):
+            if node.op_type in _PRODUCTS or any(value in found for value in node.inputs) or subgraphs(node):
                 found.update(node.outputs)
         return found
 

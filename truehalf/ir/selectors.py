@@ -77,9 +77,9 @@ def selectors(block: Lists, include: Lists) -> tuple[list[Selector], list[Select
         StageError: naming every entry that cannot be read, with what was expected.
     """
     blocks, includes = _entries(block, "block"), _entries(include, "include")
-    faults = [f"{entry}: {fault}" for entry in [*blocks, *includes] if (fault := _fault(entry))]
-    if faults:
-        raise StageError("bad-syntax", "bad selectors:\n  " + "\n  ".join(faults))
+    problems = [f"{entry}: {text}" for entry in [*blocks, *includes] if (text := _problem(entry))]
+    if problems:
+        raise StageError("bad-syntax", "bad selectors:\n  " + "\n  ".join(problems))
     return blocks, includes
 
 
@@ -112,7 +112,7 @@ def scope_of(node: ir.Node) -> str:
 
 
 def near_matches(selector: Selector, model: ir.Model) -> list[str]:
-    """Operator types of the model that an unmatched op entry may have meant."""
+    """Operator types of the model whose names are close to an unmatched op entry."""
     if selector.kind != "op":
         return []
     known = {node.op_type for node in all_nodes(model)}
@@ -120,7 +120,7 @@ def near_matches(selector: Selector, model: ir.Model) -> list[str]:
 
 
 def unmatched_message(selector: Selector, model: ir.Model) -> str:
-    """One line: which entry matched nothing, and what it may have meant."""
+    """One line: which entry matched nothing, and the operator types that are close to it."""
     near = near_matches(selector, model)
     return f"{selector} matches no node" + (f" (the model has {', '.join(near)})" if near else "")
 
@@ -168,7 +168,7 @@ def _entries(lists: Lists, use: str) -> list[Selector]:
     return [Selector(f"{kind}_{use}_list", text) for kind, texts in kinds.items() for text in texts]
 
 
-def _fault(selector: Selector) -> str | None:
+def _problem(selector: Selector) -> str | None:
     """What is wrong with an entry."""
     text = selector.text
     if not isinstance(text, str) or not text.strip():

@@ -1,7 +1,7 @@
 """Schema facts of a node: whether required inputs are there, and which inputs and outputs become float16.
 
 Which float32 tensors become float16 when their node does: by the operator's ONNX schema at the model's opset, a slot
-(an input or output position) follows the node when its own type constraint allows tensor(float16), and stays float32
+(an input or output position) follows the node when its type constraint allows tensor(float16), and stays float32
 where it does not (Resize's scales, LayerNormalization's mean). Slots of one type variable allow the same types, so they
 move together.
 """
@@ -23,7 +23,7 @@ HALF = "tensor(float16)"
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 
 # Operators with one of these attributes make values of a stated type (RandomNormal, EyeLike, HannWindow, ...): runtimes
-# lack float16 kernels for them, and there is no conversion to be made of the attribute alone.
+# lack float16 kernels for them, and there is no conversion that changes only the attribute.
 _TYPE_ATTRIBUTES = {"dtype", "output_datatype"}
 
 # It means the bits of its input, not the value.
@@ -103,10 +103,10 @@ def _allows(node: ir.Node, parameters: Sequence[onnx.defs.OpSchema.FormalParamet
 
 
 def check_required_inputs(model: ir.Model, plugin_ops: Collection[str] = ()) -> None:
-    """Check that every node of ONNX's own operators has the inputs, outputs and attributes that its schema requires.
+    """Check that every node of ONNX's operators has the inputs, outputs and attributes that its schema requires.
 
     Args:
-        plugin_ops: operators, as Op or ::Op, that a plugin stands for: they have rules of their own.
+        plugin_ops: operators, as Op or ::Op, that a plugin stands for: they follow the rules of the plugin.
 
     Raises:
         StageError: naming the first node that has not.

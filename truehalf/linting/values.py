@@ -20,7 +20,7 @@ from enum import IntEnum
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import bodies
+from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.linting.integers import Known, complete, constant, evaluate, known_constant, whole
 
@@ -77,7 +77,7 @@ class Values:
 
     def _walk(self, graph: ir.Graph) -> None:
         for node in graph:
-            inner = bodies(node)
+            inner = subgraphs(node)
             for body in inner:
                 self._origins.update((value, Origin.DATA) for value in body.inputs)
                 if node.op_type == "Loop" and node.domain == "" and body.inputs:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from truehalf.errors import StageError
 from truehalf.ir.inlining import InlineNamed
-from truehalf.ir.normalize import InferTypes, OpsetsOfBodies, SortNodes
+from truehalf.ir.normalize import InferTypes, OpsetsOfSubgraphs, SortNodes
 from truehalf.ir.passes import Pass
 from truehalf.ir.slots import check_required_inputs
 from truehalf.repairs.passes.allowzero import AllowZero
@@ -85,7 +85,7 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
         report.refused.append({"pass": "functions", "node": "", "reason": reason})
     SortNodes()(model)
     check_required_inputs(model)
-    OpsetsOfBodies()(model)
+    OpsetsOfSubgraphs()(model)
     untyped = untyped_values(model)
     InferTypes()(model)
     for name in passes:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, constant_of, is_op, upstream, values_read, with_bodies
+from truehalf.ir.facts import all_nodes, constant_of, is_op, upstream, values_read, with_subgraphs
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
@@ -167,7 +167,7 @@ def drop(*values: ir.Value | None) -> None:
                 value.graph.initializers.pop(value.name or "", None)
         elif node.graph is not None and not any(out.uses() or out.is_graph_output() for out in node.outputs):
             waiting += dict.fromkeys(values_read(node))
-            for inner in with_bodies(node):
+            for inner in with_subgraphs(node):
                 for index in range(len(inner.inputs)):
                     inner.replace_input_with(index, None)
             node.graph.remove(node, safe=True)

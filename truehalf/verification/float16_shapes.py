@@ -31,12 +31,12 @@ def float16_shape_arithmetic(model: ir.Model) -> list[str]:
 
     from truehalf.conversion.shape_arithmetic import shape_arithmetic
     from truehalf.ir.inlining import InlineFunctions
-    from truehalf.ir.normalize import OpsetsOfBodies
+    from truehalf.ir.normalize import OpsetsOfSubgraphs
 
     if model.functions:
         model = model.clone()
         InlineFunctions()(model)
-    OpsetsOfBodies()(model)
+    OpsetsOfSubgraphs()(model)
     half = ir.DataType.FLOAT16
     return [
         label_of(node)

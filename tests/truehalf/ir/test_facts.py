@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.truehalf.verification.small_detector import FP16, FP32, write
-from truehalf.ir.facts import bodies, holds_fp16, values_read, with_bodies
+from truehalf.ir.facts import holds_fp16, subgraphs, values_read, with_subgraphs
 
 NESTED = """<ir_version: 10, opset_import: ["" : 20]>
 g (bool a, bool b, float[2] x, float[2] y, float[2] z) => (float[2] r) {
@@ -32,11 +32,11 @@ def outer() -> ir.Node:
 
 
 def test_bodies_are_those_of_the_node_alone() -> None:
-    assert [graph.name for graph in bodies(outer())] == ["t", "e"]
+    assert [graph.name for graph in subgraphs(outer())] == ["t", "e"]
 
 
 def test_nodes_inside_at_any_depth() -> None:
-    assert [node.name for node in with_bodies(outer())] == ["outer", "inner", "deepest", "other"]
+    assert [node.name for node in with_subgraphs(outer())] == ["outer", "inner", "deepest", "other"]
 
 
 def test_an_outer_tensor_that_an_inner_body_puts_out_is_read() -> None:

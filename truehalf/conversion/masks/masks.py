@@ -4,7 +4,7 @@
     softmax(where(c, C, s)), only moves between                                  C := max(C, -65504)
 
 C is a float32 constant with elements below -65504, or -Inf; k is how many such masks accumulate in front of the
-Softmax. As float16 alone they would be -Inf, and a row that is masked all over would be NaN.
+Softmax. As plain float16 they would be -Inf, and a row that is masked all over would be NaN.
 
 The first rule asks of what else is added there (the scores) that calibration found |s| < 32000 and
 max s - min s <= 32768 / k - 32. Then the sum stays finite, -32768 - 32000 > -65504, and every masked element stays at
@@ -46,7 +46,7 @@ from truehalf.conversion.masks.spread import MOVES, Facts, Mark, Spread
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
 from truehalf.conversion.rules.ranges import Ranges
 from truehalf.float16 import MAX
-from truehalf.ir.facts import bodies, is_op, reached
+from truehalf.ir.facts import is_op, reached, subgraphs
 from truehalf.ir.ops import Trait, with_trait
 from truehalf.ir.slots import is_float32
 
@@ -112,44 +112,47 @@ def _judged(spread: Spread) -> Masks:
         ended.update(mark.constants)
     leaving = _leaving(spread.nodes)
     for node, mark in spread.ends:
-        fault = _end_fault(node, mark, max(levels[constant] for constant in mark.constants))
-        if (fault := fault or _guard_fault(spread, node, mark, leaving)) is not None:
-            spread.blame(mark, fault)
+        problem = _end_problem(node, mark, max(levels[constant] for constant in mark.constants))
+        problem = problem or _nan_check_problem(spread, node, mark, leaving)
+        if problem is not None:
+            spread.reject(mark, problem)
     for constant in spread.clamped:
         if constant not in ended:
-            spread.faults.setdefault(constant, "no Softmax reads it")
-    _share_faults(spread)
+            spread.rejected.setdefault(constant, "no Softmax reads it")
+    _share_rejections(spread)
     masks = Masks()
     for constant, clamped in spread.clamped.items():
         facts = spread.facts(constant)
         before = "-inf" if facts is None or facts.neginf else f"{facts.lowest:.4g}"
-        if constant in spread.faults:
-            masks.refused += [f"{constant.name!r} ({before}) is not clamped: {spread.faults[constant]}"] * clamped
+        if constant in spread.rejected:
+            masks.refused += [f"{constant.name!r} ({before}) is not clamped: {spread.rejected[constant]}"] * clamped
         elif clamped:
             level = masks.clamps[constant] = float(np.float16(levels[constant]))
             line = f"{constant.name!r} ({before}) only masks"
-            path = Path(tuple(spread.passed[constant]), f"{line}: clamped to {level:g}", f"{line}, in FP32 nodes alone")
+            path = Path(tuple(spread.passed[constant]), f"{line}: clamped to {level:g}", f"{line}, in FP32 nodes only")
             masks.paths[constant] = path
             masks.findings.append(path.clamped)
         else:
             masks.findings.append(f"{constant.name!r} ({before}) only masks")
     for value, mark in spread.marked.items():
-        if value.name and not any(constant in spread.faults for constant in mark.constants):
+        if value.name and not any(constant in spread.rejected for constant in mark.constants):
             (masks.exempt if mark.stacked else masks.tolerated).add(value.name)
     return masks
 
 
-def _guard_fault(spread: Spread, node: ir.Node, mark: Mark, leaving: Mapping[ir.Value, list[ir.Value]]) -> str | None:
-    """Why what is behind a Softmax forbids a clamp, which takes the NaN of a row that is masked all over away."""
+def _nan_check_problem(
+    spread: Spread, node: ir.Node, mark: Mark, leaving: Mapping[ir.Value, list[ir.Value]]
+) -> str | None:
+    """Why the consumers of a Softmax forbid a clamp, which removes the NaN of a row that is masked all over."""
     infinite = any((facts := spread.facts(constant)) is not None and facts.neginf for constant in mark.constants)
     reader = _nan_reader(node.outputs[0], leaving) if infinite or mark.stacked > 1 else None
     if reader is None:
         return None
-    return f"{reader.op_type} {reader.name!r} looks for the NaN of a fully masked row behind Softmax {node.name!r}"
+    return f"{reader.op_type} {reader.name!r} looks for the NaN of a fully masked row after Softmax {node.name!r}"
 
 
 def _nan_reader(value: ir.Value, leaving: Mapping[ir.Value, list[ir.Value]]) -> ir.Node | None:
-    """An IsNaN or IsInf that reads a value, or what keeps the NaN in it, out of bodies as well."""
+    """An IsNaN or IsInf that reads a value, or what keeps the NaN in it, out of subgraphs as well."""
 
     def kept(value: ir.Value) -> list[ir.Value]:
         keeping = (node for node in value.consumers() if is_op(node, *_KEEPS_NAN))
@@ -159,21 +162,21 @@ def _nan_reader(value: ir.Value, leaving: Mapping[ir.Value, list[ir.Value]]) -> 
     return next((node for node in readers if is_op(node, "IsNaN", "IsInf")), None)
 
 
-def _share_faults(spread: Spread) -> None:
-    """A constant that meets a faulty one in some value is not safe either."""
+def _share_rejections(spread: Spread) -> None:
+    """A constant that meets a rejected one in some value is not safe either."""
     meetings: dict[ir.Value, list[Mark]] = {}
     for mark in spread.marked.values():
         for constant in mark.constants if len(mark.constants) > 1 else ():
             meetings.setdefault(constant, []).append(mark)
-    waiting = list(spread.faults)
+    waiting = list(spread.rejected)
     while waiting:
-        faulty = waiting.pop()
-        for mark in meetings.pop(faulty, ()):
-            waiting += [constant for constant in mark.constants if constant not in spread.faults]
-            spread.blame(mark, spread.faults[faulty])
+        other = waiting.pop()
+        for mark in meetings.pop(other, ()):
+            waiting += [constant for constant in mark.constants if constant not in spread.rejected]
+            spread.reject(mark, spread.rejected[other])
 
 
-def _end_fault(node: ir.Node, mark: Mark, level: float) -> str | None:
+def _end_problem(node: ir.Node, mark: Mark, level: float) -> str | None:
     """Why a Softmax does not allow its masks the level; the one nearest to 0, where they have several."""
     if not mark.stacked:
         return None
@@ -191,10 +194,10 @@ def _end_fault(node: ir.Node, mark: Mark, level: float) -> str | None:
 
 
 def _leaving(nodes: list[ir.Node]) -> dict[ir.Value, list[ir.Value]]:
-    """By output of a body, what the node writes that has the body."""
+    """By output of a subgraph, what the node that holds the subgraph writes."""
     found: dict[ir.Value, list[ir.Value]] = {}
     for node in nodes:
-        for value in (value for body in bodies(node) for value in body.outputs):
+        for value in (value for subgraph in subgraphs(node) for value in subgraph.outputs):
             found.setdefault(value, []).extend(node.outputs)
     return found
 

@@ -1,7 +1,7 @@
 """Propagation of mask constants to the Softmaxes that they end in; truehalf.conversion.masks.masks judges its result.
 
-A mark follows a constant from node to node, through the operators of a mask, to the Softmaxes where it ends. What is no
-mask's way is a fault of every constant in the value that came there.
+A mark follows a constant from node to node, through the operators of a mask, to the Softmaxes where it ends. An
+operator that no mask passes rejects every constant in the value that it reads.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Spread:
         marked: by value that constants are in, what is known of it.
         passed: by constant, the nodes that it passes.
         ends: the Softmaxes, with the marks of what they read.
-        faults: by constant, why it is no mask.
+        rejected: by constant, why it is no mask.
     """
 
     def __init__(self, model: ir.Model, ranges: Ranges | None, facts: Facts) -> None:
@@ -69,7 +69,7 @@ class Spread:
         self.clamped: dict[ir.Value, bool] = {}
         self.marked: dict[ir.Value, Mark] = {}
         self.ends: list[tuple[ir.Node, Mark]] = []
-        self.faults: dict[ir.Value, str] = {}
+        self.rejected: dict[ir.Value, str] = {}
         self.passed: dict[ir.Value, list[ir.Node]] = {}
         for constant in self._candidates():
             self._start(constant)
@@ -104,7 +104,7 @@ class Spread:
     # --- where they go ------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Follow the marks from node to node; what is no mask's way is a fault of the constants that came there."""
+        """Follow the marks from node to node; an operator that no mask passes rejects the constants that it reads."""
         for constant in self.clamped:
             self._check_output(constant)
         for node in self.nodes:
@@ -119,7 +119,7 @@ class Spread:
             passed = self._through(node)
             if isinstance(passed, str):
                 for mark in marks:
-                    self.blame(mark, passed)
+                    self.reject(mark, passed)
                 continue
             for value in node.outputs:
                 self.marked[value] = passed
@@ -127,7 +127,7 @@ class Spread:
 
     def _check_output(self, value: ir.Value) -> None:
         if value in self.outputs:
-            self.blame(self.marked[value], f"it reaches the graph output {value.name!r}")
+            self.reject(self.marked[value], f"it reaches the graph output {value.name!r}")
 
     def _through(self, node: ir.Node) -> Mark | str:
         """The mark of what a node writes; where no mask goes, why not."""
@@ -171,9 +171,9 @@ class Spread:
         interval = self._interval(value)
         return interval is not None and interval[0] >= 0 and interval[1] <= 1 and _is_whole(value, _STEPS)
 
-    def blame(self, mark: Mark, fault: str) -> None:
+    def reject(self, mark: Mark, reason: str) -> None:
         for constant in mark.constants:
-            self.faults.setdefault(constant, fault)
+            self.rejected.setdefault(constant, reason)
 
 
 def _carrying(node: ir.Node) -> list[int]:

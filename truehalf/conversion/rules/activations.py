@@ -4,9 +4,9 @@
     data_max     finite |x| > data_max, in more than data_max_share of the elements
     nonfinite    NaN or Inf was there, and not only to mask (truehalf.conversion.rules.nonfinite)
     integers     whole numbers above 2048, of which float16 holds not all
-    unmeasured   a node in a body of If, Loop or Scan that reads or writes a tensor of which nothing is known: no range,
-                 no constant, and not moved from such (what a body captures has a range, what it computes has none); a
-                 Loop or Scan with a state of which that holds, as only its last value is measured
+    unmeasured   a node in a subgraph of If, Loop or Scan that reads or writes a tensor of which nothing is known: no
+                 range, no constant, and not moved from such (what a subgraph captures has a range, what it computes has
+                 none); a Loop or Scan with a state of which that holds, as only its last value is measured
 
 The share of elements above data_max is read at the nearest rung of the ladder at or below it, so it is never too small.
 """
@@ -20,7 +20,7 @@ import onnx_ir as ir
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.float16 import MAX
-from truehalf.ir.facts import reached
+from truehalf.ir.facts import reached, subgraphs
 from truehalf.ir.ops import moved_inputs
 from truehalf.ir.slots import is_float32
 
@@ -73,7 +73,7 @@ def unmeasured(node: ir.Node, context: RuleContext) -> Decision | None:
     unknown = next((value for value in judged if not _is_known(value, context)), None)
     if unknown is None:
         return None
-    reason = f"{unknown.name!r} has no range: it is inside a body, where calibration measures nothing"
+    reason = f"{unknown.name!r} has no range: it is inside a subgraph, where calibration measures nothing"
     return Decision(Verdict.fp32, "unmeasured", reason, tensor=unknown.name)
 
 
@@ -81,9 +81,9 @@ def _states(node: ir.Node) -> list[ir.Value]:
     """What a Loop or Scan hands from one turn to the next as float32."""
     if node.domain != "" or node.op_type not in ("Loop", "Scan"):
         return []
-    body = node.attributes["body"].as_graph()
+    (subgraph,) = subgraphs(node)
     count = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
-    states = body.outputs[1 : len(body.inputs) - 1] if node.op_type == "Loop" else body.outputs[:count]
+    states = subgraph.outputs[1 : len(subgraph.inputs) - 1] if node.op_type == "Loop" else subgraph.outputs[:count]
     return [value for value in states if is_float32(value)]
 
 

@@ -15,7 +15,7 @@ from truehalf.config.precision import Precision
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
 from truehalf.conversion.rules.ranges import Ranges, RangesJson, TensorRange
 from truehalf.ir import ops
-from truehalf.ir.facts import bodies
+from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import half_slots, is_float32, schema_of
 
@@ -99,8 +99,8 @@ class RuleContext:
     def constants(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[str, ConstantFacts]]:
         """Name and facts of each float32 constant that a node reads or holds, and would have as float16.
 
-        What an operator makes of one constant alone, by filling or moving, is that constant still. So a node with
-        bodies has those that its bodies return.
+        What an operator makes of only one constant, by filling or moving, is that constant still. So a node with
+        subgraphs has those that its subgraphs return.
         """
         seen = self._at(node)
         if seen.constants is None:
@@ -154,7 +154,7 @@ def on_sample(sample: object) -> str:
 
 
 def _moving(node: ir.Node) -> Iterator[ir.Value]:
-    known = schema_of(node) is not None and not bodies(node)
+    known = schema_of(node) is not None and not subgraphs(node)
     slots = half_slots(node) if known else None
     for index, value in enumerate(node.inputs):
         if value is not None and value.name and is_float32(value) and (slots is None or index in slots.inputs):
@@ -172,6 +172,6 @@ def _held(node: ir.Node) -> Iterator[tuple[str, ConstantFacts]]:
 
 
 def _returned(node: ir.Node) -> Iterator[ir.Value]:
-    """What the bodies of a node return as float32."""
-    for body in bodies(node):
-        yield from (value for value in body.outputs if is_float32(value))
+    """What the subgraphs of a node return as float32."""
+    for subgraph in subgraphs(node):
+        yield from (value for value in subgraph.outputs if is_float32(value))

@@ -1,4 +1,4 @@
-"""A rule of the user's own: a function of a node and the ranges that returns a reason to stay FP32, or None."""
+"""User-defined rule: a function of a node and the ranges that returns a reason to stay FP32, or None."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Graph inputs and outputs that become float16 though float16 does not hold what was measured of them, and inputs that
 stay float32 though it was not asked for: warnings.
 
-No node is at fault there, and none can be pinned against it: the file's own types say float16.
+No node causes this, and no pin prevents it: the types of the file are float16.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def interface_overflows(
 
     Args:
         model: before it is converted.
-        ranges: what was measured; None: constants alone are known.
+        ranges: what was measured; None: only constants are known.
         io_type: what a graph input or output becomes, by name (truehalf.conversion.ports.io_type_of).
     """
     tensors = ranges.tensors if ranges is not None else {}

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.conversion.rules.ranges import TensorRange
-from truehalf.ir.facts import all_nodes, bodies
+from truehalf.ir.facts import all_nodes, subgraphs
 from truehalf.ir.ops import Trait, has, with_trait
 
 _PASSES = with_trait(Trait.NO_ARITHMETIC | Trait.LINEAR)
@@ -52,7 +52,7 @@ def _harmless(context: RuleContext, spoiled: set[str]) -> set[ir.Value]:
     found: set[ir.Value] = set()
 
     def is_harmless(node: ir.Node) -> bool:
-        if node.domain != "" or bodies(node):
+        if node.domain != "" or subgraphs(node):
             return False
         if all(value.dtype is not None and not value.dtype.is_floating_point() for value in node.outputs):
             return True

@@ -12,7 +12,7 @@ from truehalf.errors import StageError, refuse
 from truehalf.files import read_json
 
 RangesJson: TypeAlias = Mapping[str, Any]  # content of a ranges.json, as truehalf.calibration.calibrate gives it
-_LISTED_FAULTS = 20
+_LISTED_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
@@ -107,17 +107,17 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
         raise StageError(
             "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
         )
-    faults = [f"tensors: {name!r}: {fault}" for name, entry in content["tensors"].items() if (fault := _fault(entry))]
+    problems = [f"tensors: {name!r}: {text}" for name, entry in content["tensors"].items() if (text := _problem(entry))]
     inner = content.get("inner", {})
     if not isinstance(inner, Mapping):
-        faults.append(f"inner: expected a mapping by node name, got {inner!r}")
+        problems.append(f"inner: expected a mapping by node name, got {inner!r}")
     else:
-        faults += [
+        problems += [
             f"inner: {name!r}: expected {{'quantity': text, 'value': a number}}, got {entry!r}"
             for name, entry in inner.items()
             if not (isinstance(entry, Mapping) and "quantity" in entry and _is_number(entry.get("value")))
         ]
-    refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", faults, _LISTED_FAULTS)
+    refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", problems, _LISTED_PROBLEMS)
     return ranges_of(content)
 
 
@@ -143,7 +143,7 @@ def _small(entry: Mapping[str, Any]) -> Small:
     return Small(finite(entry.get("zero")) or 0.0, finite(entry.get("subnormal")) or 0.0, entry.get("sample"))
 
 
-def _fault(entry: Any) -> str | None:
+def _problem(entry: Any) -> str | None:
     if not isinstance(entry, Mapping) or "absmax" not in entry:
         return f"expected {{'absmax': a number}}, got {entry!r}"
     absmax = entry["absmax"]

@@ -2,7 +2,7 @@
 
     no_fp16_kernel   no float slot of the operator can be float16 (truehalf.ir.slots)
     quantized        operators that write, read or compute quantized tensors: their scales stay as they are
-    subgraph         an operator with bodies other than If, Loop and Scan, Scan before opset 9, and all inside them
+    subgraph         an operator with subgraphs other than If, Loop and Scan, Scan before opset 9, and all inside them
     any_type         Shape, Size, a Cast of float32: it reads either type as it stands
 
 A custom operator has no FP16 kernel that onnx knows of; an include list may say that it has. Then its types must be
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
-from truehalf.ir.facts import bodies
+from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait, has, with_trait
 from truehalf.ir.slots import is_float32, schema_of, takes_any_type
 
@@ -25,16 +25,16 @@ _SCAN_WITHOUT_BATCH = 9
 
 
 def sealed_nodes(model: ir.Model) -> dict[ir.Node, ir.Node]:
-    """Nodes that stay FP32 because of the node with bodies that they are, or that they lie in."""
+    """Nodes that stay FP32 because of the node with subgraphs that they are, or that they lie in."""
     found: dict[ir.Node, ir.Node] = {}
     waiting: list[tuple[ir.Graph, ir.Node | None]] = [(model.graph, None)]
     while waiting:
         graph, seal = waiting.pop()
         for node in graph:
-            inner = node if seal is None and bodies(node) and not _is_open(node) else seal
+            inner = node if seal is None and subgraphs(node) and not _is_open(node) else seal
             if inner is not None:
                 found[node] = inner
-            waiting += [(body, inner) for body in bodies(node)]
+            waiting += [(subgraph, inner) for subgraph in subgraphs(node)]
     return found
 
 
@@ -42,11 +42,11 @@ def structure(node: ir.Node, context: RuleContext, seal: ir.Node | None, include
     """The verdict that the graph settles, if it does.
 
     Args:
-        seal: the node with bodies that keeps this one FP32.
+        seal: the node with subgraphs that keeps this one FP32.
         included: whether an include list names the node; a custom operator may then be float16.
     """
     if seal is not None:
-        inside = f"inside {seal.op_type} {seal.name!r}, whose bodies stay FP32" if seal is not node else ""
+        inside = f"inside {seal.op_type} {seal.name!r}, whose subgraphs stay FP32" if seal is not node else ""
         return Decision(Verdict.fp32, "subgraph", inside or f"{node.op_type} holds subgraphs, which stay FP32")
     if takes_any_type(node) and not any(is_float32(value) for value in node.outputs):
         return Decision(Verdict.free, "any_type", f"{node.op_type} takes either type without a cast")
@@ -59,7 +59,7 @@ def structure(node: ir.Node, context: RuleContext, seal: ir.Node | None, include
     if odd := next((value for value in values_of(node) if is_odd(value)), None):
         reason = f"{odd.name!r} is no tensor of known type, so nothing around it can change type"
         return Decision(Verdict.fp32, "no_fp16_kernel", reason, tensor=odd.name)
-    if not custom and not bodies(node) and not context.moving(node):
+    if not custom and not subgraphs(node) and not context.moving(node):
         return Decision(Verdict.fp32, "no_fp16_kernel", f"{node.op_type} has no float16 kernel")
     return None
 
@@ -83,7 +83,7 @@ def is_odd(value: ir.Value) -> bool:
 
 
 def _is_open(node: ir.Node) -> bool:
-    """Whether the bodies of a node can be converted."""
+    """Whether the subgraphs of a node can be converted."""
     if not has(node, Trait.CONTROL_FLOW):
         return False
     schema = schema_of(node)

@@ -3,7 +3,7 @@
     small      of a value that something divides by or takes the logarithm of (truehalf.calibration.hazards), a share
                above underflow_share_max is 0 or subnormal in float16; its producer, and the nodes that carry it there
     constant   more than underflow_share_max of its nonzero elements are 0 in float16 (|w| <= 2^-25), and the largest is
-               below 2^-13, so that they are no less than its own rounding; in front of a quotient whatever the largest;
+               below 2^-13, so that they are no less than its rounding; in front of a quotient whatever the largest;
                never in a sum, where 2^-25 more or less is nothing but for an epsilon
     epsilon    a constant that is added, or that a value is kept above, in front of Log, Reciprocal, Sqrt, a denominator
                or the base of a negative power, and that is 0 in float16; it and what it protects

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import bodies, is_op
+from truehalf.ir.facts import is_op, subgraphs
 from truehalf.linting.base import MOVES, LocatedFinding, Rule, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
@@ -67,7 +67,7 @@ def _decided(node: ir.Node, subject: Subject) -> bool:
 
 def squeezed_axis(node: ir.Node) -> str | None:
     """The axes of an If that squeezes one value in one branch and passes it on in the other; None: it is another If."""
-    branches = [body for body in bodies(node) if len(body.outputs) == 1]
+    branches = [body for body in subgraphs(node) if len(body.outputs) == 1]
     if len(branches) != 2:
         return None
     made = [upstream(body.outputs[0], {"Identity"}) for body in branches]
@@ -126,7 +126,7 @@ def ifs(subject: Subject) -> Iterator[LocatedFinding]:
 
 def _unequal_rank(node: ir.Node) -> str:
     """What differs between the branches of an If; "": nothing that is known."""
-    branches = bodies(node)
+    branches = subgraphs(node)
     for other in branches[1:]:
         for a, b in zip(branches[0].outputs, other.outputs, strict=False):
             ranks = rank(a), rank(b)
@@ -140,7 +140,7 @@ def loops(subject: Subject) -> Iterator[LocatedFinding]:
         count, condition = [*node.inputs[:2], None, None][:2]
         origins = subject.values
         by_count = origins.origin(count) > Origin.SHAPE
-        body = bodies(node)[0] if bodies(node) else None
+        body = subgraphs(node)[0] if subgraphs(node) else None
         by_condition = body is not None and bool(body.outputs) and _varies(subject, body.outputs[0])
         if not by_count and not by_condition and origins.origin(condition) <= Origin.SHAPE:
             continue

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, bodies, constant_of, is_op, values_of
+from truehalf.ir.facts import all_nodes, constant_of, is_op, subgraphs, values_of
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
@@ -84,7 +84,7 @@ def _inline(node: ir.Node, taken: bool, writer: Writer) -> list[ir.Node]:
 
 def _names_beside(node: ir.Node, writer: Writer) -> set[str]:
     """Names of all values of the model but those inside a node."""
-    own = {id(graph) for body in bodies(node) for graph in (body, *body.subgraphs())}
+    own = {id(graph) for body in subgraphs(node) for graph in (body, *body.subgraphs())}
     found = set[str]()
     for graph in writer.model.graphs():
         if id(graph) not in own:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, is_op, reached, readers_of, with_bodies
+from truehalf.ir.facts import all_nodes, is_op, reached, readers_of, with_subgraphs
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, with_trait
 from truehalf.ir.passes import Done, Pass
@@ -53,11 +53,11 @@ class RopeConstants(Pass):
 def _before(nodes: list[ir.Node]) -> set[ir.Node]:
     """Nodes and all that they are computed from, with what is in the bodies."""
     found = reached(nodes, lambda node: (value.producer() for value in _read(node) if value is not None))
-    return {inner for node in found for inner in with_bodies(node)}
+    return {inner for node in found for inner in with_subgraphs(node)}
 
 
 def _read(node: ir.Node) -> Iterator[ir.Value | None]:
-    return (value for each in with_bodies(node) for value in each.inputs)
+    return (value for each in with_subgraphs(node) for value in each.inputs)
 
 
 def _after(waves: list[ir.Node]) -> set[ir.Node]:

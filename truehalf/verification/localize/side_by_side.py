@@ -24,7 +24,7 @@ from truehalf.calibration.instrument import main_values
 from truehalf.emulation.emulate import emulate
 from truehalf.errors import StageError
 from truehalf.float16 import MAX
-from truehalf.ir.facts import values_read, with_bodies
+from truehalf.ir.facts import values_read, with_subgraphs
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.opset import ToOpset
@@ -110,7 +110,7 @@ def switched(side: SideBySide, groups: Iterable[Iterable[Pair]]) -> tuple[ir.Mod
     """
     model = side.model.clone()
     values = main_values(model)
-    places = {inner: number for number, node in enumerate(model.graph) for inner in with_bodies(node)}
+    places = {inner: number for number, node in enumerate(model.graph) for inner in with_subgraphs(node)}
     names = []
     for number, group in enumerate(groups):
         switch = ir.val(f"{side.added[1]}/switch/{number}", shape=ir.Shape([]), type=ir.TensorType(_BOOL))
@@ -269,7 +269,7 @@ def _emit(value: ir.Value, order: list[ir.Node], placed: set[ir.Node]) -> None:
 
 def _reads(node: ir.Node) -> list[ir.Value]:
     """What a node reads, and its bodies read from outside."""
-    made = {output for each in with_bodies(node) for output in each.outputs}
+    made = {output for each in with_subgraphs(node) for output in each.outputs}
     return [value for value in values_read(node) if value not in made]
 
 

@@ -35,7 +35,7 @@ from truehalf.conversion.rules.base import RuleContext
 from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, with_bodies
+from truehalf.ir.facts import all_nodes, with_subgraphs
 from truehalf.ir.normalize import PREPARE, Names
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.selectors import scope_of
@@ -183,7 +183,7 @@ class _Wiring:
     def __init__(self, model: ir.Model, found: Ports, ranges: Mapping[str, Any] | None, masks: bool) -> None:
         self.model, self.ports = model, found
         self.names = Names(model)
-        self.home = {inner: node for node in model.graph for inner in with_bodies(node)}
+        self.home = {inner: node for node in model.graph for inner in with_subgraphs(node)}
         switched = {self.home[node] for node in found.owners.values()}
         self.order = [node for node in model.graph if node in switched]
         self.positions = {node: index for index, node in enumerate(self.order)}

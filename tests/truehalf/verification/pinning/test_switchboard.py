@@ -34,7 +34,7 @@ from truehalf.ir.selectors import Lists
 from truehalf.models.architectures.ltdetr import DECODERS
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.pinning.switchboard import Switchboard
-from truehalf.verification.pinning.switched_graph import with_bodies
+from truehalf.verification.pinning.switched_graph import with_subgraphs
 
 SAME_KERNELS: dict[str, Any] = {"optimize": False, "session.disable_prepacking": "1"}
 Arrays = dict[str, np.ndarray]
@@ -170,7 +170,7 @@ def test_random_models(proto: onnx.ModelProto, chosen: set[int], keep: bool) -> 
     pins: list[str] = []
     for position, node in enumerate(model.graph):
         if position in chosen:
-            pins += [str(inner.name) for inner in with_bodies(node)]
+            pins += [str(inner.name) for inner in with_subgraphs(node)]
     rules = only(block=Lists(node=tuple(f"^{pin}$" for pin in pins)))
     with np.errstate(all="ignore"):
         expected, kept = emulated(proto, FEEDS, rules, keep_io_types=keep)

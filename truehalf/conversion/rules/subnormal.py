@@ -1,4 +1,4 @@
-"""Tensors that are tiny all over: 0 < absmax < 2^-14, so that float16 holds them as subnormals, 2^-24 apart, or as 0.
+"""Tensors below the smallest normal: 0 < absmax < 2^-14, held by float16 as subnormals, 2^-24 apart, or as 0.
 
     error(x)     2^-25, or all of x where that is less
     allowed(x)   max(share absmax, min over its readers of allowed(what they write) / gain);  share: underflow_share_max
@@ -20,16 +20,16 @@ import onnx_ir as ir
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.float16 import LOST, NORMAL_MIN
 from truehalf.ir.arithmetic import reduction_depth
-from truehalf.ir.facts import all_nodes, bodies
+from truehalf.ir.facts import all_nodes, subgraphs
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.slots import is_float32
 
-_ROUNDING = 2.0**-12  # float16's own, where it is at its best
+_ROUNDING = 2.0**-12  # of float16, in the range of normal numbers
 # An error in an input is no larger, or hardly larger, in the output.
 _NO_GAIN = Trait.DAMPS | Trait.NO_ARITHMETIC
 
 
-def tiny(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision | None]:
+def subnormal(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision | None]:
     """The rule for one model."""
     limit = context.precision.underflow_share_max
     felt = _felt(context, max(limit, _ROUNDING)) if limit is not None else {}
@@ -47,7 +47,7 @@ def tiny(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision | No
 
 
 def _felt(context: RuleContext, share: float) -> dict[ir.Value, set[ir.Node]]:
-    """Tensors that are tiny all over, each with the readers that feel its error."""
+    """Tensors below the smallest normal, each with the readers that feel its error."""
     nodes = list(all_nodes(context.model))
     values = [*context.model.graph.inputs, *(value for node in nodes for value in node.outputs)]
     sizes = {value: absmax for value in values if (absmax := context.absmax(value))}
@@ -69,8 +69,8 @@ def _tolerances(sizes: dict[ir.Value, float], context: RuleContext, share: float
     for value in reversed(sizes):
         absmax = sizes[value]
         allowed = [_allowed(node, value, sizes, found, context) for node in value.consumers()]
-        behind = 0.0 if value in outputs else min(allowed, default=math.inf)
-        found[value] = max(absmax * share, behind, LOST if absmax >= NORMAL_MIN else 0.0)
+        downstream = 0.0 if value in outputs else min(allowed, default=math.inf)
+        found[value] = max(absmax * share, downstream, LOST if absmax >= NORMAL_MIN else 0.0)
     return found
 
 
@@ -92,7 +92,7 @@ def _allowed(
 
 def _gain(node: ir.Node, value: ir.Value, context: RuleContext) -> float:
     """How many times larger an error may become in a node, at most; infinite where nothing is known."""
-    if node.domain != "" or bodies(node):
+    if node.domain != "" or subgraphs(node):
         return math.inf
     if has(node, _NO_GAIN):
         return 1.0

@@ -1,4 +1,4 @@
-"""Tensors that are tiny all over, and where their error is felt."""
+"""Tensors below the smallest normal, and where their error is felt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHAIN = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] b = LpNormalization(
     ("absmax", "rule"),
     [(2.9e-6, "underflow"), (3.1e-6, "none"), (2.0**-14, "none"), (0.0, "none"), (1e-9, "underflow")],
 )
-def test_a_tensor_that_is_tiny_all_over(absmax: float, rule: str) -> None:
+def test_a_tensor_below_the_smallest_normal(absmax: float, rule: str) -> None:
     """2^-25, the error, is 1 % of 3e-6."""
     found = rules_by_node(CHAIN, {"a": {"absmax": absmax}, "b": {"absmax": 1.0}, "y": {"absmax": 1.0}}, **ON)
     assert found == {"p": rule, "q": rule, "r": "none"}
