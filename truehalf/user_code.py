@@ -1,4 +1,4 @@
-"""Code of the user's own, named as module:function: imported from the workspace or from what is installed, and called.
+"""User-defined code, named as module:function: imported from the workspace or from what is installed, and called.
 
 The workspace is first on the path while the module is imported and while the function runs, for what either imports;
 otherwise it is not on it.
@@ -63,7 +63,7 @@ def found_in_code(key: str, name: str, root: Path) -> Any:
         raise StageError(
             "function-fails",
             f"{key}: {name!r}: module {module!r} cannot be imported from {root} or from what is installed: "
-            f"{said(error)}",
+            f"{described(error)}",
         ) from error
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
@@ -83,7 +83,7 @@ def importing_from(root: Path) -> Iterator[None]:
             sys.path.remove(str(root))
 
 
-def said(error: Exception) -> str:
+def described(error: Exception) -> str:
     """The error's type, the first line of its message, and the last line outside this package that led to it."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""

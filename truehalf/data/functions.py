@@ -20,7 +20,7 @@ import numpy as np
 from truehalf.config.schema import Config
 from truehalf.data.drawn import Arrays, Drawn, LabelledImage
 from truehalf.errors import StageError
-from truehalf.user_code import imported, said
+from truehalf.user_code import described, imported
 
 
 class MadeSamples(Drawn):
@@ -35,7 +35,7 @@ class MadeSamples(Drawn):
         try:
             made = self._function(self._purpose, position, self._seed)
         except Exception as error:  # whatever the user's code raises
-            raise StageError("function-fails", f"data.function: sample {name}: {said(error)}") from error
+            raise StageError("function-fails", f"data.function: sample {name}: {described(error)}") from error
         return _read(name, made)
 
 

@@ -1,7 +1,7 @@
 """Peak memory of a graph's activations: the largest sum of tensors that are alive at once.
 
 Nodes run in the order of the graph, and a tensor is freed after its last use. Reshape and its like hand their input on
-instead of copying it. Weights and bodies of control flow are left out; what a body reads counts as read by its node.
+instead of copying it. Weights and subgraphs of control flow are left out; what a subgraph reads is read by its node.
 An estimate: a runtime may fuse nodes, run them in another order, and keep more than it needs.
 """
 
@@ -48,7 +48,7 @@ def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]], float1
 
 
 def _read(node: ir.Node) -> list[ir.Value]:
-    """Inputs of a node, and what its bodies read from outside."""
+    """Inputs of a node, and what its subgraphs read from outside."""
     found = [value for value in node.inputs if value is not None]
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:

@@ -1,9 +1,9 @@
-"""Does an I/O spec describe the boxes that it speaks of? Asked of the reference alone, before a candidate is blamed.
+"""Does an I/O spec describe the boxes that it declares? Checked on the reference only, before a candidate is blamed.
 
 Read as the spec declares, a box above the score threshold is odd where it
 
     has no area                 x2 <= x1 or y2 <= y1
-    is outside                  wholly, or is larger than twice the image; of normalised boxes alone, for pixels may
+    is outside                  wholly, or is larger than twice the image; of normalised boxes only, for pixels may
                                 be those of another image than the model's input
     is in the corner            within the first two pixels: 0..1, taken for pixels
 
@@ -60,7 +60,7 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> str 
     instead = f"they are boxes in the image as {_changes(better, layout)}: declare that" if better else _NONE
     return coded(
         "boxes-misread",
-        f"output {declared.name!r}: {read.said()} of {read.boxes} boxes of the reference above the score "
+        f"output {declared.name!r}: {read.summary()} of {read.boxes} boxes of the reference above the score "
         f"threshold, read as the I/O spec declares ({_declaration(*layout)}); {instead}",
     )
 
@@ -96,7 +96,7 @@ class _Reading:
     def badness(self) -> tuple[int, int]:
         return self.odd, self.sticking_out
 
-    def said(self) -> str:
+    def summary(self) -> str:
         """What is odd about them, with numbers."""
         if self.odd <= SHARE * self.boxes:
             return f"{self.sticking_out} stick out of the image"
@@ -104,7 +104,7 @@ class _Reading:
         return f"{self.odd} are no boxes in the image ({named})"
 
     def _count(self, boxes: np.ndarray, size: tuple[int, int] | None) -> None:
-        boxes = boxes[boxes.any(axis=1)]  # those that are not finite are all 0, and are said as such
+        boxes = boxes[boxes.any(axis=1)]  # those that are not finite are all 0, and are reported as not finite
         self.boxes += len(boxes)
         low, high = boxes[:, :2], boxes[:, 2:]
         empty = (high <= low).any(axis=1)

@@ -5,7 +5,7 @@
                  not verified     none failed, and one that decides was not verified
                  passed           neither
 
-A finding that does not decide may be left open by a file that passes; it is said among what was not verified.
+A finding that does not decide may be left open by a file that passes; it is listed as not verified.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Finding:
         check: what it belongs to, such as "detections" or "batch" (truehalf.verification.judging.checks); empty where
             it says what no check looks at.
         state: "verified", "failed" or "not verified".
-        reason: why, as a sentence of its own, with its code where there is one.
+        reason: why, as a full sentence, with its code where there is one.
         decides: whether a file cannot pass while this one is not verified.
         no_node: whether no node of the file is to blame.
-        explains: whether it is said first of the reasons, where a file did not pass.
+        explains: whether it comes first among the reasons, where a file did not pass.
         facts: of a gate its name, the value and the limit (truehalf.verification.judging.gates).
     """
 
@@ -45,8 +45,13 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: check, state, reason, its codes, and the facts."""
-        said = {"check": self.check, "state": self.state, "reason": self.reason, "codes": sorted(codes_in(self.reason))}
-        return said | dict(self.facts)
+        content = {
+            "check": self.check,
+            "state": self.state,
+            "reason": self.reason,
+            "codes": sorted(codes_in(self.reason)),
+        }
+        return content | dict(self.facts)
 
 
 def verdict_of(findings: Iterable[Finding]) -> str:
@@ -85,8 +90,8 @@ def by_check(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """{check, state, reason} of each check: failed when one of its findings failed, else not verified when one is."""
     rows = []
     for name in filter(None, dict.fromkeys(finding.check for finding in findings)):
-        own = [finding for finding in findings if finding.check == name]
-        state = next(state for state in (FAILED, NOT_VERIFIED, VERIFIED) if any(one.state == state for one in own))
-        said = dict.fromkeys(one.facts.get("why") or one.reason for one in own if one.state == state)
-        rows.append({"check": name, "state": state, "reason": "; ".join(said)})
+        of_check = [finding for finding in findings if finding.check == name]
+        state = next(state for state in (FAILED, NOT_VERIFIED, VERIFIED) if any(one.state == state for one in of_check))
+        reasons = dict.fromkeys(one.facts.get("why") or one.reason for one in of_check if one.state == state)
+        rows.append({"check": name, "state": state, "reason": "; ".join(reasons)})
     return rows

@@ -2,7 +2,7 @@
 
 300 * 2/3 in FP16 is 199.95, which rounds to 200. Where a kernel computes in FP32 and what follows is a Cast to an
 integer, nothing rounds, and the size is 199: so ONNX Runtime's CPU provider has it, and fused kernels may. Emulation
-rounds behind every node. So a file with such arithmetic is run both ways, and must have the reference's shapes in both.
+rounds after every node. So a file with such arithmetic is run both ways, and must have the reference's shapes in both.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def shape_fault(
     """
     for name, value in expected.items():
         if got[name].shape != value.shape:
-            said = f"output {name!r}: expected shape {list(value.shape)}, got {list(got[name].shape)} on {place}"
+            found = f"output {name!r}: expected shape {list(value.shape)}, got {list(got[name].shape)} on {place}"
             why = f"FP16 arithmetic decides a shape ({named(nodes)}); keep it in FP32"
-            return coded("wrong-shape", f"{said}, where FP16 is not rounded between nodes: {why}")
+            return coded("wrong-shape", f"{found}, where FP16 is not rounded between nodes: {why}")
     return None
 
 

@@ -22,7 +22,7 @@ from truehalf.verification.metrics.output_errors import OutputErrors, output_err
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, judged_alone
 from truehalf.verification.metrics.precision import self_precision
 from truehalf.verification.metrics.query_rows import rows_beyond, without_last_places
-from truehalf.verification.metrics.scales import hidden_columns
+from truehalf.verification.metrics.scales import masked_columns
 from truehalf.verification.metrics.score_errors import share_beyond
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
 from truehalf.verification.output_shapes import UNLIKE, comparable, decodable
@@ -54,13 +54,13 @@ class Queries:
 
     Attributes:
         errors: by output.
-        hidden: by output, what the scale of its columns hides.
+        masked: by output, the error in a column that the scale of the others masks.
         confident_beyond: by output, the share of the queries above the score threshold that are beyond the tensor rule.
         beyond: by sample, how many queries are.
     """
 
     errors: dict[str, OutputErrors] = field(default_factory=dict)
-    hidden: dict[str, str] = field(default_factory=dict)
+    masked: dict[str, str] = field(default_factory=dict)
     confident_beyond: dict[str, float] = field(default_factory=dict)
     beyond: list[int] = field(default_factory=list)
 
@@ -113,9 +113,9 @@ class Measured:
         return summarize(self.matchings)
 
     @cached_property
-    def misread(self) -> str | None:
+    def misinterpreted(self) -> str | None:
         """Why the reference's boxes are not what the I/O spec declares; not asked of random weights and of outputs that
-        are not finite, which are said as such.
+        are not finite, which are reported as not finite.
         """
         taking = detecting(self.spec)
         finite = all(np.isfinite(run.reference[name]).all() for run in self.runs for name in taking)
@@ -126,7 +126,7 @@ class Measured:
     @cached_property
     def meaningless(self) -> str | None:
         """Why detections are not judged; None where they are."""
-        return self.untrained or (None if self.decodable else UNLIKE) or self.misread
+        return self.untrained or (None if self.decodable else UNLIKE) or self.misinterpreted
 
     def self_precision(self, labelled: bool = False) -> dict[str, float | None]:
         """truehalf.verification.metrics.precision.self_precision; Nones where detections mean nothing."""
@@ -158,8 +158,8 @@ class Measured:
             errors = self._by_tensor_rule(name, pairs)
             tolerance, places = self.options.gates.tensor_error_max, [run.names for run in self.runs]
             has_values = pairs[0][0].ndim > 2  # [N, n] has but rows
-            if has_values and (hidden := hidden_columns(name, judged, tolerance, places)):
-                found.hidden[name] = hidden
+            if has_values and (masked := masked_columns(name, judged, tolerance, places)):
+                found.masked[name] = masked
             kept = [
                 np.concatenate([pair[side][one.confident] for pair, (_, one) in zip(pairs, both, strict=True)])
                 for side in (0, 1)

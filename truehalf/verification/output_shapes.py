@@ -28,14 +28,14 @@ def shape_faults(expected: Outputs, outputs: Outputs, spec: IoSpec) -> list[str]
     """
     other = [name for name in expected if name in outputs and name not in comparable(expected, outputs)]
     kinds = by_kind(spec) if task_of(spec) == DETECTIONS else {}
-    faults = []
+    problems = []
     if "boxes" in kinds and "logits" not in kinds and decodable(expected, outputs, spec):
         name = kinds["boxes"].name
         if name in other:
-            said = f"expected {expected[name].shape[1]} detections an image, as the reference has"
-            faults.append(coded("outputs-differ", f"{said}, got {outputs[name].shape[1]}"))
+            count = f"expected {expected[name].shape[1]} detections an image, as the reference has"
+            problems.append(coded("outputs-differ", f"{count}, got {outputs[name].shape[1]}"))
             other = [each for each in other if each not in {kind.name for kind in kinds.values()}]
-    return faults + [
+    return problems + [
         coded(
             "wrong-shape",
             f"output {name!r}: expected shape {list(expected[name].shape)}, got {list(outputs[name].shape)}",

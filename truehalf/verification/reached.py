@@ -21,7 +21,7 @@ def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
     """By output, the inputs of which a value can reach it.
 
     A shape is no value; a product with a weight of zeros, and the side that a constant condition of Where leaves out,
-    pass nothing on. Nodes with bodies pass on all of which these read values.
+    pass nothing on. Nodes with subgraphs pass on all of which these read values.
     """
     inputs = {value: frozenset([str(value.name)]) for value in model.graph.inputs if not value.is_initializer()}
     _spread(model.graph, inputs, model)
@@ -29,7 +29,7 @@ def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
 
 
 def _spread(nodes: Iterable[ir.Node], inputs: dict[ir.Value, frozenset[str]], model: ir.Model) -> None:
-    """Add the inputs of which a value reaches what the nodes write; those behind a function's parameters go into it."""
+    """Add the inputs of which a value reaches what the nodes write, through the functions that they call, too."""
     for node in nodes:
         function = model.functions.get(node.op_identifier())
         if function is not None:
@@ -43,7 +43,7 @@ def _spread(nodes: Iterable[ir.Node], inputs: dict[ir.Value, frozenset[str]], mo
 
 
 def _passed_on(node: ir.Node) -> list[ir.Value]:
-    """The inputs, and what bodies read, that the outputs depend on."""
+    """The inputs, and what subgraphs read, that the outputs depend on."""
     inputs = [value for value in node.inputs if value is not None]
     name = node.op_type if node.domain == "" else ""
     product = has(node, Trait.BILINEAR) or name == "Einsum"

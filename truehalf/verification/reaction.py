@@ -48,7 +48,7 @@ class Observed:
         name: of the output.
         reference, candidate: one array for each sample.
         samples: a digest of each sample's inputs.
-        always: whether it counts alone, see above.
+        always: whether it counts also where another output reacts, see above.
         reached: the inputs of which a value reaches it in the reference's file, and in the candidate.
         arbitrary: whether the weights are random and it holds what they choose.
         failed: whether its values are known to be wrong.
@@ -92,36 +92,36 @@ def reactions(outputs: Sequence[Observed]) -> Reactions:
     left_open: list[Observed] = []
     chosen_react = any(output.arbitrary and not _is_constant(output.candidate) for output in outputs)
     for output in outputs:
-        why = _fault(output)
+        why = _problem(output)
         if why and output.arbitrary and output.reached[1] and chosen_react:
-            said = f"output {output.name!r}: {why}, or the weights, which are random, choose other queries"
-            found.unknown[output.name] = coded("input-ignored", said)
+            reason = f"output {output.name!r}: {why}, or the weights, which are random, choose other queries"
+            found.unknown[output.name] = coded("input-ignored", reason)
         elif why:
             found.failures[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
         elif lost := [name for name in output.reached[0] if name not in output.reached[1]]:
             named = ", ".join(map(repr, lost))
-            said = f"output {output.name!r}: no value of {named} reaches it, and one does in the reference"
-            found.unknown[output.name] = coded("input-ignored", said)
+            reason = f"output {output.name!r}: no value of {named} reaches it, and one does in the reference"
+            found.unknown[output.name] = coded("input-ignored", reason)
         elif why := _moves_otherwise(output):
             found.unknown[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
         elif why := _unmoved(output):
-            said = f"output {output.name!r}: {why}; so nothing says that it is right on another input"
-            unmoved[output.name] = coded("input-ignored", said)
+            reason = f"output {output.name!r}: {why}; so nothing says that it is right on another input"
+            unmoved[output.name] = coded("input-ignored", reason)
         elif len({*output.samples}) < 2:
             left_open.append(output)
     none_moves = len(unmoved) == len(outputs)
-    alone = {output.name for output in outputs if output.always or none_moves}
-    found.unknown |= {name: said for name, said in unmoved.items() if name in alone}
+    counting = {output.name for output in outputs if output.always or none_moves}
+    found.unknown |= {name: reason for name, reason in unmoved.items() if name in counting}
     if left_open:
         count = max(len(output.samples) for output in left_open)
         samples = "there is one sample" if count == 1 else f"the {count} samples are all alike"
         named = ", ".join(repr(output.name) for output in left_open)
-        said = f"whether {named} react{'s' * (len(left_open) == 1)} to the input: {samples}; give samples that differ"
-        found.open = coded("samples-alike", said)
+        reason = f"whether {named} react{'s' * (len(left_open) == 1)} to the input: {samples}; give samples that differ"
+        found.open = coded("samples-alike", reason)
     return found
 
 
-def _fault(output: Observed) -> str:
+def _problem(output: Observed) -> str:
     """Why an output does not react as it should, or nothing."""
     if output.reached[0] and not output.reached[1]:
         return "no value of an input reaches it, and one does in the reference"
@@ -132,8 +132,8 @@ def _fault(output: Observed) -> str:
             return ""
         moved = _moved(output.reference, output.candidate)
         share = moved.share(moved.candidate)
-        said = f"from sample to sample it moves by {share:.2%} of what the reference's does: it ignores its input"
-        return said if share < FOLLOWS else ""
+        reason = f"from sample to sample it moves by {share:.2%} of what the reference's does: it ignores its input"
+        return reason if share < FOLLOWS else ""
     if not _moves(output.reference):
         return ""
     if not output.always and len({array.shape for array in output.reference}) > 1:
@@ -160,7 +160,7 @@ def _moves_otherwise(output: Observed) -> str:
 
 
 def _unmoved(output: Observed) -> str:
-    """Why nothing can be said of an output without a fault, or nothing."""
+    """Why nothing can be concluded from an output without a problem, or nothing."""
     count = len(output.samples)
     if not output.reached[0]:
         return "no value of an input reaches the reference's"

@@ -15,7 +15,7 @@ class Run:
     """What went in, and what both files made of it.
 
     Attributes:
-        names: of the samples, or of the feed alone.
+        names: of the samples; or one name, of the feed.
         rows: how many samples axis 0 counts; 0 where it counts none.
         reference, candidate: outputs by name; of the candidate those that could be put together.
         inputs: a digest of each sample's inputs, or, where their axes 0 differ, of all inputs.

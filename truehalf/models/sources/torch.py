@@ -32,7 +32,7 @@ from truehalf.models.declared import IMAGES, declared_inputs, faults_of_declared
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
 from truehalf.provenance.watched import watched
-from truehalf.user_code import imported, said
+from truehalf.user_code import described, imported
 
 if TYPE_CHECKING:
     import torch
@@ -244,4 +244,4 @@ def _called(name: str, key: str, root: Path, *arguments: Any, **keywords: Any) -
     except StageError:
         raise
     except Exception as error:  # whatever the user's code raises
-        raise StageError("function-fails", f"{key}: {name} raised {said(error)}") from error
+        raise StageError("function-fails", f"{key}: {name} raised {described(error)}") from error

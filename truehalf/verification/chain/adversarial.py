@@ -34,8 +34,8 @@ def measure_adversarial(file: OpenFile, reference: Reference | str, options: Ver
     try:
         outputs = file.run_all(reference.samples, options.batch)
     except StageError as error:
-        said = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
-        return {"state": FAILED, "reason": said}
+        reason = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
+        return {"state": FAILED, "reason": reason}
     return found_in_images(reference, outputs, options)
 
 

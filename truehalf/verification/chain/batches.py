@@ -37,7 +37,7 @@ from truehalf.verification.runs import Arrays, Run
 def measure_batches(
     file: OpenFile, reference: Reference, stage: StageResult, sizes: Sequence[int], options: VerifyConfig
 ) -> dict[str, Any]:
-    """Run a file with each number of samples and compare it with its own outputs, those of `stage`.
+    """Run a file with each number of samples and compare it with its outputs in `stage`.
 
     The samples are those with the most detections among the ones that `stage` has seen.
 
@@ -62,8 +62,8 @@ def measure_batches(
     for row in rows:
         if row["state"] == state:
             by_reason.setdefault(row["reason"], []).append(row["batch"])
-    said = [f"batch {', '.join(map(str, sizes))}: {reason}" for reason, sizes in by_reason.items()]
-    return {"state": state, "reason": "; ".join(said), "sizes": rows}
+    reasons = [f"batch {', '.join(map(str, sizes))}: {reason}" for reason, sizes in by_reason.items()]
+    return {"state": state, "reason": "; ".join(reasons), "sizes": rows}
 
 
 def _measure(
@@ -77,17 +77,17 @@ def _measure(
     fixed = file.file.fixed_batch
     if fixed not in (None, size):
         return {"batch": size, "state": NOT_VERIFIED, "reason": f"the file's batch is fixed to {fixed}"}
-    mixed = [*samples, *samples][: size * -(-len(samples) // size)]  # full runs alone
+    mixed = [*samples, *samples][: size * -(-len(samples) // size)]  # full batches only
     rows = mixed + (mixed[:1] * size if size > 1 else [])
     first = _names(reference, rows[:size])
     try:
         outputs = file.run_all([reference.samples[i] for i in rows], size)
     except StageError as error:
-        said = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
-        return {"batch": size, "state": FAILED, "reason": said, "samples": first}
+        reason = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
+        return {"batch": size, "state": FAILED, "reason": reason, "samples": first}
     before = {name: value[rows] for name, value in stage.outputs.items()}
-    if faults := shape_faults(before, outputs, reference.spec):
-        return {"batch": size, "state": FAILED, "reason": "; ".join(faults), "samples": first}
+    if problems := shape_faults(before, outputs, reference.spec):
+        return {"batch": size, "state": FAILED, "reason": "; ".join(problems), "samples": first}
     facts = {"batch": size, "nonfinite": _nonfinite(outputs), "nonfinite_before": _nonfinite(before)}
     if facts["nonfinite"] != facts["nonfinite_before"]:
         reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"

@@ -66,7 +66,7 @@ def lost_axes(reference: ir.Model, candidate: ir.Model) -> list[Finding]:
                     lost.append(
                         f"axis {axis} of {what} {str(value.name)!r} is {other} in the candidate, free in the reference"
                     )
-    return [Finding("", NOT_VERIFIED, coded("axis-fixed", said), decides=False, no_node=True) for said in lost]
+    return [Finding("", NOT_VERIFIED, coded("axis-fixed", reason), decides=False, no_node=True) for reason in lost]
 
 
 def _symbols(value: ir.Value) -> list[str]:
@@ -113,9 +113,9 @@ def empty_comparisons(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
             continue
         finite = [value[np.isfinite(value)] for value in values]
         if not any(value.size for value in finite):
-            said = f"output {name!r}: the reference outputs nothing finite on these inputs"
-            infinite.append(coded("nothing-compared", said))
+            reason = f"output {name!r}: the reference outputs nothing finite on these inputs"
+            infinite.append(coded("nothing-compared", reason))
         elif not any(value.any() for value in finite):
-            said = f"output {name!r}: the reference outputs nothing but 0 on these inputs"
-            zero.append(coded("nothing-compared", said))
+            reason = f"output {name!r}: the reference outputs nothing but 0 on these inputs"
+            zero.append(coded("nothing-compared", reason))
     return infinite, zero

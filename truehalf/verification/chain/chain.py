@@ -10,7 +10,7 @@ Every file runs on the adversarial samples, too, and at batch 1; the final one a
 profiles.
 
 ONNX Runtime's CPU provider computes FP16 graphs in FP32, so it never judges one here; what it would have claimed is
-recorded (`cpu_provider_claims`), for the difference. The gates and checks hold the final file alone.
+recorded (`cpu_provider_claims`), for the difference. The gates and checks judge only the final file.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def verify(
     Returns:
         The report: verdict, flat metrics of the final file, the stages in short, what was not verified. What is looked
         for once the verdict stands (the place, pins, the error of every node) may end with an error: that takes no
-        verdict away, and is said among what was not verified.
+        verdict away, and is listed as not verified.
     """
     made = made or Making()
     total = len(reference.names)
@@ -202,8 +202,8 @@ def _tried(what: str, findings: list[Finding], search: Callable[[], T]) -> T | N
     try:
         return search()
     except Exception as error:
-        said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
-        findings.append(not_checked(coded("not-searched", f"{what}: {said}")))
+        message = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+        findings.append(not_checked(coded("not-searched", f"{what}: {message}")))
         return None
 
 

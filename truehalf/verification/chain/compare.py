@@ -3,7 +3,7 @@
 What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
 
     detections      matched one to one and rank by rank, by the gates of conf/verify/detection.yaml, with average
-                    precision against the reference's own detections (self_ap); a label flip fails whatever the others
+                    precision against the reference's detections (self_ap); a label flip fails whatever the others
                     forgive
     classification  the tensor rule, and the same best class on every sample
     tensors         the tensor rule (truehalf.verification.metrics.output_errors)
@@ -191,12 +191,12 @@ def compare(
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=False) for reason in zero]
     found += of_evaluation(files.evaluation, files.not_split, files.cpu_nodes)
     found += [not_checked(reason, explains=True) for reason in beyond_float16(files.beyond_float16)]
-    said = outside_range(feeds, entry) if images is None else []
-    said += not_compared(task, files)
+    caveats = outside_range(feeds, entry) if images is None else []
+    caveats += not_compared(task, files)
     found += lost_axes(files.reference, files.candidate)
     left_out = images.left_out if images is not None else {}
     found += [
-        not_checked(each) for each in (*said, *(f"image {name}: left out, {why}" for name, why in left_out.items()))
+        not_checked(each) for each in (*caveats, *(f"image {name}: left out, {why}" for name, why in left_out.items()))
     ]
     report = Report(
         outputs=outputs,
@@ -221,8 +221,8 @@ def compare(
         feed = files.one_sample(feeds, run, row)
         if locate == _ALWAYS or not (wide := files.inputs_beyond_float16(feed)):
             return _located(report, files, feed, declared)
-        behind = f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; fix the inputs first"
-        found.append(not_checked(coded("not-searched", behind)))
+        skipped = f"the node that introduces the error, as {', '.join(map(repr, wide))} overflow: fix the inputs first"
+        found.append(not_checked(coded("not-searched", skipped)))
     return report
 
 
@@ -242,10 +242,10 @@ def _judged_outputs(seen: Measured, found: list[Finding]) -> dict[str, OutputErr
     good = {FAILED: False, NOT_VERIFIED: None, PASSED: True}[verdict_of(of_detections)]
     outputs = {}
     for name, errors in seen.errors.items():
-        own = (one for one in found if one.facts.get("output") == name and one.state != VERIFIED and one.decides)
-        said = next(own, None)
-        passed = True if said is None else False if said.state == FAILED else None
-        limit, reason = errors.limit, said.reason if said else ""
+        open_ = (one for one in found if one.facts.get("output") == name and one.state != VERIFIED and one.decides)
+        first = next(open_, None)
+        passed = True if first is None else False if first.state == FAILED else None
+        limit, reason = errors.limit, first.reason if first else ""
         if name in detecting(seen.spec) and not seen.untrained:
             limit = None
             if not good:
@@ -267,10 +267,10 @@ def _spec_of(files: ModelPair, spec: JsonObject | Path | str | None) -> IoSpec:
         try:
             content = yaml.safe_load(Path(spec).read_text())
         except (OSError, ValueError, yaml.YAMLError) as error:
-            fault = error.strerror if isinstance(error, OSError) else error
+            problem = error.strerror if isinstance(error, OSError) else error
             raise StageError(
                 "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
-                f"I/O spec {spec}: expected a mapping in JSON or YAML, but {fault}",
+                f"I/O spec {spec}: expected a mapping in JSON or YAML, but {problem}",
             ) from error
     try:
         declared = spec_inside(files.reference) if spec is None else IoSpec.from_json(content)

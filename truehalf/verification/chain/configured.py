@@ -61,7 +61,7 @@ def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec:
 
 
 def _adversarial(model: torch.nn.Module, config: Config, spec: IoSpec, batch: int) -> Reference | str:
-    """The reference on the adversarial samples; or why there is none: that FP32 itself fails there is no fault of a
+    """The reference on the adversarial samples; or why there is none: that FP32 itself fails there is no error of a
     file.
     """
     samples = adversarial_samples(config, spec)

@@ -127,7 +127,7 @@ class ModelPair:
                 yield Run(group, count, reference, candidate, _digests(part), _size(part, image), index, start)
 
     def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:
-        """The feed of a run; where axis 0 counts samples, number `row` of the run alone, as often as a file with a
+        """The feed of a run; where axis 0 counts samples, only number `row` of the run, as often as a file with a
         fixed batch asks for it.
         """
         feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
@@ -137,7 +137,7 @@ class ModelPair:
         return repeated(part_of(feed, run.start + row, 1), copies)
 
     def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The largest finite |x| of each input that the candidate alone takes as float16, where it becomes an Inf."""
+        """The largest finite |x| of each input that only the candidate takes as float16, where it becomes an Inf."""
         found = {}
         for name, array in feed.items():
             if array.dtype == np.float32 and self._open[1].dtypes.get(name) == np.float16:
@@ -158,7 +158,7 @@ class ModelPair:
 
     def _check_candidate(self, feed: Mapping[str, np.ndarray], rows: int) -> None:
         """Refuse a feed whose sides contradict the candidate's; its axis 0 may, where samples can be regrouped."""
-        faults = []
+        problems = []
         for value in self.candidate.graph.inputs:
             array = feed.get(str(value.name))
             if array is None or value.shape is None:
@@ -167,9 +167,9 @@ class ModelPair:
             sides = list(zip(value.shape, array.shape, strict=False))[skipped:]
             if len(value.shape) != array.ndim or any(isinstance(a, int) and a != b for a, b in sides):
                 wanted = [side if isinstance(side, int) else str(side.value or "?") for side in value.shape]
-                said = f"input {value.name!r}: the candidate expects {wanted}, got {list(array.shape)}"
-                faults.append(coded("wrong-shape", said))
-        refuse("wrong-feeds", "inputs do not fit the candidate", faults)
+                wrong = f"input {value.name!r}: the candidate expects {wanted}, got {list(array.shape)}"
+                problems.append(coded("wrong-shape", wrong))
+        refuse("wrong-feeds", "inputs do not fit the candidate", problems)
 
 
 # --- interfaces -------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def check_same_interface(reference: ir.Model, candidate: ir.Model) -> None:
     """
     import onnx_ir as ir
 
-    faults: list[str] = []
+    problems: list[str] = []
     for what in ("input", "output"):
         a, b = (_values(model, what) for model in (reference, candidate))
         names = [list(values) for values in (a, b)]
@@ -192,20 +192,20 @@ def check_same_interface(reference: ir.Model, candidate: ir.Model) -> None:
             (CANDIDATE, [name for name in a if name not in b]),
             (REFERENCE, [name for name in b if name not in a]),
         ):
-            faults += [coded("wrong-name", f"{what} {name!r}: the {which} has none of this name") for name in missing]
+            problems += [coded("wrong-name", f"{what} {name!r}: the {which} has none of this name") for name in missing]
         if sorted(names[0]) == sorted(names[1]) and names[0] != names[1]:
-            said = f"{what}s in another order: expected {', '.join(names[0])}, got {', '.join(names[1])}"
-            faults.append(coded("other-order", said))
+            order = f"{what}s in another order: expected {', '.join(names[0])}, got {', '.join(names[1])}"
+            problems.append(coded("other-order", order))
         for name in [name for name in a if name in b]:
-            faults += [f"{what} {name!r}: {text}" for text in _differences(a[name], b[name])]
-        faults += [
+            problems += [f"{what} {name!r}: {text}" for text in _differences(a[name], b[name])]
+        problems += [
             coded(
                 "not-supported", f"{what} {name!r}: expected a tensor, got {value.type}; nothing else can be compared"
             )
             for name, value in a.items()
             if not isinstance(value.type, (ir.TensorType, type(None)))
         ]
-    refuse("not-comparable", "the two files differ in their inputs and outputs", faults)
+    refuse("not-comparable", "the two files differ in their inputs and outputs", problems)
 
 
 def _values(model: ir.Model, what: str) -> dict[str, ir.Value]:
@@ -239,9 +239,9 @@ def _named(file: ModelFile, which: str) -> Iterator[None]:
     try:
         yield
     except StageError as error:
-        said = str(error)
-        said = said if str(file.path) in said else f"{file.path} (the {which}): {said}"
-        raise StageError(error.code, said) from error
+        message = str(error)
+        message = message if str(file.path) in message else f"{file.path} (the {which}): {message}"
+        raise StageError(error.code, message) from error
 
 
 # --- feeds ------------------------------------------------------------------------------------------------------------
@@ -259,12 +259,12 @@ def _digests(feed: Arrays) -> list[str]:
 
 
 def _refuse_nan(feed: Mapping[str, np.ndarray], called: Sequence[str]) -> None:
-    faults = [
+    problems = [
         f"{name!r} of {_first_bad(array, called)}: {int(np.isnan(array).sum())} of {array.size} values"
         for name, array in feed.items()
         if array.dtype.kind == "f" and np.isnan(array).any()
     ]
-    refuse("not-finite", "NaN in the inputs, where nothing can be compared", faults)
+    refuse("not-finite", "NaN in the inputs, where nothing can be compared", problems)
 
 
 def _first_bad(array: np.ndarray, called: Sequence[str]) -> str:

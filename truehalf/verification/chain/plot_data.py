@@ -1,4 +1,4 @@
-"""The numbers behind the plots, as JSON tables that `dvc plots show` draws and compares between runs (see dvc.yaml)."""
+"""Tables of the plots, as JSON that `dvc plots show` draws and compares between runs (see dvc.yaml)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_data(folder: Path, histograms: Mapping[str, Mapping[str, Any]], profil
         histograms: by output, as truehalf.verification.metrics.histograms.error_histogram gives them.
         profile: in graph order {node, precision, local_error}.
 
-    Errors are written as log10: DVC's templates have linear axes alone. What has no logarithm (no error, not finite)
+    Errors are written as log10: DVC's templates have only linear axes. What has no logarithm (no error, not finite)
     has no row in the second. A table without rows is one row of Nones, as DVC draws no empty file.
     """
     decades = [(round(math.log10(edge), 2), count, name) for name, edge, count in _bins(histograms)]

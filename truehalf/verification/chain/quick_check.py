@@ -3,7 +3,7 @@
     a given sample    fails as `compare` fails
     a drawn one       fails where FP16 gives NaN or Inf and FP32 does not: of other errors noise says nothing
 
-Where it fails, the nodes at fault are looked for, and the model is converted again with more and more of them pinned,
+Where it fails, the nodes that cause it are searched, and the model is converted again with ever more of them pinned,
 until the sample passes, by half the tolerance.
 """
 
@@ -101,7 +101,7 @@ def _sample_of(samples: Given | None, source: ir.Model) -> _Sample:
 
 
 def _with_pins(found: QuickCheck, sample: _Sample, out: Path, fp32: ir.Model, conversion: Reconversion) -> QuickCheck:
-    """What was found, with the nodes at fault."""
+    """The result, with the nodes that cause the failure."""
     shapes = None if sample.is_drawn else {name: array.shape for name, array in sample.feed.items()}
     conversion = replace(conversion, input_shapes=shapes)
     with tempfile.TemporaryDirectory(prefix="truehalf-check-") as folder:

@@ -69,10 +69,10 @@ class StageResult:
 
 def _no_labels(seen: Measured, samples: int) -> Iterator[Finding]:
     if seen.task == DETECTIONS:
-        said = coded(
+        reason = coded(
             "no-labels", f"{samples} samples, compared with the FP32 model: accuracy against labels not measured"
         )
-        yield Finding("average_precision", NOT_VERIFIED, said, decides=False, facts={"why": said})
+        yield Finding("average_precision", NOT_VERIFIED, reason, decides=False, facts={"why": reason})
 
 
 def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> StageResult:
@@ -141,7 +141,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     seen = reference.measured(outputs, options, count)
     run = seen.runs[0]
     expected = run.reference
-    alike, faults = comparable(expected, outputs), shape_faults(expected, outputs, reference.spec)
+    alike, problems = comparable(expected, outputs), shape_faults(expected, outputs, reference.spec)
     names, detector = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS
     queries = next(iter(seen.paired), None)
     paired = {**outputs, **(queries.outputs if queries else {})}
@@ -163,7 +163,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     facts = {
         "samples": count,
         "labelled": reference.truth is not None,
-        "shape_faults": faults,
+        "shape_faults": problems,
         "nan": nan,
         "inf": inf,
         "nonfinite": nan + inf,
@@ -200,9 +200,9 @@ def _confident_errors(
 def cpu_provider_claims(
     file: ModelFile, reference: Reference, stage: StageResult, count: int, options: VerifyConfig
 ) -> dict[str, Any] | None:
-    """What ONNX Runtime's CPU provider says of an FP16 file, beside `stage` of the same file, both on the first `count`
-    samples; None for a file without FP16. For information alone: overflow in FP16 does not show there. So a file that
-    the CPU provider cannot load or run is no failure: then {error}, its message.
+    """What ONNX Runtime's CPU provider gives for an FP16 file, beside `stage` of the same file, both on the first
+    `count` samples; None for a file without FP16. It decides nothing: overflow in FP16 does not show there. So a file
+    that the CPU provider cannot load or run is no failure: then {error}, its message.
     """
     if stage.facts["evaluation"] == FP32_CPU:
         return None
@@ -212,12 +212,12 @@ def cpu_provider_claims(
     except StageError as error:
         return {"error": str(error)}
     claimed = measure(reference, outputs, options, count)
-    honest = measure(reference, {name: value[:count] for name, value in stage.outputs.items()}, options, count)
+    judged = measure(reference, {name: value[:count] for name, value in stage.outputs.items()}, options, count)
     return {
         "samples": count,
         "provider": unrounded.runner.provider,
         "claimed": headline(claimed.facts),
-        stage.facts["evaluation"]: headline(honest.facts),
+        stage.facts["evaluation"]: headline(judged.facts),
     }
 
 

@@ -41,10 +41,10 @@ def checks_of(facts: Mapping[str, Any], reacted: Sequence[Finding]) -> list[Find
         reacted: on whether its outputs react to the input.
     """
     batches, images = facts["batches"], facts["adversarial"]
-    said = f"adversarial images: {images['reason']}"
+    reason = f"adversarial images: {images['reason']}"
     return [
         Finding("batch", batches["state"], batches["reason"], decides=False),
-        Finding("adversarial", images["state"], said, decides=False),
+        Finding("adversarial", images["state"], reason, decides=False),
         *reacted,
         *of_evaluation(facts["evaluation"], facts["not_split"], facts["cpu_nodes"]),
     ]
@@ -67,8 +67,8 @@ def sums_not_rounded(not_split: Mapping[str, str]) -> str:
     """Which nodes a pessimistic emulation leaves out, in words; the nodes with the reason of each."""
     named = "; ".join(f"{node}: {why}" for node, why in list(not_split.items())[:NAMED])
     more = f"; and {len(not_split) - NAMED} more" if len(not_split) > NAMED else ""
-    said = f"kernels that accumulate in FP16: sums inside {len(not_split)} FP16 nodes were not rounded ({named}{more})"
-    return coded("sums-not-rounded", said)
+    skipped = f"sums inside {len(not_split)} FP16 nodes were not rounded ({named}{more})"
+    return coded("sums-not-rounded", f"kernels that accumulate in FP16: {skipped}")
 
 
 def reaction_findings(reacted: Reactions) -> list[Finding]:
@@ -91,7 +91,7 @@ def shape_findings(wrong: Iterable[str], unknown: str | None) -> list[Finding]:
 
 
 def of_evaluation(evaluation: str, not_split: Mapping[str, str], cpu_nodes: Sequence[str] | None) -> list[Finding]:
-    """What an evaluation shows of kernels that accumulate in FP16, and the nodes on CUDA that ran elsewhere."""
+    """What an evaluation shows of kernels that accumulate in FP16, and the nodes that did not run on CUDA."""
     found = [_accumulation(evaluation, not_split)]
     if cpu_nodes:
         more = f" and {len(cpu_nodes) - NAMED} more" if len(cpu_nodes) > NAMED else ""
@@ -107,8 +107,8 @@ def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> Finding:
         return Finding("accumulation", NOT_VERIFIED, sums_not_rounded(not_split), decides=False)
     if evaluation == Evaluation.emulated_fp16.value:
         other = "verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too"
-        said = coded("sums-not-rounded", f"{SUMS_IN_FP32}; {other}")
-        return Finding("accumulation", NOT_VERIFIED, said, decides=False)
+        reason = coded("sums-not-rounded", f"{SUMS_IN_FP32}; {other}")
+        return Finding("accumulation", NOT_VERIFIED, reason, decides=False)
     why = {
         Evaluation.emulated_fp16_pessimistic.value: "sums inside nodes are rounded to FP16, too",
         Evaluation.cuda.value: "the kernels of ONNX Runtime's CUDA provider ran",

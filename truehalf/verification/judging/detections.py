@@ -50,14 +50,14 @@ def judge_detections(seen: Measured, drop: Drop | None = None) -> list[Finding]:
         found += _count(seen)
     for name, errors in taking_part.items():
         if errors.nan_reference:
-            said = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
-            found.append(_open(name, coded("not-finite", said)))
+            reason = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
+            found.append(_open(name, coded("not-finite", reason)))
         elif seen.untrained and errors.passed is not True and not is_broken(seen, errors):
-            said = f"{errors.reason}; untrained weights keep arbitrary queries"
-            found.append(_open(name, coded("weights-random", said)))
+            reason = f"{errors.reason}; untrained weights keep arbitrary queries"
+            found.append(_open(name, coded("weights-random", reason)))
         elif errors.paired and verdict_of(found) != FAILED and not seen.untrained:
             found += _values(seen, name, errors)
-            found += [_open(name, seen.queries.hidden[name])] if name in seen.queries.hidden else []
+            found += [_open(name, seen.queries.masked[name])] if name in seen.queries.masked else []
     return found
 
 
@@ -78,9 +78,9 @@ def is_broken(seen: Measured, errors: OutputErrors) -> bool:
 
 def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
     why = seen.meaningless or seen.summary.get("reason") or ""
-    own = drop or Drop(seen.self_precision()["self_ap50_95_drop"], why)
-    values = gates_of_detections(seen) | {"ap50_95_drop": own.value}
-    reasons = dict.fromkeys(values, why) | {"ap50_95_drop": seen.meaningless or own.why}
+    self_ap = drop or Drop(seen.self_precision()["self_ap50_95_drop"], why)
+    values = gates_of_detections(seen) | {"ap50_95_drop": self_ap.value}
+    reasons = dict.fromkeys(values, why) | {"ap50_95_drop": seen.meaningless or self_ap.why}
     ranks, rescored, displaced = worst.other_ranks, worst.rescored_detections, worst.displaced_detections
     missed, extra = worst.missed_detections, worst.extra_detections
     named = {
@@ -98,8 +98,8 @@ def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
         return [item for list_them in named[name] for item in list_them(seen)]
 
     found = evaluate(asdict(seen.options.gates), values, reasons, worst_of)
-    misread = seen.misread is not None
-    found = [replace(gate, no_node=gate.state == NOT_VERIFIED and misread) for gate in found]
+    no_node = seen.misinterpreted is not None
+    found = [replace(gate, no_node=gate.state == NOT_VERIFIED and no_node) for gate in found]
     return found if drop is not None else [_renamed(gate) for gate in found]
 
 
@@ -121,12 +121,12 @@ def _count(seen: Measured) -> Iterator[Finding]:
     different = next((pair for pair in counts if pair[0] != pair[1]), None)
     if "logits" in kinds or different is None:
         return
-    said = f"expected {different[0]} detections an image, as the reference has, got {different[1]}"
+    reason = f"expected {different[0]} detections an image, as the reference has, got {different[1]}"
     if any(len(kind.sides) > 1 and isinstance(kind.sides[1], int) for kind in kinds.values()):
-        yield Finding("detections", FAILED, coded("outputs-differ", said))
+        yield Finding("detections", FAILED, coded("outputs-differ", reason))
     elif len({count for count, _ in counts}) == 1:
-        said += f"; nothing says whether the model fixes this number: {DECLARE}, with their shapes"
-        yield Finding("detections", NOT_VERIFIED, coded("not-comparable", said))
+        reason += f"; nothing says whether the model fixes this number: {DECLARE}, with their shapes"
+        yield Finding("detections", NOT_VERIFIED, coded("not-comparable", reason))
 
 
 def _values(seen: Measured, name: str, errors: OutputErrors) -> Iterator[Finding]:
@@ -140,8 +140,8 @@ def _values(seen: Measured, name: str, errors: OutputErrors) -> Iterator[Finding
         explained = f"rounding explains {QUERIES_BEYOND:.0%} at most, and {CONFIDENT_BEYOND:.0%} of those above it"
         yield _open(name, coded("queries-beyond", f"{measured}; {explained}, and no gate says whether it matters"))
     elif _beyond_limit(errors):
-        said = f"{measured}; no gate judges that (locate='always' looks for the node)"
-        yield replace(_open(name, coded("queries-beyond", said)), decides=False)
+        reason = f"{measured}; no gate judges that (locate='always' looks for the node)"
+        yield replace(_open(name, coded("queries-beyond", reason)), decides=False)
 
 
 def _beyond_limit(errors: OutputErrors) -> bool:

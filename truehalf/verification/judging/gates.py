@@ -8,7 +8,7 @@ score_error_p99, score_error_share             score errors of matched detection
                                                (truehalf.verification.metrics.score_errors)
 rank_error_p99, rank_error_share               of scores by rank, which sees what lies below the score threshold
 box_error_p99                                  corner coordinates of matched detections, as a share of the image
-low_self_ap50_95_drop                          average precision that is lost against the reference's own detections,
+low_self_ap50_95_drop                          average precision that is lost against the reference's detections,
                                                low scores included (truehalf.verification.metrics.average_precision); of
                                                all six the limit is called <name>_max
 label_flips      <= label_flips_max            reference detections matched as another class: a number, no fraction;

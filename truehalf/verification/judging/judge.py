@@ -4,7 +4,7 @@
     classification    label flips, and tensors
     tensors           truehalf.verification.judging.tensors
 
-    all               NaN and Inf, and metrics of the user's own (truehalf.verification.judging.own_metrics)
+    all               NaN and Inf, and user-defined metrics (truehalf.verification.judging.own_metrics)
 
 Each takes a Measured, which knows the gates, and returns findings; verdicts and lists follow from these
 (truehalf.verification.findings).
@@ -98,16 +98,16 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> Agree
     facts = summarize(matchings)
     measured = {name: facts[name] for name in ("matched_fraction", "extra", "reference")}
     failed = [gate.reason for gate in evaluate(asdict(limits), detection_values(facts)) if gate.state == FAILED]
-    said = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
-    return Agreement(FAILED if failed else VERIFIED, "; ".join([said, *failed]), measured)
+    summary = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
+    return Agreement(FAILED if failed else VERIFIED, "; ".join([summary, *failed]), measured)
 
 
 def _same_plain(seen: Measured) -> Agreement:
     found = [*class_gate(seen), *judge_tensors(seen)]
     error, classes = float(errors_by_sample(seen.runs, seen.plain).max(initial=0.0)), seen.classification
-    said = f"the outputs differ by {error:.2g} of their largest value"
-    said += f", {classes['label_flips']} of {classes['samples']} best classes" if classes else ""
+    summary = f"the outputs differ by {error:.2g} of their largest value"
+    summary += f", {classes['label_flips']} of {classes['samples']} best classes" if classes else ""
     states = {finding.state for finding in found}
     state = next(state for state in (FAILED, NOT_VERIFIED, VERIFIED) if state in states)
-    hidden = next((finding.reason for finding in found if finding.state == NOT_VERIFIED == state), "")
-    return Agreement(state, hidden or said, {"tensor_error": error})
+    unverified = next((finding.reason for finding in found if finding.state == NOT_VERIFIED == state), "")
+    return Agreement(state, unverified or summary, {"tensor_error": error})

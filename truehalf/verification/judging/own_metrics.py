@@ -1,4 +1,4 @@
-"""Metrics of the user's own: functions of both files' outputs, compared with a limit.
+"""User-defined metrics: functions of both files' outputs, compared with a limit.
 
     "my_metrics:mean_iou >= 0.98"        function(reference, candidate) -> a number; both {output: [samples, ...]}
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from truehalf.config.verification import METRIC
 from truehalf.errors import StageError
-from truehalf.user_code import imported, said
+from truehalf.user_code import described, imported
 from truehalf.verification.findings import FAILED, VERIFIED, Finding
 from truehalf.verification.runs import Arrays, Run
 
@@ -53,7 +53,7 @@ class OwnMetric:
         try:
             value = self.function(reference, candidate)
         except Exception as error:
-            raise StageError("function-fails", f"verify.metrics: {self.name!r} {said(error)}") from error
+            raise StageError("function-fails", f"verify.metrics: {self.name!r} {described(error)}") from error
         try:
             return float(value)
         except (TypeError, ValueError) as error:
@@ -89,7 +89,7 @@ def judge_metrics(runs: Sequence[Run], entries: Sequence[str]) -> list[Finding]:
 
 
 def _joined(runs: Sequence[Run]) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-    """Both files' outputs of the runs whose rows are samples of equal shapes together, of each other run alone."""
+    """Both files' outputs: of runs whose rows are samples, those of equal shapes joined; each other run separately."""
     groups: dict[object, list[Run]] = {}
     for number, run in enumerate(runs):
         groups.setdefault((_shapes(run.reference), _shapes(run.candidate)) if run.rows else number, []).append(run)

@@ -13,7 +13,7 @@ from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import WORST, evaluate
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import OutputErrors
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, hidden_in
+from truehalf.verification.metrics.plain_outputs import errors_by_sample, masked_in
 from truehalf.verification.metrics.row_order import in_another_order
 from truehalf.verification.output_shapes import UNLIKE
 
@@ -45,21 +45,21 @@ def judge_tensors(seen: Measured) -> list[Finding]:
     if moved:
         named = ", ".join(map(repr, moved))
         verb = "holds" if len(moved) == 1 else "hold"
-        said = f"output{'s' * (len(moved) > 1)} {named} {verb} the reference's rows in another order"
+        reason = f"output{'s' * (len(moved) > 1)} {named} {verb} the reference's rows in another order"
         if seen.task == TENSORS:
-            said += f": if they are a detector's queries, {DECLARE}, and rows are paired"
-        found.append(Finding("tensors", FAILED, coded("other-order", said), no_node=True))
+            reason += f": if they are a detector's queries, {DECLARE}, and rows are paired"
+        found.append(Finding("tensors", FAILED, coded("other-order", reason), no_node=True))
     return found
 
 
 def _judged(seen: Measured, name: str, errors: OutputErrors) -> Finding:
     tolerance = seen.options.gates.tensor_error_max
-    hidden = hidden_in(name, seen.runs, tolerance) if errors.passed else ""
-    state = NOT_VERIFIED if hidden or errors.passed is None else VERIFIED if errors.passed else FAILED
+    masked = masked_in(name, seen.runs, tolerance) if errors.passed else ""
+    state = NOT_VERIFIED if masked or errors.passed is None else VERIFIED if errors.passed else FAILED
     value = None if state == NOT_VERIFIED else float(errors_by_sample(seen.runs, [name]).max(initial=0.0))
     facts = {"gate": "tensor_error_max", "measures": "tensor_error", "threshold": tolerance, "value": value}
     facts |= {"output": name}
-    reason = hidden or errors.reason
+    reason = masked or errors.reason
     if state == NOT_VERIFIED:
         facts["why"] = reason
     if state == FAILED:

@@ -108,8 +108,8 @@ def worst_tensors(seen: Measured, name: str) -> list[Worst]:
     alike = all(name in comparable(run.reference, run.candidate) for run in seen.runs)
     items: _Ranked = []
     for sample, error in zip(names, errors_by_sample(seen.runs, [name]), strict=False):
-        said = f"differs by {error:.2g} of the output's largest value" if alike else "has another shape"
-        items.append((float(error), Worst(sample, name, said)))
+        what = f"differs by {error:.2g} of the output's largest value" if alike else "has another shape"
+        items.append((float(error), Worst(sample, name, what)))
     return _worst_first(items)
 
 

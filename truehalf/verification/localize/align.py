@@ -211,7 +211,7 @@ def _key(node: ir.Node, side: _Side) -> object | None:
 
 
 def _attributes(node: ir.Node) -> tuple[tuple[str, object], ...]:
-    """Integers and strings among the attributes: what a fault changes there, an axis, still leaves the readers."""
+    """Integers and strings among the attributes: where an error changes one, an axis, the readers stay the same."""
     kinds = (ir.AttributeType.INT, ir.AttributeType.INTS, ir.AttributeType.STRING)
     return tuple(
         (name, repr(attribute.value)) for name, attribute in sorted(node.attributes.items()) if attribute.type in kinds

@@ -59,7 +59,7 @@ class BothFiles:
         self._decisions = {row["node"]: row for row in decisions or ()}
 
     def blamed(self, tensor: str) -> ir.Node | None:
-        """The node that a tensor's fault lies with: what writes it, without Casts; for a Cast to float16 of an FP32
+        """The node that causes a tensor's error: what writes it, without Casts; for a Cast to float16 of an FP32
         tensor, and for a constant, the first that reads it.
         """
         import onnx_ir as ir

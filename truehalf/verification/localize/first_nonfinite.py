@@ -235,7 +235,7 @@ def _absmax(value: ir.Value, look: _Look) -> float | None:
 
 
 def _constant(value: ir.Value) -> np.ndarray | None:
-    """A constant of floating-point type as float64."""
+    """A constant of a float type as float64."""
     tensor = ir.convenience.get_const_tensor(value)
     return None if tensor is None or not tensor.dtype.is_floating_point() else tensor.numpy().astype(np.float64)
 

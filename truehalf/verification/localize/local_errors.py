@@ -1,6 +1,6 @@
 """Errors that every node of a candidate makes by itself, and how far each moves the outputs.
 
-Only the nodes with the largest local errors are asked for their effect. A local error alone would put a dead signal
+Only the nodes with the largest local errors are asked for their effect. A local error by itself would put a dead signal
 that rounds to nothing before a wrong weight: what nothing reads at that scale has no effect. A network may hold
 hundreds of such signals, so many nodes are asked in parts, and a part is parted again where it has an effect.
 """
@@ -29,7 +29,7 @@ WRONG = 0.05  # relative error that rounding does not explain
 _ASKED = 12  # nodes, at least, for their effect
 _MOST_ASKED = 400
 _PARTS = 8  # that they are asked in at first, where they are many
-_PASSED_OVER = 0.1  # of the effect of all: a part that has less has no fault in it
+_PASSED_OVER = 0.1  # of the effect of all: a part that has less has no error in it
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class LocalError:
 
     Attributes:
         tensor: the output with the largest error.
-        local_error, error: relative errors of it, alone and in the candidate's own run; Inf: not finite.
-        effect: relative RMS error of the outputs (the worst one) when this node alone is as the candidate has it.
+        local_error, error: its relative errors, on the reference's tensors and in the candidate's run; Inf: not finite.
+        effect: relative RMS error of the outputs (the worst one) when only this node is as the candidate has it.
         whole: the same, of all nodes together.
         inputs_absmax, output_absmax: largest |x| of the reference there.
     """
@@ -89,7 +89,7 @@ class LocalErrors:
         self.local_error, self.error, self.absmax = (
             np.max([getattr(run, name) for run in runs], axis=0) for name in ("local_error", "error", "absmax")
         )
-        worst = max(range(len(runs)), key=lambda i: self._apart(runs[i].reference, runs[i].own))
+        worst = max(range(len(runs)), key=lambda i: self._apart(runs[i].reference, runs[i].candidate))
         self._feeds, self._worst = batches[worst], runs[worst]
         self._by_tensor = {pair.candidate: i for i, pair in enumerate(self.pairs)}
 
@@ -134,7 +134,7 @@ class LocalErrors:
         if not asked:
             return []
         effects = self._effects([groups[node] for node in asked])
-        whole = self._apart(self._worst.reference, self._worst.own)
+        whole = self._apart(self._worst.reference, self._worst.candidate)
         order = sorted(effects, key=lambda i: (-effects[i], i))
         return [self._local_error(asked[i], groups[asked[i]], effects[i], whole) for i in order]
 

@@ -2,12 +2,12 @@
 
     1  NaN and Inf    nodes whose output is not finite although all that they read is, and that spoil an output; in
                       graph order
-    2  errors         nodes by the effect of their own error: how far the reference's outputs move when this node alone
+    2  errors         nodes by the effect of their local error: how far the reference's outputs move when only this node
                       is computed as the candidate computes it
     3  symptoms       NaN and Inf of nodes that are finite on the reference's tensors: what they read was wrong already
 
-Rows of queries are compared in order of size, because detectors put them out in an order that rounding may change;
-rows of anything else are compared as they stand, because there another order is a fault.
+Rows of queries are compared in order of size, because detectors output them in an order that rounding may change;
+rows of anything else are compared as they stand, because there another order is an error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NEXT_TO = 0.1  # of the largest effect of rounding: a wrong node that has less 
 def find_suspects(
     files: BothFiles, feeds: Feeds | Sequence[Feeds], queries: Collection[str] | None = None, limit: int = _SUSPECTS
 ) -> list[Suspect]:
-    """The nodes of the candidate that may be at fault, the likeliest first.
+    """The nodes of the candidate that may cause the failure, the likeliest first.
 
     Args:
         files: the FP32 reference, and the file made from it, FP16 or mixed, by whatever tool.
@@ -73,7 +73,7 @@ def _search(
     origins = [item for item in found if item.reaches_output]
     symptoms = [item for item in origins if local_errors.inherited(item)]
     first = [of_nonfinite(item, files, local_errors) for item in origins if item not in symptoms]
-    errors = [of_error(own, files) for own in local_errors.by_effect()]
+    errors = [of_error(each, files) for each in local_errors.by_effect()]
     wrong = [each for each in errors if _is_wrong(each)]
     later = [of_nonfinite(item, files, local_errors) for item in symptoms]
     rest = _wrong_ones_first([each for each in errors if each not in wrong])
@@ -84,12 +84,12 @@ def _search(
 
 
 def _is_wrong(suspect: Suspect) -> bool:
-    """Beyond what rounding explains, in its own output and in those of the graph."""
+    """Beyond what rounding explains, in its output and in those of the graph."""
     return not _by_rounding(suspect) and or_inf(suspect.effect) >= _FELT
 
 
 def _by_rounding(suspect: Suspect) -> bool:
-    """Whether rounding explains the error of its own output."""
+    """Whether rounding explains the error of its output."""
     return suspect.explained or or_inf(suspect.local_error) < WRONG
 
 
@@ -116,7 +116,7 @@ def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str |
 
 
 def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeError]:
-    """Errors of every node with a floating-point output, in graph order.
+    """Errors of every node with a float output, in graph order.
 
     Raises:
         StageError: as find_suspects.

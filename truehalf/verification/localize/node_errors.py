@@ -1,4 +1,4 @@
-"""Errors of every node of a candidate against the reference: its own, and what it inherits
+"""Errors of every node of a candidate against the reference: local ones, and with what it inherits
 (truehalf.verification.localize.side_by_side).
 
 With d = x - t over the elements of a tensor t of the reference:
@@ -32,17 +32,17 @@ class Errors:
     """One run.
 
     Attributes:
-        local_error: float64 [pairs]; relative error of the node alone, on the reference's tensors; Inf: not finite.
-        error: float64 [pairs]; relative error in the candidate's own run; Inf: it is not finite.
+        local_error: float64 [pairs]; relative error of the node on the reference's tensors; Inf: not finite.
+        error: float64 [pairs]; relative error in the candidate's run; Inf: it is not finite.
         absmax: float64 [pairs]; largest |t| of the reference, masks left out.
-        reference, own: the outputs of both, by name.
+        reference, candidate: the outputs of both, by name.
     """
 
     local_error: np.ndarray
     error: np.ndarray
     absmax: np.ndarray
     reference: dict[str, np.ndarray]
-    own: dict[str, np.ndarray]
+    candidate: dict[str, np.ndarray]
 
 
 class Comparer:
@@ -72,21 +72,21 @@ class Comparer:
         nothing = np.zeros(0, np.float32)
         found = {key: columns.get(key, nothing).astype(np.float64) for key in _KEYS}
         with np.errstate(all="ignore"):
-            local_error = _relative(found["t2"], found["t"], found["alone2"], found["alone"])
-            error = _relative(found["t2"], found["t"], found["own2"], found["own"])
+            local_error = _relative(found["t2"], found["t"], found["local2"], found["local"])
+            error = _relative(found["t2"], found["t"], found["accumulated2"], found["accumulated"])
         absmax = found["t"]
         masked = [i for i in range(len(self.pairs)) if not np.isfinite(found["t2"][i]) or not np.isfinite(absmax[i])]
-        for i, (of_alone, of_own, largest) in zip(masked, self._exactly(masked, feeds), strict=True):
-            local_error[i], error[i], absmax[i] = of_alone, of_own, largest
+        for i, (local, accumulated, largest) in zip(masked, self._exactly(masked, feeds), strict=True):
+            local_error[i], error[i], absmax[i] = local, accumulated, largest
         count = len(self._side.outputs)
-        own = {name: values[of_own] for name, of_own in self._side.outputs.items()}
-        return Errors(local_error, error, absmax, {name: values[name] for name in self._outputs[:-count]}, own)
+        candidate = {name: values[output] for name, output in self._side.outputs.items()}
+        return Errors(local_error, error, absmax, {name: values[name] for name in self._outputs[:-count]}, candidate)
 
     def _exactly(self, masked: list[int], feeds: Mapping[str, np.ndarray]) -> list[tuple[float, float, float]]:
-        """Local error, error and largest |t| of some pairs, whose tensors leave a session of their own."""
+        """Local error, error and largest |t| of some pairs, whose tensors a separate session outputs."""
         if not masked:
             return []
-        names = {i: [self.pairs[i].reference, self.pairs[i].alone, self.pairs[i].own] for i in masked}
+        names = {i: [self.pairs[i].reference, self.pairs[i].local, self.pairs[i].accumulated] for i in masked}
         values = self._opened(set(masked)).run(feeds)[0]
         return [_exact(*(values[name].astype(np.float64) for name in names[i])) for i in masked]
 
@@ -96,7 +96,7 @@ class Comparer:
         if session is None or not masked <= known:
             known = known | masked
             pairs = [self.pairs[i] for i in sorted(known)]
-            names = [name for pair in pairs for name in (pair.reference, pair.alone, pair.own)]
+            names = [name for pair in pairs for name in (pair.reference, pair.local, pair.accumulated)]
             session = Instrumented(self._side.model).open(names, **self._options)
             self._whole = known, session
         return session
@@ -118,11 +118,11 @@ class Switched:
         return {str(old.name): values[new] for old, new in zip(self._names, self._outputs, strict=True)}
 
 
-def _exact(t: np.ndarray, alone: np.ndarray, own: np.ndarray) -> tuple[float, float, float]:
+def _exact(t: np.ndarray, local: np.ndarray, accumulated: np.ndarray) -> tuple[float, float, float]:
     with np.errstate(all="ignore"):
         counts = np.abs(t) < _MASK
-        t, alone, own = t[counts], alone[counts], own[counts]
-        norms = [[np.linalg.norm(x), np.abs(x).max(initial=0)] for x in (t, alone - t, own - t)]
+        t, local, accumulated = t[counts], local[counts], accumulated[counts]
+        norms = [[np.linalg.norm(x), np.abs(x).max(initial=0)] for x in (t, local - t, accumulated - t)]
         local_error, error = (_relative(*np.array([*norms[0], *norms[k]])) for k in (1, 2))
     return float(local_error), float(error), float(norms[0][1])
 
@@ -131,13 +131,14 @@ def _is_counted(value: ir.Value) -> bool:
     return isinstance(value.type, ir.TensorType) and value.dtype in _COUNTED
 
 
-_KEYS = ("t2", "t", "alone2", "alone", "own2", "own")
+_KEYS = ("t2", "t", "local2", "local", "accumulated2", "accumulated")
 
 
 def _report(graph: Instrumented, pair: Pair) -> None:
-    place = graph.after(pair.alone)
-    t, alone, own = (_flat(place, graph.value(name)) for name in (pair.reference, pair.alone, pair.own))
-    for key, value in (("t", t), ("alone", place.node("Sub", [alone, t])), ("own", place.node("Sub", [own, t]))):
+    place = graph.after(pair.local)
+    t, local, accumulated = (_flat(place, graph.value(name)) for name in (pair.reference, pair.local, pair.accumulated))
+    differences = {"local": place.node("Sub", [local, t]), "accumulated": place.node("Sub", [accumulated, t])}
+    for key, value in ({"t": t} | differences).items():
         place.report(f"{key}2", "ReduceL2", value)
         place.report(key, "ReduceMax", place.node("Abs", [value]))
 

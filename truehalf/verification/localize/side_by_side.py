@@ -3,13 +3,13 @@
 For every reference tensor t that is aligned with a tensor c of the candidate, the graph holds
 
     t             as the reference computes it
-    own/c         as the candidate computes it, rounded as FP16 hardware rounds (truehalf.emulation.emulate)
-    alone/c       the same node of the candidate, but what it reads is the reference's
+    accumulated/c as the candidate computes it, rounded as FP16 hardware rounds (truehalf.emulation.emulate)
+    local/c       the same node of the candidate, but what it reads is the reference's
 
-so alone/c - t is the error that this node makes, and own/c - t what it makes and inherits. What a node reads of the
-reference is rounded where the candidate holds it in float16, and cut to +-65504: that a tensor overflows is the fault
-of its producer. Weights are the candidate's own, one for both of its copies. Nodes between two aligned tensors (casts,
-moves, the parts of an operator that the other file fuses) go along with the one that writes the aligned tensor.
+so local/c - t is the error that this node makes, and accumulated/c - t what it makes and inherits. What a node reads of
+the reference is rounded where the candidate holds it in float16, and cut to +-65504: that a tensor overflows is an
+error of its producer. Weights are the candidate's, one for both of its copies. Nodes between two aligned tensors
+(casts, moves, the parts of an operator that the other file fuses) go along with the one that writes the aligned tensor.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _WHERE_FROM = 9  # opset
 
 @dataclass(frozen=True)
 class Pair:
-    """Names of three values of the graph: t, own/c and alone/c; and what the candidate calls c."""
+    """Names of three values of the graph: t, accumulated/c and local/c; and what the candidate calls c."""
 
     reference: str
     candidate: str
-    own: str
-    alone: str
+    accumulated: str
+    local: str
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class SideBySide:
     """The graph.
 
     Attributes:
-        model: inputs of the reference; outputs: its own, then the candidate's.
+        model: inputs of the reference; outputs: the reference's, then the candidate's.
         pairs: in the order of the reference.
-        outputs: own/... by the name of the output, which is the same in both files.
+        outputs: accumulated/... by the name of the output, which is the same in both files.
         added: prefixes of the nodes that are not the reference's.
     """
 
@@ -74,18 +74,18 @@ def side_by_side(reference: ir.Model, candidate: ir.Model, aligned: Mapping[str,
     reference, candidate = _alike(reference, candidate)
     fp16_names = {name for name, value in main_values(candidate).items() if value.dtype == _HALF}
     emulated = emulate(candidate)
-    own, alone = emulated, emulated.clone()
-    prefixes = _free_prefix(reference, "own"), _free_prefix(reference, "alone")
+    accumulated, local = emulated, emulated.clone()
+    prefixes = _free_prefix(reference, "accumulated"), _free_prefix(reference, "local")
     merge = _Merge(reference, prefixes[1])
     results = [str(value.name) for value in emulated.graph.outputs]
-    renamed = [merge.take(model, prefix) for model, prefix in zip((own, alone), prefixes, strict=True)]
+    renamed = [merge.take(model, prefix) for model, prefix in zip((accumulated, local), prefixes, strict=True)]
     merge.share(*renamed)
     pairs = []
     for tensor, name in aligned.items():
         ours, theirs = merge.values.get(tensor), renamed[1].get(name)
         if ours is None or theirs is None or ours.dtype != theirs.dtype or theirs.producer() is None:
             continue
-        if not isinstance(ours.type, ir.TensorType):  # sequences hold tensors that have nodes of their own
+        if not isinstance(ours.type, ir.TensorType):  # sequences hold tensors that separate nodes compute
             continue
         merge.cut(theirs, ours, name in fp16_names)
         pairs.append((ours, renamed[0][name], theirs, name))
@@ -100,9 +100,9 @@ def side_by_side(reference: ir.Model, candidate: ir.Model, aligned: Mapping[str,
 
 
 def switched(side: SideBySide, groups: Iterable[Iterable[Pair]]) -> tuple[ir.Model, list[str]]:
-    """The reference with a switch for each group: a BOOL input by which all that follows reads alone/c instead of t.
+    """The reference with a switch for each group: a BOOL input by which all that follows reads local/c instead of t.
 
-    alone/c, too, reads what the switches before it choose, so that with several of them on the reference has several
+    local/c, too, reads what the switches before it choose, so that with several of them on the reference has several
     nodes of the candidate.
 
     Returns:
@@ -117,7 +117,7 @@ def switched(side: SideBySide, groups: Iterable[Iterable[Pair]]) -> tuple[ir.Mod
         model.graph.inputs.append(switch)
         names.append(str(switch.name))
         for pair in group:
-            _switch(model.graph, switch, values[pair.reference], values[pair.alone], places)
+            _switch(model.graph, switch, values[pair.reference], values[pair.local], places)
     del model.graph.outputs[-len(side.outputs) :]
     return model, names
 
@@ -176,11 +176,11 @@ class _Merge:
             self.graph.opset_imports.setdefault(domain, version)
         return found
 
-    def share(self, own: Mapping[str, ir.Value], alone: Mapping[str, ir.Value]) -> None:
+    def share(self, accumulated: Mapping[str, ir.Value], local: Mapping[str, ir.Value]) -> None:
         """One constant for both copies of the candidate."""
-        for name, value in alone.items():
-            if value is not own[name] and ir.convenience.get_const_tensor(value) is not None:
-                ir.convenience.replace_all_uses_with(value, own[name])
+        for name, value in local.items():
+            if value is not accumulated[name] and ir.convenience.get_const_tensor(value) is not None:
+                ir.convenience.replace_all_uses_with(value, accumulated[name])
 
     def output(self, value: ir.Value, name: str) -> ir.Value:
         """The value itself, or a copy of an input or a weight: they belong to the graph already, or to nothing yet."""
@@ -220,20 +220,20 @@ class _Merge:
 
     def finish(self, pairs: list[tuple[ir.Value, ir.Value, ir.Value, str]], results: list[ir.Value]) -> None:
         """Move what is needed into the graph, each tensor of the candidate beside the reference's."""
-        behind: dict[ir.Node, list[ir.Value]] = {}
-        for ours, own, alone, _ in pairs:
+        following: dict[ir.Node, list[ir.Value]] = {}
+        for ours, accumulated, local, _ in pairs:
             producer = ours.producer()
             assert producer is not None
-            behind.setdefault(producer, []).extend((own, alone))
+            following.setdefault(producer, []).extend((accumulated, local))
         order: list[ir.Node] = []
         placed: set[ir.Node] = set(self.graph)
         for node in list(self.graph):
             order.append(node)
-            for value in behind.get(node, []):
+            for value in following.get(node, []):
                 _emit(value, order, placed)
         for value in results:
             _emit(value, order, placed)
-        self._own_weights(order)
+        self._keep_weights(order)
         self.graph.remove(list(self.graph))
         for source in self._sources:
             source.remove(list(source))
@@ -241,7 +241,7 @@ class _Merge:
         self.graph.sort()
         self.graph.outputs.extend(results)
 
-    def _own_weights(self, order: list[ir.Node]) -> None:
+    def _keep_weights(self, order: list[ir.Node]) -> None:
         read = {value for node in order for value in _reads(node)}
         for source in self._sources:
             for name, value in list(source.initializers.items()):
@@ -268,7 +268,7 @@ def _emit(value: ir.Value, order: list[ir.Node], placed: set[ir.Node]) -> None:
 
 
 def _reads(node: ir.Node) -> list[ir.Value]:
-    """What a node reads, and its bodies read from outside."""
+    """What a node reads, and its subgraphs read from outside."""
     made = {output for each in with_subgraphs(node) for output in each.outputs}
     return [value for value in values_read(node) if value not in made]
 

@@ -1,4 +1,4 @@
-"""Nodes that may be at fault, with all that is known of them, in words and numbers."""
+"""Nodes that may cause a failure, with all that is known of them, in words and numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from truehalf.verification.localize.local_errors import LocalError, LocalErrors,
 
 @dataclass(frozen=True)
 class Suspect:
-    """A node that may be at fault.
+    """A node that may cause a failure.
 
     Attributes:
         node: its name in the candidate, or "OpType -> <first output>" where it has none.
@@ -25,10 +25,10 @@ class Suspect:
         cause: "nonfinite" or "error".
         local_error: relative error of its output when it reads the reference's tensors
             (truehalf.verification.localize.node_errors); None where that is not finite or unknown.
-        error: the same in the candidate's own run.
-        effect: relative RMS error of the outputs (the worst one) when this node alone is as the candidate has it; None
+        error: the same in the candidate's run.
+        effect: relative RMS error of the outputs (the worst one) when only this node is as the candidate has it; None
             where that is not finite, or was not asked for.
-        inputs_absmax, output_absmax: largest |x| of what it reads and writes; for "nonfinite" in the candidate's own
+        inputs_absmax, output_absmax: largest |x| of what it reads and writes; for "nonfinite" in the candidate's
             run, before rounding; for "error" in the reference.
         rule: the rule that let it into FP16 (or kept it out), where decisions are given.
         selector: what keeps it FP32, beside the entries in force, quoted for the command line.
@@ -53,28 +53,28 @@ class Suspect:
     explained: bool = False
 
 
-def of_error(own: LocalError, files: BothFiles) -> Suspect:
+def of_error(found: LocalError, files: BothFiles) -> Suspect:
     """A node that computes something else than the reference from the same tensors."""
-    local_error, node = finite(own.local_error), own.node
-    alone = "is not finite" if local_error is None else f"is off by {_share(local_error)}"
-    finite_effect = np.isfinite(own.effect)
-    moved = f"moves the outputs by {_share(own.effect)}" if finite_effect else "makes the outputs NaN or Inf"
-    of = f" (all nodes together: {_share(own.whole)})" if np.isfinite(own.whole) else ""
+    local_error, node = finite(found.local_error), found.node
+    local = "is not finite" if local_error is None else f"is off by {_share(local_error)}"
+    finite_effect = np.isfinite(found.effect)
+    moved = f"moves the outputs by {_share(found.effect)}" if finite_effect else "makes the outputs NaN or Inf"
+    of = f" (all nodes together: {_share(found.whole)})" if np.isfinite(found.whole) else ""
     suspect = Suspect(
         node=label_of(node),
         op_type=node.op_type,
-        tensor=own.tensor,
+        tensor=found.tensor,
         scope=files.scope(node),
         cause="nonfinite" if local_error is None else "error",
         local_error=local_error,
-        error=finite(own.error),
-        effect=finite(own.effect),
-        inputs_absmax=own.inputs_absmax,
-        output_absmax=own.output_absmax,
+        error=finite(found.error),
+        effect=finite(found.effect),
+        inputs_absmax=found.inputs_absmax,
+        output_absmax=found.output_absmax,
         rule=None,
         selector=files.selector(node),
         explained=files.chooses_alike(node),
-        sentence=f"{node.op_type} {label_of(node)!r}, fed with the reference's tensors, {alone} and {moved}{of}",
+        sentence=f"{node.op_type} {label_of(node)!r}, fed with the reference's tensors, {local} and {moved}{of}",
     )
     return _with_decision(suspect, files.decision(node))
 
@@ -103,7 +103,7 @@ def of_nonfinite(item: Nonfinite, files: BothFiles, local_errors: LocalErrors) -
 
 
 def blamed(item: Nonfinite, files: BothFiles) -> Nonfinite:
-    """What is not finite, with the node that it is the fault of."""
+    """What is not finite, with the node that causes it."""
     node = files.blamed(item.tensor)
     return item if node is None else replace(item, node=label_of(node), op_type=node.op_type)
 

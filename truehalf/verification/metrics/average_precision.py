@@ -1,4 +1,4 @@
-"""COCO's average precision, computed by a library: against true labels, or against the reference's own detections."""
+"""COCO's average precision, computed by a library: against true labels, or against the reference's detections."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def average_precision(
     if len(found) != len(truth):
         raise ValueError(f"average_precision: {len(found)} images with detections, {len(truth)} with true boxes")
     if not any((t.scores > 0).any() for t in truth):
-        said = "average_precision: the true labels hold no box, so average precision is undefined"
-        raise ValueError(coded("no-labels", said))
+        reason = "average_precision: the true labels hold no box, so average precision is undefined"
+        raise ValueError(coded("no-labels", reason))
     annotations: list[dict[str, Any]] = []
     for image_id, image in enumerate(truth):
         for box, label, score in zip(image.boxes, image.labels, image.scores, strict=True):
@@ -107,9 +107,8 @@ def low_self_ap_drop(
     less), and RANK_FLOOR of truehalf.verification.metrics.score_errors bounds what is compared with them: the reference
     itself has 1.0 then, as all are counted. Labels within SCORE_ERROR of the least score that it ever outputs are
     none, unless they reach `score_threshold`: a score limit inside the model may cut them off. Of an image that fills
-    all places (as many detections as any, FULL at least), those within SCORE_ERROR of its own least score are neither
-    right nor wrong,
-    as in a crowd: rounding exchanges the last of them.
+    all places (as many detections as any, FULL at least), those within SCORE_ERROR of its least score are neither
+    right nor wrong, as in a crowd: rounding exchanges the last of them.
 
     Args:
         found, reference_found, num_classes, score_threshold: as for `self_ap`.

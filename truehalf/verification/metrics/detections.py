@@ -91,7 +91,7 @@ def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec, top_k: i
         logits: [N, queries, classes].
         boxes: [N, queries, 4], see `corners`.
         declared: activation and no_object of the logits. "sigmoid", and where nothing is declared: each (query, class)
-            pair may be a detection, with a score of its own; "identity": so, too, and logits are these scores, 0..1;
+            pair may be a detection, with its score; "identity": so, too, and logits are these scores, 0..1;
             "softmax": each query is one, of its best class; with no_object the last class takes part in it and is never
             a detection.
         top_k: detections kept per image; None: as many as there are queries.
@@ -146,7 +146,7 @@ def corners(boxes: np.ndarray, declared: OutputSpec, size: tuple[int, int]) -> n
 
     Args:
         boxes: [..., 4].
-        declared: format ("cxcywh" where there is none) and normalized (to 0..1 of the image, where nothing is said).
+        declared: format (by default "cxcywh") and normalized (by default True: to 0..1 of the image).
         size: height and width of the image in pixels.
     """
     values = np.asarray(boxes, np.float32)
@@ -318,8 +318,8 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
         "rank_changes": sum(m.rank_changes for m in matchings),
     }
     if not count["reference"]:
-        said = "the reference has no detection above the score threshold: nothing was compared"
-        summary["reason"] = coded("nothing-compared", said)
+        reason = "the reference has no detection above the score threshold: nothing was compared"
+        summary["reason"] = coded("nothing-compared", reason)
     return summary
 
 

@@ -30,7 +30,7 @@ class OutputErrors:
         dtype: of the reference's array ("float32", "int64", ...); float16 appears as float32 under emulation.
         elements: of the reference.
         max_abs, p99_abs, mean_abs, max_rel: absolute and relative errors; None of strings and of unequal shapes.
-        cosine, sqnr_db, ulp: of floating-point outputs, else None.
+        cosine, sqnr_db, ulp: of float outputs, else None.
         nan, inf: in the candidate; nan_reference, inf_reference: in the reference.
         nonfinite_new: NaN and Inf in the candidate where the reference is finite.
         limit: the largest max_abs that passes; 0 of integers, None where the tensor rule does not judge.
@@ -75,20 +75,20 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
     nothing = OutputErrors(str(pairs[0][0].dtype), sum(reference.size for reference, _ in pairs))
     for (reference, other), place in zip(pairs, places, strict=True):
         if reference.shape != other.shape:
-            said = f"output {name!r}: expected shape {list(reference.shape)}, got {list(other.shape)} on {place}"
-            return replace(nothing, **_counts(pairs), passed=False, reason=coded("wrong-shape", said))
+            wrong = f"output {name!r}: expected shape {list(reference.shape)}, got {list(other.shape)} on {place}"
+            return replace(nothing, **_counts(pairs), passed=False, reason=coded("wrong-shape", wrong))
     if not nothing.elements:
-        said = f"output {name!r} is empty in every run: nothing was compared"
-        return replace(nothing, reason=coded("nothing-compared", said))
+        empty = f"output {name!r} is empty in every run: nothing was compared"
+        return replace(nothing, reason=coded("nothing-compared", empty))
     a, b = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
     if a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":  # strings
         different = int((a != b).sum())
-        said = f"output {name!r}: {different} of {a.size} values differ" if different else ""
-        return replace(nothing, passed=not different, reason=said)
+        reason = f"output {name!r}: {different} of {a.size} values differ" if different else ""
+        return replace(nothing, passed=not different, reason=reason)
     measured = tensor_errors(a, b)
-    floating = a.dtype.kind == "f"
-    limit, passed, reason = _judged_floats(a, b, measured, tolerance) if floating else _judged_integers(a, b)
-    of_floats = ("cosine", "sqnr_db", "ulp") if floating else ()
+    is_float = a.dtype.kind == "f"
+    limit, passed, reason = _judged_floats(a, b, measured, tolerance) if is_float else _judged_integers(a, b)
+    of_floats = ("cosine", "sqnr_db", "ulp") if is_float else ()
     kept = ("max_abs", "p99_abs", "mean_abs", "max_rel", *of_floats, "nan_reference", "inf_reference", "nonfinite_new")
     return replace(
         nothing,
@@ -137,8 +137,8 @@ def _judged_floats(
         where = "a finite value or another Inf where the reference is Inf" if np.isinf(error) else _beyond(error, limit)
         return limit, False, f"{where} (tolerance {tolerance:g} of max |reference| {largest:.4g})"
     if nan := measured["nan_reference"]:
-        said = f"the reference itself holds {nan} NaN of {a.size} values: nothing can be compared with them"
-        return limit, None, coded("not-finite", said)
+        reason = f"the reference itself holds {nan} NaN of {a.size} values: nothing can be compared with them"
+        return limit, None, coded("not-finite", reason)
     return limit, True, ""
 
 

@@ -4,8 +4,8 @@
                    infinite where o is not finite, has another shape, or is another integer, bool or string
     label flips    of class logits: samples whose best class is another
 
-    hidden         what the largest values of an output hide from that (truehalf.verification.metrics.scales), and
-                   other whole numbers in an output or column that holds whole numbers alone, as labels are, up to 2^11,
+    masked         errors in parts of an output of a far smaller scale (truehalf.verification.metrics.scales), and
+                   other whole numbers in an output or column that holds only whole numbers, as labels are, up to 2^11,
                    where FP16 has all of them: not verified
 
 All outputs of a model that is no detector are looked at so; of a detector those that are neither boxes nor scores,
@@ -23,7 +23,7 @@ from truehalf.codes import coded
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, Outputs, by_kind, classes_of, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import classification_metrics
-from truehalf.verification.metrics.scales import hidden_by_scale
+from truehalf.verification.metrics.scales import masked_by_scale
 from truehalf.verification.runs import Run
 
 _MOST_WHOLE = 2.0**11  # FP16 holds all whole numbers up to here
@@ -89,14 +89,14 @@ def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
     return worst
 
 
-def hidden_in(name: str, runs: Sequence[Run], tolerance: float) -> str:
+def masked_in(name: str, runs: Sequence[Run], tolerance: float) -> str:
     """A sentence on a part of an output of a far smaller scale that is wrong; empty where there is none.
 
     Args:
         tolerance: the largest tensor error that passes.
     """
     pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
-    return hidden_by_scale(name, pairs, tolerance, [run.names for run in runs]) or _other_whole_numbers(name, pairs)
+    return masked_by_scale(name, pairs, tolerance, [run.names for run in runs]) or _other_whole_numbers(name, pairs)
 
 
 def _other_whole_numbers(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
@@ -112,8 +112,8 @@ def _other_whole_numbers(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray
     different = int((a != b)[:, whole].sum())
     if not different:
         return ""
-    said = f"{different} of {int(whole.sum()) * len(a)} whole numbers in output {name!r} are others"
-    return coded("hidden-by-scale", f"{said}; the tensor rule allows it, and rounding to FP16 explains none of them")
+    changed = f"{different} of {int(whole.sum()) * len(a)} whole numbers in output {name!r} are others"
+    return coded("hidden-by-scale", f"{changed}; the tensor rule allows it, and rounding to FP16 explains none of them")
 
 
 def _largest(values: np.ndarray) -> float:

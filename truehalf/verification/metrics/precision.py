@@ -59,7 +59,7 @@ def self_precision(
 
     Args:
         found: by sample, of the reference and of the file; empty where nothing can be measured.
-        labelled: whether there are true labels; then, and where no label reaches the threshold, the last alone is
+        labelled: whether there are true labels; then, and where no label reaches the threshold, only the last is
             measured.
     """
     values: dict[str, float | None] = dict.fromkeys(_AGAINST_REFERENCE)
@@ -70,5 +70,5 @@ def self_precision(
     values["low_self_ap50_95_drop"] = low_self_ap_drop(others, expected, classes, threshold)
     if labelled or not any((each.scores >= threshold).any() for each in expected):
         return values
-    own, other = (self_ap(side, expected, classes, threshold) for side in (expected, others))
-    return values | other | {"self_ap50_95_drop": own["self_ap50_95"] - other["self_ap50_95"]}
+    reference, other = (self_ap(side, expected, classes, threshold) for side in (expected, others))
+    return values | other | {"self_ap50_95_drop": reference["self_ap50_95"] - other["self_ap50_95"]}

@@ -42,7 +42,7 @@ def outputs_apart(
 
 
 def rows_in_any_order(reference: ir.Model) -> list[str]:
-    """Outputs whose rows are queries: those that the I/O spec declares, or else those of three axes behind a TopK."""
+    """Outputs whose rows are queries: those that the I/O spec declares, else those of three axes selected by a TopK."""
     if SPEC_KEY in reference.metadata_props:
         return query_outputs(spec_inside(reference))
     ranked = _behind_top_k(reference)

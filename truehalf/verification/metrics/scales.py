@@ -1,14 +1,14 @@
 """Errors in parts of an output whose scale is far below its largest value, which the tensor rule cannot see.
 
-The tensor rule judges an output by its own largest value. So a map with one channel of 500 and 63 of 1 passes whatever
-those hold. Each part of an output is therefore compared with its own scale, too. Parts are
+The tensor rule judges an output by its largest value. So a map with one channel of 500 and 63 of 1 passes whatever
+those hold. Each part of an output is therefore also compared with the scale of that part. Parts are
 
     slices      of every axis, and of axis 0 with every other: a channel, a row, a channel of one sample
     clusters    all values of about one magnitude, wherever they stand: a decade of |r| that holds as many values as the
                 decade above it (CLUSTER), which the tail of a bell around 0 never does: there each holds a tenth
     slices of what an empty decade parts from larger values, these left out: a mask of -1e4 stands in every row
 
-A part is hidden where the tensor rule lets pass a good share of it (FAR_SMALLER), and it is wrong where
+A part is masked by scale where the tensor rule lets pass a good share of it (FAR_SMALLER), and it is wrong where
 
     p99 |o - r| > WRONG * max |r|                        of slices of one axis, and of clusters; of few values, GROSS
     the median of |o - r| / |r| > MIDDLE                 of the values in its largest decade: of slices of one axis, and
@@ -19,10 +19,10 @@ A part is hidden where the tensor rule lets pass a good share of it (FAR_SMALLER
 
 so that of a part which is mostly 0 those values count that are not. Of a slice that is 0 in r all values count, against
 what is usual in its like. The second bound is wide, because rounding is relative to what was added up, of which the
-output may show next to nothing behind a Relu or a Sigmoid. FP16's smallest steps and what FP32's rounding leaves of a
+output may show next to nothing after a Relu or a Sigmoid. FP16's smallest steps and what FP32's rounding leaves of a
 zero are no error.
 
-In an output of less than FEW values a part of less than FEWEST has no scale of its own: it is hidden where each value
+In an output of less than FEW values a part of less than FEWEST has no separate scale: it is masked where each value
 is far smaller than the largest of the output, and off by GROSS of itself and by ROUNDED of that, which is more than
 cancellation leaves of values that were rounded once.
 """
@@ -48,7 +48,7 @@ FEW = 64  # values of an output in all runs, below which single ones are looked 
 ROUNDED = 2.0**-10  # of the output's largest
 _FEWEST_OF_FINE = 8
 _MANY = 16  # values of a decade that is no chance; of a part whose single values count
-_TAKEN = 4.0  # a part may be hidden whose scale is this many tolerances of the output's
+_TAKEN = 4.0  # a part may be masked whose scale is this many tolerances of the output's
 _NOTHING = 2.0**-20  # of the output's largest
 _STEPS = 16 * 2.0**-24  # of FP16 below 2^-14, where it knows no smaller ones
 _DECADES = 60
@@ -92,8 +92,8 @@ class _Output:
     tolerance: float
 
 
-def hidden_by_scale(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
-    """A sentence on the worst part that is hidden; None where there is none.
+def masked_by_scale(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
+    """A sentence on the worst part that is masked and wrong; None where there is none.
 
     Args:
         name: of the output.
@@ -104,8 +104,8 @@ def hidden_by_scale(name: str, pairs: Pairs, tolerance: float, places: Sequence[
     return _worst(name, pairs, tolerance, places, everywhere=True)
 
 
-def hidden_columns(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
-    """`hidden_by_scale` of the last axis alone: of rows that may rightly be others."""
+def masked_columns(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
+    """`masked_by_scale` of only the last axis: of rows that may rightly be others."""
     return _worst(name, pairs, tolerance, places, everywhere=False)
 
 
@@ -130,9 +130,9 @@ def _worst(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[
     more = f", as are {count - 1} other parts" if count > 1 else ""
     return coded(
         "hidden-by-scale",
-        f"{worst.name} of output {name!r} hidden by the scale of the others{more}: |values| there reach "
+        f"{worst.name} of output {name!r} masked by the scale of the others{more}: |values| there reach "
         f"{worst.largest:.4g}, those of the output {whole:.4g}; its p99 |d| is {worst.p99:.4g}, "
-        f"{worst.relative:.0%} of its own largest, and the tensor rule judges by the output's",
+        f"{worst.relative:.0%} of its largest, and the tensor rule judges by the output's",
     )
 
 
@@ -231,7 +231,7 @@ def _usual(
 def _part(
     name: str, r: np.ndarray, d: np.ndarray, nothing: float, tolerance: float, usual: tuple[float, float]
 ) -> _Part:
-    """A slice or cluster by its own scale, or, where r is 0, by what is usual."""
+    """A slice or cluster by its scale, or, where r is 0, by what is usual."""
     largest, gross = float(r.max()), max(GROSS, tolerance)
     if largest > nothing:
         decade = r >= largest / 10

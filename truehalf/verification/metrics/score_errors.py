@@ -24,7 +24,7 @@ import numpy as np
 # 13 536 ranks): 0.25 and 0.32 % of the score errors are beyond it, and 0.1 % of the rank errors.
 SCORE_ERROR = 0.02
 RANK_FLOOR = 0.05
-LOW_SCORE = 0.1  # least score of a label of self AP; of labels from 0.05 on, rounding alone costs up to 0.01 of it
+LOW_SCORE = 0.1  # least score of a label of self AP; of labels from 0.05 on, rounding costs up to 0.01 of it
 
 
 def rank_errors(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:

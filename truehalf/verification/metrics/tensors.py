@@ -24,7 +24,7 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
-SHARE_OF_EACH = 0.9  # of an output's own values, of which there may be few
+SHARE_OF_EACH = 0.9  # of the values of each output, of which there may be few
 _QUERY_KINDS = ("logits", "boxes", "scores", "labels")
 _ULP_BINS = {"0": 0, "1": 1, "2": 2, "<=4": 4, "<=16": 16, "<=256": 256}  # each holds what the one before does not
 _ULP_BEYOND = ">256"
@@ -74,7 +74,7 @@ def tensor_errors(reference: np.ndarray, other: np.ndarray, floor: float | None 
 
 
 def _cosine(reference: np.ndarray, other: np.ndarray, error: np.ndarray) -> float | None:
-    """r . o / (|r| |o|) over the elements that are finite in both; 1 of two zero vectors, 0 where one alone is zero."""
+    """r . o / (|r| |o|) over the elements that are finite in both; 1 of two zero vectors, 0 where only one is zero."""
     if np.isinf(error).any():
         return None
     finite = np.isfinite(reference)  # and so is the other there: no error is infinite
@@ -259,15 +259,15 @@ def check_runs(
     if compared["agree"]:
         return {"status": VERIFIED} | facts
     worst = ", ".join(f"{name} {error:.3g}" for name, error in compared["max_abs"].items())
-    each = "".join(f", on {own:.2%} of {name!r}" for name, own in compared["wrong"].items())
-    said = (
+    each = "".join(f", on {share:.2%} of {name!r}" for name, share in compared["wrong"].items())
+    message = (
         f"{sides[0]} and {sides[1]} agree on {compared['share']:.2%} of the values{each}, expected {SHARE:.1%}, "
         f"and {SHARE_OF_EACH:.0%} of each output "
         f"(atol {atol:g}, rtol {rtol:g}; largest differences: {worst})"
     )
     if spec.trained:
-        raise StageError("outputs-differ", said)
-    reason = coded("weights-random", f"{said}; untrained weights keep arbitrary queries")
+        raise StageError("outputs-differ", message)
+    reason = coded("weights-random", f"{message}; untrained weights keep arbitrary queries")
     return {"status": NOT_VERIFIED, "reason": reason} | facts
 
 

@@ -1,4 +1,4 @@
-"""Pins as an argument of `python -m pipeline` that a shell and the configuration read as they were meant.
+"""Pins as an argument of `python -m pipeline`, quoted for the shell and for the configuration's override grammar.
 
 An override of a list replaces the list, so what is in force is written again, before what is new. Two readers must get
 through: the configuration's override grammar, in which a quoted text ends at its quote, and the shell, which takes away
@@ -24,7 +24,7 @@ def pins_argument(key: str, new: Sequence[str], pinned: Sequence[str] = ()) -> s
 
 
 def node_argument(node: str, pinned: Sequence[str] = ()) -> str:
-    """What pins a node beside `pinned`; empty for a node without a name of its own."""
+    """What pins a node beside `pinned`; empty for a node without a name."""
     if not node or " -> " in node:
         return ""
     return pins_argument("node_block_list", [f"^{re.escape(node)}$"], pinned)

@@ -1,5 +1,5 @@
 """Parts of a run's model, ranked by what keeping them FP32 buys: measured on samples of calibration, so that those of
-verification stay unseen until a step of the search is judged.
+verification are not used until a step of the search is judged.
 """
 
 from __future__ import annotations

@@ -91,16 +91,16 @@ def suggested_pins(
         return {"status": "none", "selectors": "", "sentence": _NONE.format(where=where)}
     facts = asdict(found) | {"selectors": _selectors(found, conversion)}
     if not found.nodes:
-        said = why_none_needed(failing.final.facts["evaluation"]) if found.minimal else _USED_UP
-        return facts | {"status": "none", "sentence": said.format(where=where, runs=found.runs)}
+        sentence = why_none_needed(failing.final.facts["evaluation"]) if found.minimal else _USED_UP
+        return facts | {"status": "none", "sentence": sentence.format(where=where, runs=found.runs)}
     try:
         with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
             path = Path(folder) / "model.onnx"
             conversion.convert(fp32.path, path, found.node_block_list, found.scope_block_list)
             again = verify_again(path)
-    except StageError as fault:
-        said = f"{_found(found, where)} A file converted with them could not be verified: {fault}"
-        return facts | {"status": "not confirmed", "sentence": said, "verdict": None, "reasons": [str(fault)]}
+    except StageError as failure:
+        sentence = f"{_found(found, where)} A file converted with them could not be verified: {failure}"
+        return facts | {"status": "not confirmed", "sentence": sentence, "verdict": None, "reasons": [str(failure)]}
     return facts | {
         "status": "found" if verdict_of(again) != FAILED else "not confirmed",
         "sentence": f"{_found(found, where)} {confirmation(again)}",
@@ -110,7 +110,7 @@ def suggested_pins(
 
 
 _NONE = "No pins help: on {where} the gates do not hold with every node in FP32, either."
-_HOLDS = "No further pin is needed for {where} alone: what fails does not show there."
+_HOLDS = "No further pin is needed for {where}: what fails does not show there."
 _HOLDS_ELSEWHERE = (
     "No pins were found: the search rounds what each node outputs, and so {{where}} hold the gates; the file failed "
     "by evaluation {evaluation}."
@@ -119,7 +119,7 @@ _USED_UP = "Whether any pin helps {where} is open: the {runs} runs of verify.sug
 
 
 def why_none_needed(evaluation: str) -> str:
-    """What is said, {where} to be filled in, when the samples that fail hold the gates on the switchboard as it is."""
+    """The sentence, {where} to be filled in, when the samples that fail hold the gates on the switchboard as it is."""
     plain = evaluation == Evaluation.emulated_fp16.value
     return _HOLDS if plain else _HOLDS_ELSEWHERE.format(evaluation=evaluation)
 
@@ -140,12 +140,11 @@ def confirmation(again: Sequence[Finding]) -> str:
     held = [finding for finding in again if "gate" in finding.facts]
     unknown = [finding.facts["gate"] for finding in held if finding.state == NOT_VERIFIED]
     if len(unknown) == len(held):
-        said = "Whether a file converted with them holds the gates is open: none had a value. They were not applied."
-        return coded("pins-open", said)
+        text = "Whether a file converted with them holds the gates is open: none had a value. They were not applied."
+        return coded("pins-open", text)
     if unknown:
-        said = "holds on all samples the gates that had a value"
-        said = f"A file converted with them {said}; {', '.join(unknown)} had none. They were not applied."
-        return coded("pins-open", said)
+        text = "A file converted with them holds on all samples the gates that had a value"
+        return coded("pins-open", f"{text}; {', '.join(unknown)} had none. They were not applied.")
     return coded("pins-hold", "A file converted with them holds the gates on all samples. They were not applied.")
 
 

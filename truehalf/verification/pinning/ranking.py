@@ -1,12 +1,13 @@
 """Parts of a model by how much error FP16 puts into them for what FP32 would cost there.
 
-    error(part) = error of the outputs with this part alone in FP16, everything else in FP32
+    error(part) = error of the outputs with only this part in FP16, everything else in FP32
     rank(part)  = error(part) / cost(part)      cost: bytes that FP32 moves and computes more
     (truehalf.verification.pinning.fp32_costs)
 
 The model is parted along its modules: what has the largest error times cost is parted again, until there are as many
-parts as are asked for. Parts that overflow alone are infinitely wrong, and stand first. To keep the first k parts FP32,
-for every k, is a walk from the cheapest file to the most exact one: greedy, as for a knapsack, where errors accumulate.
+parts as are asked for. Parts that overflow by themselves are infinitely wrong, and stand first. To keep the first k
+parts FP32, for every k, is a walk from the cheapest file to the most exact one: greedy, as for a knapsack, where errors
+accumulate.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Part:
     Attributes:
         scope: the module that they make up, "" where they are not all of one.
         nodes: names, in graph order.
-        error: of the outputs with this part alone in FP16, Inf where they are not finite.
+        error: of the outputs with only this part in FP16, Inf where they are not finite.
         cost: bytes that FP32 costs more.
     """
 
@@ -74,7 +75,7 @@ def ranked(meter: Meter, costs: Mapping[str, int], count: int) -> list[Part]:
         others = frozenset(whole.nodes).difference(group.nodes)
         scope = group.scope if names_only(group, meter.board) else ""
         label = hashlib.sha256("\n".join(group.nodes).encode()).hexdigest()
-        value = meter.error(f"alone:{label}", others)
+        value = meter.error(f"isolated:{label}", others)
         return Part(scope, group.nodes, value, sum(costs.get(node, 0) for node in group.nodes))
 
     ended: list[Part] = []
@@ -99,13 +100,13 @@ def ranked(meter: Meter, costs: Mapping[str, int], count: int) -> list[Part]:
 
 
 def _parted(group: Group, most: int) -> list[Group]:
-    """The parts of a group, or its halves where these are too many; nothing where two are."""
+    """The parts of a group, or two joined parts where these are too many; nothing where two are."""
     inner = parts(group)
     if len(inner) <= most:
         return inner
     middle = (len(inner) + 1) // 2
-    halves = [inner[:middle], inner[middle:]]
-    return [_joined(half) for half in halves] if most >= 2 else []
+    both = [inner[:middle], inner[middle:]]
+    return [_joined(half) for half in both] if most >= 2 else []
 
 
 def _joined(groups: Sequence[Group]) -> Group:

@@ -6,7 +6,7 @@ First everything is made FP32, then the modules at the top, then those inside th
 then single nodes, those first whose module removes most for its size. One run of the switchboard for each. Where the
 runs may not suffice for all nodes, half of them go to modules.
 
-A node that alone is FP32 between FP16 neighbours still reads and writes rounded numbers; only its weights and what it
+A single node in FP32 between FP16 neighbours still reads and writes rounded numbers; only its weights and what it
 does inside become exact. So single nodes often remove nothing where their module removes everything. What rounds the
 same as something measured before (Switchboard.effect) costs no run.
 """
@@ -41,13 +41,13 @@ class Group:
     Attributes:
         scope: dotted module path, "" for the whole model.
         nodes: names, in graph order, those of inner modules included.
-        own: those that lie in no inner module.
+        direct: those that lie in no inner module.
         inner: modules inside, in graph order; one that holds all nodes of this one is passed over.
     """
 
     scope: str
     nodes: tuple[str, ...]
-    own: tuple[str, ...]
+    direct: tuple[str, ...]
     inner: tuple[Group, ...]
 
 
@@ -152,14 +152,14 @@ def grouped(board: Switchboard, base: Collection[str] = ()) -> Group:
                 branch.nodes.append(node)
                 branch = branch.inner.setdefault(part, _Branch())
             branch.nodes.append(node)
-            branch.own.append(node)
+            branch.direct.append(node)
     return _group("", root)
 
 
 @dataclass
 class _Branch:
     nodes: list[str] = field(default_factory=list)
-    own: list[str] = field(default_factory=list)
+    direct: list[str] = field(default_factory=list)
     inner: dict[str, _Branch] = field(default_factory=dict)
 
 
@@ -167,14 +167,14 @@ def _group(scope: str, branch: _Branch) -> Group:
     parts = [_group(f"{scope}.{name}" if scope else name, part) for name, part in branch.inner.items()]
     if len(parts) == 1 and len(parts[0].nodes) == len(branch.nodes):
         only = parts[0]
-        return Group(scope or only.scope, only.nodes, only.own, only.inner)
-    return Group(scope, tuple(branch.nodes), tuple(branch.own), tuple(parts))
+        return Group(scope or only.scope, only.nodes, only.direct, only.inner)
+    return Group(scope, tuple(branch.nodes), tuple(branch.direct), tuple(parts))
 
 
 def parts(group: Group) -> list[Group]:
-    """The modules inside, and the nodes beside them; of nodes alone, their halves; of one node, nothing."""
+    """The modules inside, and the nodes beside them; of a group of nodes, two parts; of one node, nothing."""
     if group.inner:
-        return [*group.inner, *([Group("", group.own, group.own, ())] if group.own else [])]
+        return [*group.inner, *([Group("", group.direct, group.direct, ())] if group.direct else [])]
     if len(group.nodes) < 2:
         return []
     middle = (len(group.nodes) + 1) // 2

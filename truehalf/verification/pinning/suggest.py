@@ -1,8 +1,8 @@
 """The shortest list of further pins that brings a file inside its gates: greedy on sensitivity, then pruned.
 
     1. Modules and nodes are measured (truehalf.verification.pinning.sensitivity), and made FP32 together, those first
-       that remove most, until the gates hold. Where several faults each spoil everything, nothing removes anything
-       alone, and all nodes are made FP32.
+       that remove most, until the gates hold. Where several errors each spoil everything, no single pin removes
+       anything, and all nodes are made FP32.
     2. What the gates hold without is taken out again: modules first, then what is inside those that are needed, then
        one node after the other until none can go.
     3. Nodes that make up all of a module become one entry, its scope, which is tried without as well.

@@ -78,16 +78,16 @@ class Switchboard:
         self._choices = [(np.array(bits), np.any if any_ else np.all) for bits, any_ in board.choices]
         # Of the weights hardly one is constant; threads that spin take the processor from those that work.
         settings: dict[str, Any] = {"session.disable_prepacking": "1", "session.intra_op.allow_spinning": "0"}
-        # ONNX Runtime computes FP16 nodes of the model's own in FP32, and drops the roundings between them.
-        own = {value.name for node in all_nodes(fp32) for value in node.outputs}
-        made = (value for node in all_nodes(board.model) for value in node.outputs if value.name in own)
-        own_fp16 = any(value.dtype == FP16 for value in made)
-        self._session = Session(emulate(board.model) if own_fp16 else board.model, **(settings | options))
+        # ONNX Runtime computes FP16 nodes that the model had before in FP32, and drops the roundings between them.
+        names = {value.name for node in all_nodes(fp32) for value in node.outputs}
+        made = (value for node in all_nodes(board.model) for value in node.outputs if value.name in names)
+        had_fp16 = any(value.dtype == FP16 for value in made)
+        self._session = Session(emulate(board.model) if had_fp16 else board.model, **(settings | options))
         self.provider = self._session.provider
         self.output_names = self._session.output_names
 
     def run(self, feeds: Feeds, fp32: Collection[str]) -> dict[str, np.ndarray]:
-        """Outputs by name, floating-point ones as float32, with the named nodes in FP32 and all others in FP16.
+        """Outputs by name, float ones as float32, with the named nodes in FP32 and all others in FP16.
 
         Args:
             feeds: arrays by input name; or a list of such, whose outputs are then joined along the first axis.
@@ -109,7 +109,7 @@ class Switchboard:
     def effect(self, fp32: Collection[str]) -> bytes:
         """What a set of nodes in FP32 comes to: two sets of one effect give the same outputs.
 
-        A node that alone is FP32 between FP16 nodes, and reads no weight that rounding changes, has none.
+        A node that is the only FP32 one between FP16 nodes, and reads no weight that rounding changes, has none.
 
         Raises:
             StageError: when the model has no node of a name.

@@ -13,9 +13,9 @@ and what moves data (Reshape, Gather, Max, ...) hands on numbers that are rounde
 whatever its node does (truehalf.ir.slots) counts as FP32. A mask constant that the conversion clamps is clamped as
 soon as one node on its way runs in FP16 (truehalf.conversion.masks.masks).
 
-Bodies follow: a node inside If, Loop or Scan, and all that these pass on, has the bit of the node of the main graph
-that it lies in. A converted file that keeps only a part of a body in FP32 is therefore not among the assignments. Nor
-is the cast of a DOUBLE, or of an integer above 2^24, to FLOAT16: here it passes through FLOAT.
+Subgraphs follow: a node inside If, Loop or Scan, and all that these pass on, has the bit of the node of the main graph
+that it lies in. A converted file that keeps only a part of a subgraph in FP32 is therefore not among the assignments.
+Nor is the cast of a DOUBLE, or of an integer above 2^24, to FLOAT16: here it passes through FLOAT.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class _Wiring:
                 readers.setdefault(when, []).append(use)
         if not readers:
             return
-        place = _Behind(value, tensor.graph)
+        place = _After(value, tensor.graph)
         rounded = self._rounded(value, place)
         for when, uses in readers.items():
             chosen = rounded if when == _NEVER else self._where(when, value, rounded, place)
@@ -253,7 +253,7 @@ class _Wiring:
         for use in tensor.uses:
             if not _reads_no_values(use):
                 readers.setdefault(self._constant_when(tensor, use), []).append(use)
-        place = _Behind(value, tensor.graph)
+        place = _After(value, tensor.graph)
         wide = value
         if floor is not None and unclamped != _ALWAYS:
             clamped = self._constant(tensor, "clamped", lowered)
@@ -269,7 +269,7 @@ class _Wiring:
                 self._hand(chosen, uses, value)
 
     def _constant_when(self, tensor: Tensor, use: Use) -> _When:
-        """A reader that takes either type gets the one that convert keeps under the constant's own name."""
+        """A reader that takes either type gets the one that convert keeps under the constant's name."""
         if use.end is not None:
             return self._when(use.end)
         output = next((other.end for other in tensor.uses if other.reader is self.model.graph), None)
@@ -283,12 +283,12 @@ class _Wiring:
     def _constant(self, tensor: Tensor, suffix: str, array: np.ndarray) -> ir.Value:
         return constant(tensor.graph, self.names.fresh(f"{tensor.value.name}/{suffix}"), array)
 
-    def _rounded(self, value: ir.Value, place: _Behind) -> ir.Value:
+    def _rounded(self, value: ir.Value, place: _After) -> ir.Value:
         narrow = self._new("Cast", [value], value, "half", place, {"to": int(FP16)})
         narrow.type = ir.TensorType(FP16)
         return self._new("Cast", [narrow], value, "rounded", place, {"to": int(FP32)})
 
-    def _where(self, when: _When, exact: ir.Value, rounded: ir.Value, place: _Behind) -> ir.Value:
+    def _where(self, when: _When, exact: ir.Value, rounded: ir.Value, place: _After) -> ir.Value:
         self.choices[when] = None
         return self._new("Where", [self.conditions.scalar(when), exact, rounded], exact, "read", place)
 
@@ -298,7 +298,7 @@ class _Wiring:
         inputs: list[ir.Value],
         like: ir.Value,
         suffix: str,
-        place: _Behind,
+        place: _After,
         attributes: Mapping[str, Any] | None = None,
     ) -> ir.Value:
         name = self.names.fresh(f"{like.name}/{suffix}")
@@ -318,8 +318,8 @@ class _Wiring:
             chosen.name = name
 
 
-class _Behind:
-    """New nodes behind the producer of a value, one after the other; before all nodes where it has none."""
+class _After:
+    """New nodes after the producer of a value, one after the other; before all nodes where it has none."""
 
     def __init__(self, value: ir.Value, graph: ir.Graph) -> None:
         self._graph, self._last = graph, value.producer()

@@ -168,7 +168,7 @@ def test_nodes_are_exchanged_one_by_one_and_together() -> None:
     np.testing.assert_allclose(by_tensor["a"], -whole * 4 / 3, rtol=2e-3)
     np.testing.assert_allclose(by_tensor["b"], -whole, rtol=2e-3)
     assert (by_tensor["y"] != -whole).any()
-    own = Comparer(side).run(FEEDS).own["y"]
+    own = Comparer(side).run(FEEDS).candidate["y"]
     np.testing.assert_array_equal(session.run(FEEDS, range(len(groups)))["y"], own)
     np.testing.assert_array_equal(session.run(FEEDS, [])["y"], Comparer(side).run(FEEDS).reference["y"])
 

@@ -36,7 +36,7 @@ def test_outputs_that_no_node_writes() -> None:
     side = side_by_side(model(text), model(text.replace("2.0}", "3.0}")), {"x": "x", "y": "y"})
     run = Comparer(side).run({"x": np.float32([5, 7])})
     assert {name: value.tolist() for name, value in run.reference.items()} == {"y": [5, 14], "x": [5, 7], "w": [1, 2]}
-    assert {name: value.tolist() for name, value in run.own.items()} == {"y": [5, 21], "x": [5, 7], "w": [1, 3]}
+    assert {name: value.tolist() for name, value in run.candidate.items()} == {"y": [5, 21], "x": [5, 7], "w": [1, 3]}
 
 
 def test_sequences_are_no_pairs() -> None:
@@ -53,5 +53,5 @@ def test_the_candidates_copies_share_one_weight() -> None:
     text = """g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}>
     { k = Constant <value = float[2] {3.0, 4.0}> ()  a = Mul(x, w)  y = Mul(a, k) }"""
     side = side_by_side(model(text), model(text), {"a": "a", "y": "y"})
-    assert sorted(side.model.graph.initializers) == ["own/w", "w"]
+    assert sorted(side.model.graph.initializers) == ["accumulated/w", "w"]
     assert sum(node.op_type == "Constant" for node in side.model.graph) == 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.messages import expect
-from truehalf.verification.metrics.scales import hidden_by_scale, hidden_columns
+from truehalf.verification.metrics.scales import masked_by_scale, masked_columns
 
 RNG = np.random.default_rng(0)
 SCALES = np.array([1000, 1000, 1000, 1000, 1], np.float32)
@@ -15,7 +15,7 @@ NAMES = [f"s{i}" for i in range(40)]
 
 
 def hidden(a: np.ndarray, b: np.ndarray, tolerance: float = 0.01, names: list[str] = NAMES) -> str | None:
-    return hidden_by_scale("y", [(a, b.astype(np.float32))], tolerance, [names])
+    return masked_by_scale("y", [(a, b.astype(np.float32))], tolerance, [names])
 
 
 def test_a_column_of_another_scale_that_is_wrong() -> None:
@@ -56,7 +56,7 @@ def test_a_sample_of_another_scale_that_is_wrong() -> None:
     expect(str(hidden(a, b)), "hidden-by-scale", "s7", "'y'", "50%")
     expect(str(hidden(a, b, names=["feed"])), "hidden-by-scale", "row 7", "axis 0", "feed", "'y'")
     runs = [(a[i : i + 1], b[i : i + 1]) for i in range(40)]
-    text = hidden_by_scale("y", runs, 0.01, [[name] for name in NAMES])
+    text = masked_by_scale("y", runs, 0.01, [[name] for name in NAMES])
     expect(str(text), "hidden-by-scale", "s7", "'y'")
 
 
@@ -69,8 +69,8 @@ def test_what_is_not_finite_is_the_tensor_rules() -> None:
     a, b = A.copy(), A.copy()
     a[0, 4], b[1, 4] = np.inf, np.nan
     assert hidden(a, b) is None
-    assert hidden_by_scale("y", [(A, A[:3])], 0.01, [NAMES]) is None
-    assert hidden_by_scale("y", [(A.astype(np.int64), A.astype(np.int64))], 0.01, [NAMES]) is None
+    assert masked_by_scale("y", [(A, A[:3])], 0.01, [NAMES]) is None
+    assert masked_by_scale("y", [(A.astype(np.int64), A.astype(np.int64))], 0.01, [NAMES]) is None
 
 
 # --- every axis, and every place --------------------------------------------------------------------------------------
@@ -111,8 +111,8 @@ def test_values_of_one_magnitude_wherever_they_stand() -> None:
     said = str(hidden(a, b, names=NAMES[:7]))
     expect(said, "hidden-by-scale", "'y'", f"{np.abs(a).max():.4g}")
     vector = a.ravel()
-    assert hidden_by_scale("y", [(vector, np.where(vector < -99, vector, 0))], 0.01, [["feed"]]) is not None
-    assert hidden_by_scale("y", [(vector, vector.astype(np.float16))], 0.01, [["feed"]]) is None
+    assert masked_by_scale("y", [(vector, np.where(vector < -99, vector, 0))], 0.01, [["feed"]]) is not None
+    assert masked_by_scale("y", [(vector, vector.astype(np.float16))], 0.01, [["feed"]]) is None
 
 
 def test_the_middle_of_a_bell_is_no_scale_of_its_own() -> None:
@@ -138,11 +138,11 @@ def test_runs_of_other_shapes_and_numbers() -> None:
         a = RNG.uniform(0.4, 1, (5, width)).astype(np.float32)
         a[:, 0] *= 900
         pairs.append((a, np.where(a > 10, a, 0)))
-    expect(str(hidden_by_scale("y", pairs, 0.01, [["one"], ["two"]])), "hidden-by-scale", "'y'")
+    expect(str(masked_by_scale("y", pairs, 0.01, [["one"], ["two"]])), "hidden-by-scale", "'y'")
     scalars = [(np.array(value), np.array(value + 1)) for value in (1000.0, 10.0, 20.0)]
-    assert hidden_by_scale("y", scalars, 0.01, [["a"], ["b"], ["c"]]) is None
+    assert masked_by_scale("y", scalars, 0.01, [["a"], ["b"], ["c"]]) is None
     vectors = [(np.float32([900, 1 + i, 2]), np.float32([900, 0, 2])) for i in range(5)]
-    assert hidden_by_scale("y", vectors, 0.01, [["feed"]] * 5) is not None
+    assert masked_by_scale("y", vectors, 0.01, [["feed"]] * 5) is not None
 
 
 def test_rows_that_may_be_others_are_asked_for_columns_alone() -> None:
@@ -150,10 +150,10 @@ def test_rows_that_may_be_others_are_asked_for_columns_alone() -> None:
     a[7] /= 1000
     b = a.copy()
     b[7] *= 1.5
-    assert hidden_columns("y", [(a, b)], 0.01, [NAMES]) is None and hidden(a, b) is not None
+    assert masked_columns("y", [(a, b)], 0.01, [NAMES]) is None and hidden(a, b) is not None
     b[:, 4] *= -1
-    expect(str(hidden_columns("y", [(a, b)], 0.01, [NAMES])), "hidden-by-scale", "column 4")
-    assert hidden_columns("y", [(a[:, 0], b[:, 0])], 0.01, [NAMES]) is None
+    expect(str(masked_columns("y", [(a, b)], 0.01, [NAMES])), "hidden-by-scale", "column 4")
+    assert masked_columns("y", [(a[:, 0], b[:, 0])], 0.01, [NAMES]) is None
 
 
 @pytest.mark.parametrize(
@@ -169,5 +169,5 @@ def test_rows_that_may_be_others_are_asked_for_columns_alone() -> None:
 def test_few_values_beside_a_large_one(reference: object, candidate: object) -> None:
     a, b = (np.array(side, np.float32)[:, None] for side in (reference, candidate))
     names = [[str(i)] for i in range(len(a))]
-    expect(str(hidden_by_scale("y", [*zip(a, b, strict=True)], 0.01, names)), "hidden-by-scale", "'y'")
-    assert hidden_by_scale("y", [*zip(a, a + np.abs(a).max() * 2.0**-11, strict=True)], 0.01, names) is None
+    expect(str(masked_by_scale("y", [*zip(a, b, strict=True)], 0.01, names)), "hidden-by-scale", "'y'")
+    assert masked_by_scale("y", [*zip(a, a + np.abs(a).max() * 2.0**-11, strict=True)], 0.01, names) is None

@@ -29,9 +29,9 @@ def additive(fp32: frozenset[str]) -> float:
 
 def test_modules_make_a_tree() -> None:
     whole = grouped(Double(NODES, additive))  # type: ignore[arg-type]
-    assert (whole.scope, whole.nodes, whole.own) == ("", tuple(NODES), ("top",))
+    assert (whole.scope, whole.nodes, whole.direct) == ("", tuple(NODES), ("top",))
     assert [part.scope for part in whole.inner] == ["enc", "dec"]
-    assert [(part.scope, part.own) for part in whole.inner[0].inner] == [
+    assert [(part.scope, part.direct) for part in whole.inner[0].inner] == [
         ("enc.a", ("/enc/a/x", "/enc/a/y")),
         ("enc.b", ("/enc/b/x",)),
     ]
