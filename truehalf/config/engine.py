@@ -112,7 +112,7 @@ class TargetConfig(Options):
 
     compute_capability: tuple[str, ...] = key((), f"{', '.join(COMPUTE_CAPABILITIES)}; []: Ampere and later")
 
-    def faults(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         for i, name in enumerate(self.compute_capability):
             if name not in COMPUTE_CAPABILITIES:
                 known = ", ".join(COMPUTE_CAPABILITIES)
@@ -172,7 +172,7 @@ class EngineConfig(Options):
         LatencyConfig(), "unmeasured runs, measured runs of a round, rounds (two or more: the noise)"
     )
 
-    def faults(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         """The API states this section without the rest."""
         return _faults(self)
 

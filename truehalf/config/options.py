@@ -54,7 +54,7 @@ class Options:
         for each in fields(self):  # type: ignore[arg-type]  # of subclasses, which are dataclasses
             object.__setattr__(self, each.name, getattr(checked, each.name))
 
-    def faults(self) -> Iterable[str]:
+    def problems(self) -> Iterable[str]:
         """What the types and bounds of single fields do not say: a line each, by dotted path from SECTION."""
         return ()
 
@@ -62,7 +62,7 @@ class Options:
 def faults_of(section: Options) -> Iterator[str]:
     """Bounds and rules of a section by itself: a line each, by dotted path."""
     yield from out_of_bounds(section, section.SECTION)
-    yield from section.faults()
+    yield from section.problems()
 
 
 def out_of_bounds(section: Any, path: str = "") -> Iterator[str]:

@@ -140,7 +140,7 @@ class Precision(Options):
         False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds, so that it changes no value"
     )
 
-    def faults(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         if self.custom_rule is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", self.custom_rule):
             yield coded(
                 "bad-syntax",

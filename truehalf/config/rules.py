@@ -72,7 +72,7 @@ def _rules_of_search(c: Config) -> Iterator[str]:
 
 
 def _rules_of_lists(c: Config) -> Iterator[str]:
-    yield from c.precision.faults()
+    yield from c.precision.problems()
     yield from faults_of_lists("model.fp32_pins", c.model.fp32_pins)
     yield from faults_of_lists("decoder.fp32_pins", c.decoder.fp32_pins)
 
@@ -127,7 +127,7 @@ def _rules_of_data(c: Config) -> Iterator[str]:
 
 
 def _rules_of_verify(c: Config) -> Iterator[str]:
-    yield from c.verify.faults()
+    yield from c.verify.problems()
 
 
 def _rules_of_trace(c: Config) -> Iterator[str]:
@@ -188,8 +188,8 @@ def _rules_of_lint(c: Config) -> Iterator[str]:
 
 
 def _rules_of_engine(c: Config) -> Iterator[str]:
-    yield from c.target.faults()
-    yield from c.engine.faults()
+    yield from c.target.problems()
+    yield from c.engine.problems()
 
 
 def _rules_of_profiles(c: Config) -> Iterator[str]:

@@ -129,7 +129,7 @@ class VerifyConfig(Options):
         """module:function of each entry of `metrics`."""
         return [found[1] for entry in self.metrics if (found := METRIC.fullmatch(entry))]
 
-    def faults(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         for i, entry in enumerate(self.metrics):
             if not METRIC.fullmatch(entry):
                 yield coded(

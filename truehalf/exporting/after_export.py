@@ -1,4 +1,4 @@
-"""Exported graphs made readable: scopes in node names, named axes, no casts to the own type, no sequences."""
+"""Exported graphs made readable: scopes in node names, named axes, no casts to the same type, no sequences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SplitWithoutSequences(Pass):
             indices = [constant_of(pick.inputs[1]) for pick in picks if pick.op_type == "SequenceAt"]
             known = [index for index in indices if index is not None]
             if sizes is None or len(known) < len(picks):
-                done.refuse(split, "its sizes, or what is taken of the sequence, are known in a run alone")
+                done.refuse(split, "its sizes, or what is taken of the sequence, are known only in a run")
                 continue
             lengths, count = sizes
             axis = {"axis": split.attributes.get_int("axis", 0)}
@@ -91,7 +91,7 @@ class DropCastsToOwnType(Pass):
 class NameByScope(Pass):
     """Names nodes and their outputs as TorchScript does: /outer/inner/OpType, then _1, _2, ..., and <node>_output_0.
 
-    The exporter's own names may be given twice (an initializer `mean` beside a node's output `mean`), and its notes on
+    The exporter may give a name twice (an initializer `mean` beside a node's output `mean`), and its notes on
     nodes hold stack traces with paths of this machine.
     """
 

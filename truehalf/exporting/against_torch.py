@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
 
-SILENT = 4  # ONNX Runtime prints nothing but what ends the process: what fails is said in words of ours
+SILENT = 4  # ONNX Runtime prints nothing but what ends the process: errors are reported by truehalf
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -47,7 +47,7 @@ def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: 
         with evaluation_mode(module), torch.no_grad():
             return module(*tensors)
 
-    def fault(feed: Arrays) -> str | None:
+    def problem(feed: Arrays) -> str | None:
         try:
             outputs_of(tensors_of(spec, feed))
         except Exception as error:
@@ -61,7 +61,7 @@ def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: 
     except Exception as error:  # whatever the module raises
         if not other_axes(feed, example):
             raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(feed)}") from error
-        raise refusal(feed, example, named_axes(spec), fault, torch_fails(error)) from error
+        raise refusal(feed, example, named_axes(spec), problem, torch_fails(error)) from error
     values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     return {name: value.numpy() for name, value in zip(names_of(spec.outputs), values, strict=True)}
 
@@ -100,11 +100,11 @@ def unread_inputs(model: ir.Model, module: torch.nn.Module, spec: IoSpec, exampl
             with contextlib.suppress(StageError):  # not every value is one that the module takes
                 runs.append(torch_outputs(module, spec, {**example, name: other}, example))
         if not runs or not all(_same(before, after) for after in runs):
-            said = "outputs depend on it in torch" if runs else "torch takes no other value of it"
+            effect = "outputs depend on it in torch" if runs else "torch takes no other value of it"
             raise StageError(
                 "input-unread" if runs else "takes-one-value",
-                f"nothing in the exported file reads input {name!r}, and {said}: Python reads it (.item(), int()), so "
-                "that its value on the samples of trace would hold for all; see `truehalf lint --explain baked-item`",
+                f"nothing in the exported file reads input {name!r}, and {effect}: Python reads it (.item(), int()), "
+                "so its value on the samples of trace would hold for all; see `truehalf lint --explain baked-item`",
             )
     return names
 
@@ -132,7 +132,7 @@ def compared_with_torch(
     example: Arrays,
     options: TraceConfig,
 ) -> dict[str, Any]:
-    """Hold a file's outputs against torch's: feeds like the example all together, those of another size alone.
+    """Compare a file's outputs with torch's: feeds like the example all together, those of another size one by one.
 
     Args:
         path: of the ONNX file.
@@ -154,7 +154,7 @@ def compared_with_torch(
         found = [(torch_side, session.run(feed)) for feed, torch_side in runs]
         return check_runs(found, spec, atol=options.atol, rtol=options.rtol, sides=("torch", "ONNX Runtime"))
 
-    def fault(feed: Arrays) -> str | None:
+    def problem(feed: Arrays) -> str | None:
         try:
             compared([(feed, torch_outputs(module, spec, feed, example))])
         except StageError as error:
@@ -178,8 +178,8 @@ def compared_with_torch(
         try:
             found = compared([pair])
         except StageError as error:
-            said = f"the exported file does not hold: {error.text}"
-            raise refusal(pair[0], example, named_axes(spec), fault, said) from error
+            message = f"the exported file does not hold: {error.text}"
+            raise refusal(pair[0], example, named_axes(spec), problem, message) from error
         shapes = {name: list(array.shape) for name, array in pair[0].items()}
         at_sizes.append({"inputs": shapes} | found)
         if found["status"] == NOT_VERIFIED and result["status"] != NOT_VERIFIED:

@@ -129,8 +129,8 @@ def _export_dynamo(
         try:
             program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
         except torch._dynamo.exc.UserError as error:
-            if said := _fixed_axes(str(error), input_names, dynamic_axes):
-                raise StageError("axis-fixed", f"export: {said}; {REMEDY}") from error
+            if reason := _fixed_axes(str(error), input_names, dynamic_axes):
+                raise StageError("axis-fixed", f"export: {reason}; {REMEDY}") from error
             raise
     written = torch.onnx.export(
         program,
@@ -179,19 +179,19 @@ def _dynamic_shapes(
     return (tuple(shapes),) if first.kind is inspect.Parameter.VAR_POSITIONAL else tuple(shapes)
 
 
-def _fixed_axes(said: str, input_names: Sequence[str], dynamic_axes: DynamicAxes) -> str:
+def _fixed_axes(message: str, input_names: Sequence[str], dynamic_axes: DynamicAxes) -> str:
     """What torch.export says of axes that the module's code fixes, or takes some sizes of; empty where it is silent."""
     places = {
         symbol: f"axis {axis} of {name!r} ({symbol})"
         for name in reversed(input_names)
         for axis, symbol in dynamic_axes.get(name, {}).items()
     }
-    fixed = {symbol: f"the module's code fixes it at {size}" for symbol, size in _FIXED.findall(said)}
-    guards = [(symbol, _SIZE.sub(symbol, guard)) for symbol, guard in _GUARDED.findall(said)]
+    fixed = {symbol: f"the module's code fixes it at {size}" for symbol, size in _FIXED.findall(message)}
+    conditions = [(symbol, _SIZE.sub(symbol, condition)) for symbol, condition in _GUARDED.findall(message)]
     ends = {symbol: f" and {symbol} <= IntInfinity()" for symbol in places}
     guarded = {
-        symbol: f"the module's code takes sizes alone with {guard.removesuffix(ends.get(symbol, ''))}"
-        for symbol, guard in guards
+        symbol: f"the module's code takes only sizes with {condition.removesuffix(ends.get(symbol, ''))}"
+        for symbol, condition in conditions
     }
     found = {symbol: why for symbol, why in (guarded | fixed).items() if symbol in places}
     return ", ".join(f"{places[symbol]} cannot vary: {why}" for symbol, why in found.items())
@@ -207,7 +207,7 @@ def _is_all_true(self: Any) -> Any:
 
 @contextlib.contextmanager
 def _sizes_stay_symbols(module: torch.nn.Module) -> Iterator[None]:
-    """In the source files of the module's parts (torch's own excepted), len(tensor) is tensor.shape[0], and torch_int,
+    """In the source files of the module's parts (torch's excepted), len(tensor) is tensor.shape[0], and torch_int,
     where a file has it, leaves sizes that vary as they are.
     """
     import torch
@@ -265,8 +265,9 @@ def _explained(error: Exception, options: TraceConfig) -> StageError:
             f"export: the {exporter} exporter has no ONNX translation of {operation} at opset {opset}; "
             f"try trace.exporter={other} or another trace.opset, or rewrite that operation in the module",
         )
-    said = next((str(cause).strip() for cause in reversed(causes) if str(cause).strip()), type(error).__name__)
+    reason = next((str(cause).strip() for cause in reversed(causes) if str(cause).strip()), type(error).__name__)
     return StageError(
         "export-fails",
-        f"export: the {exporter} exporter failed at opset {opset}: {said.splitlines()[0]}; try trace.exporter={other}",
+        f"export: the {exporter} exporter failed at opset {opset}: {reason.splitlines()[0]}; "
+        f"try trace.exporter={other}",
     )

@@ -79,8 +79,8 @@ def export_module(
     names = list(found) if outputs is None else list(outputs)
     if len(names) != len(found):
         listed = ", ".join(found)
-        said = f"export: the module returns {len(found)} tensors ({listed}), and {len(names)} names were given"
-        raise StageError("wrong-name", said)
+        message = f"export: the module returns {len(found)} tensors ({listed}), and {len(names)} names were given"
+        raise StageError("wrong-name", message)
     model = Model(calling(network, list(found.values())), inputs, [OutputSpec(name) for name in names], [], True)
     axes = {each.name: {0: "batch"} for each in inputs} if dynamic_axes is None else dynamic_axes
     spec = spec_of(model, samples[0], axes)
@@ -93,7 +93,7 @@ def export_module(
 
 
 def _of_one_size(axes: Mapping[str, Mapping[int, str]], samples: Sequence[Arrays]) -> str:
-    """The axes of inputs that vary, the samples' own apart, and have one size in all samples."""
+    """The axes of inputs that vary, that of the samples excepted, and have one size in all samples."""
     found = [
         f"axis {axis} of {name!r} varies"
         for name in samples[0]
@@ -110,8 +110,8 @@ def _in_order(network: torch.nn.Module, sample: Arrays) -> list[str]:
         taken = list(inspect.signature(network.forward).parameters)
     if len(sample) > 1 and not set(sample) <= set(taken):
         given = ", ".join(sample)
-        said = f"export: samples hold {given}, forward takes {', '.join(taken) or 'unknown names'}; name them alike"
-        raise StageError("wrong-name", said)
+        message = f"export: samples hold {given}, forward takes {', '.join(taken) or 'unknown names'}; name them alike"
+        raise StageError("wrong-name", message)
     return [name for name in taken if name in sample] if len(sample) > 1 else list(sample)
 
 

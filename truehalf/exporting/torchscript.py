@@ -26,7 +26,7 @@ def export_torchscript(
     import torch
 
     for name in (*input_names, *output_names):
-        if re.fullmatch("[0-9]*", name):  # it takes them for names of its own values
+        if re.fullmatch("[0-9]*", name):  # it takes them for names of its values
             raise StageError(
                 "bad-syntax",
                 f"trace: the torchscript exporter takes no number for a name, got {name!r}; use trace.exporter=dynamo, "

@@ -123,7 +123,7 @@ def trace(
         spec: the I/O spec, see truehalf.models.source.io_spec.
         check_feeds: inputs to compare on, best unlike the example and of other batch sizes; of other heights and widths
             where these vary.
-        prepared: entered around the export alone, see truehalf.models.model.Model; the comparison is with the module as
+        prepared: entered only around the export, see truehalf.models.model.Model; the comparison is with the module as
             it is outside.
 
     Raises:

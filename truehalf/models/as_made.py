@@ -1,6 +1,6 @@
 """A module as it was made, and whether a run changed it: a file has no state between calls, and a module may have.
 
-Looked at is all that the parts of a module hold, and what the user's own source files hold beside it: their globals,
+Looked at is all that the parts of a module hold, and what the user's source files hold beside it: their globals,
 classes (attributes), functions (closures, default arguments, attributes), and the lists, dicts, arrays, iterators and
 generators of random numbers in these. What an installed package keeps for itself is not looked at.
 """
@@ -24,7 +24,7 @@ _OBJECTS = 100_000  # looked at, those near the module first
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module | None:
-    """A module with the same parameters, and with buffers and attributes of its own; None of one that cannot be
+    """A module with the same parameters, and with separate buffers and attributes; None of one that cannot be
     copied.
     """
     try:
@@ -46,12 +46,12 @@ class Change:
 
     Attributes:
         name: part and attribute; of what is outside the module file and name.
-        own: whether it is of the user's code.
+        in_user_code: whether it is of the user's code.
         stays: whether it cannot be put back (an iterator, a large tensor).
     """
 
     name: str
-    own: bool
+    in_user_code: bool
     stays: bool
 
 
@@ -59,7 +59,7 @@ class Change:
 class _Item:
     owner: Any
     name: str
-    own: bool
+    in_user_code: bool
     content: Any
 
 
@@ -73,14 +73,14 @@ class State:
         )
         met: dict[int, Any] = {}  # holds what it names, so that an id stays that of one object
         while found and len(met) < _OBJECTS:
-            owner, name, own = found.popleft()
+            owner, name, in_user_code = found.popleft()
             if id(owner) in met or isinstance(owner, PLAIN):
                 continue
             met[id(owner)] = owner
             if (content := content_of(owner)) is not None:
-                self._items.append(_Item(owner, name, own, content))
+                self._items.append(_Item(owner, name, in_user_code, content))
             with contextlib.suppress(Exception):  # of objects of the user's
-                found.extend(led_to(owner, name, own))
+                found.extend(led_to(owner, name, in_user_code))
 
     def changes(self) -> list[Change]:
         """What has changed since; equal values are no change, but a tensor that was written to is one."""
@@ -89,7 +89,7 @@ class State:
             now = content_of(item.owner)
             if not is_alike(item.content, now):
                 for name in _changed_names(item, now):
-                    found[name] = Change(name, item.own, not can_put(item.owner))
+                    found[name] = Change(name, item.in_user_code, not can_put(item.owner))
         return list(found.values())
 
     @contextlib.contextmanager

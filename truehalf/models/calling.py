@@ -49,7 +49,7 @@ def taken(returned: Any, takes: Sequence[str]) -> tuple[torch.Tensor, ...]:
         raise StageError(
             "wrong-name",
             f"model.outputs: the model returns {', '.join(named) or 'no tensor'}; expected {', '.join(missing)}, too"
-            f"{''.join(f' ({said})' for said in inner)}; name the key, field or position of each output in `take`",
+            f"{''.join(f' ({note})' for note in inner)}; name the key, field or position of each output in `take`",
         )
     return tuple(named[take] for take in takes)
 
@@ -71,7 +71,7 @@ def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
 
     Raises:
         StageError: when one of `dropped` is not among what was returned, when nothing is left, or when a part that is
-            left holds tensors inside it (a tuple in a tuple): these have no name of their own.
+            left holds tensors inside it (a tuple in a tuple): these have no name.
     """
     import torch
 

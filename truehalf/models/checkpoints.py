@@ -127,8 +127,8 @@ def read_pickle(path: Path, conversion: str = _CONVERSION) -> Any:
             raise StageError(
                 "code-refused",
                 f"weights: {path}: to read it, {listed(names, ', ')} would have to be imported and called: it holds "
-                "objects, not tensors alone, and a checkpoint that is given is data here, not a program. Where it was "
-                f"trained, and if you trust it, save the tensors alone: {conversion.format(name=path.name)}",
+                "objects beside tensors, and a checkpoint that is given is data here, not a program. Where it was "
+                f"trained, and if you trust it, save only the tensors: {conversion.format(name=path.name)}",
             ) from error
         if "TorchScript" in str(error):
             raise StageError(
@@ -144,12 +144,12 @@ def read_pickle(path: Path, conversion: str = _CONVERSION) -> Any:
 
 
 def _globals(path: Path, error: Exception) -> list[str]:
-    """What a file would import, as far as that can be said without doing so."""
+    """What a file would import, as far as that is known without doing so."""
     import torch
 
     try:
         return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
-    except Exception:  # it reads the newer format alone
+    except Exception:  # it reads only the newer format
         return _GLOBAL.findall(str(error))[:1]
 
 

@@ -9,15 +9,13 @@ from truehalf.config.schema import Config, DecoderName, Layout
 
 
 def own_decoder(config: Config, what: str = "model") -> Iterator[str]:
-    """Of sources that bring their own decoder."""
+    """Of sources that bring a decoder."""
     if config.decoder.name is not DecoderName.none:
-        yield coded(
-            "in-conflict", f"decoder: the {what} brings its own; expected none, got {config.decoder.name.value}"
-        )
+        yield coded("in-conflict", f"decoder: the {what} brings one; expected none, got {config.decoder.name.value}")
 
 
 def half_a_size(config: Config, whose: str) -> Iterator[str]:
-    """Of sources that know a size themselves: height and width are said both, or neither."""
+    """Of sources that know a size themselves: height and width are given both, or neither."""
     size = list(config.model.image_size)
     if size.count(None) == 1:
         yield coded(

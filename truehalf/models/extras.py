@@ -15,7 +15,7 @@ from truehalf.errors import StageError, typed_line
 
 
 def extra(package: str) -> ModuleType:
-    """A package whose extra has its own name, such as "timm".
+    """A package whose extra is named as it is, such as "timm".
 
     Raises:
         StageError: when it is not installed, or cannot be imported, with what to install.

@@ -58,34 +58,34 @@ def joined(name: str, key: Any) -> str:
     return name + key if name.endswith(": ") else f"{name}.{key}"
 
 
-def led_to(owner: Any, name: str, own: bool) -> Iterator[tuple[Any, str, bool]]:
+def led_to(owner: Any, name: str, in_user_code: bool) -> Iterator[tuple[Any, str, bool]]:
     """The objects that an object leads to: each with its name, and whether it is of the user's code."""
     import torch
 
     for cls, attributes in _LEADS_TO.items():
         if isinstance(owner, cls):
-            yield from ((getattr(owner, each, None), name, own) for each in attributes)
+            yield from ((getattr(owner, each, None), name, in_user_code) for each in attributes)
     if isinstance(owner, dict):
         kept = [(key, value) for key, value in dict.items(owner) if not _is_special(key) or key == "__wrapped__"]
-        yield from ((value, joined(name, key), own) for key, value in kept)
+        yield from ((value, joined(name, key), in_user_code) for key, value in kept)
     elif isinstance(owner, (list, tuple, set, frozenset, deque)):
-        yield from ((value, name, own) for value in owner)
+        yield from ((value, name, in_user_code) for value in owner)
     elif isinstance(owner, types.FunctionType):
         file = owner.__code__.co_filename
-        at, own = f"{shown_file(file)}: ", is_own(file)
+        at, in_user_code = f"{shown_file(file)}: ", is_own(file)
         cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
-        yield from ((cell, f"{at}{owner.__qualname__}.{each}", own) for each, cell in cells)
-        yield from ((each, at + owner.__qualname__, own) for each in (owner.__dict__, owner.__defaults__))
-        yield owner.__kwdefaults__, at + owner.__qualname__, own
-        yield owner.__globals__ if own else None, at, own
+        yield from ((cell, f"{at}{owner.__qualname__}.{each}", in_user_code) for each, cell in cells)
+        yield from ((each, at + owner.__qualname__, in_user_code) for each in (owner.__dict__, owner.__defaults__))
+        yield owner.__kwdefaults__, at + owner.__qualname__, in_user_code
+        yield owner.__globals__ if in_user_code else None, at, in_user_code
     elif isinstance(owner, types.CellType):
-        yield from ((value, name, own) for value in content_of(owner))
+        yield from ((value, name, in_user_code) for value in content_of(owner))
     elif isinstance(owner, types.ModuleType):
         file = getattr(owner, "__file__", None) or ""
         yield vars(owner) if file and is_own(file) else None, f"{shown_file(file)}: ", True
     elif isinstance(owner, types.GeneratorType):
         frame = owner.gi_frame
-        yield from ((each, name, own) for each in (owner.gi_yieldfrom, frame and dict(frame.f_locals)))
+        yield from ((each, name, in_user_code) for each in (owner.gi_yieldfrom, frame and dict(frame.f_locals)))
     elif isinstance(owner, type):
         if is_own_class(owner):
             yield from (
@@ -94,10 +94,10 @@ def led_to(owner: Any, name: str, own: bool) -> Iterator[tuple[Any, str, bool]]:
             )
             yield from (_of_class(base) for base in owner.__bases__)
     elif isinstance(owner, torch.nn.Module) or is_own_class(type(owner)) or type(owner).__module__ in _HOLDERS:
-        own = is_own_class(type(owner)) or (own and not isinstance(owner, torch.nn.Module))
-        yield getattr(owner, "__dict__", None), name, own
+        in_user_code = is_own_class(type(owner)) or (in_user_code and not isinstance(owner, torch.nn.Module))
+        yield getattr(owner, "__dict__", None), name, in_user_code
         yield _of_class(type(owner))
-        yield from ((value, joined(name, key), own) for key, value in _slots(owner).items())
+        yield from ((value, joined(name, key), in_user_code) for key, value in _slots(owner).items())
 
 
 def _of_class(cls: type) -> tuple[type, str, bool]:

@@ -51,7 +51,7 @@ class Model:
 
     Attributes:
         module: in eval mode, on the CPU, in FP32: takes tensors by position and returns a tuple of tensors, in the
-            order of `inputs` and `outputs`. Of a model that is an ONNX file already: ONNX Runtime behind a module.
+            order of `inputs` and `outputs`. Of an ONNX file: a module that runs it in ONNX Runtime.
         inputs, outputs: what the I/O spec will say; of outputs the dtype and the shape are those of a run.
         class_names: in the order of the model's classes.
         trained: whether there are weights to trust.

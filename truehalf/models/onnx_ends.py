@@ -86,8 +86,8 @@ def _input(value: ir.Value, kind: str | None, entry: InputSpec | None, config: C
             "in-conflict", f"model.preprocessing.layout: the file takes {_listed([value])}, got {preprocessing.layout}"
         )
     preprocessing = replace(preprocessing, size=_size(name, sides[2:] if at == 1 else sides[1:3], preprocessing.size))
-    said = entry.normalization if entry is not None else None
-    normalized = {"mean": said.mean, "std": said.std} if said is not None and said.inside else None
+    declared = entry.normalization if entry is not None else None
+    normalized = {"mean": declared.mean, "std": declared.std} if declared is not None and declared.inside else None
     return Input(name, kind, _dtype(value), None, preprocessing, normalized)
 
 
@@ -117,8 +117,8 @@ def outputs_of(config: Config, model: ir.Model, spec: IoSpec, path: Path) -> lis
                 "wrong-name", f"model.outputs: {path} has no {', '.join(unknown)}; it has {', '.join(names)}"
             )
         return [known.get(name, OutputSpec(name)) for name in names]
-    said = {entry.name: entry for entry in spec.outputs}
-    return [said.get(name, OutputSpec(name)) for name in names]
+    declared = {entry.name: entry for entry in spec.outputs}
+    return [declared.get(name, OutputSpec(name)) for name in names]
 
 
 def axes_of(model: ir.Model) -> dict[str, dict[int, str]]:

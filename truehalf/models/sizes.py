@@ -74,31 +74,33 @@ def varying_axes(runs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, list[int
     return varying
 
 
-def refusal(feed: Arrays, example: Arrays, axes: Axes, fault: Callable[[Arrays], str | None], what: str) -> StageError:
-    """What to say of a size at which a trace does not hold: the axes that are at fault, each tried alone.
+def refusal(
+    feed: Arrays, example: Arrays, axes: Axes, problem: Callable[[Arrays], str | None], what: str
+) -> StageError:
+    """The error for a size at which a trace does not hold: the axes that cause it, each tried separately.
 
     Args:
         feed: of another size than the example.
         axes: names of the axes, by input.
-        fault: of a feed, what goes wrong with it, or None.
+        problem: of a feed, what goes wrong with it, or None.
         what: what went wrong with this one.
     """
     changed = other_axes(feed, example)
-    alone = dict(_alone(feed, example, changed)) if len(changed) > 1 else {}
-    faults = {place: said for place, single in alone.items() if (said := fault(single)) is not None}
-    blamed = list(faults) or changed
-    shown = alone[blamed[0]] if faults else feed
+    single_axes = dict(_with_one_axis(feed, example, changed)) if len(changed) > 1 else {}
+    problems = {place: found for place, single in single_axes.items() if (found := problem(single)) is not None}
+    blamed = list(problems) or changed
+    shown = single_axes[blamed[0]] if problems else feed
     named = ", ".join(f"axis {axis} of {name!r} ({axes.get(name, {}).get(axis, 'not named')})" for name, axis in blamed)
     sizes = ", ".join(
         f"{name} {list(shown[name].shape)} (traced at {list(example[name].shape)})"
         for name in dict.fromkeys(n for n, _ in blamed)
     )
     return StageError(
-        "axis-fixed", f"{named} cannot vary: at {sizes}, {faults[blamed[0]] if faults else what}; {REMEDY}"
+        "axis-fixed", f"{named} cannot vary: at {sizes}, {problems[blamed[0]] if problems else what}; {REMEDY}"
     )
 
 
-def _alone(
+def _with_one_axis(
     feed: Arrays, example: Arrays, changed: Sequence[tuple[str, int]]
 ) -> Iterator[tuple[tuple[str, int], dict[str, np.ndarray]]]:
     """The feed with one of its changed axes; the others cut, or repeated, to the example's size."""

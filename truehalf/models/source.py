@@ -83,7 +83,7 @@ def io_spec(
 
 
 def dynamic_axes_of(config: Config, model: Model) -> dict[str, dict[int, str]]:
-    """The axes that vary: of a file its own, else `trace.dynamic_axes`. An input that is not named there has a row for
+    """The axes that vary: those of a file, else `trace.dynamic_axes`. An input that is not named there has a row for
     each sample, too, so its first axis is called as that of the first input, where that varies.
     """
     if model.axes is not None:

@@ -59,8 +59,8 @@ def what_was_baked(subject: Subject) -> Baked:
     alike = [(feed, outputs) for feed, outputs in subject.pairs if not other_axes(feed, subject.example)]
     base = min([subject.example, *(feed for feed, _ in alike)], key=lambda feed: len(next(iter(feed.values()))))
     seen = [subject.example, *(feed for feed, _ in alike)]
-    own = _has_own_code(subject, findings) and not subject.followed
-    runs = _read(subject, [subject.example, *(feed for feed, _ in subject.pairs)]) if own else []
+    user_code = _has_own_code(subject, findings) and not subject.followed
+    runs = _read(subject, [subject.example, *(feed for feed, _ in subject.pairs)]) if user_code else []
     longer = _longer(subject, base) if runs else []
     found = places_of(subject.caught, findings, runs or [])
     settle(found, runs, "", subject.followed, longer)
@@ -78,15 +78,15 @@ def what_was_baked(subject: Subject) -> Baked:
     if runs:
         _open_where_rounding_decides(subject, hanging, found)
     open_where(found, subject.ambient.reads | catching(subject.ambient.ran))
-    said = {
+    sentences = {
         state: [place.sentence for place in found.values() if place.state == state]
         for state in (OPEN, SETTLED, INSTALLED)
     }
-    if open_state and not any(open_state in sentence for sentence in said[OPEN]):
-        said[OPEN].append(open_state)
+    if open_state and not any(open_state in sentence for sentence in sentences[OPEN]):
+        sentences[OPEN].append(open_state)
     if drawn:
-        said[OPEN].append("the module draws random numbers, though outputs are the same on the inputs that were tried")
-    return Baked(list(compared), skipped, said[OPEN], said[SETTLED], said[INSTALLED], unread)
+        sentences[OPEN].append("the module draws random numbers, though outputs agree on the inputs that were tried")
+    return Baked(list(compared), skipped, sentences[OPEN], sentences[SETTLED], sentences[INSTALLED], unread)
 
 
 @contextlib.contextmanager
@@ -105,8 +105,8 @@ def explaining(subject: Subject) -> Iterator[None]:
             check_repeats(functools.partial(subject.run, feed), subject.spec, subject.options, known)
         findings, _ = _findings(subject.module)
         changes_of_state(subject, [feed for feed, _ in subject.pairs], findings)
-        said = _decided(list(places_of(subject.caught, findings, []).values()))
-        raise StageError(error.code, f"{error.text}.{said}" if said else error.text) from error
+        decided = _decided(list(places_of(subject.caught, findings, []).values()))
+        raise StageError(error.code, f"{error.text}.{decided}" if decided else error.text) from error
 
 
 def _findings(module: torch.nn.Module) -> tuple[list[Finding], str]:
@@ -120,7 +120,9 @@ def _findings(module: torch.nn.Module) -> tuple[list[Finding], str]:
 
 
 def _has_own_code(subject: Subject, findings: Sequence[Finding]) -> bool:
-    return subject.own or any(place.own for place in places_of(subject.caught, findings, []).values())
+    return subject.has_user_code or any(
+        place.in_user_code for place in places_of(subject.caught, findings, []).values()
+    )
 
 
 def _read(subject: Subject, feeds: Sequence[Arrays]) -> list[list[Read]] | None:
@@ -163,28 +165,28 @@ def _compared(
     compared: dict[str, Arrays] = {}
     hanging: dict[str, Arrays] = {}
     skipped = []
-    for said, feed, known in [*(("", feed, outputs) for feed, outputs in alike), *((*each, None) for each in tried)]:
+    for change, feed, known in [*(("", feed, outputs) for feed, outputs in alike), *((*each, None) for each in tried)]:
         try:
             outputs = known if known is not None else steady(subject, feed, rule)
         except StageError as error:
             if error.code == "module-varies":
                 raise
-            skipped.append(f"{said}: {error.text}")
+            skipped.append(f"{change}: {error.text}")
             continue
         if not all_finite(outputs):
-            skipped.append(f"{said}: torch's outputs are not finite")
+            skipped.append(f"{change}: torch's outputs are not finite")
             continue
         try:
             difference = rule.difference(outputs, session.run(feed))
         except StageError as error:  # ONNX Runtime cannot run what torch runs
             difference = error.text
         if difference and hangs_on_rounding(subject, feed, outputs, rule):
-            hanging[said or "a sample"] = feed
-            skipped.append(f"{said or 'a sample'}: torch differs from itself where the input is off by rounding")
+            hanging[change or "a sample"] = feed
+            skipped.append(f"{change or 'a sample'}: torch differs from itself where the input is off by rounding")
         elif difference:
-            raise StageError("outputs-differ", _differs(said, base, feed, difference, places))
-        elif said:
-            compared[said] = feed
+            raise StageError("outputs-differ", _differs(change, base, feed, difference, places))
+        elif change:
+            compared[change] = feed
     return compared, skipped, hanging
 
 
@@ -194,18 +196,18 @@ def _open_where_rounding_decides(
     """A truth value that turns where the input is off by rounding explains why torch's outputs do, and the file's not:
     such an input settles nothing (torch.equal of two rows).
     """
-    for said, feed in list(hanging.items())[:_LOOKED_AT]:
+    for change, feed in list(hanging.items())[:_LOOKED_AT]:
         runs = _read(subject, [feed, disturbed(feed, np.random.default_rng(0))])
         for key in turned(runs) if runs is not None else ():
             place = found.get(key)
             if place is not None and place.state == SETTLED:
-                place.state, place.reason = OPEN, f"rounding of the input decides it where that is {said}"
+                place.state, place.reason = OPEN, f"rounding of the input decides it where that is {change}"
 
 
-def _differs(said: str, base: Arrays, feed: Arrays, difference: str, places: Sequence[BakedDecision]) -> str:
-    changed = [name for name in feed if not np.array_equal(feed[name], base[name])] if said else []
+def _differs(change: str, base: Arrays, feed: Arrays, difference: str, places: Sequence[BakedDecision]) -> str:
+    changed = [name for name in feed if not np.array_equal(feed[name], base[name])] if change else []
     ranges = ", ".join(f"{name} from {feed[name].min():.4g} to {feed[name].max():.4g}" for name in changed)
-    where = f"on an input that is {said} ({ranges})" if said else "on a sample"
+    where = f"on an input that is {change} ({ranges})" if change else "on a sample"
     return (
         f"torch and the traced file compute other outputs {where}: {difference}.{_decided(places)} Try the other "
         "exporter (trace.exporter), or set trace.atol and trace.rtol where rounding explains it"
@@ -214,6 +216,6 @@ def _differs(said: str, base: Arrays, feed: Arrays, difference: str, places: Seq
 
 def _decided(places: Sequence[BakedDecision]) -> str:
     """For a message: the places of the user's, or else of packages."""
-    named = [place.sentence for place in places if place.own] or [place.sentence for place in places]
+    named = [place.sentence for place in places if place.in_user_code] or [place.sentence for place in places]
     decided = f" Python decided while it was traced: {'; '.join(named[:SHOWN])}"
     return f"{decided}; `truehalf lint --torch` says what to write instead." if named else ""

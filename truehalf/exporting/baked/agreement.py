@@ -1,8 +1,8 @@
 """Agreement of torch and the traced file on one input, output by output.
 
 The run rule of truehalf/verification/metrics/tensors.py, for the outputs of a detector together and for each other
-output alone, so that a large output hides no small one. Of an output whose values are all small, an absolute difference
-counts from a hundredth of its largest value on.
+output by itself, so that a large output hides no small one. Of an output whose values are all small, an absolute
+difference counts from a hundredth of its largest value on.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Rule:
 
     def _groups(self) -> list[list[str]]:
         together = [each.name for each in self.spec.outputs if each.kind in _DETECTIONS]
-        alone = [[each.name] for each in self.spec.outputs if each.name not in together]
-        return ([together] if together else []) + alone
+        single = [[each.name] for each in self.spec.outputs if each.name not in together]
+        return ([together] if together else []) + single
 
 
 def largest_values(runs: Sequence[Arrays]) -> dict[str, float]:

@@ -48,17 +48,17 @@ def watched(found: Ambient) -> Iterator[None]:
         if event not in ("call", "c_call"):
             return
         if event == "c_call":
-            said = _READS.get(function) or (_by_owner(function) if function.__name__ in _METHODS else None)
+            source = _READS.get(function) or (_by_owner(function) if function.__name__ in _METHODS else None)
         else:
-            said = ENTROPY if frame.f_code is _SEEDED and frame.f_locals.get("a") is None else None
+            source = ENTROPY if frame.f_code is _SEEDED and frame.f_locals.get("a") is None else None
             found.ran.add(frame.f_code)
-        if said is None:
+        if source is None:
             return
-        through = _THROUGH.get(said)
+        through = _THROUGH.get(source)
         while through is not None and frame.f_back is not None and through(frame.f_code.co_filename):
             frame = frame.f_back
         if is_own(frame.f_code.co_filename):
-            found.reads[frame.f_code.co_filename, frame.f_lineno] = said
+            found.reads[frame.f_code.co_filename, frame.f_lineno] = source
 
     before = sys.getprofile(), threading.getprofile()
     sys.setprofile(called)

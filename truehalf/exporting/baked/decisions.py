@@ -1,4 +1,4 @@
-"""Places in source where Python decided while a module was traced, and whether the compared inputs settle each.
+"""Lines of source where Python decided while a module was traced, and whether the compared inputs settle each.
 
 settled     nothing is open: what Python read there is the same on every input (parameters, sizes that do not vary), the
             statement only checks or prints, or one truth value, read once a run, is all that the user's code reads of
@@ -6,7 +6,7 @@ settled     nothing is open: what Python read there is the same on every input (
 
 Where more than one value is read, the inputs would have to meet every combination of what they can be, as one
 statement may remember for another (`a = x.min() < 0; b = x.max() > 1; if a and b:`), so that these places stay open.
-open        of the user's own files: the inputs do not tell
+open        in the user's files: the inputs do not settle it
 installed   of a package: outputs were compared, and its code is not read
 """
 
@@ -60,23 +60,23 @@ class BakedDecision:
     Attributes:
         file: as it is shown: relative to the working folder, or to the folder of installed packages.
         line: its first line.
-        own: whether the file is the user's.
+        in_user_code: whether the file is the user's.
         rules: of lint, and TracerWarning.
-        said: the first words of the exporter's warnings.
+        messages: the first words of the exporter's warnings.
         state, reason: see the top of this module.
     """
 
     file: str
     line: int
-    own: bool
+    in_user_code: bool
     rules: dict[str, None] = field(default_factory=dict)
-    said: dict[str, None] = field(default_factory=dict)
+    messages: dict[str, None] = field(default_factory=dict)
     state: str = OPEN
     reason: str = ""
 
     @property
     def sentence(self) -> str:
-        what = ", ".join([*(rule for rule in self.rules if rule != TRACER), *self.said]) or "a tensor's value is read"
+        what = ", ".join([*(rule for rule in self.rules if rule != TRACER), *self.messages]) or "reads a tensor's value"
         return f"{self.file}:{self.line}: {what}" + (f": {self.reason}" if self.reason else "")
 
 
@@ -94,12 +94,13 @@ def places_of(
 
     def place(file: str, line: int) -> BakedDecision:
         key = statement_of(file, line)
-        return found.setdefault(key, BakedDecision(*key, own=is_own(str(Path.cwd() / file)) and _is_there(file)))
+        in_user_code = is_own(str(Path.cwd() / file)) and _is_there(file)
+        return found.setdefault(key, BakedDecision(*key, in_user_code))
 
     for warning in caught:
         if warning.category.__name__ == TRACER:
             at = place(warning.filename, warning.lineno)
-            at.rules[TRACER] = at.said[_first_words(str(warning.message))] = None
+            at.rules[TRACER] = at.messages[_first_words(str(warning.message))] = None
     for finding in findings:
         if finding.file is not None and finding.severity == "warning" and finding.rule != DtypeConstant.id:
             place(finding.file, finding.line or 0).rules[finding.rule] = None
@@ -128,7 +129,7 @@ def settle(
     sorted_runs = None if runs is None else [_by_statement(run) for run in runs]
     judged = {}
     for key, place in found.items():
-        if not place.own:
+        if not place.in_user_code:
             place.state = INSTALLED
             continue
         events = None if sorted_runs is None else [run.get(key, []) for run in sorted_runs]
@@ -141,20 +142,20 @@ def settle(
     live = {
         key: _live(events, [run.get(key, []) for run in others]) for key, events in judged.items() if events is not None
     }
-    alone = sum(any(events) for events in live.values()) == 1
+    only_one = sum(any(events) for events in live.values()) == 1
     for key, events in judged.items():
         place = found[key]
-        place.reason = _open(place, events, live.get(key, []), alone)
+        place.reason = _open(place, events, live.get(key, []), only_one)
         place.state = OPEN if place.reason else SETTLED
 
 
-def open_where(found: dict[Statement, BakedDecision], said: Mapping[tuple[str, int], str]) -> None:
+def open_where(found: dict[Statement, BakedDecision], reasons: Mapping[tuple[str, int], str]) -> None:
     """Statements of the user's code that are open whatever inputs are tried, by file and line, with the reason."""
-    for (file, line), why in said.items():
+    for (file, line), why in reasons.items():
         key = statement_of(file, line)
-        place = found.setdefault(key, BakedDecision(*key, own=True))
+        place = found.setdefault(key, BakedDecision(*key, in_user_code=True))
         place.state, place.reason = OPEN, ""
-        place.said[why] = None
+        place.messages[why] = None
 
 
 def catching(functions: Iterable[CodeType]) -> dict[tuple[str, int], str]:
@@ -190,16 +191,16 @@ def _live(events: Sequence[Sequence[Read]], others: Sequence[Sequence[Read]]) ->
 
 
 def _open(
-    place: BakedDecision, events: Sequence[Sequence[Read]] | None, live: Sequence[Sequence[Read]], alone: bool
+    place: BakedDecision, events: Sequence[Sequence[Read]] | None, live: Sequence[Sequence[Read]], only_one: bool
 ) -> str:
     """Why a place is open; empty where it is settled.
 
     Args:
         events: what was read there, by run; None where that could not be followed.
         live: of it, what can differ.
-        alone: whether at this place alone something can differ.
+        only_one: whether something can differ at this place only.
     """
-    of_constants = set(place.rules) == {TRACER} and all(each.startswith(_OF_CONSTANTS) for each in place.said)
+    of_constants = set(place.rules) == {TRACER} and all(each.startswith(_OF_CONSTANTS) for each in place.messages)
     if of_constants and not any(events or []):
         return ""
     if events is None:
@@ -213,7 +214,7 @@ def _open(
     ways = {read.value for run in live for read in run}
     if len(ways) < 2:
         return f"the {len(events)} inputs went one way ({', '.join(map(str, ways))})"
-    if not alone or any(len(run) > 1 for run in live):
+    if not only_one or any(len(run) > 1 for run in live):
         return "more than one value is read, and the inputs do not meet every combination of them"
     return ""
 
@@ -238,7 +239,7 @@ def _is_there(file: str) -> bool:
 
 
 def statement_of(file: str, line: int) -> Statement:
-    """The statement that a line belongs to; of an `if`, `while` or `for` its condition alone."""
+    """The statement that a line belongs to; of an `if`, `while` or `for` only its condition."""
     node = _statement(file, line)
     return shown_file(str(Path.cwd() / file)), line if node is None else node.lineno
 
@@ -255,15 +256,15 @@ def _spans(source: str) -> list[tuple[int, int, ast.stmt]]:
     found = []
     for node in nodes_of(source):
         if isinstance(node, ast.stmt):
-            body = getattr(node, "body", None)
-            last = max(node.lineno, body[0].lineno - 1) if body else (node.end_lineno or node.lineno)
+            block = getattr(node, "body", None)
+            last = max(node.lineno, block[0].lineno - 1) if block else (node.end_lineno or node.lineno)
             found.append((node.lineno, last, node))
     return found
 
 
 def _only_says(key: Statement, events: Sequence[Sequence[Read]] | None) -> bool:
     """Whether a statement changes nothing in the graph: an assertion, a check that only raises, a message. Where what
-    it raises may be caught by the user's own code, it decides.
+    it raises may be caught by the user's code, it decides.
     """
     node = _statement(*key)
     while_caught = [key, *(caller for run in events or [] for read in run for caller in read.callers)]

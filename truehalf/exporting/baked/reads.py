@@ -48,7 +48,7 @@ class Read:
 
     Attributes:
         file, line: the line that read it; the innermost one that is neither torch's tensor class nor Python's library.
-        callers: file and line of the user's own code on the way there, outwards.
+        callers: file and line of the user's code on the way there, outwards.
         kind: "truth": decided by it; "number": numbers, a length, how often a loop runs.
         value: what was read; for what is more than a number its text.
         data: whether it was computed from the values of the inputs.
@@ -122,7 +122,7 @@ def held_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _reader() -> tuple[tuple[str, int], tuple[tuple[str, int], ...]]:
-    """The line that reads, and the user's own lines that have led to it."""
+    """The line that reads, and the user's lines that have led to it."""
     frame: Any = sys._getframe(2)
     transparent = ("torch._tensor", "torch.overrides", __name__)
     while frame.f_back is not None:

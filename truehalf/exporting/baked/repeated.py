@@ -32,16 +32,16 @@ def check_repeats(run: Callable[[], Arrays], spec: IoSpec, options: TraceConfig,
         StageError: where the outputs differ.
     """
     once, again = run() if known is None else known, run()
-    if all_finite(once) and (said := Rule(spec, options, largest_values([once])).difference(once, again)):
-        raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
+    if all_finite(once) and (difference := Rule(spec, options, largest_values([once])).difference(once, again)):
+        raise StageError("module-varies", f"torch run twice on the same input: {difference}; {_RANDOM}")
 
 
 def steady(subject: Subject, feed: Arrays, rule: Rule) -> dict[str, np.ndarray]:
     """What torch computes; twice, where it has drawn random numbers."""
     before = _generators()
     outputs = subject.run(feed)
-    if _generators() != before and (said := rule.difference(outputs, subject.run(feed))):
-        raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
+    if _generators() != before and (difference := rule.difference(outputs, subject.run(feed))):
+        raise StageError("module-varies", f"torch run twice on the same input: {difference}; {_RANDOM}")
     return outputs
 
 
@@ -57,7 +57,7 @@ def draws(subject: Subject, feed: Arrays) -> bool:
     """Whether a module of the user's draws random numbers: outputs may be others where a draw is a rare one."""
     before = _generators()
     subject.run(feed)
-    return _generators() != before and subject.own
+    return _generators() != before and subject.has_user_code
 
 
 def hangs_on_rounding(subject: Subject, feed: Arrays, outputs: Arrays, rule: Rule) -> bool:
@@ -80,8 +80,8 @@ def changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequen
     if not changed and not writes:
         return ""
     if subject.made is None:
-        said = "the module changes itself, and cannot be copied to be run as it was made"
-        return said if any(change.own for change in changed) else ""
+        reason = "the module changes itself, and cannot be copied to be run as it was made"
+        return reason if any(change.in_user_code for change in changed) else ""
     known = [outputs for _, outputs in subject.pairs] or [subject.run(feeds[0])]
     rule = Rule(subject.spec, subject.options, largest_values(known))
     for feed in feeds:
@@ -95,7 +95,7 @@ def changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequen
             )
     settled = State(network_of(subject.module))
     subject.run(feeds[-1])
-    if written := [change.name for change in settled.changes() if change.own or writes]:
+    if written := [change.name for change in settled.changes() if change.in_user_code or writes]:
         return f"every call writes to the module anew ({', '.join(written)})"
-    stays = [change.name for change in changed if change.own and change.stays]
+    stays = [change.name for change in changed if change.in_user_code and change.stays]
     return f"what runs have changed cannot be put back ({', '.join(stays)})" if stays else ""

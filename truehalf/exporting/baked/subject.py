@@ -54,7 +54,7 @@ class Subject:
     ambient: Ambient = field(default_factory=Ambient)
 
     @property
-    def own(self) -> bool:
+    def has_user_code(self) -> bool:
         """Whether a part's class is in a file of the user's."""
         return any(is_own_class(type(part)) for part in self.module.modules())
 

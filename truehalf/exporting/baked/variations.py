@@ -57,7 +57,7 @@ SEARCHING: dict[str, _Change] = {
     "reversed": lambda share, rng: share[:, ::-1] if share.ndim > 1 else share[::-1],
     "all least": lambda share, rng: np.zeros_like(share),
     "all largest": lambda share, rng: np.ones_like(share),
-    "one value alone": _spot,
+    "a single value": _spot,
     **{
         f"all at {level:g} of the range": lambda share, rng, level=level: np.full_like(share, level)  # type: ignore[misc]
         for level in _LEVELS
@@ -79,7 +79,7 @@ def variations(
     entries = {entry.name: entry for entry in spec.inputs}
     ends = {name: _ends(entries[name], base[name], [feed[name] for feed in seen]) for name in base}
     free = [name for name, pair in ends.items() if pair is not None]
-    for number, (said, change) in enumerate(changes.items()):
+    for number, (label, change) in enumerate(changes.items()):
         groups = [free] + ([[name] for name in free] if len(free) > 1 else [])
         for position, names in enumerate(groups):
             rng = np.random.default_rng([_SEED, number, position])
@@ -87,7 +87,7 @@ def variations(
             for name in names:
                 feed[name] = _changed(base[name], ends[name], [each[name] for each in seen], change, rng)
             if any(not np.array_equal(feed[name], base[name]) for name in names):
-                yield (said if len(free) == 1 or not position else f"{said} ({names[0]} alone)"), feed
+                yield (label if len(free) == 1 or not position else f"{label} (only {names[0]})"), feed
 
 
 def other_batches(spec: IoSpec, seen: Sequence[Arrays]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:

@@ -4,7 +4,7 @@ fold     BatchNormalization(Conv(x: float16, W, b), s, t, m, v) -> Conv(x, W', b
          W' = W g,  b' = (b - m) g + t: computed in float32 and rounded once; onnxslim computes it in float16, and
          gets the types wrong where s, t, m, v are float32, as autocast leaves them
 widen    Norm(x: float16, s: float32) -> Cast(Norm(Cast(x, float32), s), float16): what torch computes, which leaves
-         norms of float16 with float32 parameters alone under autocast; ONNX wants one type of LayerNormalization
+         norms of float16 with float32 parameters as they are under autocast; ONNX wants one type of LayerNormalization
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ half        parameters and buffers in float16, inputs cast to float16 where they
 autocast    parameters and inputs in float32; torch's list for the device says which operations cast to float16
 
 The work is done on a deep copy. On CUDA where there is one, else on the CPU; where CUDA cannot, on the CPU, too, and
-the report says why. Nothing here judges the result: dynamo, which looks at shapes and types alone, writes files of
+the report says why. Nothing here judges the result: dynamo, which looks only at shapes and types, writes files of
 modules that do not run in FP16, and what verifies the file has the last word.
 """
 
@@ -122,9 +122,9 @@ def trace_in_fp16(
             names, raised, norms = described(traced, spec, types, stamp, precision.opset)
             slim_report = slimmed(traced, out_path, options.slim, options.repair)
         except StageError as error:
-            said = "; ".join([f"what was traced is no usable file: {error.text}", *notes])
-            said = f"precision.method={method.value}: {said}; set precision.method=convert"
-            raise StageError(error.code, said) from error
+            message = "; ".join([f"what was traced is no usable file: {error.text}", *notes])
+            message = f"precision.method={method.value}: {message}; set precision.method=convert"
+            raise StageError(error.code, message) from error
     rows, report = counted(out_path, method.value, names, input_shapes)
     return {
         "status": "done",
@@ -146,9 +146,9 @@ def _sizes_in_fp16(path: Path) -> list[str]:
     from truehalf.verification.float16_shapes import float16_shape_arithmetic, named
 
     nodes = float16_shape_arithmetic(load_model(path))
-    said = f"FP16 arithmetic decides a shape, an index or a trip count ({named(nodes)}), as the module computes it"
+    message = f"FP16 arithmetic decides a shape, an index or a trip count ({named(nodes)}), as the module computes it"
     return (
-        [f"{said}; at other sizes than the samples' it may round; precision.method=convert keeps it FP32"]
+        [f"{message}; at other sizes than the samples' it may round; precision.method=convert keeps it FP32"]
         if nodes
         else []
     )
@@ -178,7 +178,7 @@ def _traced(
     types: Mapping[str, str],
     spec: IoSpec,
 ) -> tuple[str, list[str]]:
-    """Write the file; the device on which it was traced, and what is to be said about it."""
+    """Write the file; the device on which it was traced, and notes for the report."""
     import numpy as np
     import torch
 
@@ -201,11 +201,11 @@ def _traced(
                 with _computing(method, device):
                     export(module, feed, path, options.trace, input_names=inputs, output_names=outputs)
             except StageError as error:
-                said = _explained(error.__cause__ or error, error.text, method, device)
-                raise StageError("half-trace-fails", said) from error
+                message = _explained(error.__cause__ or error, error.text, method, device)
+                raise StageError("half-trace-fails", message) from error
             by_dynamo = options.trace.exporter is Exporter.dynamo
-            if by_dynamo and (fault := _fault_of_a_run(module, feed, method, device)):
-                notes.append(f"the dynamo exporter wrote a file of a module that does not run in FP16 itself: {fault}")
+            if by_dynamo and (problem := _problem_in_a_run(module, feed, method, device)):
+                notes.append(f"the dynamo exporter wrote a file of a module that does not run in FP16: {problem}")
         return notes
 
     if torch.cuda.is_available():
@@ -264,7 +264,7 @@ def _cast_at_borders(module: torch.nn.Module, inner: torch.dtype, outer: Sequenc
     module.register_forward_hook(on_the_way_out)
 
 
-def _fault_of_a_run(module: torch.nn.Module, inputs: Sequence[torch.Tensor], method: str, device: str) -> str | None:
+def _problem_in_a_run(module: torch.nn.Module, inputs: Sequence[torch.Tensor], method: str, device: str) -> str | None:
     """Why the module itself does not run as it was traced; None where it does."""
     import torch
 
@@ -276,11 +276,11 @@ def _fault_of_a_run(module: torch.nn.Module, inputs: Sequence[torch.Tensor], met
     return None
 
 
-# --- what is said about it --------------------------------------------------------------------------------------------
+# --- notes for the report ---------------------------------------------------------------------------------------------
 
 
 def _constants(module: torch.nn.Module) -> list[str]:
-    """Constants with a type of their own in the module's source (docs/lint.md#py-dtype-constant)."""
+    """Constants with an explicit type in the module's source (docs/lint.md#py-dtype-constant)."""
     try:
         findings = [finding for finding in lint_source(module) if finding.rule == DtypeConstant.id]
     except StageError:  # its source is not to be had
@@ -302,7 +302,7 @@ def _overflowing(module: torch.nn.Module) -> list[str]:
     return [f"half() makes values beyond {FP16_MAX:g} infinite in {', '.join(found[:3])}{more}"]
 
 
-def _explained(error: BaseException, said: str, method: str, device: str) -> str:
+def _explained(error: BaseException, text: str, method: str, device: str) -> str:
     """What failed, where in the module's code, and what to do."""
     message = first_line(error)
     place = _place(error)
@@ -317,7 +317,7 @@ def _explained(error: BaseException, said: str, method: str, device: str) -> str
         return f"precision.method={method}: {place}types differ: {message}; {remedy}{others}"
     if place:
         return f"precision.method={method} on {device.upper()}: {place}{message}; set precision.method={others}"
-    return f"precision.method={method} on {device.upper()}: {said}; or set precision.method={others}"
+    return f"precision.method={method} on {device.upper()}: {text}; or set precision.method={others}"
 
 
 def _place(error: BaseException) -> str:

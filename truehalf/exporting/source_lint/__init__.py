@@ -2,7 +2,7 @@
 
 What Python decided while a trace ran (an `if` on a tensor, a len(tensor), an .item(), a loop's trip count) is in the
 file as it came out once. The functions that `forward` reaches are read (following.py), with the configuration of the
-module at hand; the rules visit them (rules.py). Scripted code is kept as it is, and not read. The exporter's own
+module at hand; the rules visit them (rules.py). Scripted code is kept as it is, and not read. The exporter's
 TracerWarnings stand beside these findings in what a trace says (truehalf/exporting/baked).
 """
 
@@ -39,7 +39,7 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
 
     Returns:
         one finding per rule and line, with file (relative to the working folder or to the installed packages) and
-        line; warnings first, then by file and line. Not read: torch's own code, scripted functions, and functions of
+        line; warnings first, then by file and line. Not read: code of torch, scripted functions, and functions of
         installed packages that no class of the module comes from: py-not-followed says how many calls with tensors led
         there, or to what is not known.
 
@@ -51,13 +51,13 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
     module: Any = module_or_factory
     module = module if isinstance(module, torch.nn.Module) or not callable(module) else module()
     if not isinstance(module, torch.nn.Module):
-        said = f"lint: expected a torch module or a function that returns one, got {type(module).__name__}"
-        raise StageError("wrong-return", said)
+        message = f"lint: expected a torch module or a function that returns one, got {type(module).__name__}"
+        raise StageError("wrong-return", message)
     forward = python_function(getattr(module, "forward", None))
     tree = None if forward is None else definition(forward)
     if forward is None or tree is None:
-        said = f"lint: {type(module).__name__}.forward has no python source that can be read; expected a def in a file"
-        raise StageError("no-source", f"{said} or a notebook cell; give the module that is traced, not a compiled one")
+        message = f"lint: {type(module).__name__}.forward has no readable python source; expected a def in a file"
+        raise StageError("no-source", f"{message} or a notebook cell; give the traced module, not a compiled one")
     packages = frozenset({type(part).__module__.partition(".")[0] for part in module.modules()} - {"torch"})
     by_place: list[Any] = []
     by_name: dict[str, Any] = {}

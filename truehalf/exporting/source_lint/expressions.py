@@ -126,8 +126,8 @@ class Expressions(abc.ABC):
             case ast.Slice():
                 return kinds.evaluated(slice, *map(self.value, (node.lower, node.upper, node.step)))
         inner = [self.value(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        told = isinstance(node, (ast.JoinedStr, ast.FormattedValue)) and kinds.holds_tensor(inner)
-        return inner[0] if isinstance(node, ast.Starred) else TENSOR if told else UNKNOWN
+        formatted = isinstance(node, (ast.JoinedStr, ast.FormattedValue)) and kinds.holds_tensor(inner)
+        return inner[0] if isinstance(node, ast.Starred) else TENSOR if formatted else UNKNOWN
 
     def _called(self, node: ast.Call) -> Any:
         function = self.value(node.func)

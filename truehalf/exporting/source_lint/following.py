@@ -106,7 +106,7 @@ class Following(Expressions):
         return (TENSOR,) if top in ("einops", "torchvision") else None
 
     def _module(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
-        """What forward returns. Hooks of the user's are read, but not what they return; torch's own change weights."""
+        """What forward returns. The user's hooks are read, but not what they return; those of torch change weights."""
         import torch
 
         for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
@@ -189,7 +189,7 @@ class Following(Expressions):
         return all(self.statement(statement) for statement in statements)
 
     def statement(self, node: ast.stmt) -> bool:
-        """Whether what stands behind it is reached; an assertion changes nothing in the graph."""
+        """Whether the next statement is reached; an assertion changes nothing in the graph."""
         match node:
             case ast.Return() | ast.Raise():
                 self.frame.returned += [self.value(node.value)] if isinstance(node, ast.Return) else []
@@ -240,20 +240,20 @@ class Following(Expressions):
                 self.frame.variables[node.name] = UNKNOWN
         return True
 
-    def _cannot_fail(self, body: Sequence[ast.stmt]) -> bool:
-        """Whether a body only imports, and returns what a call is known to say (`torch.jit.is_tracing()`)."""
-        match body:
+    def _cannot_fail(self, statements: Sequence[ast.stmt]) -> bool:
+        """Whether a block only imports, and returns what a call is known to say (`torch.jit.is_tracing()`)."""
+        match statements:
             case [*imports, ast.Return(value=ast.Call() as call)]:
                 return all(isinstance(each, ast.Import) for each in imports) and isinstance(self.value(call), bool)
         return False
 
-    def _one_of(self, *bodies: Sequence[ast.stmt], test: ast.expr | None = None) -> bool:
-        """Each body from the same start; of a test, the first where it holds, the second where it does not."""
+    def _one_of(self, *blocks: Sequence[ast.stmt], test: ast.expr | None = None) -> bool:
+        """Each block from the same start; of a test, the first where it holds, the second where it does not."""
         before, ends = self.frame.variables, []
-        starts = [self.narrowed(test, i == 0) for i in range(len(bodies))]
-        for start, body in zip(starts, bodies, strict=True):
+        starts = [self.narrowed(test, i == 0) for i in range(len(blocks))]
+        for start, block in zip(starts, blocks, strict=True):
             self.frame.variables = start
-            if self.block(body):
+            if self.block(block):
                 ends.append(self.frame.variables)
         names = dict.fromkeys(name for end in ends for name in end)
         self.frame.variables = {}

@@ -19,7 +19,7 @@ TENSOR_TYPE = r"[\"']?[\w.]*(?:Tensor|Parameter)[\"']?"  # an annotation that na
 
 
 def python_function(function: Any) -> Any | None:
-    """The def behind a function or method, without its decorators' wrappers; None where there is none."""
+    """The def of a function or method, without its decorators' wrappers; None where there is none."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     return function if inspect.isfunction(function) else None
 
@@ -30,7 +30,7 @@ def package_of(thing: Any) -> str:
 
 
 def may_read(function: Any, packages: frozenset[str]) -> bool:
-    """Functions with source, of the user's own files and of the packages that the module's classes come from."""
+    """Functions with source, of the user's files and of the packages that the module's classes come from."""
     top = package_of(function)
     if function is None or top in _FOREIGN or top in sys.stdlib_module_names - {"__main__"}:
         return False

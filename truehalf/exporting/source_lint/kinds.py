@@ -4,7 +4,7 @@ What is at hand (configuration, modules, functions, numbers) stands for itself; 
 makes holds what is known of its items, and one item stands for any number of them; a dataclass is a dict. All else is
 Abstract: a tensor, whose numbers come with the call (as do those of a text made of them); maybe a tensor, where some
 calls may have None; a text that may change from call to call; a number, made of shapes or read out of a tensor; or
-unknown, and nothing is said about it.
+unknown, and nothing is reported about it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Abstract:
 
     Attributes:
         kind: see the top of this module.
-        made: where the constants were made whose floating type a tensor has.
+        made: where the constants were made whose float type a tensor has.
         held: whether a module keeps a tensor, or what it is a view of, from call to call.
     """
 
@@ -50,7 +50,7 @@ def is_number(value: Any) -> bool:
 
 
 def tensor(*values: Any, held: bool = False) -> Abstract:
-    """A tensor that is computed from values, with the floating type of the constants among them."""
+    """A tensor that is computed from values, with the float type of the constants among them."""
     made = dict.fromkeys(place for each in abstract_in(values) for place in each.made)
     return Abstract("tensor", tuple(made), held)
 
@@ -58,8 +58,8 @@ def tensor(*values: Any, held: bool = False) -> Abstract:
 def abstract_in(value: Any) -> list[Abstract]:
     """The abstract values that a value is, or that it holds."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    own = [value] if isinstance(value, Abstract) else []
-    return own + [each for _, item in zip(range(FOLLOWED), items, strict=False) for each in abstract_in(item)]
+    itself = [value] if isinstance(value, Abstract) else []
+    return itself + [each for _, item in zip(range(FOLLOWED), items, strict=False) for each in abstract_in(item)]
 
 
 def holds_tensor(*values: Any) -> bool:
@@ -83,7 +83,7 @@ def is_copy(value: Any) -> bool:
 
 
 def evaluated(function: Callable[..., Any], *values: Any) -> Any:
-    """What a function of Python's own makes of values that are at hand; unknown where they are not, or it fails."""
+    """What a function of Python makes of values that are at hand; unknown where they are not, or it fails."""
     try:
         return UNKNOWN if abstract_in(values) else at_hand(function(*values))
     except Exception:  # of objects of the user's

@@ -227,7 +227,7 @@ class DataDependentLoop(SourceRule):
 
 
 class DtypeConstant(SourceRule):
-    """the constant has a type of its own; in half precision torch refuses its product with the module's tensors"""
+    """the constant has an explicit type; in half precision torch refuses its product with the module's tensors"""
 
     id, source = "py-dtype-constant", "torch"
     remedy = "dtype=x.dtype, of the tensor that it meets; or register it as a buffer"
@@ -256,7 +256,7 @@ class NotFollowed(SourceRule):
     """calls with tensors whose source is not read"""
 
     id, severity, source = "py-not-followed", "info", "what this reader can follow"
-    remedy = "look at them yourself; functions of the module's own files and packages are read"
+    remedy = "look at them yourself; functions of the module's files and packages are read"
 
     def wrong_call(self, call: Called) -> bool:
         return not call.followed and holds_tensor(call.args, call.kwargs)
@@ -267,8 +267,8 @@ class NotFollowed(SourceRule):
             return []
         _, file, line = next(iter(self.places))
         where = ", ".join(f"{shown_file(file)}:{line}" for _, file, line in list(self.places)[:3])
-        said = f"{len(self.places)} of the calls with tensors not followed ({where}); nothing is said of what they do"
-        return [self.finding((self.program.frame.scope, file, line), said)]
+        message = f"{len(self.places)} of the calls with tensors not followed ({where}); what they do is unknown"
+        return [self.finding((self.program.frame.scope, file, line), message)]
 
 
 RULES: tuple[type[SourceRule], ...] = (

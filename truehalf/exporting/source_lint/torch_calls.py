@@ -1,7 +1,7 @@
-"""Return values of torch's functions and a tensor's methods, and their floating type.
+"""Return values of torch's functions and a tensor's methods, and their float type.
 
 made     tensor([1.0]), zeros(3), linspace(0, 1, 9), arange(n, dtype=float32): float32, whatever module.half() does
-passed   arithmetic, views and most functions: one operand with a type of its own and an axis makes the result so
+passed   arithmetic, views and most functions: one operand with an explicit type and an axis makes the result so
 left     to(x.dtype), type_as(x), half(), comparisons: the type is another
 """
 
@@ -47,13 +47,13 @@ def returned(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], place: k
     """By torch's function of that name, or a tensor's method; of a method, `args` has the tensor itself first."""
     import torch
 
-    given, alone = kinds.holds_tensor(args, kwargs), len(args) + len(kwargs) == 1
+    given, single = kinds.holds_tensor(args, kwargs), len(args) + len(kwargs) == 1
     if name in NUMBERS | _SIZES or name in ("size", "stride"):
-        return [NUMBER] if alone and name in ("size", "stride") else NUMBER
+        return [NUMBER] if single and name in ("size", "stride") else NUMBER
     along = name in ("max", "min", "median") and ("dim" in kwargs or not is_tensor([*args, TENSOR, TENSOR][1]))
-    if along or name in _SEVERAL or (name == "where" and alone) or (name == "unique" and len(kwargs)):
+    if along or name in _SEVERAL or (name == "where" and single) or (name == "unique" and len(kwargs)):
         return [TENSOR]
-    asks = (name.startswith(("is_", "has_", "_has_")) and name not in TRUTHS) or (name == "type" and alone)
+    asks = (name.startswith(("is_", "has_", "_has_")) and name not in TRUTHS) or (name == "type" and single)
     if asks or not (given or hasattr(torch._C._VariableFunctions, name)):
         return UNKNOWN
     in_place = name.endswith("_") and not name.endswith("__")
@@ -66,7 +66,7 @@ def returned(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], place: k
 
 
 def of_module(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """By a module of torch's own; one with parameters takes inputs of their type alone."""
+    """By a module of torch; one with parameters takes inputs of their type only."""
     result = TENSOR if has_floats(module) else tensor(args, kwargs)
     return [result] if type(module).__name__ in _SEVERAL else result
 

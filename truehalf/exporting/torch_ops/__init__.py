@@ -1,6 +1,6 @@
 """torch functions in forms that TensorRT builds; the code of a model imports them from here.
 
-Each computes what torch's own computes (its docstring says where it does not), on any device, and exports with both
+Each computes what torch's function does (its docstring says where it does not), on any device, and exports with both
 exporters. Lint has nothing to say of their graphs, but for the three whose result has a size that only a run knows
 (bool_index_to_long, dynamic_slice, unique without a size): data-dependent-size. docs/trt-friendly.md says which to take
 when.

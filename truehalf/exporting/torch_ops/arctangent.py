@@ -2,7 +2,7 @@
 
 a = atan(min(|x|, |y|) / max(|x|, |y|)); |y| > |x|: a -> pi/2 - a; x < 0: a -> pi - a; y < 0: a -> -a.
 
-torch's own exports as atan(y / x) and Where by the signs: y / x overflows in FP16, and 0 / 0 at the origin is NaN.
+torch.atan2 is exported as atan(y / x) and Where by the signs: y / x overflows in FP16, and 0 / 0 at the origin is NaN.
 """
 
 from __future__ import annotations

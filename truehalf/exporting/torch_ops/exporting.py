@@ -1,4 +1,4 @@
-"""Detection of a running export: checks of values are for eager runs alone."""
+"""Detection of a running export: checks of values are for eager runs only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """grid_sample as gathers: out = sum over the four pixels around a point of weight * pixel
 
-TensorRT's own GridSample gives wrong results on detectors (NVIDIA/TensorRT#4813).
+TensorRT's GridSample gives wrong results on detectors (NVIDIA/TensorRT#4813).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def grid_sample(
     Args:
         input: float [N, C, H, W].
         grid: float [N, Ho, Wo, 2]: x and y of each point, -1 to 1 across the image; any number, NaN excepted. An
-            infinite one is far outside (torch's own gives NaN there).
+            infinite one is far outside (torch gives NaN there).
         mode: "bilinear".
         padding_mode: "zeros" (outside is 0) or "border" (outside is the nearest pixel).
         align_corners: whether -1 and 1 are the centres of the outermost pixels, or the image's edges (False, None).
@@ -39,7 +39,7 @@ def grid_sample(
     import torch
 
     if mode != "bilinear":
-        raise ValueError(f"grid_sample: expected mode bilinear, got {mode!r}; torch's own has the others")
+        raise ValueError(f"grid_sample: expected mode bilinear, got {mode!r}; torch.grid_sampler has the others")
     if padding_mode not in PADDINGS:
         raise ValueError(f"grid_sample: expected padding_mode {' or '.join(PADDINGS)}, got {padding_mode!r}")
     if input.ndim != 4 or grid.ndim != 4:
@@ -74,6 +74,6 @@ def _pixel(position: torch.Tensor, size: int, padding_mode: str, align_corners: 
 
 def _inside(place: torch.Tensor, size: int) -> torch.Tensor:
     """1 or 0. Compared with both ends and not clamped again: torch's exporter, where it optimises, writes an invalid
-    file for a clamp behind the clamp in `_pixel`.
+    file for a clamp after the clamp in `_pixel`.
     """
     return (place >= 0).to(place.dtype) * (place <= size - 1).to(place.dtype)

@@ -34,7 +34,7 @@ def unique(
     Args:
         input: booleans, integers or floats of any shape, flattened; NaN is highest, and each NaN is distinct (as in
             torch; ONNX leaves open how NaN is sorted). TensorRT sorts at most 3840 elements.
-        sorted: ascending either way, as torch's own.
+        sorted: ascending either way, as torch.unique.
         return_inverse: False.
         return_counts: how often each value occurs, too.
         dim: None.
@@ -52,7 +52,7 @@ def unique(
 
     if return_inverse or dim is not None:
         raise ValueError(
-            f"unique: expected return_inverse=False and dim=None, got {return_inverse} and {dim}; torch's own has them"
+            f"unique: expected return_inverse=False and dim=None, got {return_inverse} and {dim}; torch.unique has them"
         )
     if input.dtype == torch.bool:  # ONNX sorts no booleans
         found = unique(input.int(), return_counts=return_counts, size=size)

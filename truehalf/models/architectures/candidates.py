@@ -52,7 +52,7 @@ def _class() -> type[torch.nn.Module]:
             self._softmax, self._centred = isinstance(network, SSD), isinstance(network, FCOS)
             coder = network.box_coder
             self._by_size = bool(getattr(coder, "normalize_by_size", False))
-            self._most = getattr(coder, "bbox_xform_clip", None)  # of the logarithm of a box's growth
+            self._most = getattr(coder, "bbox_xform_clip", None)  # of the logarithm of a box's scaling
             height, width = size
             with torch.no_grad():
                 images = torch.zeros(1, 3, height, width)
@@ -90,7 +90,7 @@ def _class() -> type[torch.nn.Module]:
             return rank.topk(self._count, dim=1).indices
 
         def _boxes(self, codes: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
-            """Of SSD and RetinaNet: the shift of the centre in sizes of the anchor, and the logarithm of the growth."""
+            """Of SSD and RetinaNet: the shift of the centre in sizes of the anchor, and the logarithm of its scale."""
             codes = codes * self.units
             centre, extent = anchors[..., :2], anchors[..., 2:]
             middle, half = centre + codes[..., :2] * extent, codes[..., 2:].clamp(max=self._most).exp() * extent / 2

@@ -1,8 +1,8 @@
 """LT-DETR's shape from `transformers`: DINOv3 backbone (ConvNeXt or ViT), hybrid encoder, D-FINE or RT-DETRv2 decoder.
 
-A ViT has features of stride 16 alone. DEIMv2's spatial tuning adapter, a small convolutional network beside it, adds
-those of strides 8, 16 and 32. With the decoder "dfine" that is DEIMv2 as `transformers` has it, with its own encoder
-and its own form of D-FINE's decoder; with "rtdetrv2" the adapter's features go into RT-DETRv2.
+A ViT has features of stride 16 only. DEIMv2's spatial tuning adapter, a small convolutional network beside it, adds
+those of strides 8, 16 and 32. With the decoder "dfine" that is DEIMv2 as `transformers` has it, with its encoder
+and its form of D-FINE's decoder; with "rtdetrv2" the adapter's features go into RT-DETRv2.
 
 The detector that this module returns takes images as they are (RGB, 0 to 1): normalisation is its first operation,
 so that an exported file needs no preprocessing but the resize.
@@ -33,7 +33,7 @@ class ConvNext:
     Attributes:
         widths: channels of the four stages (strides 4, 8, 16, 32).
         depths: blocks of the four stages.
-        layer_scale_init: initial layer scale; 0.1 suits training from scratch, 1e-6 is DINOv3's own.
+        layer_scale_init: initial layer scale; 0.1 suits training from scratch, 1e-6 is DINOv3's.
     """
 
     widths: list[int]
@@ -43,7 +43,7 @@ class ConvNext:
 
 @dataclass(frozen=True)
 class Vit:
-    """DINOv3's ViT of patches of 16 x 16, as in DEIMv2-S and -M: its last norm is for the last layer alone.
+    """DINOv3's ViT of patches of 16 x 16, as in DEIMv2-S and -M: its last norm is only for the last layer.
 
     Attributes:
         width: channels, a multiple of `heads`; channels per head are a multiple of 4 (rotary positions).
@@ -237,7 +237,7 @@ def _fused(self: Any, pixel_values: torch.Tensor) -> list[torch.Tensor]:
 def _put_before(rtdetrv2: Any, deimv2: Any) -> Any:
     """Give RT-DETRv2 the ViT with DEIMv2's adapter as its backbone, and return these: features of `d_model` channels.
 
-    They pass the encoder's own projection, as those of every backbone do; that, too, is LT-DETR's shape.
+    They pass the encoder's projection, as those of every backbone do; that, too, is LT-DETR's shape.
     """
     import torch
     from transformers.models.deimv2.modeling_deimv2 import Deimv2DINOv3ConvEncoder

@@ -30,7 +30,7 @@ _CONVERSION = (
 
 
 def is_folder(identity: str) -> bool:
-    """Whether `model.options.id` means a folder, by its form alone: ./models/mine, /data/mine, mine/ or a/b/c.
+    """Whether `model.options.id` means a folder, by its form: ./models/mine, /data/mine, mine/ or a/b/c.
 
     An id of the hub is owner/name, or name.
     """
@@ -43,8 +43,8 @@ def fault_of_revision(identity: str, revision: str | None) -> str | None:
         return None if revision is None else coded("in-conflict", f"a folder has none; expected null, got {revision!r}")
     remedy = "; name a commit (40 hexadecimal digits) or a tag of it"
     if revision is None:
-        said = f"{identity!r} is an id of the hub, where a model may change any day{remedy} (a folder: ./{identity})"
-        return coded("needs-value", said)
+        message = f"{identity!r} is an id of the hub, where a model may change any day{remedy} (a folder: ./{identity})"
+        return coded("needs-value", message)
     if revision in _BRANCHES or revision.startswith("refs/"):
         return coded("revision-moves", f"{revision!r} moves, and the model with it{remedy}")
     return None
@@ -76,7 +76,7 @@ def located(identity: str, revision: str | None, root: Path, weights: bool) -> P
                 f"there is no {'such file' if folder.is_dir() else 'such folder'}",
             )
     else:
-        assert revision is not None, "checked by faults"
+        assert revision is not None, "checked by problems"
         folder = _downloaded(identity, revision, weights)
     if weights and not _has_weights(folder):
         raise _without_weights(identity, revision, folder)
@@ -118,10 +118,10 @@ def _without_weights(identity: str, revision: str | None, folder: Path) -> Stage
         return StageError(
             "code-refused",
             f"model.options.id: {found}: expected {_WEIGHTS[0]}, got {', '.join(path.name for path in pickles)}: a "
-            f"pickle, which may run code when it is read. Convert it, reading tensors alone: {command}",
+            f"pickle, which may run code when it is read. Convert it, reading only tensors: {command}",
         )
     either = "" if is_folder(identity) else (
-        "either the cache is incomplete, or this revision has pickles alone, which may run code when they are read "
+        "either the cache is incomplete, or this revision has only pickles, which may run code when they are read "
         "and are not downloaded. Choose a revision with safetensors, or download and convert it yourself: "
         f"hf download {identity} --revision {revision} --local-dir ./mine, then "
         f"{_CONVERSION.format(pickle='mine/pytorch_model.bin', target='mine/' + _WEIGHTS[0])}, then "

@@ -48,33 +48,33 @@ def preprocessing_of_processor(content: Mapping[str, Any] | None, config: Config
             with the key of `model` that decides it.
     """
     given = config.model.preprocessing
-    faults: list[str] = []
+    problems: list[str] = []
     values: dict[str, Any] = {}
     if None in config.model.image_size:
-        fault = _fault_of_size(content)
-        if fault is None and content is not None:
+        problem = _problem_of_size(content)
+        if problem is None and content is not None:
             values["size"] = [content["size"]["height"], content["size"]["width"]]
         else:
-            faults.append(f"{fault}; set model.image_size=[height, width]")
+            problems.append(f"{problem}; set model.image_size=[height, width]")
     if any(getattr(given, key) is None for key in _PIXEL_KEYS):
-        pixel_faults = list(_faults_of_pixels(content, given))
-        values |= {} if pixel_faults or content is None else _pixels(content, given)
-        faults += pixel_faults
+        pixel_problems = list(_problems_of_pixels(content, given))
+        values |= {} if pixel_problems or content is None else _pixels(content, given)
+        problems += pixel_problems
     if given.resample is None and content is not None and content.get("resample") is not None:
         resample = _resample_of(content["resample"])
         values |= {} if resample is None else {"resample": resample}
         if resample is None:
-            faults.append(
+            problems.append(
                 f"resample: expected the number of a filter of Pillow's (0 to {len(_RESAMPLES) - 1}) or its name "
                 f"({', '.join(_RESAMPLES)}), got {content['resample']!r}; set model.preprocessing.resample"
             )
     if content is not None and content.get("do_flip_channel_order"):
         values["channels"] = "BGR"
-    refuse("needs-value", f"model.preprocessing: {where} does not say all", faults)
+    refuse("needs-value", f"model.preprocessing: {where} does not say all", problems)
     return Preprocessing(**values)
 
 
-def _fault_of_size(content: Mapping[str, Any] | None) -> str | None:
+def _problem_of_size(content: Mapping[str, Any] | None) -> str | None:
     if content is None:
         return "size: there is no such file"
     size = content.get("size")
@@ -94,11 +94,11 @@ def _fault_of_size(content: Mapping[str, Any] | None) -> str | None:
         return "size: the processor does not say it"
     if isinstance(size, Mapping):
         return f"size: {_shown(size)} keeps the aspect of each image, and a traced model has one size"
-    return f"size: {_shown(size)} alone is a square's side or the shortest edge, by the processor"
+    return f"size: a single {_shown(size)} is a square's side or the shortest edge, by the processor"
 
 
-def _faults_of_pixels(content: Mapping[str, Any] | None, given: PreprocessingConfig) -> Iterator[str]:
-    """What is not said of range, mean and std beside the keys that are given."""
+def _problems_of_pixels(content: Mapping[str, Any] | None, given: PreprocessingConfig) -> Iterator[str]:
+    """What is not known of range, mean and std beside the keys that are given."""
     lacking = [f"model.preprocessing.{key}" for key in _PIXEL_KEYS if getattr(given, key) is None]
     remedy = f"set {', '.join(lacking)}"
     if content is None:
@@ -115,10 +115,10 @@ def _faults_of_pixels(content: Mapping[str, Any] | None, given: PreprocessingCon
     if not isinstance(content.get("do_normalize"), bool):
         yield f"do_normalize: expected true or false, got {content.get('do_normalize')!r}; {remedy}"
     elif content["do_normalize"]:
-        for key, own in (("image_mean", given.mean), ("image_std", given.std)):
+        for key, given_value in (("image_mean", given.mean), ("image_std", given.std)):
             found: Any = content.get(key)
             fits = isinstance(found, list) and len(found) == 3 and all(map(_is_number, found))
-            if own is None and not (fits and (key == "image_mean" or all(found))):
+            if given_value is None and not (fits and (key == "image_mean" or all(found))):
                 yield f"{key}: expected three numbers, of std none 0, got {found!r}; {remedy}"
 
 

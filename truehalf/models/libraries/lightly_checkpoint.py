@@ -46,7 +46,7 @@ class Wanted:
         size: height and width.
         further: other arguments of its class.
         tensors: of its network; None: random ones.
-        said: what errors and notes call it.
+        label: what errors and notes call it.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Wanted:
     size: tuple[int, int]
     further: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, torch.Tensor] | None = None
-    said: str = ""
+    label: str = ""
 
 
 def described(config: Config, root: Path) -> Wanted:
@@ -63,7 +63,7 @@ def described(config: Config, root: Path) -> Wanted:
         _check_name(options.name, "model.options.name")
     if config.model.checkpoint is not None:
         return _of_checkpoint(root / config.model.checkpoint, config, options.name)
-    assert options.name is not None, "checked by faults"
+    assert options.name is not None, "checked by problems"
     if options.random:
         classes = config.model.classes or [str(number) for number in range(_CLASSES)]
         return _of_name(options.name, classes, config)
@@ -84,7 +84,7 @@ def _of_name(name: str, classes: Iterable[str], config: Config) -> Wanted:
         classes=dict(enumerate(classes)),
         size=_size(config, _SIZE),
         further={"decoder_name": config.decoder.name.value},
-        said=f"model.options.name: {name}",
+        label=f"model.options.name: {name}",
     )
 
 
@@ -94,7 +94,7 @@ def _size(config: Config, known: tuple[int, int]) -> tuple[int, int]:
 
 
 def _of_checkpoint(path: Path, config: Config, name: str | None) -> Wanted:
-    """What a checkpoint says; where it is tensors alone, what the configuration says.
+    """What a checkpoint says; where it holds only tensors, what the configuration says.
 
     Args:
         name: that it has to be of; None: any.
@@ -135,7 +135,7 @@ def _of_checkpoint(path: Path, config: Config, name: str | None) -> Wanted:
         size=_size(config, (height, width)),
         further=further,
         tensors=_of_network(tensors),
-        said=f"weights: {path}",
+        label=f"weights: {path}",
     )
 
 
@@ -159,10 +159,10 @@ def _of_tensors(path: Path, config: Config, name: str | None) -> Wanted:
     if name is None or not config.model.classes:
         key, needed = ("model.classes", "names") if name else ("model.options.name", "a registered name")
         raise StageError(
-            "needs-value", f"{key}: {path} has tensors alone, and does not say what they are of; expected {needed}"
+            "needs-value", f"{key}: {path} has only tensors, and does not say what they are of; expected {needed}"
         )
     wanted = _of_name(name, config.model.classes, config)
-    return replace(wanted, tensors=_of_network(tensors), said=f"weights: {path}")
+    return replace(wanted, tensors=_of_network(tensors), label=f"weights: {path}")
 
 
 def _of_network(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -51,10 +51,10 @@ def check_name(options: Options) -> None:
             choice = "torchvision" if other is Task.detection else "torchvision_classifier"
             raise StageError("in-conflict", f"model.options.task: {name} is a model for {other.value}: model={choice}")
         near = difflib.get_close_matches(name, names[options.task], n=3)
-        said = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise StageError(
             "unknown-choice",
-            f"model.options.name: torchvision has no model {name!r} for {options.task.value}{said} It has "
+            f"model.options.name: torchvision has no model {name!r} for {options.task.value}{hint} It has "
             f"{', '.join(names[options.task])}",
         )
     if options.task is Task.detection and "rcnn" in name:
@@ -62,7 +62,7 @@ def check_name(options: Options) -> None:
         raise StageError(
             "not-supported",
             f"model.options.name: {name} has two stages with NMS between them: how many boxes reach the second one "
-            "depends on the image, and so does the size of every tensor behind it, which no graph of fixed sizes can "
+            "depends on the image, and so does the size of every tensor after it, which no graph of fixed sizes can "
             f"hold. Take a detector of one stage ({', '.join(one_stage)}), or export it yourself and give the file: "
             "model=onnx model.checkpoint=<file>",
         )
@@ -97,7 +97,7 @@ def chosen_weights(options: Options, known: Any) -> Any:
 
 
 def opened_network(config: Config, root: Path, weights: Any) -> tuple[torch.nn.Module, list[str]]:
-    """The network in eval mode, in FP32, and what is to be said of its weights."""
+    """The network in eval mode, in FP32, and a note on its weights."""
     import torch
     import torchvision
 
@@ -156,7 +156,7 @@ def _count_batches_as(network: torch.nn.Module, names: set[str]) -> None:
 
 
 def _fetched(weights: Any) -> None:
-    """Download weights into torch's cache where they are not there yet, and read them as data: tensors alone."""
+    """Download weights into torch's cache where they are not there yet, and read them as data: only tensors."""
     import torch
 
     folder = Path(torch.hub.get_dir()) / "checkpoints"
@@ -164,16 +164,15 @@ def _fetched(weights: Any) -> None:
     try:
         weights.get_state_dict(progress=False, check_hash=True, map_location="cpu", weights_only=True)
     except Exception as error:  # of the network, of a full disk, of a file that is cut off or is no file of tensors
-        said = first_line(error)
+        reason = first_line(error)
         if path.is_file():
             raise StageError(
                 "file-unreadable",
-                f"model.options.weights: {path}: cannot be read as {weights}: {said}; delete it, and it is downloaded "
-                "again",
+                f"model.options.weights: {path}: cannot be read as {weights}: {reason}; delete it to download it again",
             ) from error
         raise StageError(
             "download-fails",
-            f"model.options.weights: {weights} is not in torch's cache and cannot be downloaded: {said}. Where there "
+            f"model.options.weights: {weights} is not in torch's cache and cannot be downloaded: {reason}. Where there "
             f"is a network, download {weights.url}; put it here as {path} (TORCH_HOME moves the cache)",
         ) from error
 

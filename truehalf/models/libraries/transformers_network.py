@@ -35,7 +35,7 @@ def configuration(folder: Path, task: Task) -> Any:
     if kernels := sorted(set(_foreign_kernels(content))):
         raise StageError(
             "code-refused",
-            f"model.options.id: {path}: attn_implementation {', '.join(map(repr, kernels))} is code from elsewhere, "
+            f"model.options.id: {path}: attn_implementation {', '.join(map(repr, kernels))} is downloaded code, "
             f"which is never run; expected {' or '.join(_KERNELS)}: take the key out of the file. The export has the "
             "same operations whichever computes them",
         )
@@ -43,12 +43,12 @@ def configuration(folder: Path, task: Task) -> Any:
         raise StageError(
             "not-supported",
             f"model.options.id: {path}: transformers {transformers.__version__} has no model_type {kind!r}; code that "
-            "lies beside a model is never run: load it in a function of your own (model=torch)",
+            "lies beside a model is never run: load it in your function (model=torch)",
         )
     shape = _explained(path, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
     if type(shape) not in _types(task):
         others = [other.value for other in Task if type(shape) in _types(other)]
-        remedy = f"model.options.task={others[0]}" if others else "model=torch takes a function of your own"
+        remedy = f"model.options.task={others[0]}" if others else "model=torch takes your function"
         raise StageError(
             "in-conflict" if others else "not-supported",
             f"model.options.task: {path}: transformers {transformers.__version__} has no {task.value} of model_type "
@@ -58,7 +58,7 @@ def configuration(folder: Path, task: Task) -> Any:
 
 
 def _foreign_kernels(content: Any) -> Iterator[str]:
-    """What a configuration or one inside it names as its attention beside torch's own."""
+    """What a configuration or one inside it names as its attention beside those of torch."""
     if not isinstance(content, dict):
         return
     for key, value in content.items():
@@ -85,7 +85,7 @@ def _types(task: Task) -> Any:
 
 
 def opened_network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.Module, list[str]]:
-    """The network in eval mode, in FP32, and what is to be said of its weights."""
+    """The network in eval mode, in FP32, and a note on its weights."""
     import torch
 
     options = config.model.options

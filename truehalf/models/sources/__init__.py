@@ -1,7 +1,7 @@
 """Sources of models: one file each, called as `model.source` calls it, with
 
 Options                      a frozen dataclass: what `model.options` may hold, with the types; defaults are in YAML
-faults(config)               what is wrong with the keys of `model` beyond their types: a sentence each, with its code
+problems(config)             what is wrong with the keys of `model` beyond their types: a sentence each, with its code
 files(config, root)          its files and folders (weights, configurations), for the fingerprints of `inputs`
 open_model(config, root)     the model as its source gives it: truehalf.models.model.Model
 """
@@ -48,5 +48,5 @@ def faults_of(name: str, config: Config) -> list[str]:
     Raises:
         KeyError: when there is no source of this name.
     """
-    found: list[str] = source(name).faults(config)
+    found: list[str] = source(name).problems(config)
     return found

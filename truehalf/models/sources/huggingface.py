@@ -1,7 +1,7 @@
 """A detector or classifier of `transformers`: by id and revision on the Hugging Face hub, or from a folder.
 
 Weights are safetensors; code that lies beside a model is never run. Preprocessing and class names are those of the
-model's own files, where `model` does not say others. What logits mean stands in LOGITS, by the model's type.
+model's files, where `model` does not say others. What logits mean stands in LOGITS, by the model's type.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Options:
     random: bool
 
 
-def faults(config: Config) -> list[str]:
+def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
     return [*_faults_of_keys(config), *faults_of_declared(config)]
 
@@ -89,8 +89,8 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
             "model.options.id: this model needs an id of the Hugging Face hub or a folder: model.options.id=owner/name "
             "model.options.revision=<commit>, or model.options.id=./mine",
         )
-    elif fault := fault_of_revision(options.id, options.revision):
-        yield f"model.options.revision: {fault}"
+    elif problem := fault_of_revision(options.id, options.revision):
+        yield f"model.options.revision: {problem}"
     if model.checkpoint is not None:
         yield coded(
             "in-conflict",
@@ -132,7 +132,7 @@ def open_model(config: Config, root: Path) -> Model:
             size.
     """
     options: Options = config.model.options
-    assert options.id is not None, "checked by faults"
+    assert options.id is not None, "checked by problems"
     folder = located(options.id, options.revision, root, weights=not options.random)
     shape = configuration(folder, options.task)
     inputs = declared_inputs(config, _preprocessing(folder, config))
@@ -261,7 +261,7 @@ def _positions_fixed(module: torch.nn.Module, images: torch.Tensor, config: Conf
         yield
     finally:
         for part in parts:
-            del part.interpolate_pos_encoding  # the instance's own, before the class's
+            del part.interpolate_pos_encoding  # the instance's, before the class's
 
 
 def _constant(positions: torch.Tensor) -> Callable[..., torch.Tensor]:

@@ -6,7 +6,7 @@ by its class, which is private; all private names (those of 0.18.0) stand at the
 
 A checkpoint says its architecture, decoder, size, normalisation and class names by itself. What lightly-train does to a
 network before it exports it (convolutions fused, layers for training dropped, gathers in place of GridSample) is done
-to a copy, for the export alone.
+to a copy, only for the export.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Options:
     """See model/lightly_train.yaml.
 
     Attributes:
-        name: as lightly-train registers it; null: the checkpoint's own.
+        name: as lightly-train registers it; null: as the checkpoint says.
         random: seeded random weights; else those of the checkpoint or, without one, those that lightly-train downloads.
     """
 
@@ -55,7 +55,7 @@ class Options:
     random: bool
 
 
-def faults(config: Config) -> list[str]:
+def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
     return list(_faults(config))
 
@@ -140,28 +140,28 @@ def _network(wanted: Wanted, config: Config) -> Any:
     except Exception as error:  # what lightly-train and pydantic raise
         raise StageError(
             "module-fails",
-            f"{wanted.said}: lightly-train {version()} cannot make {wanted.name} with {wanted.further} at "
+            f"{wanted.label}: lightly-train {version()} cannot make {wanted.name} with {wanted.further} at "
             f"{list(wanted.size)}: {typed_line(error)}; not every name has both decoders",
         ) from error
     decoder, asked = decoder_of(network), config.decoder.name.value
     if decoder != asked:
         raise StageError(
             "in-conflict",
-            f"decoder: {wanted.said.partition(': ')[2]} has {decoder}; set decoder={decoder}, got {asked}",
+            f"decoder: {wanted.label.partition(': ')[2]} has {decoder}; set decoder={decoder}, got {asked}",
         )
     return network.to("cpu", torch.float32).eval()
 
 
 def _weights(network: Any, wanted: Wanted) -> str:
-    """Fill the network; what is to be said of its weights."""
+    """Fill the network; a note on its weights."""
     if wanted.tensors is None:
         return "seeded random weights; none were read"
     left_out = tuple(f"encoder.{prefix}" for prefix in sorted(ignored_of_encoder(network)))
     tensors = {name: tensor for name, tensor in wanted.tensors.items() if not name.startswith(left_out)}
-    fill(network, tensors, wanted.said.removeprefix("weights: "))
+    fill(network, tensors, wanted.label.removeprefix("weights: "))
     dropped = len(wanted.tensors) - len(tensors)
     without = f"; {dropped} that this network does not have are left out, as lightly-train does" if dropped else ""
-    return f"weights: {len(tensors)} tensors of {Path(wanted.said).name}{without}"
+    return f"weights: {len(tensors)} tensors of {Path(wanted.label).name}{without}"
 
 
 def _images(network: Any, wanted: Wanted) -> torch.Tensor:
@@ -187,7 +187,7 @@ def _preprocessing(network: Any, wanted: Wanted) -> Preprocessing:
     if len(mean) != 3:
         raise StageError(
             "not-supported",
-            f"{wanted.said}: it takes images of {len(mean)} channels; expected 3, as images here have",
+            f"{wanted.label}: it takes images of {len(mean)} channels; expected 3, as images here have",
         )
     return Preprocessing(size=list(wanted.size), mean=mean, std=std)
 

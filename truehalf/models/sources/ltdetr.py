@@ -43,7 +43,7 @@ class ArchitectureOptions:
     encoder_expansion: float = key(..., "width of these blocks, as a share", above=0, most=1)
     decoder_layers: int = key(..., "layers of the decoder", least=1)
     num_queries: int = key(..., "detections per image", least=1)
-    num_denoising: int = key(..., "denoising queries, in training alone", least=0)
+    num_denoising: int = key(..., "denoising queries, only in training", least=0)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Options:
     attention_gain_log2: int = key(..., "of attention values; the projections that follow undo it", least=0, most=60)
 
 
-def faults(config: Config) -> list[str]:
+def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
     return [*_faults_of_keys(config), *_faults_of_options(config.model.options)]
 
@@ -124,7 +124,7 @@ def _faults_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
         if shape.ffn_dim % 2:
             yield coded(
                 "out-of-range",
-                f"{where}.ffn_dim: expected an even number (its halves are gate and value), got {shape.ffn_dim}",
+                f"{where}.ffn_dim: expected an even number (one half is the gate, one the value), got {shape.ffn_dim}",
             )
 
 

@@ -1,8 +1,8 @@
 """An FP32 ONNX file that is there already: trace checks it and passes it on, and it is the reference itself.
 
-Its inputs, outputs and the axes that vary are its own; trace.exporter, trace.opset and trace.dynamic_axes are not used,
+Inputs, outputs and the axes that vary are the file's; trace.exporter, trace.opset and trace.dynamic_axes are not used,
 and trace's notes say so where they are set.
-What its outputs mean is said by model.outputs, or by an I/O spec in the file's metadata (`truehalf.io_spec`), which
+What its outputs mean is given by model.outputs, or by an I/O spec in the file's metadata (`truehalf.io_spec`), which
 also says the inputs, the classes and whether the weights are trained, where model.* does not.
 """
 
@@ -42,7 +42,7 @@ class Options:
     trained: bool
 
 
-def faults(config: Config) -> list[str]:
+def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
     return [*_faults_of_keys(config), *faults_of_declared(config)]
 
@@ -80,7 +80,7 @@ def files(config: Config, root: Path) -> list[Path]:
 
 
 def open_model(config: Config, root: Path) -> Model:
-    """The file, behind a torch module that runs it in ONNX Runtime.
+    """The file, as a torch module that runs it in ONNX Runtime.
 
     Raises:
         StageError: when the file cannot be read or run, is FP16 in part, has inputs of unknown kind, or
@@ -89,7 +89,7 @@ def open_model(config: Config, root: Path) -> Model:
     from truehalf.ir.model_file import load_model
     from truehalf.ir.normalize import InferTypes, WeightsApart
 
-    assert config.model.checkpoint is not None, "checked by faults"
+    assert config.model.checkpoint is not None, "checked by problems"
     path = root / config.model.checkpoint
     model = load_model(path)
     WeightsApart()(model)
@@ -118,7 +118,7 @@ def _of_no_use(config: Config) -> Iterator[str]:
     for key in ("exporter", "opset", "dynamic_axes"):
         value = getattr(config.trace, key)
         if value != getattr(defaults, key):
-            yield f"trace.{key}: {plain(value)} is not used; the file is passed on as it is, with its own"
+            yield f"trace.{key}: {plain(value)} is not used; the file is passed on as it is"
 
 
 def _check_fp32(model: ir.Model, path: Path) -> None:

@@ -1,7 +1,7 @@
 """A classifier of timm, by name; weights by pretrained tag, from a file, or random.
 
 Preprocessing is that of the pretrained configuration which belongs to the tag; without a tag, of the model's default
-one. Weights by tag come from the hub's cache, filled on demand. timm reads them as data, tensors alone.
+one. Weights by tag come from the hub's cache, filled on demand. timm reads them as data, only tensors.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Options:
     prefix: str | None
 
 
-def faults(config: Config) -> list[str]:
+def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
     return list(_faults(config))
 
@@ -102,12 +102,12 @@ def open_model(config: Config, root: Path) -> Model:
     """
     extra("timm")
     options: Options = config.model.options
-    assert options.name is not None, "checked by faults"
+    assert options.name is not None, "checked by problems"
     known = _pretrained(options)
     inputs, notes = _inputs(config, known)
     assert inputs[0].preprocessing is not None and inputs[0].preprocessing.size is not None
     size = inputs[0].preprocessing.size
-    network, said = _network(config, root, known, size)
+    network, note = _network(config, root, known, size)
     count = _classes_of_output(network, options.name, size)
     return Model(
         module=calling(network, ["0"]),
@@ -115,7 +115,7 @@ def open_model(config: Config, root: Path) -> Model:
         outputs=[OutputSpec("logits", "classes")],
         class_names=_class_names(config, known, count),
         trained=options.weights is not None or config.model.checkpoint is not None,
-        notes=[said, *notes],
+        notes=[note, *notes],
     )
 
 
@@ -128,9 +128,9 @@ def _pretrained(options: Options) -> Any:
 
     if not timm.is_model(options.name):
         near = difflib.get_close_matches(options.name or "", timm.list_models(), n=3)
-        said = f"; did you mean {' or '.join(near)}?" if near else "; timm.list_models() has all names"
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; timm.list_models() has all names"
         raise StageError(
-            "unknown-choice", f"model.options.name: timm {timm.__version__} has no model {options.name!r}{said}"
+            "unknown-choice", f"model.options.name: timm {timm.__version__} has no model {options.name!r}{hint}"
         )
     tags = [name.partition(".")[2] for name in timm.list_pretrained(f"{options.name}.*")]
     if options.weights is not None and options.weights not in tags:
@@ -144,7 +144,7 @@ def _pretrained(options: Options) -> Any:
 
 
 def _network(config: Config, root: Path, known: Any, size: list[int]) -> tuple[torch.nn.Module, str]:
-    """The network in eval mode, in FP32, and what is to be said of its weights."""
+    """The network in eval mode, in FP32, and a note on its weights."""
     import timm
     import torch
 
@@ -172,19 +172,19 @@ def _network(config: Config, root: Path, known: Any, size: list[int]) -> tuple[t
 
 
 def _refusal(tagged: str, known: Any, keywords: dict[str, Any], error: Exception) -> str:
-    said = typed_line(error)
+    reason = typed_line(error)
     if not keywords["pretrained"]:
-        return f"model.image_size: timm cannot make {tagged} with {keywords}: {said}"
+        return f"model.image_size: timm cannot make {tagged} with {keywords}: {reason}"
     if not known.hf_hub_id:
         return (
-            f"model.options.weights: {tagged} cannot be loaded: {said}; download {known.url} and set model.checkpoint"
+            f"model.options.weights: {tagged} cannot be loaded: {reason}; download {known.url} and set model.checkpoint"
         )
     from huggingface_hub import constants
 
     return (
         f"model.options.weights: {tagged}: not in the hub's cache ({constants.HF_HUB_CACHE}; HF_HOME moves it), and "
-        f"the hub did not give it: {said}. Where there is a network: hf download {known.hf_hub_id} model.safetensors; "
-        "copy the cache here, or download with --local-dir ./mine, copy that folder, and set "
+        f"the hub did not give it: {reason}. Where there is a network: hf download {known.hf_hub_id} "
+        "model.safetensors; copy the cache here, or download with --local-dir ./mine, copy that folder, and set "
         "model.checkpoint=./mine/model.safetensors model.options.weights=null"
     )
 
@@ -229,7 +229,7 @@ def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> 
 
 
 def _class_names(config: Config, known: Any, count: int) -> list[str]:
-    """Those that are configured; of weights by tag their own, where timm knows them; else numbers."""
+    """Those that are configured; of weights by tag the tag's, where timm knows them; else numbers."""
     names = config.model.classes
     if names is not None:
         if len(names) != count:

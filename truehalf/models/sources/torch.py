@@ -1,4 +1,4 @@
-"""Your own torch module, made by a function of yours.
+"""Your torch module, made by a function of yours.
 
 `model.options.factory` is imported from the workspace or from what is installed, because you name it; nothing else is.
 Checkpoints are data: truehalf/models/checkpoints.py. The outputs are those that the module returns on one sample.
@@ -59,7 +59,7 @@ class Options:
     trained: bool | None
 
 
-def faults(config: Config) -> list[str]:
+def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
     return [*_faults_of_keys(config), *faults_of_declared(config)]
 
@@ -110,7 +110,7 @@ def open_model(config: Config, root: Path) -> Model:
     outputs, takes = _outputs(network, inputs, config, root)
     module = calling(network, takes)
     if options.prepare is not None:
-        notes.append(f"prepare: {options.prepare}, on a copy of the module, for the export alone")
+        notes.append(f"prepare: {options.prepare}, on a copy of the module, only for the export")
     return Model(
         module=module,
         inputs=inputs,
@@ -153,7 +153,7 @@ def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
     """The module in eval mode, on the CPU, in FP32; random weights follow the seed."""
     import torch
 
-    assert options.factory is not None, "checked by faults"
+    assert options.factory is not None, "checked by problems"
     with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
         torch.manual_seed(seed)
         network = _called(options.factory, "model.options.factory", root, **options.kwargs)

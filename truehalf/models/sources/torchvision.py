@@ -3,10 +3,10 @@
 Detectors of one stage (SSD, RetinaNet, FCOS) output their candidates before NMS, see
 truehalf.models.architectures.candidates. Detectors of two stages (Faster, Mask and Keypoint R-CNN) are refused: NMS
 lies between their stages, so the number of boxes that the second one takes depends on the image, and so does the size
-of every tensor behind it.
+of every tensor after it.
 
-Weights by name are those that torchvision's own functions load, from torch's cache, which is filled on demand. They are
-read as data first, tensors alone.
+Weights by name are those that torchvision's functions load, from torch's cache, which is filled on demand. They are
+read as data first, only tensors.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MOST_CANDIDATES = 3840  # of TensorRT's TopK
 _STRIDE = 32  # of the features of RetinaNet and FCOS: sides are its multiples
 
 
-def faults(config: Config) -> list[str]:
+def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
     return [*_faults_of_keys(config), *_faults_of_task(config)]
 
@@ -116,7 +116,7 @@ def open_model(config: Config, root: Path) -> Model:
     """
     extra("torchvision")
     options: Options = config.model.options
-    assert options.name is not None, "checked by faults"
+    assert options.name is not None, "checked by problems"
     check_name(options)
     known = known_weights(options)
     weights = chosen_weights(options, known)
@@ -170,7 +170,7 @@ def _class_names(config: Config, weights: Any, count: int) -> list[str]:
 
 
 def _input_of_detector(config: Config, network: torch.nn.Module) -> Input:
-    """Normalisation is inside the graph, with the detector's own mean and std."""
+    """Normalisation is inside the graph, with the detector's mean and std."""
     transform: Any = network.transform
     fixed = transform.fixed_size
     resize = "stretch" if fixed is not None else "letterbox"

@@ -72,8 +72,8 @@ def test_each_input_is_varied_with_the_others_and_alone_and_sizes_are_left() -> 
     spec = IoSpec((InputSpec("a"), InputSpec("b"), InputSpec("size", "picture_size")))
     base = {name: np.array([[1.0, 2.0]], np.float32) for name in ("a", "b")} | {"size": np.array([[64, 64]])}
     made = dict(variations(spec, base, [base], {"inverted": ALL["inverted"]}))
-    assert list(made) == ["inverted", "inverted (a alone)", "inverted (b alone)"]
-    assert made["inverted (a alone)"]["a"].tolist() == [[2, 1]]
+    assert list(made) == ["inverted", "inverted (only a)", "inverted (only b)"]
+    assert made["inverted (only a)"]["a"].tolist() == [[2, 1]]
     assert all(feed["size"].tolist() == [[64, 64]] for feed in made.values())
     assert made["inverted (a alone)"]["b"].tolist() == [[1, 2]]
 
