@@ -175,27 +175,31 @@ def _autocast(given: argparse.Namespace) -> int:
     return 0
 
 
-def _opset(asked: int | None, own: int) -> int | None:
+def _opset(asked: int | None, current: int) -> int | None:
     """The opset to raise a model to; None: it stays.
 
     Raises:
-        StageError: one below AutoCast's least, or below the model's own.
+        StageError: one below AutoCast's least, or below the model's.
     """
-    least = max(_OPSET_MIN, own)
+    least = max(_OPSET_MIN, current)
     if asked is not None and asked < least:
-        why = "FP16 needs that" if least == _OPSET_MIN else f"the model has {own}, and models are only raised"
+        why = "FP16 needs that" if least == _OPSET_MIN else f"the model has {current}, and models are only raised"
         raise StageError("wrong-opset", f"--opset: expected {least} or more ({why}), got {asked}")
-    return asked if asked is not None or own >= _OPSET_MIN else _OPSET_MIN
+    return asked if asked is not None or current >= _OPSET_MIN else _OPSET_MIN
 
 
 def _refuse(given: argparse.Namespace) -> None:
     """Raise StageError, naming every argument that asks for what is not supported here."""
-    faults = []
+    problems = []
     if given.low_precision_type == "bf16":
-        faults.append("--low_precision_type bf16: only fp16 is supported; bf16 has 8 bits of mantissa")
+        problems.append("--low_precision_type bf16: only fp16 is supported; bf16 has 8 bits of mantissa")
     if given.providers != ["cpu"]:
-        faults.append(f"--providers {' '.join(given.providers)}: ranges are measured on the CPU; leave it out, or cpu")
+        problems.append(
+            f"--providers {' '.join(given.providers)}: ranges are measured on the CPU; leave it out, or cpu"
+        )
     for name in ("trt_plugins", "trt_plugins_precision"):
         if getattr(given, name):
-            faults.append(f"--{name}: ranges are measured by ONNX Runtime, which has no TensorRT plugin; leave it out")
-    refuse("not-supported", "autocast: not supported", faults)
+            problems.append(
+                f"--{name}: ranges are measured by ONNX Runtime, which has no TensorRT plugin; leave it out"
+            )
+    refuse("not-supported", "autocast: not supported", problems)

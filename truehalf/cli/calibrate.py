@@ -59,8 +59,8 @@ def _calibrate(given: dict[str, Any]) -> int:
     write_json(out, ranges)
     absmax = {name: entry["absmax"] for name, entry in ranges["tensors"].items() if entry["absmax"] is not None}
     largest = sorted(absmax.items(), key=lambda item: -item[1])
-    said = f", largest |x| {largest[0][1]:.4g}" if largest else ""
-    lines = [f"done: {out}: {len(ranges['tensors'])} tensors, {ranges['samples']} samples{said}"]
+    note = f", largest |x| {largest[0][1]:.4g}" if largest else ""
+    lines = [f"done: {out}: {len(ranges['tensors'])} tensors, {ranges['samples']} samples{note}"]
     lines += [f"warning: {warning}" for warning in ranges["warnings"]]
     content = {"out": str(out), "samples": ranges["samples"], "absmax": absmax, "warnings": ranges["warnings"]}
     output.give(lines, content, [f"{value:12.4g}  {name}" for name, value in largest])

@@ -100,14 +100,14 @@ def _convert(given: dict[str, Any]) -> int:
     out = given["out"] or model.with_name(f"{model.stem}_fp16.onnx")
     outputs = {"--out": out, "--json": output.file}
     check_places(outputs, {"model.onnx": model}, samples=samples, ranges=ranges, preprocessing=preprocessing)
-    seen, unseen, share = _shared_out(given, preprocessing)
+    calibration, verification, share = _shared_out(given, preprocessing)
     slim = False if given["no_slim"] else None
-    check = unseen is None and not given["no_check"]
-    result = convert(model, out, samples=seen, ranges=ranges, slim=slim, check=check, precision=precision)
+    check = verification is None and not given["no_check"]
+    result = convert(model, out, samples=calibration, ranges=ranges, slim=slim, check=check, precision=precision)
     warning = _warning(result.report.check)
     if warning is not None:
         print("truehalf convert: warning:", warning, file=sys.stderr)
-    report = None if unseen is None else compare(model, out, unseen)
+    report = None if verification is None else compare(model, out, verification)
     verdict, reason = _verdict(report, share, given)
     if verdict == "passed" and not result.report.cast_cleanup.model["fp16_nodes"]:
         verdict, reason = "not verified", coded("nothing-in-fp16", _NOTHING)
@@ -144,8 +144,8 @@ def _shared_out(given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any,
     feeds = of_file(given["samples"], given["model"], preprocessing, given["skip_corrupt"])
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
     share = split(len(feeds.names), *most)
-    seen, unseen = (feeds.only(part) if part else None for part in (share.calibration, share.verification))
-    return seen, unseen, share
+    calibration, verification = (feeds.only(part) if part else None for part in (share.calibration, share.verification))
+    return calibration, verification, share
 
 
 def _verdict(report: Report | None, share: Split | None, given: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -159,20 +159,20 @@ def _verdict(report: Report | None, share: Split | None, given: Mapping[str, Any
 
 
 def _warning(check: QuickCheck | None) -> str | None:
-    """What a quick check has found wrong, and the flags that pin the nodes at fault."""
+    """What a quick check has found wrong, and the flags that pin the nodes that cause it."""
     if check is None or check.state != "failed":
         return None
-    said = f"on {check.sample}, in emulated FP16, the file "
-    said += f"goes wrong at node {check.first_bad_node!r}" if check.first_bad_node else "is wrong"
+    message = f"on {check.sample}, in emulated FP16, the file "
+    message += f"goes wrong at node {check.first_bad_node!r}" if check.first_bad_node else "is wrong"
     pins = " ".join(f"--node-block-list {shlex.quote(entry)}" for entry in check.node_block_list)
     remedy = f"with {pins} it is within the tolerance there" if check.pins_hold else "no pins that help were found"
-    return f"{said}; {remedy}: {check.reason}"
+    return f"{message};  {remedy}: {check.reason}"
 
 
 def _few(samples: int) -> str | None:
     """What the verdict of a file that passed says of few samples."""
-    said = f"on {samples} sample{'s' * (samples > 1)} alone; give {_SAMPLES_MIN} or more"
-    return coded("too-few-samples", said) if samples < _SAMPLES_MIN else None
+    message = f"only {samples} sample{'s' * (samples > 1)}; give {_SAMPLES_MIN} or more"
+    return coded("too-few-samples", message) if samples < _SAMPLES_MIN else None
 
 
 def _content(

@@ -85,8 +85,8 @@ def _lines(report: EngineReport, file: Path) -> list[str]:
         half = report.get("half_layers_fraction")
         of_layers = "" if half is None else f", {100 * half:.1f} % of what computes floats in Half"
         fused = f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused"
-        said = f"{compiled['compiler']}, {report['engine_mb']:.1f} MB, {compiled['computing_layers']} layers"
-        lines += [f"engine: {built}", f"compiled: {said}{of_layers}, {fused}; nothing was executed"]
+        facts = f"{compiled['compiler']}, {report['engine_mb']:.1f} MB, {compiled['computing_layers']} layers"
+        lines += [f"engine: {built}", f"compiled: {facts}{of_layers}, {fused}; nothing was executed"]
     if parity is not None:
         lines.append(f"outputs: {parity['state']}" + (f": {parity['reason']}" if parity.get("reason") else ""))
     for row in report.get("latency", []):

@@ -86,10 +86,10 @@ def option(*names: str, group: str = "", **keywords: Any) -> Callable[[Any], Any
     return click.option(*names, cls=Option, group=group, **keywords)
 
 
-def guarded(name: str, body: Callable[[], int]) -> int:
-    """Run a command's body; an error that the user can fix is one line on stderr and exit code 2, another one 70."""
+def guarded(name: str, command: Callable[[], int]) -> int:
+    """Run a command; an error that the user can fix is one line on stderr and exit code 2, another one 70."""
     try:
-        return body()
+        return command()
     except (StageError, ConfigErrors) as error:
         return _end(name, str(error), BAD_INPUT)
     except ModuleNotFoundError as error:
@@ -110,8 +110,8 @@ def defect(name: str, error: Exception) -> int:
     failed, 2 that the input is bad.
     """
     traceback.print_exception(error)
-    said = f"{typed_line(error)}; this is a defect of truehalf {version('truehalf')}, not a fault of yours"
-    return _end(name, f"{coded('internal-error', said)}\nPlease report it, with the lines above.", DEFECT)
+    message = f"{typed_line(error)}; this is a defect of truehalf {version('truehalf')}, not an error in your input"
+    return _end(name, f"{coded('internal-error', message)}\nPlease report it, with the lines above.", DEFECT)
 
 
 def _end(name: str, message: str, code: int) -> int:
@@ -158,7 +158,7 @@ class Output:
         return None if self.json_path == STDOUT else self.json_path
 
     def give(self, lines: Sequence[str], content: Mapping[str, object], further: Iterable[str] = ()) -> None:
-        """Write the JSON, and print the result; with --json - the JSON alone goes to stdout.
+        """Write the JSON, and print the result; with --json - only the JSON goes to stdout.
 
         Args:
             lines: the first is the verdict, all that --quiet leaves.

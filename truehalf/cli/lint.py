@@ -1,4 +1,4 @@
-"""truehalf lint: TensorRT compatibility of a file, and of the torch source behind it."""
+"""truehalf lint: TensorRT compatibility of a file, and of the torch source it comes from."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def _lint(given: dict[str, Any]) -> int:
 
     model, out, form, output = given["model"], given["out"], given["form"], output_of(given)
     if given["explain"] is not None:
-        said = explained(given["explain"], _all_rules())
-        output.give(said.splitlines(), {"rule": given["explain"], "text": said})
+        text = explained(given["explain"], _all_rules())
+        output.give(text.splitlines(), {"rule": given["explain"], "text": text})
         return 0
     if model is None and given["torch"] is None:
         raise StageError("needs-value", "expected model.onnx, --torch MODULE:FACTORY, or both; got neither")

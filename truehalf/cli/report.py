@@ -35,8 +35,8 @@ def _report(result: Path, out: Path, output: Output) -> int:
         content = read_json(result)
         page = result_page(content, str(result))
     except (KeyError, TypeError, ValueError, AttributeError, TemplateError) as error:
-        fault = f"{result}: expected a result as truehalf wrote it, got one that lacks parts ({error})"
-        raise StageError("wrong-file", fault) from error
+        message = f"{result}: expected a result as truehalf wrote it, got one that lacks parts ({error})"
+        raise StageError("wrong-file", message) from error
     write_text(out, page)
     lines, made = [f"done: {out}"], {"out": str(out), "result": str(result), "verdict": content["verdict"]}
     output.give(lines, made, [f"verdict of {result}: {content['verdict']}"])

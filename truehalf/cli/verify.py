@@ -33,7 +33,7 @@ _EXAMPLES = (
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
 _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
 _COMPARISON = ("evaluation", "metrics", "batch", "score_threshold", "iou_threshold")
-_OF_LABELS = "ap50_95_drop_max"  # the gate that two files alone cannot be held to
+_OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot be held to
 
 
 @click.command(cls=Command, examples=_EXAMPLES)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from truehalf.codes import coded
 from truehalf.config.options import Options, key
-from truehalf.config.selector_entries import fault_of_op
+from truehalf.config.selector_entries import problem_of_op
 
 # What engine.memory_pools_gb may name: TensorRT's pools, in lower case.
 MEMORY_POOLS = (
@@ -135,13 +135,13 @@ class EngineConfig(Options):
     profiles: tuple[Mapping[str, ProfileShapes], ...] | None = key(
         None,
         "optimization profiles: shapes of the inputs, or, of a shape tensor, its values; null: one for the "
-        "model's own inputs, 1 to 8 samples where their number varies (opt 1)",
+        "model's inputs, 1 to 8 samples where their number varies (opt 1)",
     )
     memory_pools_gb: Mapping[str, float] = key(
         {"workspace": 4.0}, "GiB by pool; another: +engine.memory_pools_gb.dla_local_dram=1.0"
     )
     builder_optimization_level: int | None = key(
-        None, "0 to 5: quicker builds to faster engines; null: TensorRT's own default", least=0, most=5
+        None, "0 to 5: quicker builds to faster engines; null: TensorRT's default", least=0, most=5
     )
     max_aux_streams: int | None = key(None, "streams beside the main one; null: TensorRT decides", least=0)
     tiling_optimization_level: TilingLevel = key(TilingLevel.none, "none | fast | moderate | full")
@@ -165,7 +165,7 @@ class EngineConfig(Options):
         "operators that the plugins bring along, for lint: [Mine, com.acme::Other]; []: asked of TensorRT, where it is",
     )
     when_unavailable: WhenUnavailable = key(
-        WhenUnavailable.plan, "where none can be built here: plan (write how to build it elsewhere) | fail"
+        WhenUnavailable.plan, "where none can be built here: plan (write how to build it on another machine) | fail"
     )
     build_unverified: bool = key(False, "build even from a model that failed verify")
     latency: LatencyConfig = key(
@@ -196,7 +196,7 @@ def _faults(e: EngineConfig) -> Iterator[str]:
             "needs-value", "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
         )
     yield from _options_that_no_provider_takes(e)
-    yield from _faults_of_plugin_ops(e)
+    yield from _problems_of_plugin_ops(e)
     for i, file in enumerate(e.plugins):
         if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
             yield coded(
@@ -205,14 +205,14 @@ def _faults(e: EngineConfig) -> Iterator[str]:
             )
 
 
-def _faults_of_plugin_ops(e: EngineConfig) -> Iterator[str]:
+def _problems_of_plugin_ops(e: EngineConfig) -> Iterator[str]:
     if e.plugin_ops and not e.plugins:
         yield coded(
             "needs-value",
             "engine.plugin_ops: names operators of plugins, and engine.plugins is empty; name their libraries there",
         )
     for i, entry in enumerate(e.plugin_ops):
-        if found := fault_of_op(entry):
+        if found := problem_of_op(entry):
             yield coded("bad-syntax", f"engine.plugin_ops[{i}]: {entry!r} {found}")
 
 
@@ -238,7 +238,7 @@ def _options_that_no_provider_takes(e: EngineConfig) -> Iterator[str]:
     if e.provider is Provider.tensorrt and e.hardware_compatibility is HardwareCompatibility.same_compute_capability:
         yield coded(
             "in-conflict",
-            "engine.hardware_compatibility: ONNX Runtime's provider 'tensorrt' knows ampere_plus alone; expected none "
+            "engine.hardware_compatibility: ONNX Runtime's provider 'tensorrt' knows only ampere_plus; expected none "
             "or ampere_plus, got same_compute_capability; engine=tensorrt takes it",
         )
 

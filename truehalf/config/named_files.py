@@ -31,8 +31,8 @@ def _missing(values: JsonObject, root: Path) -> Iterator[str]:
     if checkpoint is not None:
         path = root / checkpoint
         if not path.exists():
-            said = f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
-            yield coded("file-missing", said)
+            message = f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
+            yield coded("file-missing", message)
         elif path.is_dir():
             yield coded("wrong-file", f"model.checkpoint: {folder_instead(path)}")
     for key, folder in _OF_DATA.get(_text(values, "data", "source") or "", {}).items():
@@ -41,8 +41,8 @@ def _missing(values: JsonObject, root: Path) -> Iterator[str]:
             continue
         path = root / place
         if not path.exists():
-            said = f"data.{key}: no such {'folder' if folder else 'file'}: {path}; paths are relative to {root}"
-            yield coded("file-missing", said)
+            message = f"data.{key}: no such {'folder' if folder else 'file'}: {path}; paths are relative to {root}"
+            yield coded("file-missing", message)
         elif folder is not None and path.is_dir() != folder:
             expected, got = ("folder", "file") if folder else ("file", "folder")
             yield coded("wrong-file", f"data.{key}: {path} is a {got}; expected a {expected}")

@@ -49,7 +49,7 @@ class Options:
         errors: list[str] = []
         checked = typed(type(self), plain(self), self.SECTION, errors)
         if not errors:
-            errors += faults_of(checked)
+            errors += problems_of(checked)
         refuse("bad-options", "bad options", [error.removeprefix(f"{self.SECTION}.") for error in errors])
         for each in fields(self):  # type: ignore[arg-type]  # of subclasses, which are dataclasses
             object.__setattr__(self, each.name, getattr(checked, each.name))
@@ -59,7 +59,7 @@ class Options:
         return ()
 
 
-def faults_of(section: Options) -> Iterator[str]:
+def problems_of(section: Options) -> Iterator[str]:
     """Bounds and rules of a section by itself: a line each, by dotted path."""
     yield from out_of_bounds(section, section.SECTION)
     yield from section.problems()

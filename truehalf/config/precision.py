@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from truehalf.codes import coded
 from truehalf.config.options import Options, key
-from truehalf.config.selector_entries import faults_of_lists
+from truehalf.config.selector_entries import problems_of_lists
 
 FP16_MAX = 65504.0
 _FP16_OPS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Attention")
@@ -96,7 +96,7 @@ class Precision(Options):
     pattern_include_list: tuple[str, ...] = key((), "patterns that run in FP16 although a rule or block list objects")
     strict_selectors: bool = key(False, "true: a list entry that matches no node is an error; false: a warning")
     rules: RuleSet = key(
-        RuleSet.default, "default: all rules; autocast: data_max, init_max and the lists alone, as in NVIDIA's AutoCast"
+        RuleSet.default, "default: all rules; autocast: only data_max, init_max and the lists, as in NVIDIA's AutoCast"
     )
     safety_factor: float = key(
         2.0,
@@ -147,10 +147,10 @@ class Precision(Options):
                 "precision.custom_rule: expected module:function, such as my_rules:keep_fp32, got "
                 f"{self.custom_rule!r}",
             )
-        yield from faults_of_lists("precision", self)
+        yield from problems_of_lists("precision", self)
 
 
-# What method=convert alone reads; half and autocast leave the decisions to torch.
+# What only method=convert reads; half and autocast leave the decisions to torch.
 OF_CONVERT_ALONE = (
     *("placement", "fp16_ops", "op_block_list", "node_block_list", "scope_block_list", "pattern_block_list"),
     *("op_include_list", "node_include_list", "scope_include_list", "pattern_include_list", "strict_selectors"),

@@ -11,7 +11,7 @@ from truehalf.config.engine import ProfileShapes, shown
 from truehalf.config.options import default_of, out_of_bounds
 from truehalf.config.precision import OF_CONVERT_ALONE, Method, Precision, PrecisionName
 from truehalf.config.schema import REPAIR_PASSES, Config, DataSource, Exporter, SearchName
-from truehalf.config.selector_entries import fault_of_node, faults_of_lists
+from truehalf.config.selector_entries import problem_of_node, problems_of_lists
 from truehalf.config.typed import plain
 
 HEIGHT_AND_WIDTH = "[height, width], such as [640, 640]"
@@ -73,8 +73,8 @@ def _rules_of_search(c: Config) -> Iterator[str]:
 
 def _rules_of_lists(c: Config) -> Iterator[str]:
     yield from c.precision.problems()
-    yield from faults_of_lists("model.fp32_pins", c.model.fp32_pins)
-    yield from faults_of_lists("decoder.fp32_pins", c.decoder.fp32_pins)
+    yield from problems_of_lists("model.fp32_pins", c.model.fp32_pins)
+    yield from problems_of_lists("decoder.fp32_pins", c.decoder.fp32_pins)
 
 
 def _rules_of_model(c: Config) -> Iterator[str]:
@@ -183,8 +183,8 @@ def _rules_of_lint(c: Config) -> Iterator[str]:
                 f"lint.ignore[{i}]: {entry!r} is no rule; expected one such as dynamic-topk, or dynamic-topk@<regular "
                 "expression over node names and scopes>",
             )
-        elif fault := fault_of_node(where) if separator else None:
-            yield coded("bad-syntax", f"lint.ignore[{i}]: {where!r} {fault}")
+        elif problem := problem_of_node(where) if separator else None:
+            yield coded("bad-syntax", f"lint.ignore[{i}]: {where!r} {problem}")
 
 
 def _rules_of_engine(c: Config) -> Iterator[str]:

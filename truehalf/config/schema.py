@@ -1,5 +1,5 @@
-"""Types of the configuration. Bounds and rules between keys are in rules.py; `precision` and `engine` have modules of
-their own. Where the library reads a section without a configuration, its dataclass has the defaults that the YAML files
+"""Types of the configuration. Bounds and rules between keys are in rules.py; `precision` and `engine` have separate
+modules. Where the library reads a section without a configuration, its dataclass has the defaults that the YAML files
 of conf/ show.
 """
 
@@ -32,7 +32,7 @@ REPAIR_PASSES = (
 
 
 class DecoderName(Enum):
-    none = "none"  # of a model that brings its own
+    none = "none"  # of a model that brings one
     dfine = "dfine"
     rtdetrv2 = "rtdetrv2"
 
@@ -172,7 +172,7 @@ class ModelConfig:
 
     Attributes:
         source: a file of truehalf/models/sources/; `options` is what its Options hold.
-        checkpoint: file with the weights; null: what the source says (seeded random weights, or its own).
+        checkpoint: file with the weights; null: what the source says (seeded random weights, or the source's).
         image_size: height and width; null: as the source says.
         classes, inputs, outputs: null: as the source says.
         drop_outputs: names or positions of outputs that are left out.
@@ -257,7 +257,7 @@ class TrackingConfig:
     uri_env: str | None
     experiment: str
     register: bool
-    max_model_mb: float = key(..., "a larger final model is logged by its hash alone", above=0)
+    max_model_mb: float = key(..., "a larger final model is logged only by its hash", above=0)
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,22 @@ from typing import Any
 from truehalf.codes import coded
 
 
-def faults_of_lists(owner: str, section: Any) -> Iterator[str]:
+def problems_of_lists(owner: str, section: Any) -> Iterator[str]:
     """A line for each entry that cannot be read.
 
     Args:
         owner: dotted path of the section, for the lines.
         section: has lists called op_block_list, scope_include_list, ..., not necessarily all of them.
     """
-    for kind, fault in _FAULTS.items():
+    for kind, problem_of in _FAULTS.items():
         names = [f"{kind}_block_list", f"{kind}_include_list", *(["fp16_ops"] if kind == "op" else [])]
         for name in names:
             for i, entry in enumerate(getattr(section, name, [])):
-                if found := fault(entry):
+                if found := problem_of(entry):
                     yield coded("bad-syntax", f"{owner}.{name}[{i}]: {entry!r} {found}")
 
 
-def fault_of_op(entry: str) -> str | None:
+def problem_of_op(entry: str) -> str | None:
     """What is wrong with an operator type, Op or domain::Op; None: nothing."""
     if re.fullmatch(r"(?:[^\s:]+::)?[A-Za-z_]\w*", entry):
         return None
@@ -34,7 +34,7 @@ def fault_of_op(entry: str) -> str | None:
     )
 
 
-def fault_of_node(entry: str) -> str | None:
+def problem_of_node(entry: str) -> str | None:
     """What is wrong with a regular expression over node names; None: nothing."""
     try:
         re.compile(entry)
@@ -43,13 +43,13 @@ def fault_of_node(entry: str) -> str | None:
     return None if entry.strip() else "would match every node; expected a regular expression over node names"
 
 
-def _fault_of_scope(entry: str) -> str | None:
+def _problem_of_scope(entry: str) -> str | None:
     if re.search(r"[/\s]", entry) or not all(entry.split(".")) or not entry.strip("*."):
         return "is no module scope; expected a dotted path such as decoder.layers.*.cross_attn"
     return None
 
 
-def _fault_of_pattern(entry: str) -> str | None:
+def _problem_of_pattern(entry: str) -> str | None:
     chain = r"\s*[^\s<>-]+(?:\s*(?:{0}\s*[^\s<>-]+\s*)+)"
     chains = (chain.format("->"), chain.format("<-"))
     position = r"\s*(?:outputs|inputs)\s*:\s*[1-9]\d*\s*"
@@ -58,4 +58,4 @@ def _fault_of_pattern(entry: str) -> str | None:
     return "is no pattern; expected 'MatMul -> Softmax', 'Add <- Conv' or a position such as outputs:2"
 
 
-_FAULTS = {"op": fault_of_op, "node": fault_of_node, "scope": _fault_of_scope, "pattern": _fault_of_pattern}
+_FAULTS = {"op": problem_of_op, "node": problem_of_node, "scope": _problem_of_scope, "pattern": _problem_of_pattern}

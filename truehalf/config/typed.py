@@ -23,13 +23,13 @@ class ConfigErrors(ValueError):
 
 
 def typed(expected: Any, value: Any, path: str, errors: list[str], wording: Mapping[str, str] | None = None) -> Any:
-    """`value` as `expected` type, or None after noting the fault under its dotted path.
+    """`value` as `expected` type, or None after noting the error under its dotted path.
 
     Args:
         expected: dataclass, enum, scalar type, list or dict of them, or a union of a scalar with None or a list.
             A tuple stands for a list, and a Mapping for a dict, that does not change.
-        errors: gets a line for each fault.
-        wording: by path, what is expected there, where a type alone would not say enough.
+        errors: gets a line for each problem.
+        wording: by path, what is expected there, where the type does not say enough.
     """
     return _Reader(errors, wording or {}).read(expected, value, path)
 
@@ -113,7 +113,7 @@ class _Reader:
 
     def _section(self, expected: type, value: Any, path: str) -> Any:
         """An instance whose bounds have not been checked yet, with None where a key is missing or mistyped: the rules
-        of the configuration say all that they find, also of a section with a fault.
+        of the configuration say all that they find, also of a section with an error.
         """
         if not isinstance(value, Mapping):
             return self._fault(path or "configuration", "a mapping", value)
@@ -122,8 +122,8 @@ class _Reader:
         prefix = f"{path}." if path else ""
         for key in value:
             if key not in names:
-                said = f"{prefix}{key}: unknown key; known here: {', '.join(names)}"
-                self._errors.append(coded("unknown-key", said))
+                message = f"{prefix}{key}: unknown key; known here: {', '.join(names)}"
+                self._errors.append(coded("unknown-key", message))
         section: Any = object.__new__(expected)
         for name in names:
             if name not in value:

@@ -1,4 +1,4 @@
-"""Check a configuration: types first, then the rules of rules.py; every fault at once."""
+"""Check a configuration: types first, then the rules of rules.py; every problem at once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 from truehalf.codes import coded
 from truehalf.config.engine import EngineConfig
-from truehalf.config.options import faults_of
+from truehalf.config.options import problems_of
 from truehalf.config.rules import HEIGHT_AND_WIDTH, RULES
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors, typed
 from truehalf.json_values import Json, JsonObject
 
-_EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where a type alone would not say enough
-# Keys that the YAML files fill in from another key. What is wrong with that one would be said again of each.
+_EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where the type does not say enough
+# Keys that the YAML files fill in from another key. What is wrong with that one would be reported again for each.
 _DERIVED = {"model.image_size": ("trace.input_shape",)}
 # What an entry of model.inputs and model.outputs may leave out, and what it is then: these lists are the user's, so no
 # YAML file says it.
@@ -32,7 +32,7 @@ class Sources(Protocol):
 
     def options_of(self, name: str) -> type: ...
 
-    def faults_of(self, name: str, config: Config) -> Iterable[str]: ...
+    def problems_of(self, name: str, config: Config) -> Iterable[str]: ...
 
 
 def completed(values: JsonObject) -> dict[str, Json]:
@@ -103,7 +103,7 @@ def validate(values: JsonObject, sources: Sources | None = None) -> Config:
 
 
 def _without_derived(errors: list[str]) -> list[str]:
-    """The errors, without those of keys that are derived from one at fault. Of that one its sides' types are enough, if
+    """The errors, without those of keys that are derived from a wrong one. Of that one its sides' types are enough, if
     they are wrong, and that it is no pair, if it is none.
     """
     for source, derived in _DERIVED.items():
@@ -119,14 +119,14 @@ def _without_derived(errors: list[str]) -> list[str]:
 def _with_options(
     config: Config, sources: Sources, errors: list[str]
 ) -> tuple[Config, list[Callable[[Config], Iterable[str]]]]:
-    """`model.options` as its source has them, and the source's own rules."""
+    """`model.options` as its source has them, and the source's rules."""
     name = config.model.source
     if name not in sources.names():
         expected = f"model.source: expected one of {', '.join(sources.names())}, got {name!r}"
         errors.append(coded("unknown-choice", expected))
         return config, []
     options = typed(sources.options_of(name), config.model.options, "model.options", errors)
-    return replace(config, model=replace(config.model, options=options)), [lambda c: sources.faults_of(name, c)]
+    return replace(config, model=replace(config.model, options=options)), [lambda c: sources.problems_of(name, c)]
 
 
 def check_engine(values: JsonObject) -> EngineConfig:
@@ -138,7 +138,7 @@ def check_engine(values: JsonObject) -> EngineConfig:
     errors: list[str] = []
     engine = typed(EngineConfig, values, "engine", errors)
     if not errors:
-        errors += faults_of(engine)
+        errors += problems_of(engine)
     if errors:
         raise ConfigErrors([error.removeprefix("engine.") for error in errors])
     assert isinstance(engine, EngineConfig)

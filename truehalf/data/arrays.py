@@ -151,14 +151,14 @@ class NpzSource(Source):
             ) from error
 
 
-def sources_of(source: Any, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[Source]:
+def sources_of(source: Any, inputs: Mapping[str, ir.Value], problems: list[str]) -> list[Source]:
     if isinstance(source, (str, Path)):
-        return _from_path(Path(source), inputs, faults)
+        return _from_path(Path(source), inputs, problems)
     if isinstance(source, Mapping):
         return [Source("feed", _as_arrays(source))]
     if isinstance(source, Sequence) and all(isinstance(each, Mapping) for each in source):
         return [Source(f"feed[{i}]", _as_arrays(each)) for i, each in enumerate(source)]
-    faults.append(coded("wrong-type", f"{_EXPECTED}, got {type(source).__name__}"))
+    problems.append(coded("wrong-type", f"{_EXPECTED}, got {type(source).__name__}"))
     return []
 
 
@@ -166,28 +166,28 @@ def _as_arrays(feed: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {str(name): np.asarray(array) for name, array in feed.items()}
 
 
-def _from_path(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[Source]:
+def _from_path(path: Path, inputs: Mapping[str, ir.Value], problems: list[str]) -> list[Source]:
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix == ".npz" and file.is_file())
         if not files:
-            faults.append(coded("file-missing", f"{path}: expected a folder of .npz files, there is none in it"))
-        return [opened for file in files if (opened := _from_npz(file, faults)) is not None]
+            problems.append(coded("file-missing", f"{path}: expected a folder of .npz files, there is none in it"))
+        return [opened for file in files if (opened := _from_npz(file, problems)) is not None]
     if not path.is_file():
-        faults.append(coded("file-missing", f"{path}: no such file or folder; {_EXPECTED}"))
+        problems.append(coded("file-missing", f"{path}: no such file or folder; {_EXPECTED}"))
         return []
     if path.suffix == ".json":
-        return _from_json(path, inputs, faults)
-    return [opened for opened in [_from_npz(path, faults)] if opened is not None]
+        return _from_json(path, inputs, problems)
+    return [opened for opened in [_from_npz(path, problems)] if opened is not None]
 
 
-def _from_npz(path: Path, faults: list[str]) -> Source | None:
+def _from_npz(path: Path, problems: list[str]) -> Source | None:
     try:
         return NpzSource(path)
     except zipfile.BadZipFile:
-        said = f"{path}: {_EXPECTED}, got a file that is none of them ({path.stat().st_size} bytes)"
-        faults.append(coded("file-unreadable", said))
+        message = f"{path}: {_EXPECTED}, got a file that is none of them ({path.stat().st_size} bytes)"
+        problems.append(coded("file-unreadable", message))
     except (OSError, ValueError, EOFError, zlib.error, RuntimeError) as error:  # the last: encrypted, or packed unknown
-        faults.append(coded("file-unreadable", f"{path}: expected arrays in .npz, but {error}"))
+        problems.append(coded("file-unreadable", f"{path}: expected arrays in .npz, but {error}"))
     return None
 
 
@@ -199,16 +199,18 @@ _CLASS = "polygraphy_class"
 _OLD_CLASS = "__polygraphy_encoded_"
 
 
-def _from_json(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[Source]:
+def _from_json(path: Path, inputs: Mapping[str, ir.Value], problems: list[str]) -> list[Source]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        faults.append(coded("file-unreadable", f"{path}: expected JSON, got a file that is none ({error})"))
+        problems.append(coded("file-unreadable", f"{path}: expected JSON, got a file that is none ({error})"))
         return []
     feeds = [content] if isinstance(content, dict) and not _class_of(content) else content
     if not isinstance(feeds, list) or not all(isinstance(feed, dict) and not _class_of(feed) for feed in feeds):
         got = f"got an object of class {_class_of(content)}" if isinstance(content, dict) else "got something else"
-        faults.append(coded("wrong-file", f"{path}: expected a list of feeds, each an object of arrays by name, {got}"))
+        problems.append(
+            coded("wrong-file", f"{path}: expected a list of feeds, objects of arrays by name, {got}")
+        )
         return []
     sources = []
     for i, feed in enumerate(feeds):
@@ -217,9 +219,9 @@ def _from_json(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) ->
             try:
                 arrays[name] = _decoded(encoded, inputs.get(name))
             except (ValueError, OverflowError, TypeError, EOFError, zipfile.BadZipFile) as error:
-                faults.append(coded("file-unreadable", f"{label}: {name!r} cannot be read as an array: {error}"))
+                problems.append(coded("file-unreadable", f"{label}: {name!r} cannot be read as an array: {error}"))
         sources.append(Source(label, arrays))
-    return [] if faults else sources
+    return [] if problems else sources
 
 
 def _class_of(item: Mapping[str, Any]) -> str | None:

@@ -66,7 +66,7 @@ class CocoImages(Drawn):
             raise StageError(
                 "wrong-file",
                 f"{path}: annotated as {_pixels(entry.size)}, but the image is {_pixels(image.size)} as it is shown "
-                "(EXIF's orientation honoured), so its boxes lie elsewhere; expected the images that were annotated",
+                "(with EXIF's orientation), so its boxes do not fit; expected the images that were annotated",
             )
         boxes = np.array(entry.boxes, np.float32).reshape(-1, 4)
         assert self.categories is not None
@@ -110,20 +110,20 @@ def read_annotations(path: Path) -> _Annotations:
             boxes that are no four numbers, an iscrowd that is no truth value.
     """
     content = _read(path)
-    faults: list[str] = []
-    categories = _by_id(content, "categories", "name", faults)
-    images = _by_id(content, "images", "file_name", faults)
-    places = {key: _place(str(image["file_name"]), faults) for key, image in images.items()}
+    problems: list[str] = []
+    categories = _by_id(content, "categories", "name", problems)
+    images = _by_id(content, "images", "file_name", problems)
+    places = {key: _place(str(image["file_name"]), problems) for key, image in images.items()}
     for place, times in Counter(places.values()).items():
         if times > 1:
-            said = f"images: file_name {place!r} is there {times} times; which annotations are true is not known"
-            faults.append(coded("given-twice", said))
+            message = f"images: file_name {place!r} is there {times} times; which annotations are true is not known"
+            problems.append(coded("given-twice", message))
     entries = {places[key]: _Entry(_size(image)) for key, image in images.items()}
     unused: dict[str, list[str]] = {}
     for number, annotation in enumerate(content["annotations"]):
         where = f"annotations[{number}]"
-        if fault := _fault(annotation, categories):
-            faults.append(f"{where}: {fault}")
+        if problem := _problem(annotation, categories):
+            problems.append(f"{where}: {problem}")
             continue
         name = places.get(annotation["image_id"])
         x, y, width, height = map(float, annotation["bbox"])
@@ -135,33 +135,33 @@ def read_annotations(path: Path) -> _Annotations:
             entries[name].boxes.append([x, y, x + width, y + height])
             entries[name].names.append(str(categories[annotation["category_id"]]["name"]))
             entries[name].crowds.append(bool(annotation.get("iscrowd")))
-    refuse("file-unreadable", f"data.annotations: {path}", faults, _SHOWN)
+    refuse("file-unreadable", f"data.annotations: {path}", problems, _SHOWN)
     used = {name for entry in entries.values() for name in entry.names}
     return _Annotations(entries, sorted(used), unused)
 
 
-def _by_id(content: Mapping[str, Any], kind: str, key: str, faults: list[str]) -> dict[Any, Mapping[str, Any]]:
+def _by_id(content: Mapping[str, Any], kind: str, key: str, problems: list[str]) -> dict[Any, Mapping[str, Any]]:
     """The entries of `images` or `categories` by their id."""
     found: dict[Any, Mapping[str, Any]] = {}
     for number, entry in enumerate(content[kind]):
         lacks = [each for each in ("id", key) if not isinstance(entry, dict) or entry.get(each) is None]
         if lacks:
-            faults.append(coded("missing-key", f"{kind}[{number}]: lacks {' and '.join(lacks)}"))
+            problems.append(coded("missing-key", f"{kind}[{number}]: lacks {' and '.join(lacks)}"))
         elif not _is_id(entry["id"]):
-            said = f"{kind}[{number}]: id: expected an integer or text, got {entry['id']!r}"
-            faults.append(coded("wrong-type", said))
+            message = f"{kind}[{number}]: id: expected an integer or text, got {entry['id']!r}"
+            problems.append(coded("wrong-type", message))
         elif entry["id"] in found:
-            faults.append(coded("given-twice", f"{kind}[{number}]: id {entry['id']} is there twice"))
+            problems.append(coded("given-twice", f"{kind}[{number}]: id {entry['id']} is there twice"))
         else:
             found[entry["id"]] = entry
     return found
 
 
-def _place(file_name: str, faults: list[str]) -> str:
+def _place(file_name: str, problems: list[str]) -> str:
     """A file name within the folder, in one way of writing it."""
     path = PurePosixPath(file_name)
     if path.is_absolute() or ".." in path.parts:
-        faults.append(coded("wrong-name", f"images: file_name {file_name!r}: expected a path within data.folder"))
+        problems.append(coded("wrong-name", f"images: file_name {file_name!r}: expected a path within data.folder"))
     return path.as_posix()
 
 
@@ -170,7 +170,7 @@ def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
     return (width, height) if isinstance(width, int) and isinstance(height, int) and width and height else None
 
 
-def _fault(annotation: Any, categories: Mapping[Any, Any]) -> str | None:
+def _problem(annotation: Any, categories: Mapping[Any, Any]) -> str | None:
     if not isinstance(annotation, dict) or not {"image_id", "category_id", "bbox"} <= set(annotation):
         return coded("missing-key", "expected image_id, category_id and bbox")
     for key in ("image_id", "category_id"):

@@ -22,7 +22,7 @@ from truehalf.errors import StageError
 CLASSES = tuple(str(digit) for digit in range(10))
 SPLITS = ("train", "val")
 
-_SPLIT_SEED = 20260101  # of the digit split alone; independent of the scene seed, so that no seed can leak samples
+_SPLIT_SEED = 20260101  # of the digit split only; independent of the scene seed, so that no seed can leak samples
 _TRAIN_SHARE = 0.8
 _PHOTOGRAPHS = (
     "astronaut",

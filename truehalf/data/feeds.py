@@ -1,12 +1,12 @@
 """Samples that people bring with an ONNX file: .npz, a folder of .npz, Polygraphy's JSON, or arrays in memory.
 
-    an array of its input's own rank     one feed as it stands, scalars and empty arrays included
+    an array of its input's rank         one feed as it stands, scalars and empty arrays included
     with one more leading axis           a stack of samples, one feed each
     of the input's rank, with more or    rows in feeds of the number of rows that the model fixes, the last row again
     fewer rows than all inputs fix       where the last feed has too few
 
-Within one file or dict every input has as many samples as the others. Nothing is cast: an array of another type is a
-fault. All faults of a source are collected and reported together, before the first array is used.
+Within one file or dict every input has as many samples as the others. Nothing is cast: an array of another type is an
+error. All problems of a source are collected and reported together, before the first array is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from truehalf.codes import coded
 from truehalf.data.arrays import Source, sources_of
 from truehalf.errors import refuse
 
-_FAULTS_SHOWN = 20
+_PROBLEMS_SHOWN = 20
 
 
 class Feeds:
@@ -88,15 +88,15 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
         StageError: listing everything that is wrong: names that the model does not have, inputs without an array,
             ranks, shapes, types, unequal numbers of samples, a file that cannot be read, a folder without files.
     """
-    faults: list[str] = []
+    problems: list[str] = []
     inputs = {str(value.name): value for value in model.graph.inputs}
     batch = _fixed_rows(inputs)
-    parts = [_checked(opened, inputs, faults, batch) for opened in sources_of(source, inputs, faults)]
+    parts = [_checked(opened, inputs, problems, batch) for opened in sources_of(source, inputs, problems)]
     feeds = Feeds(parts)
-    if not faults and not feeds.names:
-        faults.append(coded("too-few-samples", "there is no sample in it"))
+    if not problems and not feeds.names:
+        problems.append(coded("too-few-samples", "there is no sample in it"))
     of = f" {source}" if isinstance(source, (str, Path)) else ""
-    refuse("wrong-feeds", f"{what}{of} does not fit the model", faults, _FAULTS_SHOWN)
+    refuse("wrong-feeds", f"{what}{of} does not fit the model", problems, _PROBLEMS_SHOWN)
     return feeds
 
 
@@ -143,7 +143,7 @@ def _rows_to_cut(source: Source, inputs: Mapping[str, ir.Value], batch: int) -> 
     return 0 if count == batch else count
 
 
-def _checked(source: Source, inputs: Mapping[str, ir.Value], faults: list[str], batch: int) -> _Part:
+def _checked(source: Source, inputs: Mapping[str, ir.Value], problems: list[str], batch: int) -> _Part:
     part, counts = _Part(source), {}
     total = _rows_to_cut(source, inputs, batch)
     part.rows = batch if total else 0
@@ -165,7 +165,7 @@ def _checked(source: Source, inputs: Mapping[str, ir.Value], faults: list[str], 
             wrong.append(coded("missing-key", f"input {name!r} is missing; expected {_wanted(value)}"))
     if len(set(counts.values())) > 1:
         wrong.append(coded("wrong-shape", f"expected as many samples for every input, got {counts}"))
-    faults += [f"{source.label}: {text}" for text in wrong]
+    problems += [f"{source.label}: {text}" for text in wrong]
     part.samples = 0 if wrong else next(iter(counts.values()), 1)
     return part
 

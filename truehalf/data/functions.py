@@ -1,10 +1,10 @@
-"""Samples of the user's own making: `data.function: module:function`, called as function(purpose, number, seed).
+"""Samples of a user's function: `data.function: module:function`, called as function(purpose, number, seed).
 
     purpose   "trace", "calibration" or "verification"
     number    from 0, below the number of samples of that purpose
     seed      data.seed
 
-It returns arrays by input name, without the batch axis; or an image, uint8 [height, width, 3] in RGB, alone or as a
+It returns arrays by input name, without the batch axis; or an image, uint8 [height, width, 3] in RGB, or a
 tuple with boxes (float [n, 4], xyxy in pixels of the image) and labels (int [n], positions among the model's
 classes). The same arguments must give the same sample: stages make each anew.
 """
@@ -59,7 +59,7 @@ def _read(name: str, made: Any) -> LabelledImage | Arrays:
         raise StageError(
             "wrong-return",
             f"data.function: sample {name}: expected arrays by input name, or an image as uint8 [height, width, 3], "
-            "alone or as (image, boxes, labels), "
+            "or (image, boxes, labels), "
             f"got {type(made).__name__} {pixels.dtype} {list(pixels.shape)}",
         )
     if boxes is None and labels is None:

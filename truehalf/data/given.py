@@ -136,7 +136,8 @@ def _images(
         arrays, found = any(source.glob("*.npz")), images_under(source)
         if arrays and found:
             raise StageError(
-                "in-conflict", f"samples {source}: expected .npz files or images, got both; move one kind elsewhere"
+                "in-conflict",
+                f"samples {source}: expected .npz files or images, got both; move one kind away",
             )
         if arrays:
             return None
@@ -159,7 +160,7 @@ class Split:
     """Positions of samples by purpose.
 
     Attributes:
-        calibration, verification: positions; no sample is in both, unless there is one alone.
+        calibration, verification: positions; no sample is in both, unless there is only one.
         total: number of samples that were given.
     """
 
@@ -209,5 +210,5 @@ def of_file(
     """Samples that come with an ONNX file, see `given_samples`; one feed of several rows is several samples."""
     model = load_model(path)
     feeds = given_samples(samples, model, spec_inside(model).first_input, preprocessing, skip_corrupt)
-    assert not isinstance(feeds, Filled), "made here alone"
+    assert not isinstance(feeds, Filled), "made only here"
     return feeds.by_rows(model) if isinstance(feeds, Feeds) else feeds

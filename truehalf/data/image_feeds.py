@@ -72,8 +72,8 @@ def load_images(
     """
     value = _image_input(model)
     preprocessing = _resolved(preprocessing, value)
-    alone = is_image(source)
-    folder, paths = (source.parent, [source]) if alone else (source, images_under(source))
+    is_file = is_image(source)
+    folder, paths = (source.parent, [source]) if is_file else (source, images_under(source))
     if not paths:
         raise StageError("file-missing", f"{folder} holds no image; expected {expected_files()}")
     broken = unreadable(paths)
@@ -84,7 +84,7 @@ def load_images(
     if not feeds.names:
         raise StageError(
             "file-unreadable",
-            f"{source}: it cannot be read" if alone else f"{folder}: none of its {len(paths)} images can be read",
+            f"{source}: it cannot be read" if is_file else f"{folder}: none of its {len(paths)} images can be read",
         )
     feeds.left_out = {path.relative_to(folder).as_posix(): why for path, why in broken.items()}
     return feeds

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "LAB", "HSV")
-# Formats that Pillow knows by name alone and does not decode; and EPS, a program that Ghostscript would have to run.
+# Formats that Pillow knows only by name and does not decode; and EPS, a program that Ghostscript would have to run.
 _UNREAD = ("BUFR", "GRIB", "HDF5", "MPEG", "WMF", "EPS")
 _COMMON = (".jpg", ".png", ".webp", ".bmp", ".tiff")
 SAME = "byte for byte the same as another image, which is used"
@@ -53,7 +53,7 @@ def is_image(path: Path) -> bool:
 
 
 def images_under(folder: Path) -> list[Path]:
-    """The files with an image's suffix in a folder and below, in the order of their names; none that is hidden."""
+    """The files with an image's suffix in a folder and below, by name; none whose path has a dot in front."""
     named = ((path.relative_to(folder), path) for path in folder.rglob("*") if is_image(path))
     seen = ((name.as_posix(), path) for name, path in named if not any(part.startswith(".") for part in name.parts))
     return [path for _, path in sorted(seen)]
@@ -126,13 +126,13 @@ def open_image(path: Path) -> Image.Image:
 
 def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
     """The files that cannot be read as images, each with the reason; every file is decoded once."""
-    faults = {}
+    problems = {}
     for path in paths:
         try:
             open_image(path)
         except StageError as error:
-            faults[path] = str(error)
-    return faults
+            problems[path] = str(error)
+    return problems
 
 
 def take(images: Sequence[Path], first: int, count: int, folder: Path, purpose: str) -> list[Path]:

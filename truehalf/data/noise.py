@@ -99,10 +99,10 @@ def _inputs(model: ir.Model) -> dict[str, tuple[np.dtype, list[int | str]]]:
             continue
         dtype = None if value.dtype is None else value.dtype.numpy()
         if dtype is None or value.shape is None or dtype.kind not in "fiub":
-            said = (
+            message = (
                 f"input {value.name!r}: no value is drawn for {value.type}, shape {value.shape}; give calibration data"
             )
-            raise StageError("needs-value", said)
+            raise StageError("needs-value", message)
         found[str(value.name)] = dtype, [side if isinstance(side, int) else str(side) for side in value.shape]
     return found
 

@@ -128,7 +128,7 @@ def preprocessing_of(source: JsonObject | Path | str) -> Preprocessing:
     """A preprocessing from a mapping or from a YAML or JSON file that holds one.
 
     Raises:
-        StageError: listing every fault: unknown keys, values that are none of those at the top of this module.
+        StageError: listing every problem: unknown keys, values that are none of those at the top of this module.
     """
     content: Any = source
     named = "preprocessing"

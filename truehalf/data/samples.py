@@ -121,7 +121,7 @@ def calibration_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
 
 
 def verification_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
-    """`data.verification_samples` samples that no other stage has seen, unless there is one alone."""
+    """`data.verification_samples` samples that no other stage has seen, unless there is only one."""
     return Samples(drawn(config, root, "verification"), spec)
 
 

@@ -93,7 +93,7 @@ def _take(declared: OutputConfig, position: int, named: dict[str, Any]) -> str:
     return str(position) if declared.name not in named and str(position) in named else declared.name
 
 
-def faults_of_declared(config: Config) -> Iterator[str]:
+def problems_of_declared(config: Config) -> Iterator[str]:
     """What is wrong with `model.inputs`, `model.outputs` and `model.drop_outputs` beyond types."""
     model = config.model
     for i, each in enumerate(model.inputs or ()):

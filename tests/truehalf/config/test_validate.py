@@ -12,7 +12,7 @@ from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.config.precision import OF_CONVERT_ALONE
 from truehalf.config.schema import REPAIR_PASSES, InputConfig, InputKind, OutputConfig, OutputKind, Pins
-from truehalf.config.selector_entries import faults_of_lists
+from truehalf.config.selector_entries import problems_of_lists
 from truehalf.config.typed import ConfigErrors
 from truehalf.config.validate import check_engine, completed, validate
 from truehalf.errors import StageError
@@ -259,7 +259,7 @@ def test_an_entry_that_conf_lets_pass_can_be_read_by_the_selectors(kind: str) ->
     ]
     texts += ["", " ", "(", "a b", "A ->", "<- A", "A -> <- B", "outputs:x", "a/b", ".", "*", "A - B", "A::B::C"]
     for text in texts:
-        passes = not list(faults_of_lists("x", Pins(**{f"{k}_block_list": [text] * (k == kind) for k in KINDS})))
+        passes = not list(problems_of_lists("x", Pins(**{f"{k}_block_list": [text] * (k == kind) for k in KINDS})))
         try:
             selectors(Lists(**{kind: (text,)}), Lists())
             readable = True

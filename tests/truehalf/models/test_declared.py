@@ -10,7 +10,7 @@ from tests.configurations import composed
 from tests.truehalf.models.refusing import refuses
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.models.configuration import validated
-from truehalf.models.declared import declared_inputs, faults_of_declared, outputs_of, takes_images
+from truehalf.models.declared import declared_inputs, outputs_of, problems_of_declared, takes_images
 
 FACTORY = ("model=torch", "model.options.factory=my:build", "data.folder=pictures")
 IMAGES = "{name: x, kind: images, dtype: float32, shape: null}"
@@ -103,4 +103,4 @@ def test_faults_name_the_key(override: str, key: str, code: str, facts: list[str
 
 def test_a_sound_declaration_has_no_faults() -> None:
     pair = output("l", "logits", activation="sigmoid"), output("b", "boxes", format="xyxy", normalized=False)
-    assert list(faults_of_declared(config(f"model.outputs=[{', '.join(pair)}]"))) == []
+    assert list(problems_of_declared(config(f"model.outputs=[{', '.join(pair)}]"))) == []

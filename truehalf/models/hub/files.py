@@ -37,7 +37,7 @@ def is_folder(identity: str) -> bool:
     return identity.startswith((".", "/", "~")) or identity.endswith("/") or identity.count("/") > 1
 
 
-def fault_of_revision(identity: str, revision: str | None) -> str | None:
+def problem_of_revision(identity: str, revision: str | None) -> str | None:
     """What is wrong with `model.options.revision`, as far as the hub need not be asked."""
     if is_folder(identity):
         return None if revision is None else coded("in-conflict", f"a folder has none; expected null, got {revision!r}")

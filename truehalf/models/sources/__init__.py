@@ -42,7 +42,7 @@ def options_of(name: str) -> type:
     return options
 
 
-def faults_of(name: str, config: Config) -> list[str]:
+def problems_of(name: str, config: Config) -> list[str]:
     """What a source finds wrong with `model.*`.
 
     Raises:

@@ -19,14 +19,14 @@ from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling, taken
-from truehalf.models.common_faults import another_layout, half_a_size, own_decoder
-from truehalf.models.declared import declared_inputs, faults_of_declared, outputs_of
+from truehalf.models.common_problems import another_layout, half_a_size, own_decoder
+from truehalf.models.declared import declared_inputs, outputs_of, problems_of_declared
 from truehalf.models.hub.files import (
     PROCESSOR,
-    fault_of_revision,
     files_in,
     is_folder,
     located,
+    problem_of_revision,
     read_json,
 )
 from truehalf.models.hub.processor import preprocessing_of_processor
@@ -77,7 +77,7 @@ class Options:
 
 def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_faults_of_keys(config), *faults_of_declared(config)]
+    return [*_faults_of_keys(config), *problems_of_declared(config)]
 
 
 def _faults_of_keys(config: Config) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
             "model.options.id: this model needs an id of the Hugging Face hub or a folder: model.options.id=owner/name "
             "model.options.revision=<commit>, or model.options.id=./mine",
         )
-    elif problem := fault_of_revision(options.id, options.revision):
+    elif problem := problem_of_revision(options.id, options.revision):
         yield f"model.options.revision: {problem}"
     if model.checkpoint is not None:
         yield coded(

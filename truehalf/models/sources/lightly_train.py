@@ -24,7 +24,7 @@ from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling
-from truehalf.models.common_faults import another_layout, declared_needlessly, half_a_size
+from truehalf.models.common_problems import another_layout, declared_needlessly, half_a_size
 from truehalf.models.declared import declared_inputs
 from truehalf.models.libraries.lightly_checkpoint import Wanted, described
 from truehalf.models.libraries.lightly_names import (

@@ -18,7 +18,7 @@ from truehalf.data.preprocessing import Preprocessing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.attention_gain import scale_attention_values
 from truehalf.models.architectures.ltdetr import ConvNext, Vit, architecture, build
-from truehalf.models.common_faults import declared_needlessly
+from truehalf.models.common_problems import declared_needlessly
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
 
@@ -118,9 +118,9 @@ def _faults_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
             f"{where}.backbone: expected one of convnext and vit, the other null; got {'both' if vit else 'neither'}",
         )
     if convnext is not None:
-        yield from _faults_of_convnext(convnext, f"{where}.backbone.convnext")
+        yield from _problems_of_convnext(convnext, f"{where}.backbone.convnext")
     if vit is not None:
-        yield from _faults_of_vit(vit, f"{where}.backbone.vit")
+        yield from _problems_of_vit(vit, f"{where}.backbone.vit")
         if shape.ffn_dim % 2:
             yield coded(
                 "out-of-range",
@@ -128,7 +128,7 @@ def _faults_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
             )
 
 
-def _faults_of_convnext(convnext: ConvNext, where: str) -> Iterator[str]:
+def _problems_of_convnext(convnext: ConvNext, where: str) -> Iterator[str]:
     for name, values in (("widths", convnext.widths), ("depths", convnext.depths)):
         if len(values) != 4 or any(value < 1 for value in values):
             yield coded(
@@ -136,7 +136,7 @@ def _faults_of_convnext(convnext: ConvNext, where: str) -> Iterator[str]:
             )
 
 
-def _faults_of_vit(vit: Vit, where: str) -> Iterator[str]:
+def _problems_of_vit(vit: Vit, where: str) -> Iterator[str]:
     if vit.heads > 0 and (vit.width % vit.heads or vit.width // vit.heads % 4 or vit.width // vit.heads > 128):
         yield coded(
             "in-conflict",

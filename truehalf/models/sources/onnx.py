@@ -21,8 +21,8 @@ from truehalf.config.typed import plain
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, names_of, spec_inside
 from truehalf.io_spec.spec import IoSpec
-from truehalf.models.common_faults import own_decoder
-from truehalf.models.declared import faults_of_declared
+from truehalf.models.common_problems import own_decoder
+from truehalf.models.declared import problems_of_declared
 from truehalf.models.model import Model
 from truehalf.models.onnx_ends import axes_of, batch_of, inputs_of, no_rows, outputs_of
 
@@ -44,7 +44,7 @@ class Options:
 
 def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_faults_of_keys(config), *faults_of_declared(config)]
+    return [*_faults_of_keys(config), *problems_of_declared(config)]
 
 
 def _faults_of_keys(config: Config) -> Iterator[str]:

@@ -27,8 +27,8 @@ from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import aside
 from truehalf.models.calling import calling
-from truehalf.models.common_faults import key_of_no_checkpoint, own_decoder
-from truehalf.models.declared import IMAGES, declared_inputs, faults_of_declared, outputs_of, takes_images
+from truehalf.models.common_problems import key_of_no_checkpoint, own_decoder
+from truehalf.models.declared import IMAGES, declared_inputs, outputs_of, problems_of_declared, takes_images
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
 from truehalf.provenance.watched import watched
@@ -61,7 +61,7 @@ class Options:
 
 def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_faults_of_keys(config), *faults_of_declared(config)]
+    return [*_faults_of_keys(config), *problems_of_declared(config)]
 
 
 def _faults_of_keys(config: Config) -> Iterator[str]:

@@ -22,7 +22,7 @@ from truehalf.errors import StageError
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.candidates import candidates
 from truehalf.models.calling import calling
-from truehalf.models.common_faults import (
+from truehalf.models.common_problems import (
     another_layout,
     declared_needlessly,
     half_a_size,
