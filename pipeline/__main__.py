@@ -28,8 +28,8 @@ def job(config: DictConfig) -> None:
 
 
 def main() -> None:
-    if said := missing_precision(sys.argv[1:]):
-        print(said, file=sys.stderr)
+    if message := missing_precision(sys.argv[1:]):
+        print(message, file=sys.stderr)
         sys.exit(2)
     sys.argv[1:] = opened(sys.argv[1:])
     ray_launcher.register()
@@ -38,7 +38,7 @@ def main() -> None:
     except KeyboardInterrupt:
         finish()
         sys.exit(130)
-    except SystemExit as stop:  # Hydra has said why; what had ended stands in the sweep's table all the same
+    except SystemExit as stop:  # Hydra has printed why; what had ended stands in the sweep's table all the same
         _exit_codes.append(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
     code = max(finish(), *_exit_codes, 0)
     push()

@@ -6,7 +6,7 @@ from pipeline.engine import engine_stage, was_made
 from pipeline.forms import Params, Reports, StageNumbers, StageReport, of_stage
 from truehalf.codes import coded
 
-_NOT_VERIFYS = "the TensorRT engine: "  # verify leaves the engine to its own stage, whose word counts once it has one
+_NOT_VERIFYS = "the TensorRT engine: "  # verify leaves it to the engine stage, whose verdict counts once there is one
 
 
 def _report(stage: str, reports: Reports) -> StageReport:
@@ -23,9 +23,9 @@ def parity(stage: str, reports: Reports) -> str:
     if stage == "fp16":
         measured: StageNumbers = verify.get("stages", {}).get("fp16", {})
         shares = (measured.get("matched_fraction"), "matched"), (measured.get("top1_agreement"), "same class")
-        for share, said in shares:
+        for share, text in shares:
             if share is not None:
-                return f"{100 * share:.2f} % {said}"
+                return f"{100 * share:.2f} % {text}"
         return "not verified"
     if stage == "engine":
         return str(engine_stage(reports)["state"]) if was_made(reports["engine"]) else ""
@@ -42,8 +42,8 @@ def not_verified(reports: Reports) -> list[str]:
     if "verify" not in reports:
         items.append(coded("not-run", "the final file: verify has not run"))
     engine = _report("engine", reports).get("not_verified")
-    said = _report("verify", reports).get("not_verified", [])
-    items += [item for item in said if engine is None or not item.startswith(_NOT_VERIFYS)]
+    caveats = _report("verify", reports).get("not_verified", [])
+    items += [item for item in caveats if engine is None or not item.startswith(_NOT_VERIFYS)]
     return items + list(engine or [])
 
 
@@ -67,7 +67,7 @@ def warnings(reports: Reports) -> list[str]:
 
 
 def unmet(params: Params, reports: Reports) -> list[str]:
-    """What verify.require names, another stage than verify had to verify, and did not; verify fails by its own."""
+    """What verify.require names, another stage than verify had to verify, and did not; verify fails by itself."""
     reasons = {name: _open(name, reports) for name in params.get("verify", {}).get("require", [])}
     return [
         f"verify.require names {name}, and it was not verified: {reason}" for name, reason in reasons.items() if reason

@@ -22,13 +22,13 @@ _NO_PRECISION = {
     "bf16": "its 8 bits of mantissa are too few for coordinates and scores, and it is no faster than FP16",
     "int8": "it needs scales from a quantizer, which is another tool's work, such as NVIDIA's Model Optimizer",
 }
-# Mappings with keys of the user's own.
+# Mappings whose keys the user defines.
 _OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
 
 
 def opened(arguments: Sequence[str]) -> list[str]:
-    """The command line with Hydra's sign for a key that may be new, `++`, before mappings whose keys are the user's
-    own, and what is in them: model.options.kwargs.classes=5 is ++model.options.kwargs.classes=5.
+    """The command line with Hydra's sign for a key that may be new, `++`, before mappings whose keys the user
+    defines, and what is in them: model.options.kwargs.classes=5 is ++model.options.kwargs.classes=5.
     """
     return [f"++{each}" if _OPEN.match(each) else each for each in arguments]
 
@@ -40,8 +40,8 @@ def missing_precision(arguments: Sequence[str]) -> str | None:
         for name in asked.split(",") if key == "precision" else ():
             if name in _NO_PRECISION:
                 known = ", ".join(sorted(path.stem for path in (CONF / "precision").glob("*.yaml")))
-                said = f"precision={name}: expected {known}; there is no {name}: {_NO_PRECISION[name]}"
-                return coded("unknown-choice", said)
+                message = f"precision={name}: expected {known}; there is no {name}: {_NO_PRECISION[name]}"
+                return coded("unknown-choice", message)
     return None
 
 

@@ -46,7 +46,7 @@ def engine_stage(reports: Reports) -> StageNumbers:
 
 
 def was_made(engine: EngineReport) -> bool:
-    """Whether there is an engine, good or bad, run or compiled alone."""
+    """Whether there is an engine, good or bad, run or only compiled."""
     return engine.get("status") == "built" or "parity" in engine or "compiled" in engine
 
 
@@ -66,18 +66,18 @@ def engine_sentence(engine: EngineReport) -> str:
     reason = engine.get("reason", "no reason is given")
     if was_made(engine):
         half, size = engine.get("half_layers_fraction"), engine.get("engine_mb")
-        said = f"{'compiled' if 'compiled' in engine else 'built'} with {maker(engine)}"
-        said += f": {size:.2f} MB" if size is not None else ""
-        said += (
+        text = f"{'compiled' if 'compiled' in engine else 'built'} with {maker(engine)}"
+        text += f": {size:.2f} MB" if size is not None else ""
+        text += (
             f", {100 * half:.1f} % of what its {engine['layers']} layers compute in Half" if half is not None else ""
         )
         if engine.get("status") == "failed":
-            return f"{said}. IT FAILED and is kept for inspection in artifacts/engine: {reason}"
+            return f"{text}. IT FAILED and is kept for inspection in artifacts/engine: {reason}"
         if compiled := engine.get("compiled"):
             fused, regions = compiled["fused_attention"], compiled["attention_regions"]
-            said += f", {fused} of {regions} attentions fused" if fused is not None and regions else ""
-            said += "; not run. The build plan for a host with a GPU is artifacts/engine/plan.json"
-        return said
+            text += f", {fused} of {regions} attentions fused" if fused is not None and regions else ""
+            text += "; not run. The build plan for a host with a GPU is artifacts/engine/plan.json"
+        return text
     if engine.get("status") == "planned":
         return f"NO ENGINE WAS BUILT: {reason}. The build plan is artifacts/engine/plan.json"
     return f"NO ENGINE WAS BUILT ({engine.get('status', 'unknown')}): {reason}"
@@ -117,15 +117,15 @@ def clocks_sentence(clocks: BeforeAndAfter | None) -> str:
     if clocks is None:
         return ""
     before, during = clocks.get("before") or {}, clocks.get("after") or {}
-    told = {name: _shown(value) for name, value in during.items() if value is not None}
-    if "sm_mhz" not in told:
+    known = {name: _shown(value) for name, value in during.items() if value is not None}
+    if "sm_mhz" not in known:
         return "GPU clocks: not known, nvidia-smi does not tell them"
-    most = f" of {told['sm_max_mhz']}" if "sm_max_mhz" in told else ""
+    most = f" of {known['sm_max_mhz']}" if "sm_max_mhz" in known else ""
     idle = f" (before: {_shown(found)})" if (found := before.get("sm_mhz")) is not None else ""
-    parts = [f"SM clock {told['sm_mhz']}{most} MHz{idle}"]
-    parts += [f"memory {told['memory_mhz']} MHz"] if "memory_mhz" in told else []
+    parts = [f"SM clock {known['sm_mhz']}{most} MHz{idle}"]
+    parts += [f"memory {known['memory_mhz']} MHz"] if "memory_mhz" in known else []
     units = {"temperature_c": " °C", "power_w": " W", "performance_state": ""}
-    return ", ".join(parts + [told[name] + unit for name, unit in units.items() if name in told])
+    return ", ".join(parts + [known[name] + unit for name, unit in units.items() if name in known])
 
 
 def _shown(value: float | str) -> str:
@@ -133,25 +133,25 @@ def _shown(value: float | str) -> str:
 
 
 def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
-    """What was measured of the engine itself, as (name, text); what it does not tell is said not to be known."""
+    """What was measured of the engine itself, as (name, text); what it does not give is "not known"."""
     if not was_made(engine):
         return []
     precision, rows = engine.get("precision"), []
     if engine.get("gpu"):
         rows.append(("GPU", str(engine["gpu"])))
     if precision:
-        said = f"{precision.get('declared')} declared, {precision.get('state', 'not verified')}"
-        said += f": {precision['reason']}" if precision.get("reason") else ""
-        said += f"; in the file {precision.get('fp16_nodes')} of {precision.get('float_nodes')} float nodes are FP16"
-        rows.append(("precision", said))
+        text = f"{precision.get('declared')} declared, {precision.get('state', 'not verified')}"
+        text += f": {precision['reason']}" if precision.get("reason") else ""
+        text += f"; in the file {precision.get('fp16_nodes')} of {precision.get('float_nodes')} float nodes are FP16"
+        rows.append(("precision", text))
     half, layers = engine.get("half_layers"), engine.get("layers")
-    said = "not known" if half is None else f"{half} of {layers} layers compute a Half output"
+    text = "not known" if half is None else f"{half} of {layers} layers compute a Half output"
     if (fraction := engine.get("half_layers_fraction")) is not None:
-        said += f", {_share(fraction)} of those that compute floats"
-    rows.append(("layers in Half", said))
+        text += f", {_share(fraction)} of those that compute floats"
+    rows.append(("layers in Half", text))
     share = engine.get("half_io_fraction")
-    said = "not known" if share is None else f"{_share(share)} of the floating-point inputs and outputs of layers"
-    rows.append(("layer I/O in Half", said))
+    text = "not known" if share is None else f"{_share(share)} of the float inputs and outputs of layers"
+    rows.append(("layer I/O in Half", text))
     if compiled := engine.get("compiled"):
         rows += _compiled_rows(compiled)
     for name, key, unit in (
@@ -172,18 +172,18 @@ def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
 def _compiled_rows(compiled: CompilerFacts) -> list[tuple[str, str]]:
     """What a compiler made of the file."""
 
-    def told(value: int | None) -> str:
+    def shown(value: int | None) -> str:
         return "not known" if value is None else str(value)
 
     changed, lost = compiled["computed_in_fp32"], compiled["attention_not_fused"]
-    fused = f"{told(compiled['fused_attention'])} of {compiled['attention_regions']}"
+    fused = f"{shown(compiled['fused_attention'])} of {compiled['attention_regions']}"
     return [
         ("compiled for", ", ".join(compiled["targets"]) or "the compiler's default GPUs"),
         ("fused attention", fused + (f"; not fused: {_some(lost)}" if lost else "")),
         ("FP16 nodes computed in FP32", f"{len(changed)}: {_some(changed)}" if changed else "none is known"),
-        ("kernels that only cast", told(compiled["cast_layers"])),
+        ("kernels that only cast", shown(compiled["cast_layers"])),
         ("constants", ", ".join(f"{dtype} {count}" for dtype, count in compiled["constants"].items()) or "none"),
-        ("nodes in no layer", f"{told(compiled['nodes_without_layer'])} (folded, or moved)"),
+        ("nodes in no layer", f"{shown(compiled['nodes_without_layer'])} (folded, or moved)"),
     ]
 
 

@@ -115,7 +115,7 @@ class Cost(TypedDict):
 
 
 class StageReport(TypedDict, total=False):
-    """Of a stage that makes a file, or measures one; what it says of itself alone is optional."""
+    """Of a stage that makes a file, or measures one; what only one stage says is optional."""
 
     stage: str
     status: str

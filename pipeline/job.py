@@ -1,4 +1,4 @@
-"""One job: a composed configuration, checked, and run in the project or in a workspace of its own.
+"""One job: a composed configuration, checked, and run in the project or in a separate workspace.
 
 Results of the jobs of a sweep are files, one for each, in the sweep's folder: what starts them may be another process,
 or another machine.
@@ -155,14 +155,14 @@ def _searched(place: _Place, values: Params, job: _Job) -> tuple[int, Path]:
             return 1, project / "runs" / name_of(values)
         job.name = step.folder.name
         if step.run.verdict == "not verified":
-            said = "the gates cannot be judged (not verified), so nothing is inside them"
-            job.reason = coded("nothing-verified", said)
+            message = "the gates cannot be judged (not verified), so nothing is inside them"
+            job.reason = coded("nothing-verified", message)
     return 0 if step.passed else 1, step.folder
 
 
 @contextlib.contextmanager
 def _output(sweep: Sweep | None, number: int) -> Iterator[TextIO | None]:
-    """Where a job prints to: jobs side by side each to a file of their own."""
+    """Where a job prints to: jobs side by side to one file each."""
     if sweep is None or not sweep.parallel:
         yield None
         return
@@ -222,7 +222,7 @@ def _reason(place: Path) -> str:
     """Why a run failed, in a line."""
     error = place / "reports" / "error.json"
     if error.exists():
-        said = json.loads(error.read_text())
-        return f"{said['stage']}: {said['message']}".splitlines()[0]
+        report = json.loads(error.read_text())
+        return f"{report['stage']}: {report['message']}".splitlines()[0]
     found = failures(read_reports(place), read_params(place)) if (place / "params.yaml").exists() else []
     return "; ".join(found) or "no stage says why; see its log"

@@ -1,4 +1,4 @@
-"""One run: params.yaml, then DVC. DVC alone decides what is out of date and executes it."""
+"""One run: params.yaml, then DVC. Only DVC decides what is out of date and executes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Place:
     Attributes:
         folder: the workspace.
         lock: file descriptor of its lock, which every process of the run inherits.
-        project: whose cache and MLflow runs a workspace of its own shares with other runs; None: it is the project.
+        project: whose cache and MLflow runs a separate workspace shares with other runs; None: it is the project.
         output: where everything is printed to; None: where this process prints to.
     """
 
@@ -78,7 +78,7 @@ def _chain(place: _Place, repro: list[str]) -> int:
     code = _execute(repro, place)
     if code == 0:
         return 0
-    if code != 130 and _tracked_at(place.folder) != before:  # all stages ran; the gate said no
+    if code != 130 and _tracked_at(place.folder) != before:  # all stages ran; the gate failed
         return 1
     if code != 130:
         _report_crash(error_file, place)

@@ -7,7 +7,7 @@
        halving. n runs that are left decide among 2^n parts
 
 Every step is an ordinary run: DVC re-runs what its pins change, MLflow has it under the run of the search (or of the
-sweep that the search is a job of), its reports lie under runs/. The chosen one alone is registered. That fewer parts
+sweep that the search is a job of), its reports lie under runs/. Only the chosen one is registered. That fewer parts
 in FP32 never pass where more fail is assumed, and not checked.
 """
 
@@ -82,7 +82,7 @@ class Stopped(Exception):
 
 
 class NoRanking(Exception):
-    """The parts could not be ranked; stages.frontier has said why."""
+    """The parts could not be ranked; stages.frontier has printed why."""
 
 
 def searching(values: Params) -> bool:
@@ -104,8 +104,8 @@ def frontier(values: Params, once: Once, parts_of: Callable[[int, int], Sequence
     walk = _Walk(values, once)
     cheapest = walk.take("as configured", {})
     if cheapest.run.verdict == "not verified":
-        said = "search: the gates cannot be judged (not verified, see above), so nothing is inside them"
-        print(coded("nothing-verified", said), file=sys.stderr)
+        message = "search: the gates cannot be judged (not verified, see above), so nothing is inside them"
+        print(coded("nothing-verified", message), file=sys.stderr)
         return cheapest
     if values["precision"]["data_max"] is not None:
         cheapest = walk.take("no data_max", {"data_max": None})
@@ -136,11 +136,11 @@ def _take_back(step: Step, values: Params, once: Once) -> None:
     print(f"search: back to {step.title}", flush=True)
     code, folder = once({**step.values, "tracking": values["tracking"]})
     if code:
-        said = (
+        message = (
             f"search: the run back to {step.title}, the cheapest inside the gates, ended with {code}: the workspace "
             "does not hold it; the same search again goes on from here"
         )
-        print(coded("step-not-restored", said), file=sys.stderr)
+        print(coded("step-not-restored", message), file=sys.stderr)
         raise Stopped(code, folder)
 
 

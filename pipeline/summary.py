@@ -130,11 +130,11 @@ def main() -> None:
 
 
 def _crash(folder: Path, stage: str) -> dict[str, str]:
-    """What the stage said; no more than its name where reports/error.json is not its own."""
+    """What the stage reported; only its name where reports/error.json is of another stage."""
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-        said = json.loads((folder / "reports" / "error.json").read_text())
-        if said["stage"] == stage:
-            return {"stage": stage, "message": str(said["message"])}
+        report = json.loads((folder / "reports" / "error.json").read_text())
+        if report["stage"] == stage:
+            return {"stage": stage, "message": str(report["message"])}
     return {"stage": stage, "message": "reports/error.json does not say why"}
 
 

@@ -1,4 +1,4 @@
-"""track: one MLflow run per pipeline run, from params.yaml, reports/ and artifacts/ alone; those of a sweep under one.
+"""track: one MLflow run per pipeline run, only from params.yaml, reports/ and artifacts/; those of a sweep under one.
 
     python -m pipeline.track
     python -m pipeline.track --pending      all runs that could not be logged when they ended
@@ -43,7 +43,7 @@ COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and
 SWEEP_TAG = "truehalf.sweep"
 _PARENT_TAG = "mlflow.parentRunId"
 NOT_LOGGED = "the run is not logged yet"
-_ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's own
+_ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's
 
 
 def main() -> None:
@@ -87,11 +87,11 @@ def without_address(tracking: TrackingParams) -> list[str]:
     name = tracking["uri_env"]
     if not name or os.environ.get(name) or AWAY_VARIABLE in os.environ:
         return []
-    said = (
+    message = (
         f"tracking.uri_env: expected the server's address in the environment variable {name}, which is not set; "
         "export it, or set tracking=local"
     )
-    return [coded("variable-unset", said)]
+    return [coded("variable-unset", message)]
 
 
 def catch_up(project: Path) -> int:
@@ -111,7 +111,7 @@ def catch_up(project: Path) -> int:
 
 
 def adopt_runs(folder: Path, project: Path) -> None:
-    """Move what a workspace elsewhere has kept to runs/.pending, each run whole, while no process logs it."""
+    """Move what another workspace has kept to runs/.pending, each run whole, while no process logs it."""
     with _pending_of(project):
         for record in pending_records(folder):
             move_pending(record, project)
@@ -142,7 +142,7 @@ def log(record: Record, project: Path) -> Outcome:
             _logging_to(mlflow, f"sqlite:///{project / 'mlflow.db'}"),
         ):
             return _log(mlflow, _experiment(mlflow, settings["experiment"], (project / "mlartifacts").as_uri()), record)
-    except Exception as error:  # MLflow raises its own, requests' and SQLAlchemy's; none may lose the export
+    except Exception as error:  # MLflow raises its errors, requests' and SQLAlchemy's; none may lose the export
         return _pending(first_line(error))
 
 
@@ -160,13 +160,13 @@ def _logging_to(mlflow: Any, address: str) -> Iterator[None]:
 
 
 def _pending(reason: str) -> Outcome:
-    said = f"{NOT_LOGGED}: {reason}. It is kept; log it with: python -m pipeline.track --pending"
-    message = coded("not-logged", said)
+    message = f"{NOT_LOGGED}: {reason}. It is kept; log it with: python -m pipeline.track --pending"
+    message = coded("not-logged", message)
     return {"status": "pending", "run_id": None, "experiment": None, "message": message, "registered": None}
 
 
 def be_brief() -> None:
-    """Give up on a dead server after seconds, not minutes, and log errors alone, unless the user has said otherwise."""
+    """Give up on a dead server after seconds, not minutes, and log only errors, unless the user has set otherwise."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -221,16 +221,16 @@ def _parent(client: Any, experiment: str, sweep: str) -> str:
 
     if parent := oldest():
         return parent
-    own = str(client.create_run(experiment, run_name=sweep, tags={SWEEP_TAG: sweep}).info.run_id)
-    parent = oldest() or own
-    if parent != own:
-        client.delete_run(own)
-    client.set_terminated(parent)  # it only holds its jobs together: each of these has a status of its own
+    created = str(client.create_run(experiment, run_name=sweep, tags={SWEEP_TAG: sweep}).info.run_id)
+    parent = oldest() or created
+    if parent != created:
+        client.delete_run(created)
+    client.set_terminated(parent)  # it only holds its jobs together: each of these has a status
     return parent
 
 
 def _outcome(mlflow: Any, status: str, run_id: str, record: Record) -> Outcome:
-    """What is said of a logged run, which becomes a registered model where that is asked for and its gates passed."""
+    """The message on a logged run, which becomes a registered model where that is asked for and its gates passed."""
     experiment = record.params["tracking"]["experiment"]
     what = f"{status} as {'a failed run' if record.failed else 'run'} {run_id} in {experiment!r}"
     registered = None

@@ -135,8 +135,8 @@ def faults_of_lock(folder: Path) -> list[str]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", line {mark.line + 1}"
-        said = f"dvc.lock{where}: expected YAML; delete the file: finished stages come back from DVC's cache"
-        return [coded("file-unreadable", said)]
+        message = f"dvc.lock{where}: expected YAML; delete the file: finished stages come back from DVC's cache"
+        return [coded("file-unreadable", message)]
     return []
 
 

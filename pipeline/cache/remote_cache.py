@@ -3,9 +3,9 @@
     python -m pipeline.cache.remote_cache pull
     python -m pipeline.cache.remote_cache push [dvc.lock ...]
 
-The layout on the remote is DVC's own, and so are the transfers; which files travel is decided here. `dvc push
---run-cache` sends every entry anew, one after the other, before any output, and of outputs those of the workspace
-alone. Here what the other side lacks travels, outputs before the entries that name them.
+Layout on the remote and transfers are DVC's; which files travel is decided here. `dvc push
+--run-cache` sends every entry anew, one after the other, before any output, and of outputs only
+those of the workspace. Here what the other side lacks travels, outputs before the entries that name them.
 
 A remote that fails loses nothing: a line on stderr says what, and what to do, and the run goes on.
 """
@@ -31,7 +31,7 @@ _ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 
 
 class RemoteFails(Exception):
-    """What a remote cannot do, where no library has an error of its own for it."""
+    """What a remote cannot do, where no library has an error for it."""
 
 
 def without_remote(workspace: WorkspaceParams, project: Path) -> list[str]:
@@ -45,8 +45,8 @@ def without_remote(workspace: WorkspaceParams, project: Path) -> list[str]:
         named = Config(str(project / ".dvc"))["core"].get("remote")  # whichever of its files says it
     except ConfigError as error:
         return [coded("file-unreadable", f"{asked}: DVC cannot read its configuration: {error}")]
-    said = f"{asked}: expected a default DVC remote, got none; add one: `dvc remote add -d NAME URL`"
-    return [] if named else [coded("no-remote", said)]
+    message = f"{asked}: expected a default DVC remote, got none; add one: `dvc remote add -d NAME URL`"
+    return [] if named else [coded("no-remote", message)]
 
 
 # --- from the remote --------------------------------------------------------------------------------------------------
@@ -58,16 +58,16 @@ def pull_entries(repo: Any) -> bool:
         remote, cache = _store_of_entries(repo), repo.cache.legacy
         lacking = sorted(_entries(remote) - _entries(cache))
         _copy(lacking, remote, cache)
-    except Exception as error:  # DVC, fsspec and the clients of clouds each raise their own
+    except Exception as error:  # DVC, fsspec and the clients of clouds each raise other errors
         return _failed("pull", error, "what other machines have run is made here")
-    print(f"remote: {len(lacking)} stages that ran elsewhere are new here", flush=True)
+    print(f"remote: {len(lacking)} stages that other machines ran are new here", flush=True)
     return True
 
 
 def restore_from_remote() -> None:
     """From now on DVC takes outputs of a stage that its run-cache knows from the remote, where the cache lacks them.
 
-    When the remote fails, that is said once; this stage is run, and the remote is not asked again.
+    When the remote fails, that is printed once; this stage is run, and the remote is not asked again.
     """
     from dvc.data_cloud import DataCloud
     from dvc.stage.cache import StageCache
@@ -197,8 +197,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _failed(key: str, error: BaseException, consequence: str) -> bool:
-    said = f"pipeline: workspace.{key}: the DVC remote fails ({_one_line(error)}); {consequence}"
-    print(coded("remote-fails", said), file=sys.stderr)
+    message = f"pipeline: workspace.{key}: the DVC remote fails ({_one_line(error)}); {consequence}"
+    print(coded("remote-fails", message), file=sys.stderr)
     sys.stderr.flush()
     return False
 

@@ -2,7 +2,7 @@
 
     python -m pipeline.cache.shared_repro [--pull | --pull-outs]
 
-DVC decides what is out of date and executes it, in its own order. Around each stage stands a lock, whose name is a
+DVC decides what is out of date and executes it, in DVC's order. Around each stage stands a lock, whose name is a
 digest of what DVC's run-cache knows a stage by: command, parameters, dependencies and outs. Who comes second waits, and
 finds in the cache what the first has made; all later ones take it from there beside each other, as long as the cache
 has it. The locks are files in the cache; that of a process which has died is free.
@@ -33,12 +33,12 @@ def main() -> int:
 
     options, further = _options().parse_known_args()
     dvc_yaml.remember()
-    alone = Repo.reproduce
+    unpatched = Repo.reproduce
 
     def reproduce(repo: Repo, *arguments: Any, **options_of_dvc: Any) -> Any:
         if options.pull:
             pull_entries(repo)
-        return alone(repo, *arguments, **options_of_dvc, repro_fn=one_at_a_time)
+        return unpatched(repo, *arguments, **options_of_dvc, repro_fn=one_at_a_time)
 
     def one_at_a_time(stage: Any, **options: Any) -> Any:
         key = None if options.get("dry") or options.get("no_commit") else _key(stage)
@@ -56,7 +56,7 @@ def main() -> int:
         return of_dvc._reproduce_stage(stage, **options)
 
     def run(command: Any) -> int:
-        """`dvc repro` without its last words, below the run's own: they tell to commit dvc.lock and to push."""
+        """`dvc repro` without its last words, below those of the run: they ask to commit dvc.lock and to push."""
         command.repo.scm_context.quiet = True
         command.repo.reproduce(**command._common_kwargs, **command._repro_kwargs)
         return 0
@@ -109,7 +109,7 @@ def _options() -> argparse.ArgumentParser:
 def _key(stage: Any) -> str | None:
     """Of what makes an entry of the run-cache; None for a stage that has none, as it runs always.
 
-    DVC's own digest is not asked for: it takes what is saved in the stage, and to save that would hide that it changed.
+    DVC's digest is not asked for: it takes what is saved in the stage, and after saving that a change would not show.
     """
     from dvc.exceptions import DvcException
 

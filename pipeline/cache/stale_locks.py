@@ -1,4 +1,4 @@
-"""Locks that a killed DVC left behind.
+"""Locks that a killed DVC has left.
 
 DVC notes in .dvc/tmp/rwlock which process reads and writes what, and passes over processes that have ended. One that
 was killed and whose parent has not waited for it yet (a zombie: the rule in containers without an init) still has its

@@ -108,11 +108,11 @@ def _named(runs: Sequence[ComparedRun], name: str) -> ComparedRun:
         return runs[int(name) - 1]
     found = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
     if len(found) != 1:
-        said = f"no run is called {name!r}; there are" if not found else f"{len(found)} runs begin with {name!r}:"
+        message = f"no run is called {name!r}; there are" if not found else f"{len(found)} runs begin with {name!r}:"
         names = [run.name for run in found or runs]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        said += f" {', '.join(names[:_NAMED])}{more}; give one's name, how it begins, or number"
-        raise NothingToCompare(coded("unknown-choice", said))
+        message += f" {', '.join(names[:_NAMED])}{more}; give one's name, how it begins, or number"
+        raise NothingToCompare(coded("unknown-choice", message))
     return found[0]
 
 

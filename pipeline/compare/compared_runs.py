@@ -72,11 +72,11 @@ def of_folders(project: Path) -> list[ComparedRun]:
         places["here"] = project
     found = _without_doubles([run for name, place in sorted(places.items()) for run in _readable(name, place)])
     if not found:
-        said = (
+        message = (
             f"{project / 'runs'} holds no run; a sweep leaves its runs there: python -m pipeline -m "
             "hydra/launcher=joblib precision=fp32,fp16. For runs that MLflow has: --experiment truehalf"
         )
-        raise NothingToCompare(coded("no-runs", said))
+        raise NothingToCompare(coded("no-runs", message))
     return found
 
 
@@ -93,8 +93,8 @@ def _readable(name: str, place: Path) -> Iterator[ComparedRun]:
         yield of_folder(name, place)
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         expected = "expected params.yaml and reports as a run leaves them"
-        said = f"compare: {place} is left out: {expected}; got {first_line(error)}; delete the folder"
-        print(coded("file-unreadable", said), file=sys.stderr)
+        message = f"compare: {place} is left out: {expected}; got {first_line(error)}; delete the folder"
+        print(coded("file-unreadable", message), file=sys.stderr)
 
 
 def of_folder(name: str, place: Path) -> ComparedRun:
@@ -113,8 +113,8 @@ def of_folder(name: str, place: Path) -> ComparedRun:
         try:
             return _read(file) if "fp16" in reports and file.exists() else None
         except ValueError as error:
-            said = f"{file}: expected decisions as a run leaves them; got {first_line(error)}"
-            raise NothingToCompare(coded("file-unreadable", said)) from error
+            message = f"{file}: expected decisions as a run leaves them; got {first_line(error)}"
+            raise NothingToCompare(coded("file-unreadable", message)) from error
 
     options, numbers = _compared(flat_params(params)), metrics(reports)
     return ComparedRun(name, run_name(params), options, numbers, verdict, decisions, reason)
@@ -147,8 +147,8 @@ def of_mlflow(project: Path, experiment: str) -> list[ComparedRun]:
         known = client.get_experiment_by_name(experiment)
         if known is None:
             names = ", ".join(each.name for each in client.search_experiments())
-            said = f"{where} has no experiment {experiment!r}; it has {names}"
-            raise NothingToCompare(coded("unknown-choice", said))
+            message = f"{where} has no experiment {experiment!r}; it has {names}"
+            raise NothingToCompare(coded("unknown-choice", message))
         runs = _runs_of(client, known.experiment_id)
     found = [run for run in runs if run.data.tags.get(COMPLETE_TAG) == "true"]
     if not found:
@@ -163,7 +163,7 @@ def _reading(where: str) -> Iterator[None]:
         yield
     except NothingToCompare:
         raise
-    except Exception as error:  # MLflow raises its own, requests' and SQLAlchemy's
+    except Exception as error:  # MLflow raises its errors, requests' and SQLAlchemy's
         raise NothingToCompare(coded("server-fails", f"{where} cannot be read: {first_line(error)}")) from None
 
 
@@ -252,8 +252,8 @@ def _short(values: list[str]) -> list[str]:
         return shown
     digests = [hashlib.sha256(value.encode()).hexdigest()[:4] for value in values]
     return [
-        value if said == value else f"{said} ({digest})"
-        for value, said, digest in zip(values, shown, digests, strict=True)
+        value if text == value else f"{text} ({digest})"
+        for value, text, digest in zip(values, shown, digests, strict=True)
     ]
 
 

@@ -30,12 +30,12 @@ def changes(first: ComparedRun, second: ComparedRun) -> list[NodeChange]:
     decided = [run.decisions() for run in (first, second)]
     for run, decisions in zip((first, second), decided, strict=True):
         if decisions is None and run.verdict == "crashed":
-            said = f"{run.name} crashed before it had decided over nodes ({run.reason})"
-            raise NothingToCompare(coded("no-decisions", said))
+            message = f"{run.name} crashed before it had decided over nodes ({run.reason})"
+            raise NothingToCompare(coded("no-decisions", message))
     if decided == [None, None]:
         both = f"neither {first.name} nor {second.name}"
-        said = f"{both} decided over nodes: each is FP32, or traced in FP16"
-        raise NothingToCompare(coded("no-decisions", said))
+        message = f"{both} decided over nodes: each is FP32, or traced in FP16"
+        raise NothingToCompare(coded("no-decisions", message))
     before, after = ({decision["node"]: decision for decision in each or []} for each in decided)
     found = []
     for node in [*after, *(node for node in before if node not in after)]:
@@ -78,6 +78,6 @@ def summary(found: list[NodeChange]) -> list[tuple[str, list[str]]]:
     shown = []
     for (before, after, rule), nodes in grouped.items():
         why = {node.why for node in nodes}
-        said = why.pop() if len(why) == 1 else f"{rule}, for {len(why)} reasons"
-        shown.append((f"{before} -> {after}: {said}", [f"{node.node} ({node.op})" for node in nodes]))
+        reason = why.pop() if len(why) == 1 else f"{rule}, for {len(why)} reasons"
+        shown.append((f"{before} -> {after}: {reason}", [f"{node.node} ({node.op})" for node in nodes]))
     return sorted(shown, key=lambda item: (-len(item[1]), item[0]))

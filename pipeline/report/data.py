@@ -28,17 +28,17 @@ def data_of(inputs: Inputs | None, spec: Spec | None) -> dict[str, object] | Non
     used = {purpose: each for purpose, each in found.items() if isinstance(each, dict)}
     if not inputs or not used:
         return None
-    said: Source = inputs.get("data", {})
+    source: Source = inputs.get("data", {})
     return {
-        "source": said.get("source", ""),
+        "source": source.get("source", ""),
         "rows": [_row(purpose, each) for purpose, each in used.items()],
         "files": [_files(purpose, each) for purpose, each in used.items() if each.get("files")],
         "left_out": [
             {"reason": reason, "count": len(names), "names": _first(names)}
-            for reason, names in said.get("left_out", {}).items()
+            for reason, names in source.get("left_out", {}).items()
         ],
         "preprocessing": [
-            {"input": entry["name"], "said": _preprocessing(entry)}
+            {"input": entry["name"], "steps": _preprocessing(entry)}
             for entry in (spec["inputs"] if spec else [])
             if entry.get("kind") == "images"
         ],

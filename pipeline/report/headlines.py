@@ -109,7 +109,7 @@ def tiles(reports: Reports) -> list[dict[str, str]]:
         found.append({"name": "Found again", "value": percent(verify["matched_fraction"], 2), "note": note})
     if verify.get("top1_agreement") is not None:
         note = f"{count(verify['label_flips'])} of {count(verify['samples'])} samples changed"
-        found.append({"name": "Same best class", "value": percent(verify["top1_agreement"], 2), "note": note})
+        found.append({"name": "Best class unchanged", "value": percent(verify["top1_agreement"], 2), "note": note})
     if verify.get("tensor_error") is not None:
         note = "largest error, of the largest value"
         found.append({"name": "Tensor error", "value": percent(verify["tensor_error"], 3), "note": note})

@@ -2,7 +2,7 @@
 
     python -m pipeline.report
 
-Reads params.yaml, reports/*.json and the verdict, images and decisions under artifacts/. What is missing is said to be
+Reads params.yaml, reports/*.json and the verdict, images and decisions under artifacts/. What is missing is shown as
 missing: a run that crashed half-way still gets its page.
 """
 
@@ -148,7 +148,7 @@ def _machine(probe: Machine | None) -> str:
 
 
 def _stage_rows(verify: VerifyReport | None, reports: Reports) -> list[dict[str, Any]]:
-    """The files as verify measured them, and the engine as its own stage says."""
+    """The files as verify measured them, and the engine as the engine stage says."""
     if not verify:
         return []
     found = verify.get("stages", {}) | {"engine": engine_stage(reports)}
@@ -197,15 +197,15 @@ def _plots(reports: Reports, errors: Mapping[str, Histogram]) -> list[tuple[str,
 
 
 def _engine(engine: EngineReport | None) -> dict[str, Any]:
-    empty: dict[str, Any] = {"command": "", "elsewhere": "", "by_hand": []}
+    empty: dict[str, Any] = {"command": "", "where": "", "by_hand": []}
     if not engine:
-        said = "The engine stage has not run: no engine was built."
+        sentence = "The engine stage has not run: no engine was built."
         nothing: dict[str, Any] = {key: [] for key in ("facts", "latency", "layers", "warnings", "findings")}
-        return empty | nothing | {"sentence": said, "layers_say": ""}
-    said = engine_sentence(engine) if was_made(engine) else _why_no_engine(engine)
+        return empty | nothing | {"sentence": sentence, "layers_say": ""}
+    sentence = engine_sentence(engine) if was_made(engine) else _why_no_engine(engine)
     by_tensorrt = engine.get("backend") != "onnxruntime"
     return (empty if was_made(engine) and "compiled" not in engine else _elsewhere(engine.get("plan"), by_tensorrt)) | {
-        "sentence": f"{said[:1].upper()}{said[1:]}.",
+        "sentence": f"{sentence[:1].upper()}{sentence[1:]}.",
         "facts": fact_rows(engine),
         "latency": latency_rows(engine),
         "layers": layer_rows(engine),
@@ -216,18 +216,18 @@ def _engine(engine: EngineReport | None) -> dict[str, Any]:
 
 
 def _elsewhere(plan: EnginePlan | None, by_tensorrt: bool) -> dict[str, Any]:
-    """How the plan is carried out on another machine: {elsewhere, command, by_hand: [(with what, command)]}."""
+    """How the plan is carried out on another machine: {where, command, by_hand: [(with what, command)]}."""
     if not by_tensorrt:
-        said = "On a machine where ONNX Runtime has that provider, this command builds and proves it:"
-        return {"elsewhere": said, "command": plan.get("command", "") if plan else "", "by_hand": []}
+        sentence = "On a machine where ONNX Runtime has that provider, this command builds and proves it:"
+        return {"where": sentence, "command": plan.get("command", "") if plan else "", "by_hand": []}
     lines = (("TensorRT 11", plan.get("trtexec")), ("TensorRT 10", plan.get("trtexec_10"))) if plan else ()
     by_hand = [(version, line.replace(" --", " \\\n  --")) for version, line in lines if line]
-    said = (
+    sentence = (
         "On a machine with an NVIDIA GPU and TensorRT 10 or 11, in a folder with the files that "
         "artifacts/engine/README.txt names, this builds it and looks at the types of its layers:"
     )
     command = "python build_engine.py plan.json" if by_hand else ""
-    return {"elsewhere": said if by_hand else "", "command": command, "by_hand": by_hand}
+    return {"where": sentence if by_hand else "", "command": command, "by_hand": by_hand}
 
 
 def _why_no_engine(engine: EngineReport) -> str:

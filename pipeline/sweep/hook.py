@@ -69,8 +69,8 @@ class SweepHook(Callback):
         try:
             sweep = _at_work.enter_context(sweep.begun())
         except OSError as error:
-            said = f"{_NO_FOLDER}; got {error.filename}: {error.strerror}"
-            print(coded("file-unwritable", said), file=sys.stderr)
+            message = f"{_NO_FOLDER}; got {error.filename}: {error.strerror}"
+            print(coded("file-unwritable", message), file=sys.stderr)
             raise SystemExit(2) from error
         remove_abandoned(project)
         if pull:
@@ -115,7 +115,7 @@ def finish() -> int:
     if not _started:
         return 0
     sweep, jobs = _started[0]
-    if not any(sweep.folder.iterdir()):  # Hydra refused the command line and has said why, or Ctrl-C came before
+    if not any(sweep.folder.iterdir()):  # Hydra refused the command line and has printed why, or Ctrl-C came before
         sweep.folder.rmdir()
         return 1
     ended = sweep.results()
@@ -125,8 +125,8 @@ def finish() -> int:
         _print_table(sweep, jobs, ended)
         _print_pending(sweep, ended)
     if failed and len(jobs) > 1:
-        said = f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}"
-        print(coded("jobs-failed", said), file=sys.stderr)
+        message = f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}"
+        print(coded("jobs-failed", message), file=sys.stderr)
     return max([int(len(ended) < len(jobs)), *(result.exit_code for result in ended.values())])
 
 
@@ -157,11 +157,11 @@ def _print_table(sweep: Sweep, jobs: list[list[str]], ended: Mapping[int, JobRes
         result = ended.get(number)
         if result is None:
             log = sweep.log_of(number)
-            said = f"stopped, or its process was lost: {log}" if log.exists() else "stopped before its first report"
-            table.add_row(str(number), differs, "not ended", "", escape(said))
+            note = f"stopped, or its process was lost: {log}" if log.exists() else "stopped before its first report"
+            table.add_row(str(number), differs, "not ended", "", escape(note))
             continue
         state = "done" if result.exit_code == 0 else "failed"
         where = f"runs/{result.name}" if result.name else None
-        said = "; ".join(part for part in (result.reason, where) if part)
-        table.add_row(str(number), differs, state, f"{result.seconds:.0f}", escape(said))
+        note = "; ".join(part for part in (result.reason, where) if part)
+        table.add_row(str(number), differs, state, f"{result.seconds:.0f}", escape(note))
     Console(width=width, highlight=False).print(table)

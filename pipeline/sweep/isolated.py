@@ -1,4 +1,4 @@
-"""A workspace of its own for one run: a git worktree of a snapshot, on the project's DVC cache.
+"""A separate workspace for one run: a git worktree of a snapshot, on the project's DVC cache.
 
 No other run can see its params.yaml, and what other runs have made comes from the cache. It lies under .dvc/tmp, which
 neither git nor DVC looks into.
@@ -84,9 +84,9 @@ def _configuration(folder: Path) -> configparser.ConfigParser:
 
 
 def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]]) -> str:
-    """Text of DVC's local configuration for a workspace elsewhere: the project's own cache and remotes.
+    """Text of DVC's local configuration for a workspace outside the project: the project's cache and remotes.
 
-    DVC leaves git alone there, from which nothing is committed: it would read git's whole index for each out.
+    DVC does not use git there, from which nothing is committed: it would read git's whole index for each out.
 
     Args:
         further: {section: {option: value}}, above what the project says.
@@ -201,5 +201,5 @@ def _worktree(project: Path, *arguments: str) -> None:
         fcntl.flock(opened, fcntl.LOCK_EX)
         done = subprocess.run(["git", "worktree", *arguments], cwd=project, capture_output=True, text=True)
     if done.returncode:
-        said = f"workspace.isolated: `git worktree {arguments[0]}` in {project}: {done.stderr.strip()}"
-        raise NoSnapshot(coded("no-snapshot", said))
+        message = f"workspace.isolated: `git worktree {arguments[0]}` in {project}: {done.stderr.strip()}"
+        raise NoSnapshot(coded("no-snapshot", message))

@@ -37,8 +37,8 @@ def patch_launcher(target: str, sweep: Sweep) -> None:
             return launch(self, job_overrides, initial_job_idx=initial_job_idx)
         except Exception as error:
             # Hydra prints such an error without a traceback, and with one where HYDRA_FULL_ERROR=1.
-            said = f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {redact_credentials(str(error))}"
-            raise CompactHydraException(coded("launcher-failed", said)) from error
+            message = f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {redact_credentials(str(error))}"
+            raise CompactHydraException(coded("launcher-failed", message)) from error
 
     launcher.launch = guarded
 
@@ -48,11 +48,11 @@ def _ask_all(sweep: Sweep) -> None:
     from submitit.core.utils import FailedJobError, UncompletedJobError
 
     jobs: Any = Job
-    alone = jobs.results
+    original = jobs.results
 
     def results(job: Any) -> list[Any]:
         try:
-            return list(alone(job))
+            return list(original(job))
         except (FailedJobError, UncompletedJobError) as error:
             overrides, _, number, *_ = job.submission().args
             sweep.note_lost(number, list(overrides), _reason(job, error))
@@ -64,7 +64,7 @@ def _ask_all(sweep: Sweep) -> None:
 def _reason(job: Any, error: Exception) -> str:
     """Slurm's state (TIMEOUT, PREEMPTED, OUT_OF_MEMORY, NODE_FAIL, ...) where there is no result, else the error."""
     if job.paths.result_pickle.exists():
-        said = redact_credentials(str(error)).strip(" \n-").rpartition("\n")[2]
+        reason = redact_credentials(str(error)).strip(" \n-").rpartition("\n")[2]
     else:
-        said = f"ended without a result (state {job.state})"
-    return f"submitit: job {job.job_id}: {said}; see {job.paths.stderr}"
+        reason = f"ended without a result (state {job.state})"
+    return f"submitit: job {job.job_id}: {reason}; see {job.paths.stderr}"

@@ -1,4 +1,4 @@
-"""Hydra launcher on Ray's own tasks, one for each job of a sweep.
+"""Hydra launcher on Ray's tasks, one for each job of a sweep.
 
 hydra-ray-launcher (1.2.2) was not taken: it holds cloudpickle below 3, pickles the application into each task, and
 needs the project's files on every node. Here a task is an archive of the sweep's snapshot and a command line.
@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.compose import resolved
 from pipeline.forms import Params
 
-_PLUGINS = "hydra_plugins.truehalf"  # Hydra makes launchers of the package hydra_plugins alone, registered ones, too
+_PLUGINS = "hydra_plugins.truehalf"  # Hydra makes launchers only of the package hydra_plugins, registered ones, too
 _REACHED_S = 10
 
 
@@ -98,7 +98,7 @@ def register() -> None:
 def _reach(address: str | None) -> None:
     """Raise ConnectionError where nothing answers at host:port: Ray would try for a quarter of an hour."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():  # auto, or a cluster of its own
+    if not host or not port.isdigit():  # auto, or a cluster that it starts
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_REACHED_S).close()

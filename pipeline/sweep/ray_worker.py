@@ -1,6 +1,6 @@
 """Job of a Ray worker: unpack the project, run the pipeline in it, return its results.
 
-This module travels to the worker by value, so it imports the standard library alone.
+This module travels to the worker by value, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Order:
 
     Attributes:
         arguments: of `python -m pipeline`.
-        dvc: text of DVC's local configuration in the worker's workspace, for a cache of its own.
+        dvc: text of DVC's local configuration in the worker's workspace, for a separate cache.
         dvc_shared: the same, for the project's cache.
         token: a file in the project's cache; a worker that can write to it shares the cache. Empty: none does.
         sweep: JSON of pipeline.sweep.Sweep; its project becomes the worker's workspace.

@@ -91,13 +91,13 @@ class RemoteJobs:
 
     def _packed(self, name: str) -> bytes | None:
         """What the snapshot lacks of a file or folder, as tar; None where with what was packed before it is too much
-        for Ray, and that is said.
+        for Ray, and that is printed.
         """
         files = self._unknown(Path(name))
         size = sum(file.stat().st_size for file in files)
         if size > self._room:
-            said = f"{name} ({size / 1e9:.1f} GB) is not sent to workers: a sweep sends {MOST_SENT_BYTES / 1e9:g} GB"
-            print(coded("too-large", f"sweep: {said}; give it an absolute path that they see"), file=sys.stderr)
+            note = f"{name} ({size / 1e9:.1f} GB) is not sent to workers: a sweep sends {MOST_SENT_BYTES / 1e9:g} GB"
+            print(coded("too-large", f"sweep: {note}; give it an absolute path that they see"), file=sys.stderr)
             return None
         self._room -= size
         archive = io.BytesIO()
@@ -144,14 +144,14 @@ class RemoteJobs:
             adopt_runs(folder, self.project)
             if result.name is not None and result.exit_code != 130:  # or it was refused, or stopped
                 collect_reports(folder, self.project / "runs" / result.name)
-            for params in (folder / "runs").glob("*/params.yaml"):  # steps of a search have folders of their own
+            for params in (folder / "runs").glob("*/params.yaml"):  # each step of a search has a folder
                 collect_reports(params.parent, self.project / "runs" / params.parent.name)
             self.sweep.note(result)
 
     def lost(self, number: int, overrides: list[str], error: Exception) -> None:
         """Note a job whose worker sent nothing."""
-        said = str(error).strip().rpartition("\n")[2]  # of a remote error, the last line says what it was
-        self.sweep.note_lost(number, overrides, f"{type(error).__name__}: {redact_credentials(said)}")
+        reason = str(error).strip().rpartition("\n")[2]  # of a remote error, the last line says what it was
+        self.sweep.note_lost(number, overrides, f"{type(error).__name__}: {redact_credentials(reason)}")
 
     def track(self) -> None:
         """Log what the workers could not log themselves."""

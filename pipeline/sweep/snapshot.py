@@ -1,6 +1,6 @@
 """A snapshot of the project: one commit, on no branch, of all that git knows or would add, as it is on disk now.
 
-All jobs of a sweep work on one snapshot, whatever is edited meanwhile. It is made with an index of its own, so the
+All jobs of a sweep work on one snapshot, whatever is edited meanwhile. It is made with a separate index, so the
 user's index, branches and files stay as they are. git keeps such a commit for two weeks, and as long as a worktree is
 on it.
 """
@@ -40,12 +40,12 @@ def take(project: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         index = Path(folder) / "index"
         shutil.copy2(_git(project, "rev-parse", "--path-format=absolute", "--git-path", "index"), index)
-        own = {"GIT_INDEX_FILE": str(index)}
-        _git(project, "add", "--update", environment=own)
+        environment = {"GIT_INDEX_FILE": str(index)}
+        _git(project, "add", "--update", environment=environment)
         untracked = _git(project, "ls-files", "-z", "--others", "--exclude-standard").split("\0")
         small = [name for name in untracked if name and _is_small(project / name)]
-        _git(project, "update-index", "--add", "-z", "--stdin", environment=own, given="\0".join(small))
-        tree = _git(project, "write-tree", environment=own)
+        _git(project, "update-index", "--add", "-z", "--stdin", environment=environment, given="\0".join(small))
+        tree = _git(project, "write-tree", environment=environment)
     if tree == _git(project, "rev-parse", "HEAD^{tree}"):
         return head
     return _git(project, "commit-tree", tree, "-p", head, "-m", SUBJECT + head, environment=_AUTHOR)
@@ -73,10 +73,10 @@ def _git(
             check=True,
         )
     except FileNotFoundError as error:
-        said = "workspace.isolated: git is not installed, and isolated workspaces are git worktrees"
-        raise NoSnapshot(coded("no-snapshot", said)) from error
+        message = "workspace.isolated: git is not installed, and isolated workspaces are git worktrees"
+        raise NoSnapshot(coded("no-snapshot", message)) from error
     except subprocess.CalledProcessError as error:
-        said = next(iter(error.stderr.strip().splitlines()), f"`git {arguments[0]}` ended with {error.returncode}")
-        said = f"workspace.isolated: {project}: {said}; expected a git repository: {remedy}"
-        raise NoSnapshot(coded("no-snapshot", said)) from error
+        reason = next(iter(error.stderr.strip().splitlines()), f"`git {arguments[0]}` ended with {error.returncode}")
+        message = f"workspace.isolated: {project}: {reason}; expected a git repository: {remedy}"
+        raise NoSnapshot(coded("no-snapshot", message)) from error
     return done.stdout.strip()

@@ -52,12 +52,12 @@ class Sweep:
             is no job of a sweep, "search-" and one of its configuration.
         project: an absolute path.
         snapshot: the commit that all jobs work on; empty where they work in the project itself.
-        parallel: jobs may run side by side, each in its own workspace.
+        parallel: jobs may run side by side, each in a workspace.
         arguments: of the command line.
         pulled: the cache has what the remote's run-cache knew when the sweep began.
         pushes: what the jobs made is sent to the remote when the last has ended.
         commit: of the snapshot, as tags of a run, for jobs that see no repository; empty for others.
-        start: from 1; each start of the same sweep has results and logs of its own, since jobs may outlive what started
+        start: from 1; each start of the same sweep has separate results and logs, since jobs may outlive what started
             them.
     """
 
@@ -74,8 +74,8 @@ class Sweep:
     @classmethod
     def joined(cls) -> Sweep | None:
         """The sweep that this process works for; None outside of one."""
-        said = os.environ.get(VARIABLE)
-        return None if said is None else cls(**json.loads(said))
+        content = os.environ.get(VARIABLE)
+        return None if content is None else cls(**json.loads(content))
 
     def text(self) -> str:
         """What the variable holds."""
@@ -125,8 +125,8 @@ class Sweep:
 
     def results(self) -> dict[int, JobResult]:
         """Of the jobs that ended, by their number. What another job runs ends as that one does."""
-        said = [JobResult(**json.loads(path.read_text())) for path in self.folder.glob("*.json")]
-        found = {result.number: result for result in sorted(said, key=lambda result: result.number)}
+        written = [JobResult(**json.loads(path.read_text())) for path in self.folder.glob("*.json")]
+        found = {result.number: result for result in sorted(written, key=lambda result: result.number)}
         ended = {}
         for number, result in found.items():
             if result.same_as is None:

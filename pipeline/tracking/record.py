@@ -45,7 +45,7 @@ class Record:
     Attributes:
         folder: with params.yaml, reports/ and artifacts/: the workspace, or what is kept of it.
         params: of params.yaml.
-        reports: by stage, of this run alone.
+        reports: by stage, only of this run.
         failed_stage: the stage that crashed, if one did.
         tags: words for the filters of MLflow's UI.
         sweep: the id of the sweep that it is a job of.
@@ -149,8 +149,8 @@ def pending_records(project: Path) -> list[Record]:
 
 
 def move_pending(record: Record, project: Path) -> None:
-    """Keep in a project what was kept elsewhere; it is there as a whole or not at all. As with `save_pending`, what the
-    later one says of tracking counts; that it is to be registered stays asked for.
+    """Keep in a project what another workspace kept, as a whole or not at all. As with `save_pending`, what the later
+    one says of tracking counts; that it is to be registered stays asked for.
     """
     place = project / PENDING / record.folder.name
     if (place / _ABOUT).exists():
@@ -269,8 +269,8 @@ def commit_of(folder: Path, snapshot: str | None = None) -> dict[str, str]:
     """The commit that the code is from, of a snapshot that which it was made from, and whether the code differs.
 
     Args:
-        folder: whose files are meant, as they are now.
-        snapshot: of pipeline.sweep.snapshot; then what that commit has is meant.
+        folder: whose files are taken, as they are now.
+        snapshot: of pipeline.sweep.snapshot; then what that commit has is taken.
     """
     code = ("--", "conf", "pipeline", "stages", "truehalf")
     revision = snapshot or "HEAD"

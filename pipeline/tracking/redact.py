@@ -24,7 +24,7 @@ def redact_credentials(text: str) -> str:
 def first_line(error: BaseException) -> str:
     """What an error says, in a line of at most 300 characters without passwords; its type where it says nothing.
 
-    Of a server that does not answer, requests reports urllib3's whole chain of errors; the cause alone stays.
+    Of a server that does not answer, requests reports urllib3's whole chain of errors; only the cause stays.
     """
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
     if len(line) > _READ:  # a page of HTML; half an address looks like a word, so a word is the end

@@ -30,8 +30,8 @@ def refusal(record: Record) -> str | None:
     """Why a run is not registered; None where it is."""
     verdict = record.tags["verdict"]
     if record.failed or verdict != "passed":
-        said = f"its gates have not passed (verify: {verdict}, engine: {record.tags['engine']})"
-        return coded("gates-not-passed", said)
+        message = f"its gates have not passed (verify: {verdict}, engine: {record.tags['engine']})"
+        return coded("gates-not-passed", message)
     if not record.model_files:
         return coded("file-missing", "it has no final ONNX file")
     limit = record.params["tracking"]["max_model_mb"]
@@ -96,11 +96,11 @@ def _complete(client: Any, run_id: str, record: Record) -> None:
         return
     expected, got = client.get_run(run_id).data.tags.get(SHA256_TAG), sha256_of(record.model_files)
     if got != expected:
-        said = (
+        message = (
             f"run {run_id} was logged without its file, and {record.model_files[0]} is another: expected the SHA-256 "
             f"{expected}, got {got}; delete that run in MLflow, and run the pipeline again"
         )
-        raise NotRegistered(coded("wrong-file", said))
+        raise NotRegistered(coded("wrong-file", message))
     for file in lacking:
         client.log_artifact(run_id, str(file), FOLDER)
 

@@ -194,12 +194,8 @@ def _refuse(given: argparse.Namespace) -> None:
     if given.low_precision_type == "bf16":
         problems.append("--low_precision_type bf16: only fp16 is supported; bf16 has 8 bits of mantissa")
     if given.providers != ["cpu"]:
-        problems.append(
-            f"--providers {' '.join(given.providers)}: ranges are measured on the CPU; leave it out, or cpu"
-        )
+        problems.append(f"--providers {' '.join(given.providers)}: ranges are measured on the CPU: leave it out or cpu")
     for name in ("trt_plugins", "trt_plugins_precision"):
         if getattr(given, name):
-            problems.append(
-                f"--{name}: ranges are measured by ONNX Runtime, which has no TensorRT plugin; leave it out"
-            )
+            problems.append(f"--{name}: ONNX Runtime, which has no TensorRT plugin, measures ranges; leave it out")
     refuse("not-supported", "autocast: not supported", problems)

@@ -166,7 +166,7 @@ def _warning(check: QuickCheck | None) -> str | None:
     message += f"goes wrong at node {check.first_bad_node!r}" if check.first_bad_node else "is wrong"
     pins = " ".join(f"--node-block-list {shlex.quote(entry)}" for entry in check.node_block_list)
     remedy = f"with {pins} it is within the tolerance there" if check.pins_hold else "no pins that help were found"
-    return f"{message};  {remedy}: {check.reason}"
+    return f"{message}; {remedy}: {check.reason}"
 
 
 def _few(samples: int) -> str | None:

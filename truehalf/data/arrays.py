@@ -208,9 +208,7 @@ def _from_json(path: Path, inputs: Mapping[str, ir.Value], problems: list[str]) 
     feeds = [content] if isinstance(content, dict) and not _class_of(content) else content
     if not isinstance(feeds, list) or not all(isinstance(feed, dict) and not _class_of(feed) for feed in feeds):
         got = f"got an object of class {_class_of(content)}" if isinstance(content, dict) else "got something else"
-        problems.append(
-            coded("wrong-file", f"{path}: expected a list of feeds, objects of arrays by name, {got}")
-        )
+        problems.append(coded("wrong-file", f"{path}: expected a list of feeds, objects of arrays by name, {got}"))
         return []
     sources = []
     for i, feed in enumerate(feeds):

@@ -50,9 +50,9 @@ def test_files_counts_and_preprocessing() -> None:
     assert "deep/3.png" not in names and re.findall(r" (\d+) ", names) == ["2"], "so many more"
     assert data["rows"][2]["sha256"] == HASH[:12]
     (pixels,) = data["preprocessing"]
-    assert pixels["input"] == "pixels" and "letterbox" in pixels["said"]
-    expect(pixels["said"], None, "480", "640", "bicubic", "BGR", "0", "255", "NCHW")
-    expect(pixels["said"], None, "mean 1, 2.5, 3", "std 4, 5, 6", "before the graph")
+    assert pixels["input"] == "pixels" and "letterbox" in pixels["steps"]
+    expect(pixels["steps"], None, "480", "640", "bicubic", "BGR", "0", "255", "NCHW")
+    expect(pixels["steps"], None, "mean 1, 2.5, 3", "std 4, 5, 6", "before the graph")
     assert data["left_out"] == [{"reason": "boxes without an area", "count": 1, "names": "annotations[1] of 1.png"}]
 
 

@@ -335,7 +335,7 @@ def test_a_plan_for_onnx_runtime_says_how_it_is_carried_out(folder):
     engine = {"status": "planned", "backend": "onnxruntime", "reason": "no GPU", "plan": plan}
     write(folder / "reports/engine.json", {"stage": "engine"} | engine)
     text = re.sub(r"\s+", " ", Page(render(folder)).text)
-    said = content(folder)["engine"]["elsewhere"]
+    said = content(folder)["engine"]["where"]
     expect(said, None, "ONNX Runtime")
     assert said in text and "truehalf engine" in text
 
