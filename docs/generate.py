@@ -82,7 +82,7 @@ def _rows(section: type) -> list[str]:
 
     rows, words = [], {"least": "at least", "above": "above", "most": "at most"}
     for key in fields(section):
-        if not key.metadata:  # a section of its own
+        if not key.metadata:  # a nested section
             continue
         stated = {word: key.metadata[name] for name, word in words.items() if key.metadata[name] is not None}
         bounds = ", ".join(f"{word} {value:g}" for word, value in stated.items())
