@@ -56,8 +56,8 @@ def _lint(given: dict[str, Any]) -> int:
 
     model, out, form, output = given["model"], given["out"], given["form"], output_of(given)
     if given["explain"] is not None:
-        text = explained(given["explain"], _all_rules())
-        output.give(text.splitlines(), {"rule": given["explain"], "text": text})
+        rule_text = explained(given["explain"], _all_rules())
+        output.give(rule_text.splitlines(), {"rule": given["explain"], "text": rule_text})
         return 0
     if model is None and given["torch"] is None:
         raise StageError("needs-value", "expected model.onnx, --torch MODULE:FACTORY, or both; got neither")
