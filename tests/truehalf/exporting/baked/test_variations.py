@@ -75,7 +75,7 @@ def test_each_input_is_varied_with_the_others_and_alone_and_sizes_are_left() -> 
     assert list(made) == ["inverted", "inverted (only a)", "inverted (only b)"]
     assert made["inverted (only a)"]["a"].tolist() == [[2, 1]]
     assert all(feed["size"].tolist() == [[64, 64]] for feed in made.values())
-    assert made["inverted (a alone)"]["b"].tolist() == [[1, 2]]
+    assert made["inverted (only a)"]["b"].tolist() == [[1, 2]]
 
 
 def test_the_same_inputs_each_time() -> None:
