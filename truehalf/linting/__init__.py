@@ -126,12 +126,12 @@ def lint(
         versions = parse_version(tensorrt)
     except ValueError as error:
         raise StageError("bad-syntax", f"lint: {error}") from error
-    model, fault = inlined(model, plugin_ops)
+    model, reason = inlined(model, plugin_ops)
     check_required_inputs(model, plugin_ops)
     subject = Subject(model, versions, plugin_ops, inputs)
     places = [place for check in CHECKS for place in check(subject)]
-    if fault:
-        places.append(operators.not_inlined(fault))
+    if reason:
+        places.append(operators.not_inlined(reason))
     position = {node: index for index, node in enumerate(subject.nodes)}
 
     def order(place: LocatedFinding) -> tuple[int, int]:

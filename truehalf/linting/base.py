@@ -67,7 +67,7 @@ class Subject:
 
     Attributes:
         model: typed as far as it is known, its functions inlined; read only.
-        nodes: those of the graph and its bodies, in order.
+        nodes: those of the graph and its subgraphs, in order.
         values: origins and sizes.
         versions: of TensorRT, that are to build it.
         plugin_ops: operator types that plugins bring along.
@@ -104,7 +104,7 @@ class Subject:
 
     @cached_property
     def outputs(self) -> frozenset[ir.Value]:
-        """Outputs of the graph and of its bodies."""
+        """Outputs of the graph and of its subgraphs."""
         return frozenset(value for graph in self.model.graphs() for value in graph.outputs)
 
     def with_trait(self, traits: Trait) -> Iterator[ir.Node]:

@@ -33,20 +33,20 @@ def parse_ignores(entries: Iterable[str], rules: Collection[str]) -> list[Ignore
     Raises:
         StageError: naming every entry that is not of the form, or names no rule.
     """
-    found, faults = [], []
+    found, problems = [], []
     for text in entries:
         rule, at, where = text.partition("@")
         if rule not in rules and not _SOURCE_RULE.fullmatch(rule):
             near = difflib.get_close_matches(rule, sorted(rules), n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else f", one of {', '.join(sorted(rules))}"
-            faults.append(f"{text!r}: expected a rule's id before the @{meant}")
+            hint = f"; did you mean {near[0]!r}?" if near else f", one of {', '.join(sorted(rules))}"
+            problems.append(f"{text!r}: expected a rule's id before the @{hint}")
             continue
         try:
             found.append(Ignore(text, rule, re.compile(where) if at else None))
         except re.error as error:
-            faults.append(f"{text!r}: expected a regular expression behind the @ ({error})")
-    if faults:
-        raise StageError("bad-syntax", "bad entries in lint.ignore:\n  " + "\n  ".join(faults))
+            problems.append(f"{text!r}: expected a regular expression after the @ ({error})")
+    if problems:
+        raise StageError("bad-syntax", "bad entries in lint.ignore:\n  " + "\n  ".join(problems))
     return found
 
 

@@ -16,7 +16,7 @@ from truehalf.ir.normalize import InferTypes
 def inlined(model: ir.Model, plugin_ops: Collection[str]) -> tuple[ir.Model, str]:
     """The model, or where it has functions, a copy without them; and why they could not be inlined ("": they were).
 
-    A function with a version of ONNX's operators of its own is read as if it had the model's.
+    A function with another version of ONNX's operators than the model is read as if it had the model's.
     """
     if not model.functions:
         return model, ""

@@ -5,7 +5,7 @@
     (truehalf.runtime.machine.probe)
 
 Where plugins are given and neither is known, every operator of a domain that ONNX does not have is taken for theirs,
-and that is said.
+and the report states that.
 """
 
 from __future__ import annotations

@@ -142,9 +142,9 @@ def text(report: LintReport, width: int, places: int | None = PLACES_SHOWN) -> s
     """
     width = max(_WIDTH_MIN, min(width, _WIDTH_MAX))
     number = counts(report.findings)["counts"]
-    said = ", ".join(f"{number[severity]} {_plural(severity, number[severity])}" for severity in SEVERITIES)
+    text = ", ".join(f"{number[severity]} {_plural(severity, number[severity])}" for severity in SEVERITIES)
     versions = f" (TensorRT {' and '.join(report.tensorrt)})" if report.tensorrt else ""
-    lines = [f"{report.target}: {said}{versions}"]
+    lines = [f"{report.target}: {text}{versions}"]
     for group in _groups(report.findings):
         lines += ["", *_block(group, width, places)]
     taken = {text: number for text, number in report.ignored.items() if number}
@@ -231,9 +231,9 @@ def explained(rule: str, rules: Iterable[str]) -> str:
     """
     if rule not in (known := sorted(rules)):
         raise StageError("unknown-choice", f"--explain: expected one of {', '.join(known)}; got {rule!r}")
-    if (said := _sections().get(rule)) is None:
+    if (text := _sections().get(rule)) is None:
         raise StageError("file-missing", f"--explain {rule}: the documentation of the rules is not installed")
-    return f"{rule}\n\n{said}"
+    return f"{rule}\n\n{text}"
 
 
 @functools.cache
@@ -247,13 +247,13 @@ def _sections() -> Mapping[str, str]:
 
 
 def _sarif_rule(rule: Rule) -> dict[str, Any]:
-    said = _sections().get(rule.id)
+    text = _sections().get(rule.id)
     return {
         "id": rule.id,
         "shortDescription": {"text": rule.title},
         "help": {
             "text": f"See `{link_to(rule.id)}`. Known from: {rule.source}.",
-            **({"markdown": said} if said is not None else {}),
+            **({"markdown": text} if text is not None else {}),
         },
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
     }

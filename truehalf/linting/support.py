@@ -9,7 +9,7 @@ from __future__ import annotations
 
 Version = tuple[int, int]
 
-# Versions that a model is checked against where none is named, and what a major version alone means.
+# Versions that a model is checked against where none is named, and what a bare major version means.
 CHECKED: tuple[Version, ...] = ((10, 16), (11, 4))
 
 TOPK_MAX = 3840  # the largest k of TopK
@@ -69,7 +69,7 @@ def opset_max(version: Version) -> int:
 
 
 def parse_version(text: str | None) -> tuple[Version, ...]:
-    """The versions meant by "10", "11.4" or "10.16.1.11"; None means those of CHECKED.
+    """The versions that are stated by "10", "11.4" or "10.16.1.11"; None means those of CHECKED.
 
     Raises:
         ValueError: when it is none of 10 or 11.

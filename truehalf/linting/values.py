@@ -38,7 +38,7 @@ class Origin(IntEnum):
 
 
 class Values:
-    """The facts of all values of a sorted graph and of its bodies."""
+    """The facts of all values of a sorted graph and of its subgraphs."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self._origins: dict[ir.Value, Origin] = {}
@@ -78,12 +78,12 @@ class Values:
     def _walk(self, graph: ir.Graph) -> None:
         for node in graph:
             inner = subgraphs(node)
-            for body in inner:
-                self._origins.update((value, Origin.DATA) for value in body.inputs)
-                if node.op_type == "Loop" and node.domain == "" and body.inputs:
-                    self._origins[body.inputs[0]] = Origin.ROUND
-                self._walk(body)
-            results = [value for body in inner for value in body.outputs]
+            for subgraph in inner:
+                self._origins.update((value, Origin.DATA) for value in subgraph.inputs)
+                if node.op_type == "Loop" and node.domain == "" and subgraph.inputs:
+                    self._origins[subgraph.inputs[0]] = Origin.ROUND
+                self._walk(subgraph)
+            results = [value for subgraph in inner for value in subgraph.outputs]
             self._trace(node, [*node.inputs, *results])
             self._measure(node, [*node.inputs, *results])
 

@@ -2,7 +2,7 @@
 
 Each pass keeps the names of inputs, outputs and of what else stays, gives new nodes names in the scope of the node that
 they replace, and leaves a place that it cannot replace by something equal as it is, with the reason. Patterns are found
-by walks and not by onnxscript's matcher: that comes with torch alone, and says nothing of a place that almost matches.
+by walks and not by onnxscript's matcher: that comes only with torch, and does not report places that almost match.
 """
 
 from __future__ import annotations

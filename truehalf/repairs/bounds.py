@@ -7,8 +7,8 @@
     Sigmoid, Tanh, Sin, Clip, ...    their range, but only of what is never NaN: Sigmoid(NaN) is NaN
 
 Three facts go together: the least and the largest value, and whether all values are finite. An unbounded input is
-finite, Exp of it is not, and Sin of that may be NaN. NaN is possible, and nothing is proven, behind inf - inf, 0 * inf,
-a divisor that may be 0, Log and Sqrt of what may be negative, Sin and Cos of what may be infinite, and behind every
+finite, Exp of it is not, and Sin of that may be NaN. NaN is possible, and nothing is proven, after inf - inf, 0 * inf,
+a divisor that may be 0, Log and Sqrt of what may be negative, Sin and Cos of what may be infinite, and after every
 operator that is not named here: MatMul and Conv add products that may overflow with both signs, Softmax of a row of
 -inf is NaN.
 """
@@ -30,8 +30,8 @@ from truehalf.repairs.rewrite import FLOATS
 Bounds = tuple[float, float]
 
 _INF = math.inf
-_ROUNDING = 2.0**-20  # by which a runtime's own Tanh, Erf, Sin may exceed their range
-_TINY = 2.0**-126  # float32's least normal number; a device may take a smaller one for 0
+_ROUNDING = 2.0**-20  # by which the Tanh, Erf, Sin of a runtime may exceed their range
+_LEAST_NORMAL = 2.0**-126  # float32's least normal number; a device may take a smaller one for 0
 _DEPTH = 40
 
 
@@ -56,7 +56,7 @@ def bounds(value: ir.Value | None, inputs: Container[ir.Value] = ()) -> Bounds |
 
     Args:
         value: of a typed model.
-        inputs: of the graph itself, not of a body; they count as finite.
+        inputs: of the graph itself, not of a subgraph; they count as finite.
 
     Returns:
         Both finite. None: it is not proven to be bounded, or not proven to be never NaN.
@@ -170,9 +170,9 @@ def _of_node(node: ir.Node, read: list[_Fact | None]) -> _Fact | None:
             high = math.exp(x.high) if x.high < 700 else _INF  # float64 ends at exp(709.8)
             return _loose(_Fact(0, high, x.finite and math.isfinite(high)))
         case "Log" if x.low >= 0:
-            low = math.log(x.low) if x.low >= _TINY else -_INF
+            low = math.log(x.low) if x.low >= _LEAST_NORMAL else -_INF
             high = math.log(x.high) if 0 < x.high < _INF else x.high or -_INF
-            return _loose(_Fact(low, high, x.finite and x.low >= _TINY))
+            return _loose(_Fact(low, high, x.finite and x.low >= _LEAST_NORMAL))
     return None
 
 
@@ -193,8 +193,8 @@ def _quotient(a: _Fact, b: _Fact, divisor: ir.Value | None) -> _Fact | None:
     """Of a divisor with a sign that is no subnormal, which a device may take for 0."""
     if divisor is None or divisor.dtype not in FLOATS or not (a.finite or b.finite):
         return None
-    tiny = float(divisor.dtype.tiny)
-    if b.low < tiny and b.high > -tiny:
+    least_normal = float(divisor.dtype.tiny)
+    if b.low < least_normal and b.high > -least_normal:
         return None
     if not a.finite:
         return _Fact(-_INF, _INF, False)

@@ -34,8 +34,8 @@ class Mask:
     def over(self, build: Build, rank: int) -> ir.Value:
         """A boolean mask that broadcasts over a tensor of this rank."""
         mask = build.cast(self.value, ir.DataType.BOOL, "mask")
-        behind = list(range(self.axes, rank))
-        return build.op("Unsqueeze", mask, build.ints(behind, "axes"), label="mask") if behind else mask
+        inner = list(range(self.axes, rank))
+        return build.op("Unsqueeze", mask, build.ints(inner, "axes"), label="mask") if inner else mask
 
 
 def mask_of_positions(positions: ir.Value | None) -> Mask | None:
@@ -50,7 +50,7 @@ def mask_of_positions(positions: ir.Value | None) -> Mask | None:
 
 
 def narrowed(mask: Mask, x: ir.Value) -> Mask:
-    """m where the mask is Expand(Unsqueeze(m, last axes), Shape(x)): it says the same of all elements behind them."""
+    """m where the mask is Expand(Unsqueeze(m, last axes), Shape(x)): it is the same for all elements along them."""
     expand = producer_of(mask.value, "Expand")
     shape = producer_of(expand.inputs[1], "Shape") if expand is not None else None
     unsqueeze = producer_of(expand.inputs[0], "Unsqueeze") if expand is not None else None
@@ -65,7 +65,7 @@ def narrowed(mask: Mask, x: ir.Value) -> Mask:
 def covers(mask: Mask, x: ir.Value) -> bool:
     """Whether a mask has the sizes of the leading axes of x.
 
-    Positions of a mask of one element leave the second row of x alone; a Where broadcasts the mask over it.
+    Positions of a mask of one element do not select the second row of x; a Where broadcasts the mask over it.
     """
     if mask.value.shape is None or x.shape is None or len(x.shape) < mask.axes:
         return False
@@ -87,8 +87,8 @@ def _same(size: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
     return size.value is not None and size.value == other.value
 
 
-def same_sizes_behind(x: ir.Value, y: ir.Value, axes: int) -> bool:
-    """Whether x and y have equal, static sizes behind their first axes."""
+def same_inner_sizes(x: ir.Value, y: ir.Value, axes: int) -> bool:
+    """Whether x and y have equal, static sizes after their first axes."""
     first, second = dims_of(x), dims_of(y)
     return first is not None and second is not None and None not in first[axes:] and first[axes:] == second[axes:]
 

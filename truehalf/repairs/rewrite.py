@@ -63,7 +63,7 @@ class Writer:
     Attributes:
         model, opset: what it writes to.
         names: all of the model.
-        inputs: of the graph itself, without those of bodies.
+        inputs: of the graph itself, without those of subgraphs.
         shared: what a pass has made for one node and uses for others.
     """
 
@@ -155,7 +155,7 @@ class Build:
 
 
 def drop(*values: ir.Value | None) -> None:
-    """Take out what writes values that nothing reads, with its bodies, and then what nothing reads any more."""
+    """Take out what writes values that nothing reads, with its subgraphs, and then what nothing reads any more."""
     waiting = list(values)
     while waiting:
         value = waiting.pop()

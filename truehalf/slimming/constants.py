@@ -17,8 +17,8 @@ def constants_as_tensors(graph: onnx.GraphProto) -> None:
     """Rewrite Constant nodes of a graph, and of its subgraphs, in place: one number has no axis, a list one."""
     for node in graph.node:
         for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                constants_as_tensors(body)
+            for subgraph in (attribute.g, *attribute.graphs):
+                constants_as_tensors(subgraph)
         if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
             continue
         for attribute in list(node.attribute):

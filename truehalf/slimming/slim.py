@@ -4,9 +4,9 @@ onnxslim works in memory. What it loses is put back: module scopes in the names 
 value types, inputs that nothing reads. Then the passes of truehalf.repairs run, also where simplify=false leaves
 onnxslim out.
 
-A difference beyond the tolerance fails the stage, and the error names what is at fault: passes of repair where the file
-agrees without any, else what of onnxslim. With skip(S), the work without S: the last name of the shortest list L for
-which skip(L) agrees is at fault; again with it skipped, until skip(what is at fault) agrees.
+A difference beyond the tolerance fails the stage, and the error names the cause: passes of repair where the file agrees
+without any, else patterns or optimisations of onnxslim. With skip(S), the work without S: the last name of the shortest
+list L for which skip(L) agrees is a cause; again with it skipped, until skip(causes) agrees.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 _WITHOUT = (
     "or slim nothing: `truehalf convert --no-slim`, convert(slim=False), python -m pipeline simplify=false "
-    "precision=fp32, which repairs alone"
+    "precision=fp32, which only repairs"
 )
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
 
@@ -114,8 +114,8 @@ def slim_model(
 
     Raises:
         StageError: when the file cannot be read or run, onnxslim fails or changes inputs or outputs, an output is not
-            finite, or the outputs of a trained model differ; it names the patterns or passes at fault where there are
-            such.
+            finite, or the outputs of a trained model differ; it names the patterns or passes that cause it where
+            there are such.
     """
     options = options or SlimConfig()
     passes = tuple(REPAIR_PASSES if repair is None else repair)
@@ -146,16 +146,16 @@ def slim_model(
 
     def verdict() -> str:
         if passes and agrees((), ()):
-            return _repair_verdict(at_fault(agrees_without, passes), passes, simplify)
+            return _repair_verdict(names_to_skip(agrees_without, passes), passes, simplify)
         if not simplify:
             return "onnxslim did not run, and it is not repair: the file differs from itself as it was loaded and saved"
         left = [name for name in known if name not in options.skip_patterns]
-        return _verdict(at_fault(lambda skip: agrees(skip, ()), left))
+        return _verdict(names_to_skip(lambda skip: agrees(skip, ()), left))
 
     try:
         model, repairs, parity = attempt((), passes)
     except StageError as error:
-        Session(file.path)  # a file that cannot be loaded itself is no fault of ours
+        Session(file.path)  # raises where the original file cannot be loaded either
         raise StageError(error.code, f"slim: {error.text}; {verdict()}") from error
     facts_before, facts = model_facts(before), model_facts(model)
     report = {
@@ -172,7 +172,7 @@ def slim_model(
     return Slimmed(model, report)
 
 
-def at_fault(agrees: Callable[[Sequence[str]], bool], names: Sequence[str]) -> list[str]:
+def names_to_skip(agrees: Callable[[Sequence[str]], bool], names: Sequence[str]) -> list[str]:
     """Names that must be skipped for `agrees` to hold, found by bisection; none when skipping all does not help."""
     if not agrees(names):
         return []
@@ -189,18 +189,18 @@ def at_fault(agrees: Callable[[Sequence[str]], bool], names: Sequence[str]) -> l
     return found
 
 
-def _verdict(guilty: Sequence[str]) -> str:
-    if not guilty:
+def _verdict(causes: Sequence[str]) -> str:
+    if not causes:
         return f"it is none of onnxslim's patterns; {_WITHOUT}, or report it to onnxslim"
-    skipped = f"python -m pipeline slim.skip_patterns='[{','.join(guilty)}]'"
-    return f"onnxslim's {' and '.join(guilty)} did it; slim without it: {skipped}; {_WITHOUT}"
+    skipped = f"python -m pipeline slim.skip_patterns='[{','.join(causes)}]'"
+    return f"onnxslim's {' and '.join(causes)} did it; slim without it: {skipped}; {_WITHOUT}"
 
 
-def _repair_verdict(guilty: Sequence[str], passes: Sequence[str], simplified: bool) -> str:
+def _repair_verdict(causes: Sequence[str], passes: Sequence[str], simplified: bool) -> str:
     onnxslim = "did not" if simplified else "did not run"
-    kept = ",".join(name for name in passes if name not in guilty)
+    kept = ",".join(name for name in passes if name not in causes)
     return (
-        f"repair's {' and '.join(guilty)} did it, onnxslim {onnxslim}; leave it out: "
+        f"repair's {' and '.join(causes)} did it, onnxslim {onnxslim}; leave it out: "
         f"python -m pipeline repair.passes='[{kept}]'; {_WITHOUT}; and please report it"
     )
 
@@ -248,12 +248,12 @@ def _onnxslim(model: onnx.ModelProto, skip: Sequence[str]) -> onnx.ModelProto:
                 model, skip_fusion_patterns=patterns, skip_optimizations=optimizations
             )
         except Exception as error:  # its patterns raise what they like
-            said = str(error).strip().splitlines()
+            lines = str(error).strip().splitlines()
             raise StageError(
-                "slim-fails", f"onnxslim failed: {type(error).__name__}: {said[0] if said else 'no message'}"
+                "slim-fails", f"onnxslim failed: {type(error).__name__}: {lines[0] if lines else 'no message'}"
             ) from error
     if proto is None:
-        raise StageError("slim-fails", "onnxslim returned no model: its own check of the result failed")
+        raise StageError("slim-fails", "onnxslim returned no model: its check of the result failed")
     return proto
 
 
@@ -267,16 +267,16 @@ def _restore_inputs(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
 
 def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
     """Nodes that onnxslim made get a name in the scope of the node that made their output before; names stay unique."""
-    own = {node.name for node in original.graph.node}
+    original_names = {node.name for node in original.graph.node}
     maker = {tensor: node.name for node in original.graph.node for tensor in node.output}
     taken: set[str] = set()
     for node in proto.graph.node:
         wanted = node.name
-        if wanted not in own:
+        if wanted not in original_names:
             scope = next((maker[tensor] for tensor in node.output if tensor in maker), "").rpartition("/")[0]
             wanted = f"{scope}/{node.op_type}"
         name, copies = wanted, 0
-        while name in taken or (name != node.name and name in own):
+        while name in taken or (name != node.name and name in original_names):
             copies += 1
             name = f"{wanted}_{copies}"
         node.name = name
@@ -287,8 +287,8 @@ def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
 class KeepEnds(Pass):
     """Gives inputs and outputs the shapes that they had, once it is known that they are what they were.
 
-    An axis of an output that had a name of its own may have become a number: torch names what it does not look into,
-    and onnxslim computes it. It is no other axis for that, and the file goes on saying what it said.
+    An axis of an output with a name that no input has may have become a number: torch names what it does not look into,
+    and onnxslim computes it. It is the same axis, and the file keeps its name.
 
     Raises:
         StageError: inputs or outputs of other names, types or ranks, another number on an axis, one where it varies.
@@ -299,8 +299,8 @@ class KeepEnds(Pass):
 
     def edit(self, model: ir.Model, done: Done) -> None:
         graph = self.before.graph
-        own = {axis.value for value in graph.inputs for axis in value.shape or () if not isinstance(axis, int)}
-        for kind, varying in (("inputs", own), ("outputs", own - {None})):
+        of_inputs = {axis.value for value in graph.inputs for axis in value.shape or () if not isinstance(axis, int)}
+        for kind, varying in (("inputs", of_inputs), ("outputs", of_inputs - {None})):
             expected, got = getattr(graph, kind), getattr(model.graph, kind)
             if len(expected) != len(got) or not all(
                 _is_same(one, other, varying) for one, other in zip(expected, got, strict=True)

@@ -23,7 +23,7 @@ from truehalf.config.schema import SlimConfig
 from truehalf.ir.model_file import load_model
 from truehalf.ir.passes import Done
 from truehalf.repairs import PASSES
-from truehalf.slimming.slim import at_fault, slim
+from truehalf.slimming.slim import names_to_skip, slim
 
 # Identity, a foldable Add of constants, a Transpose pair, Relu and Neg; names with scopes; a dynamic batch.
 GRAPH = """
@@ -346,12 +346,12 @@ def test_bisection_finds_exactly_the_guilty(guilty: list[str]) -> None:
         asked.append(list(skip))
         return set(guilty) <= set(skip)
 
-    assert sorted(at_fault(agrees, list("abcdef"))) == guilty
+    assert sorted(names_to_skip(agrees, list("abcdef"))) == guilty
     assert len(asked) <= 2 + 5 * max(1, len(guilty))
 
 
 def test_bisection_finds_nothing_where_skipping_all_does_not_help() -> None:
-    assert at_fault(lambda skip: False, list("abc")) == []
+    assert names_to_skip(lambda skip: False, list("abc")) == []
 
 
 @pytest.mark.parametrize("decoder", first_of(["rtdetrv2", "dfine"]))

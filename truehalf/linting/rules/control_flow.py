@@ -29,7 +29,7 @@ IF_FROM_SQUEEZE = Rule(
 ROPE_TILE = Rule(
     "rope-tile",
     "error",
-    "Tile behind If: rotary positions computed in the graph",
+    "Tile after If: rotary positions computed in the graph",
     "NVIDIA/TensorRT#4603 (DINOv3)",
 )
 DATA_DEPENDENT_IF = Rule(
@@ -55,8 +55,8 @@ def squeezes(subject: Subject) -> Iterator[LocatedFinding]:
                 node,
                 f"squeeze({axis}) was exported as a question at run time, because the size of that axis was not known; "
                 "its branches differ in rank, and TensorRT builds no such If.",
-                "Take the element (x[:, 0] for axis 1), or reshape; repair pass squeeze_if where an operator behind it "
-                "says which rank was meant.",
+                "Take the element (x[:, 0] for axis 1), or reshape; repair pass squeeze_if where an operator after it "
+                "shows the intended rank.",
             )
 
 
@@ -67,14 +67,14 @@ def _decided(node: ir.Node, subject: Subject) -> bool:
 
 def squeezed_axis(node: ir.Node) -> str | None:
     """The axes of an If that squeezes one value in one branch and passes it on in the other; None: it is another If."""
-    branches = [body for body in subgraphs(node) if len(body.outputs) == 1]
+    branches = [branch for branch in subgraphs(node) if len(branch.outputs) == 1]
     if len(branches) != 2:
         return None
-    made = [upstream(body.outputs[0], {"Identity"}) for body in branches]
-    for squeeze, body in zip(made, reversed(branches), strict=True):
+    made = [upstream(branch.outputs[0], {"Identity"}) for branch in branches]
+    for squeeze, branch in zip(made, reversed(branches), strict=True):
         if squeeze is None or not is_op(squeeze, "Squeeze"):
             continue
-        passed = body.outputs[0].producer()
+        passed = branch.outputs[0].producer()
         if is_op(passed, "Identity") and passed is not None and passed.inputs[0] is squeeze.inputs[0]:
             given = constant(squeeze.inputs[1]) if len(squeeze.inputs) > 1 else None
             axes = given.numpy().ravel().tolist() if given is not None else squeeze.attributes.get_ints("axes", ())
@@ -140,12 +140,12 @@ def loops(subject: Subject) -> Iterator[LocatedFinding]:
         count, condition = [*node.inputs[:2], None, None][:2]
         origins = subject.values
         by_count = origins.origin(count) > Origin.SHAPE
-        body = subgraphs(node)[0] if subgraphs(node) else None
-        by_condition = body is not None and bool(body.outputs) and _varies(subject, body.outputs[0])
+        subgraph = subgraphs(node)[0] if subgraphs(node) else None
+        by_condition = subgraph is not None and bool(subgraph.outputs) and _varies(subject, subgraph.outputs[0])
         if not by_count and not by_condition and origins.origin(condition) <= Origin.SHAPE:
             continue
         what = "trip count" if by_count else "condition"
-        scans = body is not None and len(body.outputs) > len(node.inputs) - 1
+        scans = subgraph is not None and len(subgraph.outputs) > len(node.inputs) - 1
         yield DATA_DEPENDENT_LOOP.at(
             node,
             f"Its {what} is computed from data"
@@ -160,7 +160,7 @@ def loops(subject: Subject) -> Iterator[LocatedFinding]:
 
 
 def _varies(subject: Subject, condition: ir.Value) -> bool:
-    """Whether the condition that a body hands on is computed in it, and not the one that came in."""
+    """Whether the condition that a subgraph hands on is computed in it, and not the one that came in."""
     node = upstream(condition, {"Identity", "Cast"})
     if node is None or constant(condition) is not None:
         return False

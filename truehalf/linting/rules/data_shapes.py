@@ -8,7 +8,7 @@
     reshape-allowzero          Reshape of what may be empty, to sizes that may be 0
     may-be-empty               a row that is read from what may be empty, or written into it: x[0], x[:, 0] = v
 
-A NonZero that is only counted (its result is read by Shape alone) is the way that TensorRT likes.
+A NonZero that is only counted (its result is read only by Shape) is the form that TensorRT builds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
             yield NONZERO_THRESHOLD.at(
                 node,
                 "As many rows as pass a threshold: a size that only a run knows. TensorRT waits for the device there, "
-                "and everything behind it runs with sizes that vary from image to image.",
+                "and everything after it runs with sizes that vary from image to image.",
                 "Take a fixed number with torch.topk, and threshold outside the engine; or "
                 "threshold_topk of truehalf.exporting.torch_ops; repair pass nonzero_topk.",
             )

@@ -40,7 +40,7 @@ FIXED_POSITIONS = Rule(
 EMPTY_NODE_NAME = Rule(
     "empty-node-name",
     "info",
-    "nodes without a name of their own",
+    "nodes without a unique name",
     "TensorRT names layers, errors and profiles after nodes",
 )
 
@@ -114,7 +114,7 @@ def _of_value(value: ir.Value, kind: str) -> Iterator[LocatedFinding]:
 
 
 def _varying_axes(subject: Subject) -> dict[ir.Value, list[int]]:
-    """Axes of outputs, behind the first, that follow an input that varies in more than its batch.
+    """Axes of outputs, after the first, that follow an input that varies in more than its batch.
 
     onnx infers shapes at two sizes of these inputs: the dimensions that a file states are names, often new ones.
     """
@@ -131,7 +131,7 @@ def _varying_axes(subject: Subject) -> dict[ir.Value, list[int]]:
 
 
 def _bound(graph: ir.Graph, size: int) -> dict[str, list[int]]:
-    """Shapes of the inputs, with one size for all axes behind the first that vary."""
+    """Shapes of the inputs, with one size for all axes after the first that vary."""
     return {
         value.name or "": [
             dim if isinstance(dim, int) else (size if axis else 1) for axis, dim in enumerate(value.shape)
@@ -190,7 +190,7 @@ def positions(subject: Subject) -> Iterator[LocatedFinding]:
 
 
 def _stretched(fixed: ir.Value, other: ir.Value) -> list[int]:
-    """Axes of `other`, behind its first, whose size varies and which `fixed` has more than one element for."""
+    """Axes of `other`, after its first, whose size varies and which `fixed` has more than one element for."""
     if fixed.shape is None or other.shape is None or len(fixed.shape) > len(other.shape):
         return []
     offset = len(other.shape) - len(fixed.shape)
@@ -216,10 +216,9 @@ def names(subject: Subject) -> Iterator[LocatedFinding]:
         count, example = len(nameless), repr(name_of(nameless[0]))
         yield EMPTY_NODE_NAME.at(
             nameless[0],
-            f"1 node has no name of its own, {example}: errors, layer tables and lists of nodes cannot tell it from "
-            "others."
+            f"1 node has no unique name, {example}: errors, layer tables and lists of nodes cannot tell it from others."
             if count == 1
-            else f"{count} nodes have no name of their own, such as {example}: errors, layer tables and lists of nodes "
+            else f"{count} nodes have no unique name, such as {example}: errors, layer tables and lists of nodes "
             "cannot tell them apart.",
             "Name them when exporting; repair pass deduplicate_names, and slim, name them.",
             count=count,

@@ -1,11 +1,11 @@
 """Operators that TensorRT does not have.
 
-    unique, sequence-ops, resolve-conj   those with a remedy of their own
+    unique, sequence-ops, resolve-conj   those with a separate remedy
     unsupported-op                       the others, by truehalf.linting.support; operators of other domains without a
                                          plugin; what truehalf.linting.rules.restrictions lists; opsets that it does not
                                          read
 
-Bitwise operators are the rule bool-arithmetic. An operator that is a function of the file is built from its body, and
+Bitwise operators are the rule bool-arithmetic. An operator that is a function of the file is built from its nodes, and
 so it is inlined before (truehalf.linting.inlining).
 """
 
@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from truehalf.ir.ops import Trait, has
 from truehalf.linting.base import LocatedFinding, Rule, Subject
-from truehalf.linting.rules.restrictions import faults
+from truehalf.linting.rules.restrictions import refusals
 from truehalf.linting.support import OPSET_MIN, builds, named, opset_max, since
 
 UNIQUE = Rule("unique", "error", "unique, which TensorRT does not have", "TensorRT's operator matrix (Unique)")
@@ -94,7 +94,7 @@ def unsupported(subject: Subject) -> Iterator[LocatedFinding]:
             if not (node.op_type.endswith(_OWN_SUFFIX) or node.op_type.startswith(_OWN_PREFIX)):
                 yield UNSUPPORTED_OP.at(
                     node,
-                    f"{node.domain}::{node.op_type} is no operator of ONNX's own: TensorRT builds it only with a "
+                    f"{node.domain}::{node.op_type} is no operator of ONNX: TensorRT builds it only with a "
                     "plugin of that name.",
                     "Name the plugin's library in engine.plugins (here: --plugin-ops), or export without it.",
                 )
@@ -105,14 +105,14 @@ def unsupported(subject: Subject) -> Iterator[LocatedFinding]:
             if missing:
                 yield _missing(node, missing)
             else:
-                yield from (UNSUPPORTED_OP.at(node, *fault) for fault in faults(node, subject))
+                yield from (UNSUPPORTED_OP.at(node, *refusal) for refusal in refusals(node, subject))
 
 
-def not_inlined(fault: str) -> LocatedFinding:
-    """What is said where the functions of a file could not be inlined."""
+def not_inlined(reason: str) -> LocatedFinding:
+    """The finding where the functions of a file could not be inlined."""
     return UNSUPPORTED_OP.of(
         "",
-        f"The functions of the file were not looked into, because they cannot be inlined: {fault}",
+        f"The functions of the file were not looked into, because they cannot be inlined: {reason}",
         "Inline them with the tool that exported the file, and look at the result.",
         "warning",
     )
@@ -140,7 +140,7 @@ def _opsets(subject: Subject) -> Iterator[LocatedFinding]:
         yield UNSUPPORTED_OP.of(
             "",
             f"Opset {opset}: {named(beyond[0])} is documented up to {opset_max(beyond[0])}; operators that changed "
-            "since may be refused or misread.",
+            "since may be refused or misinterpreted.",
             f"Export with opset {opset_max(beyond[0])} or earlier.",
             "warning",
         )

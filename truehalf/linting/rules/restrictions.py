@@ -19,7 +19,7 @@ from truehalf.linting.values import Origin
 if TYPE_CHECKING:
     from truehalf.linting.base import Subject
 
-Fault = tuple[str, str]  # why, and what to write instead
+Refusal = tuple[str, str]  # why, and what to write instead
 
 _CAST_TO = {
     ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE, ir.DataType.INT32,
@@ -28,28 +28,28 @@ _CAST_TO = {
 }  # fmt: skip
 
 
-def faults(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def refusals(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     """What TensorRT refuses in a node of the default domain."""
     for check in _CHECKS.get(node.op_type, ()):
         yield from check(node, subject)
 
 
-def _first_output_only(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _first_output_only(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     if any(value.name for value in node.outputs[1:]):  # its parser refuses the names, read or not
         yield f"TensorRT gives only the first output of {node.op_type}.", "Do without the others; leave them unnamed."
 
 
-def _no_dilations(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _no_dilations(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     if any(size != 1 for size in node.attributes.get_ints("dilations", ())):
         yield f"TensorRT has no {node.op_type} with dilations.", "Pool without dilation, or gather first."
 
 
-def _pools_two_or_three(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _pools_two_or_three(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     if len(node.attributes.get_ints("kernel_shape", (1, 1))) not in (2, 3):
         yield f"TensorRT has {node.op_type} over two or three axes only.", "Unsqueeze an axis of size 1."
 
 
-def _topk(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _topk(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     if node.attributes.get_int("sorted", 1) != 1:
         yield "TensorRT's TopK sorts; sorted=0 is refused.", "sorted=True."
     k = subject.values.integers(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -57,7 +57,7 @@ def _topk(node: ir.Node, subject: Subject) -> Iterator[Fault]:
         yield f"TensorRT's TopK ends at k = {TOPK_MAX}; this one has {max(k)}.", "Take fewer, or in two steps."
 
 
-def _squeeze(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _squeeze(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     given = node.attributes.get_ints("axes") is not None or (len(node.inputs) > 1 and node.inputs[1] is not None)
     shape = node.inputs[0].shape if node.inputs[0] is not None else None
     varies = shape is not None and any(not isinstance(dim, int) for dim in shape)
@@ -65,8 +65,8 @@ def _squeeze(node: ir.Node, subject: Subject) -> Iterator[Fault]:
         yield "TensorRT before 11.5 wants the axes of Squeeze named, where a size varies.", "squeeze(axis), or reshape."
 
 
-def _constant_input(index: int, name: str) -> Callable[[ir.Node, Subject], Iterator[Fault]]:
-    def check(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _constant_input(index: int, name: str) -> Callable[[ir.Node, Subject], Iterator[Refusal]]:
+    def check(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
         value = node.inputs[index] if len(node.inputs) > index else None
         if value is not None and subject.values.origin(value) is not Origin.CONSTANT:
             yield f"TensorRT wants {name} of {node.op_type} to be a constant.", f"Give {name} as a number."
@@ -74,7 +74,7 @@ def _constant_input(index: int, name: str) -> Callable[[ir.Node, Subject], Itera
     return check
 
 
-def _reduction(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _reduction(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     reduction = node.attributes.get_string("reduction", "none")
     if reduction != "none":
         yield (
@@ -83,46 +83,46 @@ def _reduction(node: ir.Node, subject: Subject) -> Iterator[Fault]:
         )
 
 
-def _normalizes_in_training(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _normalizes_in_training(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     if node.attributes.get_int("training_mode", 0):
         yield "BatchNormalization in training mode.", "Export the model in eval mode."
 
 
-def _drops_in_training(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _drops_in_training(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     flag = constant(node.inputs[2]) if len(node.inputs) > 2 else None
     if flag is not None and bool(flag.numpy().any()):
         yield "Dropout in training mode.", "Export the model in eval mode."
 
 
-def _cast(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _cast(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     to = ir.DataType(node.attributes.get_int("to", 1))
     if to not in _CAST_TO:
         yield f"TensorRT has no type {to.name}.", "Use int32, int64 or float32."
 
 
-def _grid_axes(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _grid_axes(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     shape = node.inputs[0].shape if node.inputs[0] is not None else None
     if shape is not None and len(shape) != 4 and any(version < (11, 2) for version in subject.versions):
         yield "TensorRT before 11.2 has GridSample over images [N, C, H, W] only.", "Sample slice by slice."
 
 
-def _strings(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _strings(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     if any(key in node.attributes for key in ("sparse_value", "value_string", "value_strings")):
         yield "TensorRT has neither sparse nor text constants.", "Use a dense tensor of numbers."
 
 
-def _equation(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _equation(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     equation = node.attributes.get_string("equation", "") or ""
     if any(letter.isupper() for letter in equation):
         yield f"TensorRT's Einsum takes small letters only, not {equation!r}.", "Use small letters."
 
 
-def _coupled(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _coupled(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     if node.attributes.get_int("input_forget", 0) or node.attributes.get_int("layout", 0):
         yield "TensorRT's LSTM has neither input_forget nor layout.", "Export without them."
 
 
-def _attention(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _attention(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     shapes = [value.shape for value in node.inputs[:3] if value is not None and value.shape is not None]
     if any(len(shape) != 4 for shape in shapes):
         yield "TensorRT's Attention takes Q, K and V with four axes only.", "Split the heads before it."
@@ -133,7 +133,7 @@ def _attention(node: ir.Node, subject: Subject) -> Iterator[Fault]:
 
 
 _POOL = (_no_dilations, _pools_two_or_three)
-_CHECKS: dict[str, tuple[Callable[[ir.Node, Subject], Iterator[Fault]], ...]] = {
+_CHECKS: dict[str, tuple[Callable[[ir.Node, Subject], Iterator[Refusal]], ...]] = {
     "Attention": (_attention, _first_output_only),
     "AveragePool": _POOL,
     "BatchNormalization": (_normalizes_in_training, _first_output_only),

@@ -41,8 +41,8 @@ def grid_samples(subject: Subject) -> Iterator[LocatedFinding]:
 
 def resizes(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Resize", "Upsample"):
-        for fault, remedy in _faults(node, subject):
-            yield RESIZE_MODE.at(node, fault, remedy)
+        for reason, remedy in _refusals(node, subject):
+            yield RESIZE_MODE.at(node, reason, remedy)
         if any(subject.values.origin(value) is Origin.DATA for value in node.inputs[1:]):
             yield RESIZE_MODE.at(
                 node,
@@ -51,7 +51,7 @@ def resizes(subject: Subject) -> Iterator[LocatedFinding]:
             )
 
 
-def _faults(node: ir.Node, subject: Subject) -> Iterator[tuple[str, str]]:
+def _refusals(node: ir.Node, subject: Subject) -> Iterator[tuple[str, str]]:
     mode = node.attributes.get_string("mode", "nearest")
     if node.op_type == "Upsample":
         if mode not in _UPSAMPLE_MODES:

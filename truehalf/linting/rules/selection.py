@@ -3,7 +3,7 @@
 where-condition   Where whose condition is DATA or an input
 bool-arithmetic   And, Or, Not, Xor on DATA; bitwise operators and BitShift; Mod of a boolean
 atan2             Where(x < 0, Where(y > 0, Atan(y / x) + pi, Atan(y / x) - pi), Atan(y / x)), with or without
-                  Where(IsNaN(..), 0, ..) behind it
+                  Where(IsNaN(..), 0, ..) after it
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
                                                          constant or computed from sizes of x (Shape, arithmetic on it)
 
 As long as no size is 0, both are the same: only an element 0 reads allowzero. Where one is 0, the old form took the
-size of the input at that place, or failed; the new one gives the empty tensor that was meant.
+size of the input at that place, or failed; the new one gives the intended empty tensor.
 
 May be empty: what takes its size from NonZero, Unique, Compress or NonMaxSuppression. Sizes of x: those of x itself, of
 what x is computed from, and of what the same of these counts.
 
-Refused: an s with a constant 0 (a copy, which is meant), with -1 (which allowzero=1 forbids beside a 0), or with an
+Refused: an s with a constant 0 (a copy, as intended), with -1 (which allowzero=1 forbids beside a 0), or with an
 element that is not computed from sizes, or from those of a tensor that may be empty where x is not.
 """
 
@@ -53,7 +53,7 @@ def _not_sizes(sizes: ir.Value | None) -> str | None:
         if numbers is not None and (numbers < 0).any():
             return "its shape holds -1, which may not stand beside a 0 with allowzero; state every size"
         if numbers is None and not _is_size(element):
-            return f"{element.name if element is not None else ''!r} of its shape is not computed from sizes alone"
+            return f"{element.name if element is not None else ''!r} of its shape is not computed only from sizes"
     return None
 
 

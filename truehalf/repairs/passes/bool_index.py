@@ -1,7 +1,7 @@
 """Indexing with a mask without positions, where the result has a size that is known before the run.
 
     x[m] = v       ->  Where(m, v, x)                        v of one element
-    x[m] = y[m]    ->  Where(m, y, x)                        y of the sizes of x behind the mask
+    x[m] = y[m]    ->  Where(m, y, x)                        y of the sizes of x after the axes of the mask
     sum(x[m], 0)   ->  sum(Where(m, x, 0), axes of m)        up to the order of the sum
 
 Positions come in the order of the elements, the same for x and y; each is written once. Where x and v are proven to be
@@ -9,7 +9,7 @@ bounded and never NaN, the Where of an assignment is arithmetic (truehalf.repair
 
 Refused: x[m] that something else reads, as its size is the number of true elements; other values that are written; a
 mask that is not known to have the sizes of the axes that it indexes, by numbers or by names: positions in a shorter one
-leave the other rows alone, and a Where would broadcast it over them.
+do not select the other rows, and a Where would broadcast it over them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from truehalf.repairs.masks_by_position import (
     mask_of_positions,
     masked_sum,
     narrowed,
+    same_inner_sizes,
     same_sizes,
-    same_sizes_behind,
     summed_rows,
 )
 from truehalf.repairs.passes.where_arithmetic import chosen
@@ -92,6 +92,6 @@ def _written(build: Build, node: ir.Node) -> ir.Value | None:
     other = narrowed(other, y)
     if other.value is not mask.value or not covers(other, y):
         return None
-    if not same_sizes(x, y, mask.axes) or not same_sizes_behind(x, y, mask.axes):
+    if not same_sizes(x, y, mask.axes) or not same_inner_sizes(x, y, mask.axes):
         return None
     return chosen(build, mask.over(build, len(dims)), y, x)

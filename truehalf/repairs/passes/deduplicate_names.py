@@ -2,7 +2,7 @@
 
     node without a name        ->  <scope>/<OpType>        of its outputs, or of the nodes around it
     second node of one name    ->  <name>_1, <name>_2, ...
-    value of a name in use     ->  <name>_1, ...           sibling bodies may share names, which runtimes mix up
+    value of a name in use     ->  <name>_1, ...           sibling subgraphs may share names, which runtimes mix up
 
 Inputs and outputs of the graph keep their names; so does the first of several.
 """
@@ -17,7 +17,7 @@ from truehalf.ir.passes import Done, Pass
 
 
 class DeduplicateNames(Pass):
-    """Names the nodes and values of a model. onnx_ir's NameFixPass knows no scopes, and lets sibling bodies share."""
+    """Names the nodes and values of a model. onnx_ir's NameFixPass knows no scopes, and lets subgraphs share."""
 
     def edit(self, model: ir.Model, done: Done) -> None:
         names, seen = Names(model), set[str]()

@@ -63,20 +63,20 @@ def fold(model: ir.Model, done: Done, wanted: Collection[ir.Node] | None, limit:
 
 def _inline(node: ir.Node, taken: bool, writer: Writer) -> list[ir.Node]:
     """Move the nodes of the taken branch before the If; returns them."""
-    graph, body = graph_of(node), node.attributes["then_branch" if taken else "else_branch"].as_graph()
-    results, inside = list(body.outputs), list(body)
-    initializers = list(body.initializers.values())
+    graph, branch = graph_of(node), node.attributes["then_branch" if taken else "else_branch"].as_graph()
+    results, inside = list(branch.outputs), list(branch)
+    initializers = list(branch.initializers.values())
     for value in initializers:
-        body.initializers.pop(value.name or "")
+        branch.initializers.pop(value.name or "")
     taken_names = _names_beside(node, writer)
     for value in (*initializers, *(output for inner in inside for output in inner.outputs if output.name)):
-        if value.name in taken_names:  # as it may be in a body, beside other bodies
+        if value.name in taken_names:  # as sibling subgraphs may use one name
             value.name = writer.names.fresh(value.name or "constant")
     for value in initializers:
         graph.register_initializer(value)
-    body.outputs.clear()
+    branch.outputs.clear()
     for inner in inside:
-        body.remove(inner)
+        branch.remove(inner)
         graph.insert_before(node, inner)
     writer.replace(node, *results)
     return inside
@@ -84,10 +84,10 @@ def _inline(node: ir.Node, taken: bool, writer: Writer) -> list[ir.Node]:
 
 def _names_beside(node: ir.Node, writer: Writer) -> set[str]:
     """Names of all values of the model but those inside a node."""
-    own = {id(graph) for body in subgraphs(node) for graph in (body, *body.subgraphs())}
+    inside = {id(graph) for subgraph in subgraphs(node) for graph in (subgraph, *subgraph.subgraphs())}
     found = set[str]()
     for graph in writer.model.graphs():
-        if id(graph) not in own:
+        if id(graph) not in inside:
             found.update(value.name for value in values_of(graph) if value.name)
     return found
 

@@ -1,4 +1,4 @@
-"""Bilinear GridSample as gathers and arithmetic, for runtimes whose own GridSample is wrong or missing.
+"""Bilinear GridSample as gathers and arithmetic, for runtimes whose GridSample is wrong or missing.
 
 With x of [n, c, h, w], a pixel position p = (px, py) for each grid point, computed as ONNX Runtime does,
 
@@ -50,7 +50,7 @@ class _Table:
         size: (w, h) of the image itself.
         last: (w - 2, h - 2) of the padded image: the last upper left pixel.
         stride: w of the padded image.
-        corners: [4], how many rows the four pixels are behind the first.
+        corners: [4], row offsets of the four pixels from the first.
     """
 
     rows: ir.Value

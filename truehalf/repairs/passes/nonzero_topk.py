@@ -57,7 +57,7 @@ def _replace_sums(node: ir.Node, writer: Writer) -> bool:
 
 
 def _scattered(mask: ir.Value | None) -> tuple[ir.Value, int] | None:
-    """i and k where a vector is 1 at the k positions that a TopK found, and 0 elsewhere."""
+    """i and k where a vector is 1 at the k positions that a TopK found, and 0 at all others."""
     while (same := producer_of(mask, "Cast", "Identity")) is not None and _keeps_zeros_apart(same):
         mask = same.inputs[0]
     node = producer_of(mask, "ScatterElements", "ScatterND")

@@ -51,7 +51,7 @@ class RopeConstants(Pass):
 
 
 def _before(nodes: list[ir.Node]) -> set[ir.Node]:
-    """Nodes and all that they are computed from, with what is in the bodies."""
+    """Nodes and all that they are computed from, with the nodes of their subgraphs."""
     found = reached(nodes, lambda node: (value.producer() for value in _read(node) if value is not None))
     return {inner for node in found for inner in with_subgraphs(node)}
 

@@ -1,12 +1,12 @@
-"""The If that torch's squeeze leaves becomes the Squeeze that was meant.
+"""The If that torch's squeeze leaves becomes the intended Squeeze.
 
     If(Size(x, i) == 1) {Squeeze(x, i)} {x}  ->  Squeeze(x, i)   size known to be 1, or a reader fails on the rank of x
                                              ->  x               size known not to be 1, or a reader fails on one less
 
 Branches of different rank are no TensorRT. Who fails: Transpose (perm) and Conv (its weights) on any other rank, Gemm
-on more than a matrix, also behind operators that keep the rank, and behind a Reduce, which takes its axes away. They
+on more than a matrix, also after operators that keep the rank, and after a Reduce, which removes its axes. They
 must stand in the graph of the If itself, where they always run: so where the old graph ran, the new one gives the same.
-A reader in the body of another If may never run. The rank that is stated for an output of the graph says nothing:
+A reader in a branch of another If may never run. The rank that is stated for an output of the graph says nothing:
 ONNX Runtime hands over whatever comes.
 
 Refused: nothing fails on one of the two ranks.
@@ -37,7 +37,7 @@ class SqueezeIf(Repair):
         squeezed = _meant(node, x, axis)
         if squeezed is None:
             raise NotEqualError(
-                f"nothing says whether axis {axis} of {x.name!r} is 1: its size is not known, and no operator behind "
+                f"nothing says whether axis {axis} of {x.name!r} is 1: its size is not known, and no operator after "
                 "it fails on one of the two ranks; write x[:, 0], or x.reshape(...)"
             )
         build = writer.at(node)

@@ -1,10 +1,10 @@
-"""Where as arithmetic: TensorRT may make an IffCondition of it, whose branches it cannot always build.
+"""Arithmetic in place of Where: TensorRT may make an IffCondition of it, whose branches it cannot always build.
 
     Where(c, x, y)  ->  c * x + (1 - c) * y          c as a number, 0 or 1
 
 Equal where x and y are finite (0 * inf is NaN, 0 * NaN, too), and in FP16 where they fit it; -0.0 may become 0.0.
 
-Left alone: a Where whose condition no input changes, and one that computes a shape.
+Left as it is: a Where whose condition no input changes, and one that computes a shape.
 
 Refused: branches that are not proven to be at most 65504 and never NaN (truehalf.repairs.bounds), whatever finite
 numbers the graph's inputs hold: DETR's anchors of 3.4e38 for invalid cells, and Where(x > 0, sigmoid(log(x)), 0), whose
@@ -64,8 +64,8 @@ def _check(inputs: Container[ir.Value], condition: ir.Value | None, *branches: i
         if found is None:
             raise NotEqualError(
                 f"{value.name!r} is not proven to be finite and at most 65504, and never NaN, where the Where leaves "
-                "it out, too: 0 * inf and 0 * NaN are NaN; guard what it is computed from (a Sqrt of max(x, 0), a "
-                "divisor of max(x, 1e-6)) and bound the result, or write the mix in the model"
+                "it out, too: 0 * inf and 0 * NaN are NaN; bound what it is computed from (a Sqrt of max(x, 0), a "
+                "divisor of max(x, 1e-6)) and the result, or write the mix in the model"
             )
         if (largest := max(map(abs, found))) > MAX:
             raise NotEqualError(f"{value.name!r} reaches |x| = {largest:.4g} > 65504, float16's largest")
