@@ -34,7 +34,7 @@ from pipeline.sweep.snapshot import NoSnapshot, take
 from pipeline.sweep.sweep import JobResult, Sweep
 from pipeline.track import without_address
 from pipeline.tracking.record import run_name
-from pipeline.workspace import AWAY_VARIABLE, faults_of_lock, locked, read_params, read_reports, root
+from pipeline.workspace import AWAY_VARIABLE, locked, problems_of_lock, read_params, read_reports, root
 from truehalf.codes import coded
 from truehalf.config.named_files import missing_files
 from truehalf.config.schema import Config
@@ -212,7 +212,7 @@ def _checked(values: Params) -> Config:
     ]
     if not keys:
         errors += [*without_remote(values["workspace"], root()), *without_address(values["tracking"])]
-    errors += faults_of_lock(root())
+    errors += problems_of_lock(root())
     if errors or config is None:
         raise ConfigErrors(errors)
     return config

@@ -126,7 +126,7 @@ def reports_of_run(folder: Path, failed_stage: str | None) -> Reports:
     return only(kept, reports)
 
 
-def faults_of_lock(folder: Path) -> list[str]:
+def problems_of_lock(folder: Path) -> list[str]:
     """What is wrong with dvc.lock, which DVC would end each run for: a sentence, or none."""
     try:
         yaml.load((folder / "dvc.lock").read_text(), LOADER)

@@ -174,10 +174,10 @@ class EngineConfig(Options):
 
     def problems(self) -> Iterator[str]:
         """The API states this section without the rest."""
-        return _faults(self)
+        return _problems(self)
 
 
-def _faults(e: EngineConfig) -> Iterator[str]:
+def _problems(e: EngineConfig) -> Iterator[str]:
     for pool, size in e.memory_pools_gb.items():
         if pool not in MEMORY_POOLS:
             yield coded("unknown-key", f"engine.memory_pools_gb.{pool}: unknown pool; known: {', '.join(MEMORY_POOLS)}")

@@ -16,7 +16,7 @@ def problems_of_lists(owner: str, section: Any) -> Iterator[str]:
         owner: dotted path of the section, for the lines.
         section: has lists called op_block_list, scope_include_list, ..., not necessarily all of them.
     """
-    for kind, problem_of in _FAULTS.items():
+    for kind, problem_of in _PROBLEMS.items():
         names = [f"{kind}_block_list", f"{kind}_include_list", *(["fp16_ops"] if kind == "op" else [])]
         for name in names:
             for i, entry in enumerate(getattr(section, name, [])):
@@ -58,4 +58,4 @@ def _problem_of_pattern(entry: str) -> str | None:
     return "is no pattern; expected 'MatMul -> Softmax', 'Add <- Conv' or a position such as outputs:2"
 
 
-_FAULTS = {"op": problem_of_op, "node": problem_of_node, "scope": _problem_of_scope, "pattern": _problem_of_pattern}
+_PROBLEMS = {"op": problem_of_op, "node": problem_of_node, "scope": _problem_of_scope, "pattern": _problem_of_pattern}

@@ -87,7 +87,7 @@ class _Reader:
         if origin is UnionType:  # bool | tuple[str, ...]
             scalar, listed = arguments
             if not isinstance(value, (scalar, list)):
-                return self._fault(path, f"{_NAMES[scalar]}, or a list", value)
+                return self._problem(path, f"{_NAMES[scalar]}, or a list", value)
             return self.read(listed if isinstance(value, list) else scalar, value, path)
         if is_dataclass(expected) and isinstance(expected, type):
             return self._section(expected, value, path)
@@ -95,14 +95,14 @@ class _Reader:
             options = [member.value for member in expected]
             if value in options:
                 return expected(value)
-            return self._fault(path, f"one of {', '.join(options)}", value, choice=True)
+            return self._problem(path, f"one of {', '.join(options)}", value, choice=True)
         if origin in (list, tuple):
             if not isinstance(value, list):
-                return self._fault(path, "a list", value)
+                return self._problem(path, "a list", value)
             return origin(self.read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
         if origin in (dict, Mapping):
             if not isinstance(value, Mapping):
-                return self._fault(path, "a mapping", value)
+                return self._problem(path, "a mapping", value)
             of_key, of_item = arguments
             items = {
                 self.read(of_key, key, f"{path}, key {key!r}"): self.read(of_item, item, f"{path}.{key}")
@@ -116,7 +116,7 @@ class _Reader:
         of the configuration say all that they find, also of a section with an error.
         """
         if not isinstance(value, Mapping):
-            return self._fault(path or "configuration", "a mapping", value)
+            return self._problem(path or "configuration", "a mapping", value)
         hints = get_type_hints(expected)
         names = [field.name for field in fields(expected)]
         prefix = f"{path}." if path else ""
@@ -137,8 +137,8 @@ class _Reader:
             return float(value)
         if type(value) is expected:
             return value
-        return self._fault(path, _NAMES[expected], value)
+        return self._problem(path, _NAMES[expected], value)
 
-    def _fault(self, path: str, expected: str, got: Any, choice: bool = False) -> None:
+    def _problem(self, path: str, expected: str, got: Any, choice: bool = False) -> None:
         text = f"{path}: expected {self._wording.get(path, expected)}, got {got!r}"
         self._errors.append(coded("unknown-choice" if choice else "wrong-type", text))

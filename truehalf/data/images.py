@@ -53,7 +53,7 @@ def is_image(path: Path) -> bool:
 
 
 def images_under(folder: Path) -> list[Path]:
-    """The files with an image's suffix in a folder and below, by name; none whose path has a dot in front."""
+    """The files with an image's suffix in a folder and below, by name; none whose name begins with a dot."""
     named = ((path.relative_to(folder), path) for path in folder.rglob("*") if is_image(path))
     seen = ((name.as_posix(), path) for name, path in named if not any(part.startswith(".") for part in name.parts))
     return [path for _, path in sorted(seen)]

@@ -145,7 +145,7 @@ def preprocessing_of(source: JsonObject | Path | str) -> Preprocessing:
         raise StageError(
             "wrong-type", f"{named}: expected a mapping of {', '.join(_keys())}, got {type(content).__name__}"
         )
-    refuse("wrong-preprocessing", named, list(_faults(content)))
+    refuse("wrong-preprocessing", named, list(_problems(content)))
     given = {key: value for key, value in content.items() if value is not None}
     tuples = {key: tuple(given[key]) for key in ("mean", "std", "range") if key in given}
     if "size" in given:
@@ -169,7 +169,7 @@ def _keys() -> list[str]:
     return list(Preprocessing.__dataclass_fields__)
 
 
-def _faults(content: Mapping[str, Any]) -> Iterator[str]:
+def _problems(content: Mapping[str, Any]) -> Iterator[str]:
     for key, value in content.items():
         if key not in _keys():
             yield coded("unknown-key", f"{key}: unknown; expected {', '.join(_keys())}")

@@ -97,14 +97,14 @@ def problems_of_declared(config: Config) -> Iterator[str]:
     """What is wrong with `model.inputs`, `model.outputs` and `model.drop_outputs` beyond types."""
     model = config.model
     for i, each in enumerate(model.inputs or ()):
-        yield from _faults_of_input(f"model.inputs[{i}]", each)
+        yield from _problems_of_input(f"model.inputs[{i}]", each)
     if model.inputs is not None and not model.inputs:
         yield coded(
             "needs-value",
             f"model.inputs: expected one input or more, or null for one of images, {IMAGES!r}; got none",
         )
     if model.outputs is not None:
-        yield from _faults_of_outputs(model.outputs)
+        yield from _problems_of_outputs(model.outputs)
         if model.drop_outputs:
             yield coded(
                 "in-conflict",
@@ -124,7 +124,7 @@ def takes_images(config: Config) -> bool:
     return config.model.inputs is None or any(each.kind is InputKind.images for each in config.model.inputs)
 
 
-def _faults_of_input(where: str, declared: InputConfig) -> Iterator[str]:
+def _problems_of_input(where: str, declared: InputConfig) -> Iterator[str]:
     try:
         np.dtype(declared.dtype)
     except TypeError:
@@ -155,7 +155,7 @@ def _faults_of_input(where: str, declared: InputConfig) -> Iterator[str]:
             )
 
 
-def _faults_of_outputs(outputs: Sequence[OutputConfig]) -> Iterator[str]:
+def _problems_of_outputs(outputs: Sequence[OutputConfig]) -> Iterator[str]:
     from truehalf.io_spec.outputs import check_spec
 
     if not outputs:

@@ -39,7 +39,7 @@ def grid_sample(
     import torch
 
     if mode != "bilinear":
-        raise ValueError(f"grid_sample: expected mode bilinear, got {mode!r}; torch.grid_sampler has the others")
+        raise ValueError(f"grid_sample: expected mode bilinear, got {mode!r}; F.grid_sample has the others")
     if padding_mode not in PADDINGS:
         raise ValueError(f"grid_sample: expected padding_mode {' or '.join(PADDINGS)}, got {padding_mode!r}")
     if input.ndim != 4 or grid.ndim != 4:

@@ -51,7 +51,7 @@ def check_name(options: Options) -> None:
             choice = "torchvision" if other is Task.detection else "torchvision_classifier"
             raise StageError("in-conflict", f"model.options.task: {name} is a model for {other.value}: model={choice}")
         near = difflib.get_close_matches(name, names[options.task], n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = f"; did you mean {' or '.join(near)}?" if near else "."
         raise StageError(
             "unknown-choice",
             f"model.options.name: torchvision has no model {name!r} for {options.task.value}{hint} It has "

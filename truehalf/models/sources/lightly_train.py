@@ -57,10 +57,10 @@ class Options:
 
 def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
-    return list(_faults(config))
+    return list(_problems(config))
 
 
-def _faults(config: Config) -> Iterator[str]:
+def _problems(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     if config.decoder.name is DecoderName.none:
         yield coded("in-conflict", "decoder: expected dfine or rtdetrv2, got none")

@@ -63,10 +63,10 @@ class Options:
 
 def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_faults_of_keys(config), *_faults_of_options(config.model.options)]
+    return [*_problems_of_keys(config), *_problems_of_options(config.model.options)]
 
 
-def _faults_of_keys(config: Config) -> Iterator[str]:
+def _problems_of_keys(config: Config) -> Iterator[str]:
     model = config.model
     if config.decoder.name is DecoderName.none:
         yield coded("in-conflict", "decoder: expected dfine or rtdetrv2, got none")
@@ -91,16 +91,16 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     yield from declared_needlessly(config)
 
 
-def _faults_of_options(options: Options) -> Iterator[str]:
+def _problems_of_options(options: Options) -> Iterator[str]:
     for name, values in (("mean", options.mean), ("std", options.std)):
         if len(values) != 3:
             yield coded("wrong-shape", f"model.options.{name}: expected three numbers (RGB), got {values}")
     if any(value <= 0 for value in options.std):
         yield coded("out-of-range", f"model.options.std: expected numbers above 0, got {options.std}")
-    yield from _faults_of_architecture(options.architecture)
+    yield from _problems_of_architecture(options.architecture)
 
 
-def _faults_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
+def _problems_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
     where = "model.options.architecture"
     if shape.heads > 0 and shape.d_model % shape.heads:
         yield coded(

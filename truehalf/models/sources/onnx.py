@@ -44,10 +44,10 @@ class Options:
 
 def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_faults_of_keys(config), *problems_of_declared(config)]
+    return [*_problems_of_keys(config), *problems_of_declared(config)]
 
 
-def _faults_of_keys(config: Config) -> Iterator[str]:
+def _problems_of_keys(config: Config) -> Iterator[str]:
     model = config.model
     yield from own_decoder(config, "file")
     if model.checkpoint is None:

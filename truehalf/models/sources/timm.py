@@ -58,10 +58,10 @@ class Options:
 
 def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
-    return list(_faults(config))
+    return list(_problems(config))
 
 
-def _faults(config: Config) -> Iterator[str]:
+def _problems(config: Config) -> Iterator[str]:
     options = config.model.options
     yield from own_decoder(config)
     if not options.name:

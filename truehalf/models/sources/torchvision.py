@@ -52,10 +52,10 @@ _STRIDE = 32  # of the features of RetinaNet and FCOS: sides are its multiples
 
 def problems(config: Config) -> list[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_faults_of_keys(config), *_faults_of_task(config)]
+    return [*_problems_of_keys(config), *_problems_of_task(config)]
 
 
-def _faults_of_keys(config: Config) -> Iterator[str]:
+def _problems_of_keys(config: Config) -> Iterator[str]:
     options = config.model.options
     yield from own_decoder(config)
     if not options.name:
@@ -70,7 +70,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     yield from declared_needlessly(config)
 
 
-def _faults_of_task(config: Config) -> Iterator[str]:
+def _problems_of_task(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     if options.task is Task.classification:
         if options.candidates is not None:
