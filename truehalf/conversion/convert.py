@@ -26,7 +26,7 @@ from truehalf.data.given import given_samples
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import model_facts, values_of
-from truehalf.ir.model_file import PRECISION_KEY
+from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass
@@ -131,9 +131,10 @@ class Conversion:
         Of a converted model: status ("done"), verdicts (nodes by rule), fp32_nodes_total, fp32_nodes (the first 20,
         each with its reason), fp16_fraction (of float nodes), fp16_arithmetic (of float operations),
         placement, costs (cost, casts and their bytes, as placed and if placed naively), casts_to_fp16, casts_to_fp32,
-        weights (counts), masks (each with what became of it), ranges (tensors judged, tensors without a range),
-        unmatched_selectors, warnings, not_done (what was asked for and could not be done), model (facts). Of one that
-        is passed on: status ("skipped"), reason, warnings, not_done and model.
+        weights (counts), masks (each with what became of it), unfused_attention (by name of a Softmax, what rules its
+        fused kernel out), ranges (tensors judged, tensors without a range), unmatched_selectors, warnings, not_done
+        (what was asked for and could not be done), model (facts). Of one that is passed on: status ("skipped"),
+        reason, warnings, not_done and model.
 
         Elements of large weights are counted when they are rounded: here, unless the model was written before.
         """
@@ -189,6 +190,8 @@ def convert_model(
     model.metadata_props[PRECISION_KEY] = (
         f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"
     )
+    if result.decisions.unfused:
+        model.metadata_props[UNFUSED_KEY] = json.dumps(result.decisions.unfused)
     rows = [row(node, decision, result) for node, decision in result.decisions.nodes.items()]
     report = conversion_report(rows, result, precision, covered)
     report["unmatched_selectors"] += [str(each) for each in unmatched]

@@ -10,10 +10,11 @@
     inner, integers, underflow, reduction_depth,
     custom_rule, nonfinite, unmeasured
     fp16_ops                          operator types that are wanted in FP16
+    fused_attention                   FP16 keeps an attention fused (truehalf.conversion.rules.attention)
     none                              free: whatever is cheaper
 
-No list overrides the first three lines. With rules="autocast", overflow does not speak, and of the candidate rules only
-init_max, data_max and reduction_depth do.
+No list overrides the first three lines. With rules="autocast", overflow and fused_attention do not speak, and of the
+candidate rules only init_max, data_max and reduction_depth do.
 
 A node is judged by the float32 tensors that would become float16 with it, never by integers, nor by those that stay
 float32 anyway. Attention masks that are proven to be such (truehalf.conversion.masks.masks) are judged by no range.
@@ -29,9 +30,9 @@ import onnx_ir as ir
 from truehalf.config.precision import InitOverflow, Precision, RuleSet
 from truehalf.conversion.masks.masks import Masks, Path, find_masks
 from truehalf.conversion.rules import activations, constants
+from truehalf.conversion.rules.attention import keep_fused
 from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
-from truehalf.conversion.rules.custom import custom, custom_rule_of
-from truehalf.conversion.rules.declared import declared
+from truehalf.conversion.rules.custom import custom, custom_rule_of, declared
 from truehalf.conversion.rules.nonfinite import nonfinite
 from truehalf.conversion.rules.ranges import Ranges
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
@@ -58,6 +59,7 @@ class Decisions:
         masks: constants that are proven to mask, one line each.
         paths: by mask constant, the nodes of which one must run in FP16 for the clamp to be needed.
         exact: values that decide a shape, an index or a trip count.
+        unfused: attentions that the decisions do not leave in one kernel, by name of the Softmax, and why.
     """
 
     nodes: dict[ir.Node, Decision]
@@ -67,6 +69,7 @@ class Decisions:
     masks: list[str] = field(default_factory=list)
     paths: dict[ir.Value, Path] = field(default_factory=dict)
     exact: frozenset[ir.Value] = frozenset()
+    unfused: dict[str, str] = field(default_factory=dict)
 
 
 def decide(
@@ -100,10 +103,11 @@ def decide(
     region = shape_arithmetic(model)
     judge = _Judge(context, blocked, included, region)
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
+    unfused = keep_fused(model, nodes) if precision.rules is RuleSet.default else {}
     warnings += _clamped(nodes, context)
     warnings += masks.refused
     exact = frozenset(region.values)
-    return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings, masks.paths, exact)
+    return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings, masks.paths, exact, unfused)
 
 
 def _lists(precision: Precision, use: str) -> Lists:

@@ -94,6 +94,7 @@ def conversion_report(
         "fp16_arithmetic": result.fp16_arithmetic,
         "costs": {"placed": asdict(result.placed), "naive": asdict(result.naive)},
         "masks": result.decisions.masks,
+        "unfused_attention": result.decisions.unfused,
         "unmatched_selectors": [str(selector) for selector in result.decisions.unmatched],
         "ranges": {"tensors": measured.tensors, "tensors_without": measured.tensors_without},
         "not_done": _not_done(precision, measured),

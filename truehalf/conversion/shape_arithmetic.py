@@ -17,7 +17,7 @@ no FP16 shape tensors. So what decides how many elements there are, or which, is
                                         activation. A product of at most COORDINATES_DEEP terms is none: positions go
                                         through a matrix, however many they are
                declared nodes           the pass that made them says what must be FP32
-               (truehalf.conversion.rules.declared)
+               (truehalf.conversion.rules.custom)
              A choice among sizes and constants, or a layer of these, is arithmetic, and does not end it
 
 An integer that ends as data (a label, a quantized value) is no sink: nothing upstream of it is kept FP32.

@@ -62,7 +62,7 @@ def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> Com
     """What the compiler made of a model, by the layers that it logged; see CompilerFacts."""
     layers = facts["layer_table"]
     named = {name for layer in layers for name in layer["onnx_nodes"]}
-    regions = [str(node.name) for node in Neighbours(model).attentions()]
+    regions = [str(each.softmax.name) for each in Neighbours(model).attentions()]
     in_attention = {name for layer in layers if _ATTENTION.search(layer["name"]) for name in layer["onnx_nodes"]}
     known = facts["layers"] is not None
     constants = [dtype for layer in layers for dtype in layer["constants"]]

@@ -25,6 +25,7 @@ _EXTERNAL_DATA_FROM = 1_000_000_000  # bytes of weights; protobuf messages end a
 _INSIDE_BELOW = 256  # bytes; a weight that small stays in the model file
 _ALIGN_FROM, _PAGE = 1 << 20, 4096  # bytes; larger weights start on a page, so that readers can map them
 PRECISION_KEY = "truehalf.precision"  # of what made the file FP16, there
+UNFUSED_KEY = "truehalf.unfused_attention"  # JSON: by name of a Softmax, what rules out its fused kernel
 _SOURCE = "truehalf.source"  # key of ir.Model.meta
 
 

@@ -22,12 +22,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import onnx_ir as ir
 
 from truehalf.ir import ops
 from truehalf.ir.facts import all_nodes, subgraphs
-from truehalf.ir.ops import Trait
+from truehalf.ir.ops import Trait, moved_inputs
 
 _PASSED = ops.with_trait(Trait.LAYOUT) | {"Cast", "Dropout"}
 _PRODUCTS = ops.with_trait(Trait.PRODUCT)
@@ -52,6 +53,13 @@ class Position:
 
     of_outputs: bool
     count: int
+
+
+class Attention(NamedTuple):
+    """An attention spelled out, softmax(Q K^T) V, with scale and mask or without; `products`: Q K^T and that with V."""
+
+    softmax: ir.Node
+    products: tuple[ir.Node, ...]
 
 
 def parse_pattern(text: str) -> Chain | Position:
@@ -82,13 +90,17 @@ class Neighbours:
         found = self._chain(pattern) if isinstance(pattern, Chain) else self._position(pattern)
         return [node for node in self._nodes if node in found]
 
-    def attentions(self) -> list[ir.Node]:
-        """The Softmax of each spelled-out attention, softmax(Q K^T) V, in graph order: it reads a MatMul of two
-        computed tensors, and is read by one.
-        """
-        products = {node for node in self._nodes if node.op_type == "MatMul" and all(map(_is_computed, node.inputs))}
-        around = self._reading(products) & self._feeding(products)
-        return [node for node in self._nodes if _is(node, "Softmax") and node in around]
+    def attentions(self) -> list[Attention]:
+        """Attentions in graph order: a Softmax that reads a MatMul of two computed tensors, and is read by one."""
+        products = {node for node in self._nodes if _is(node, "MatMul") and all(map(_is_computed, node.inputs))}
+        found = []
+        for node in self._nodes:
+            if _is(node, "Softmax"):
+                before, behind = self._feeding({node}) & products, self._reading({node}) & products
+                if before and behind:
+                    around = tuple(each for each in self._nodes if each in before | behind)
+                    found.append(Attention(node, around))
+        return found
 
     @cached_property
     def _nodes(self) -> list[ir.Node]:
@@ -160,6 +172,33 @@ class Neighbours:
             return _within(position.count, start, _producers)
         inputs = [value for value in graph.inputs if not value.is_initializer()]
         return _within(position.count, [node for value in inputs for node in value.consumers()], _consumers)
+
+
+def beside(node: ir.Node) -> list[ir.Node]:
+    """Nodes that compute or cast the floats that a node reads, and that compute with or cast those that it makes, with
+    nothing between but moves (a Where is none); constants are left out.
+    """
+    found: dict[ir.Node, None] = {}
+    values = list(node.inputs)
+    while values:
+        value = values.pop()
+        maker = value.producer() if value is not None and value.dtype in _FLOATS else None
+        if maker is not None:
+            moved = _moved(maker)
+            values += [maker.inputs[index] for index in moved]
+            found |= {} if moved or not maker.inputs else {maker: None}
+    values = list(node.outputs)
+    while values:
+        value = values.pop()
+        for reader, index in value.uses() if value is not None and value.dtype in _FLOATS else ():
+            moves = index in _moved(reader)
+            values += reader.outputs if moves else []
+            found |= {} if moves else {reader: None}
+    return list(found)
+
+
+def _moved(node: ir.Node) -> tuple[int, ...]:
+    return () if ops.has(node, Trait.CHOOSES) else moved_inputs(node)
 
 
 def _within(count: int, start: list[ir.Node], following: Callable[[ir.Node], Iterable[ir.Node]]) -> set[ir.Node]:

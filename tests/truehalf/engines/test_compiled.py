@@ -128,7 +128,7 @@ def test_attentions_are_told_from_other_softmaxes(body: str, softmaxes: list[str
     text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2,2] x, float[2,2] k) => (float[2,2] y)
     <float[2,2] w = {{1, 2, 3, 4}}> {{ {body} }}"""
     found = Neighbours(ir.from_onnx_text(text)).attentions()
-    assert [str(node.outputs[0].name) for node in found] == softmaxes
+    assert [str(each.softmax.outputs[0].name) for each in found] == softmaxes
 
 
 def test_the_plans_options_of_the_machine_are_left_out(tmp_path: Path) -> None:

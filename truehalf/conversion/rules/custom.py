@@ -1,4 +1,11 @@
-"""User-defined rule: a function of a node and the ranges that returns a reason to stay FP32, or None."""
+"""Rules that others state: a function of the user's, and what the graph declares of its nodes.
+
+custom_rule    a function of a node and the ranges that returns a reason to stay FP32, or None
+declared       metadata_props["truehalf.float32"] = reason
+
+Passes that make nodes declare it where float16 would change more than the last digits, and no measured range shows it:
+positions of samples, for one, are small numbers whose fraction counts.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ import onnx_ir as ir
 
 from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
 from truehalf.errors import StageError
+from truehalf.float16 import KEEP_FLOAT32
 from truehalf.user_code import imported
 
 
@@ -39,3 +47,8 @@ def custom(node: ir.Node, context: RuleContext) -> Decision | None:
             "None",
         )
     return Decision(Verdict.fp32, "custom_rule", reason)
+
+
+def declared(node: ir.Node, context: RuleContext) -> Decision | None:
+    reason = node.metadata_props.get(KEEP_FLOAT32)
+    return Decision(Verdict.fp32, "declared", f"declared by its metadata: {reason}") if reason is not None else None

@@ -15,7 +15,7 @@ An image of less than two pixels along an axis, or of unknown size, gets a row a
 
 y is continuous in p, and b is only a choice of pixels: with any p' for p in b, |p - p'| <= e, a pixel that is left out
 has a weight of at most e. Positions, and how far they are inside b, are float32 whatever the types of x and grid, and
-say so in their metadata (truehalf.conversion.rules.declared): at 80 pixels float16 has 1/16 of one between its numbers.
+say so in their metadata (truehalf.conversion.rules.custom): at 80 pixels float16 has 1/16 of one between its numbers.
 
 The four rows of channels are gathered in one GatherND from x as [n, h * w, c]; GridSamples of one x share that table.
 A NaN in the grid gives NaN, an infinity what is far outside; neither reads outside x. Infinite pixels of weight 0 give
