@@ -25,7 +25,7 @@ from truehalf.emulation.sessions import EmulatedSession
 from truehalf.engines.plan_files import make_plan, write_plan
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.latency import measure
-from truehalf.runtime.tensorrt.proof import precision_doubt, precision_fault, precision_unknown
+from truehalf.runtime.tensorrt.proof import precision_doubt, precision_problem, precision_unknown
 from truehalf.runtime.tensorrt.run import Engine
 from truehalf.runtime.tensorrt.versions import BuildError, version_of
 
@@ -113,7 +113,7 @@ def test_an_fp16_file_gives_an_fp16_engine(tmp_path: Path) -> None:
     graph = plan_of(path)["graph"]
     assert graph == FILE | {"fp16_node_names": ["/Conv_0", "/Relu_1", "/GlobalAveragePool_2"]}
     for known in (graph, FILE):  # by the names of nodes, and by the number of layers alone
-        assert precision_fault(facts, "fp16", known) is None and precision_doubt(facts, "fp16", known) is None
+        assert precision_problem(facts, "fp16", known) is None and precision_doubt(facts, "fp16", known) is None
     # Every tensor of the file is Half. Not every tensor of the engine need be: the builder may cut the pooling's 256
     # sums in two layers with a Float between them. The convolution with its Relu and the last layer remain.
     assert facts["half_layers"] > 0 and facts["half_layers_fraction"] > 0.5 and facts["half_io_fraction"] > 0.5
@@ -127,8 +127,8 @@ def test_an_fp16_file_gives_an_fp16_engine(tmp_path: Path) -> None:
 def test_an_fp32_file_gives_an_fp32_engine(tmp_path: Path) -> None:
     facts, engine = built(convolution(tmp_path, "fp32"), tmp_path, declared="fp32")
     assert facts["half_layers"] == 0 and facts["half_io_fraction"] == 0
-    assert precision_fault(facts, "fp32", FILE) is None
-    assert precision_fault(facts, "fp16", FILE) or precision_doubt(facts, "fp16", FILE), "never shown to be fp16"
+    assert precision_problem(facts, "fp32", FILE) is None
+    assert precision_problem(facts, "fp16", FILE) or precision_doubt(facts, "fp16", FILE), "never shown to be fp16"
     assert {one["dtype"] for one in engine.io} == {"FLOAT"}
 
 
@@ -178,14 +178,14 @@ def test_every_option_gives_an_engine_that_computes_the_same(tmp_path: Path, opt
     if options.get("profiling_verbosity"):
         assert facts["half_layers"] is None, "not known is not 0"
         assert precision_unknown(facts, options["profiling_verbosity"])
-        assert precision_fault(facts, "fp16", FILE) is None and facts["engine_mb"] > 0 and facts["io"]
+        assert precision_problem(facts, "fp16", FILE) is None and facts["engine_mb"] > 0 and facts["io"]
 
 
 def test_what_the_parser_refuses_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path, "g (float16[N,3,16,16] images) => (float16[N,3,16,16] y) { y = mine.Twist(images) }")
     with pytest.raises(BuildError) as error:
         build(plan_of(path), tmp_path)
-    assert [(fault["node"], fault["op_type"]) for fault in error.value.faults] == [("/Twist_0", "Twist")]
+    assert [(each["node"], each["op_type"]) for each in error.value.errors] == [("/Twist_0", "Twist")]
 
 
 def test_values_of_a_shape_tensor_come_from_the_host(tmp_path: Path) -> None:

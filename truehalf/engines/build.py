@@ -65,7 +65,7 @@ def build_engine(model_path: Path | str, out_dir: Path | str, order: Order, opti
 
     Args:
         model_path: the final ONNX file.
-        out_dir: gets the engine, plan.json, and what somebody needs to carry the plan out by hand.
+        out_dir: gets the engine, plan.json, and what is needed to carry the plan out by hand.
         options: but for its profiles, which `order` has as numbers; names of files are relative to the current folder.
 
     Returns:
@@ -146,7 +146,7 @@ def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: 
 @contextlib.contextmanager
 def _environment(plan: EnginePlan) -> Iterator[None]:
     """The plan's variables while it is carried out, from before the providers load: a library reads them as it starts,
-    and the caller has variables of its own.
+    and the variables of the caller are restored.
     """
     variables: Mapping[str, str] = plan.get("environment", {})
     before = {name: os.environ.get(name) for name in variables}

@@ -26,7 +26,7 @@ from truehalf.runtime.device_lock import CPU, device_lock
 from truehalf.runtime.machine import Machine
 from truehalf.runtime.ort.session import runtime_version
 from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_fault, precision_unknown
+from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_problem, precision_unknown
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts, Graph, unavailable_reason
 from truehalf.runtime.timing import Timing
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
@@ -88,8 +88,8 @@ def carry_out(
     common: EngineReport = {"backend": plan["backend"], "declared": declared, "plan": plan, "lint": rows}
     gate, reason = failing(findings, plan["lint"]["fail_on"]), None
     if gate:
-        said = f"lint.fail_on is {plan['lint']['fail_on']}, and the file that is built has\n  {failure(gate)}"
-        reason = coded("lint-fails", said)
+        message = f"lint.fail_on is {plan['lint']['fail_on']}, and the file that is built has\n  {failure(gate)}"
+        reason = coded("lint-fails", message)
     elif found := _unavailable(plan, probe):
         demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
         reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
@@ -118,7 +118,7 @@ def carry_out(
     if parity["state"] == FAILED:
         reasons.append(f"the engine's outputs: {parity['reason']}")
     unknown += [*built.unknown, *untimed, *assumed]
-    if parity["state"] == NOT_VERIFIED and parity["reason"] != CPU_FP16:  # that is said already
+    if parity["state"] == NOT_VERIFIED and parity["reason"] != CPU_FP16:  # the precision states that
         unknown.append(f"the engine's outputs: {parity['reason']}")
     ended: EngineReport = {"status": "built"}
     if reasons:
@@ -137,8 +137,8 @@ def _precision(built: _Built, declared: str, graph: Graph) -> tuple[str, str]:
     """Whether the engine's layers bear out the declared precision, and why not."""
     if not built.computes_half:
         return NOT_VERIFIED, CPU_FP16
-    if fault := precision_fault(built.facts, declared, graph):
-        return FAILED, fault
+    if problem := precision_problem(built.facts, declared, graph):
+        return FAILED, problem
     open_ = built.precision_unknown or precision_doubt(built.facts, declared, graph)
     return (NOT_VERIFIED, open_) if open_ else (VERIFIED, "")
 
@@ -218,14 +218,14 @@ def _torch_sees_a_gpu() -> bool:
 
 
 def explained(error: BuildError, model: ir.Model, findings: Sequence[Finding]) -> str:
-    """Why TensorRT refuses the file, with the module of each node at fault and the finding of lint that explains it."""
+    """Why TensorRT refuses the file, with the module of each node that it names and the lint findings on that node."""
     nodes = {node.name: node for node in all_nodes(model)}
     lines = [str(error)]
-    for name in dict.fromkeys(fault["node"] for fault in error.faults):
+    for name in dict.fromkeys(each["node"] for each in error.errors):
         if name not in nodes:
             continue
         scope = scope_of(nodes[name])
-        lines.append(f"  {name}: {f'of the module {scope}' if scope else 'of no module that its name tells'}")
+        lines.append(f"  {name}: {f'of the module {scope}' if scope else 'of no module that its name shows'}")
         for finding in findings:
             if finding.node == name:
                 lines.append(f"    {finding.rule}: {finding.message} {finding.remedy} ({finding.link})")
@@ -240,13 +240,13 @@ def _built_by_onnxruntime(plan: EnginePlan, model: ir.Model, model_path: Path, o
         deployed.run(feeds_of(model, first, None))  # what ran where is read from the first run
         facts = deployed.facts()
     except Exception as error:  # whatever stops it is a verdict on the file, where one was written
-        said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+        message = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
         if _identity(file) in (None, before):
-            raise StageError("runtime-refuses", said) from error
-        return _stopped(plan, file, said)
+            raise StageError("runtime-refuses", message) from error
+        return _stopped(plan, file, message)
     half, provider = plan["declared"] == "fp16", plan["provider"]
     unknown = []
-    hidden = (
+    provider_decides = (
         "ONNX Runtime's TensorRT provider lets TensorRT choose the precision of each layer (trt_fp16_enable) and does "
         "not show it; engine=tensorrt builds what the graph says"
     )
@@ -265,7 +265,7 @@ def _built_by_onnxruntime(plan: EnginePlan, model: ir.Model, model_path: Path, o
         time=lambda feeds, profile, samples, options: deployed.latency(feeds, samples=samples, options=options),
         evaluation=f"onnxruntime-{provider}",
         computes_half=not (half and provider == "cpu"),
-        precision_unknown=hidden if half and provider == "tensorrt" else None,
+        precision_unknown=provider_decides if half and provider == "tensorrt" else None,
         unknown=unknown,
     )
 
@@ -320,8 +320,8 @@ def _latency(
             feeds = _feeds(model, point, evidence)
             rows.append({**point.facts, **built.time(feeds, point.profile, samples, options)})
         except Exception as error:  # what stops a timing must not lose the engine
-            said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
-            untimed.append(f"latency at {point.label}: {said}")
+            message = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+            untimed.append(f"latency at {point.label}: {message}")
     return rows, untimed
 
 

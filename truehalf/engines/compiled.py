@@ -18,7 +18,13 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.patterns import Neighbours
 from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.proof import changed_nodes, computes, precision_doubt, precision_fault, precision_unknown
+from truehalf.runtime.tensorrt.proof import (
+    changed_nodes,
+    computes,
+    precision_doubt,
+    precision_problem,
+    precision_unknown,
+)
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
@@ -83,8 +89,8 @@ def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> Com
 def compiled_report(
     common: EngineReport, model: ir.Model, model_path: Path, out_dir: Path, why: tuple[str, list[str]]
 ) -> EngineReport:
-    """Report of a plan that cannot be built here, and was compiled; "planned" where the compiler refuses the file for
-    another product than its own.
+    """Report of a plan that cannot be built here, and was compiled; "planned" where the compiler refuses the file and
+    the engine is for another product.
 
     Args:
         common: backend, declared, plan, lint.
@@ -103,25 +109,25 @@ def compiled_report(
         if plan["backend"] == RTX:
             code = error.code if isinstance(error, BuildError) else "runtime-refuses"
             raise StageError(code, f"{model_path}: TensorRT for RTX refuses: {error}") from error
-        said = coded("not-supported", f"not compiled: TensorRT for RTX refuses the file: {error}")
-        return {"status": "planned"} | common | none_built(plan, reason, [said, *assumed])
-    fault = precision_fault(facts, declared, graph)
+        message = coded("not-supported", f"not compiled: TensorRT for RTX refuses the file: {error}")
+        return {"status": "planned"} | common | none_built(plan, reason, [message, *assumed])
+    problem = precision_problem(facts, declared, graph)
     doubt = precision_unknown(facts, plan["builder"]["profiling_verbosity"]) or precision_doubt(facts, declared, graph)
-    state = FAILED if fault else NOT_VERIFIED if doubt else VERIFIED
+    state = FAILED if problem else NOT_VERIFIED if doubt else VERIFIED
     report: EngineReport = {
-        "status": "failed" if fault else "compiled",
-        "reason": fault or f"without a GPU, nothing was executed: {reason}",
-        "precision": precision_facts(graph, declared, state, fault or doubt or ""),
+        "status": "failed" if problem else "compiled",
+        "reason": problem or f"without a GPU, nothing was executed: {reason}",
+        "precision": precision_facts(graph, declared, state, problem or doubt or ""),
         "compiled": compiled,
         "not_verified": [f"the engine's outputs and latency: {NOT_RUN}: {reason}", *filter(None, [doubt]), *assumed],
     }
-    if fault:
-        report["reasons"] = [fault]
+    if problem:
+        report["reasons"] = [problem]
     return {**common, **facts, **report}
 
 
 def none_built(plan: EnginePlan, reason: str, further: Sequence[str]) -> EngineReport:
-    """What a report says of an engine that there is not."""
+    """The part of a report that concerns an engine that was not built."""
     return {
         "reason": reason,
         "precision": precision_facts(plan["graph"], plan["declared"], NOT_VERIFIED, "none was built"),

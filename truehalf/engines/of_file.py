@@ -28,7 +28,7 @@ def engine_of_file(
 
     Args:
         model_path: ONNX file; one that holds FP16 nodes is declared fp16.
-        shapes: {"min" | "opt" | "max": {input: shape}}; an input that is given one kind alone has it for all. Inputs
+        shapes: {"min" | "opt" | "max": {input: shape}}; an input that is given only one kind has it for all. Inputs
             that are given none have the profile of truehalf.io_spec.profile_shapes.
         target: GPUs that it is compiled for where there is none.
 

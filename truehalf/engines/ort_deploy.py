@@ -2,7 +2,7 @@
 
     provider   file                                          what runs
     cpu        graph optimised, for this kind of processor   kernels that compute FP16 in FP32
-    cuda       graph optimised, for this kind of GPU         kernels of the file's own types
+    cuda       graph optimised, for this kind of GPU         kernels of the types in the file
     tensorrt   the engines of TensorRT inside (EP context)   TensorRT 10, which chooses layer types by itself
 
 The provider asked for is the one that runs, or nothing does: what a session falls back to is read back from it, and
@@ -197,6 +197,6 @@ def kernel_facts(table: Sequence[Kernel], *, known: bool = True) -> EngineFacts:
         "half_layers": half if known else None,
         "half_layers_fraction": half / len(computing) if known and computing else None,
         "half_io_fraction": slots.count("Half") / len(slots) if known and slots else None,
-        "untyped_layers": 0,  # a kernel always tells its types
+        "untyped_layers": 0,  # the types of a kernel are always known
         "layer_table": rows,
     }

@@ -128,8 +128,8 @@ def unavailable_reason(probe: Machine, provider: str) -> str | None:
 
 
 def cache_folder(folder: str) -> Path:
-    """Where TensorRT's provider keeps timings, for this GPU, ONNX Runtime and TensorRT: a folder of each folder's own,
-    for the provider names its file by the compute capability alone.
+    """Where TensorRT's provider keeps timings, for this GPU, ONNX Runtime and TensorRT: a separate subfolder,
+    for the provider names its file only by the compute capability.
     """
     versions = f"onnxruntime-{runtime_version()}-tensorrt-{tensorrt_version() or 'unknown'}"
     found = Path(folder).resolve() / "-".join([gpu_key(), versions])

@@ -6,8 +6,8 @@ runs of just p's batch, the last run filled up with its last sample:
     E_p ~ R   for every p in P, by the metrics and gates of verify (truehalf.verification.judging)
     E_opt ~ R on the adversarial samples, too
 
-An engine is another program than the file that it was built from: fusion, kernels and accumulation are its own, and a
-wrong one gives wrong numbers without a word. So what counts is what it outputs, at the shapes that it will meet.
+An engine is another program than the file that it was built from: fusion, kernels and accumulation differ, and a
+wrong one gives wrong numbers without an error. So what counts is what it outputs, at the shapes that it will meet.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def points_of(profiles: Sequence[Profile], shape_inputs: Collection[str] = ()) -
 
 
 def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence: EngineReference) -> Parity:
-    """Hold an engine against the reference at every point.
+    """Compare an engine with the reference at every point.
 
     Args:
         run: the engine: TensorRT's, or a session of ONNX Runtime.
@@ -122,9 +122,9 @@ def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence:
     judged_all.append(("adversarial images", adversarial))
     states = [row["state"] for _, row in judged_all]
     state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
-    said = [f"{label}: {row['reason']}" for label, row in judged_all if row["state"] == state]
+    reasons = [f"{label}: {row['reason']}" for label, row in judged_all if row["state"] == state]
     chosen = {key: value for key, value in rows[main].items() if key not in ("state", "reason", *points[main].facts)}
-    found: Any = {"state": state, "reason": "" if state == VERIFIED else "; ".join(said)}
+    found: Any = {"state": state, "reason": "" if state == VERIFIED else "; ".join(reasons)}
     parity: Parity = found | {"samples": len(evidence.reference.names)} | chosen
     return {**parity, "points": rows, "adversarial": adversarial}
 
@@ -138,17 +138,17 @@ def _measure(run: Run, model: ir.Model, point: Point, evidence: EngineReference)
     try:
         outputs = _outputs(run, model, point, reference, batch)
     except Exception as error:  # whatever stops an engine is a verdict on it, and must not lose its file
-        return facts | {"state": FAILED, "reason": f"the engine does not run: {_said(error)}"}
-    if fault := _fault_of_shapes(reference.outputs, outputs):
-        return facts | {"state": FAILED, "reason": fault}
+        return facts | {"state": FAILED, "reason": f"the engine does not run: {_message(error)}"}
+    if problem := _problem_of_shapes(reference.outputs, outputs):
+        return facts | {"state": FAILED, "reason": problem}
     stage = measure(reference, outputs, options)
     judged = stage.judged()
     held = [gate.as_dict() for gate in judged if "gate" in gate.facts]
     found = [*judged, *(one for one in judge_reactions(stage.seen, None) if one.state == FAILED)]
     verdict = verdict_of(found)
-    said = {"state": VERIFIED if verdict == PASSED else verdict, "reason": "; ".join(reasons_of(found))}
+    outcome = {"state": VERIFIED if verdict == PASSED else verdict, "reason": "; ".join(reasons_of(found))}
     more = {"nan": stage.facts["nan"], "inf": stage.facts["inf"], "detections": stage.facts["detections"]}
-    return facts | said | headline(stage.facts) | more | {"gates": held}
+    return facts | outcome | headline(stage.facts) | more | {"gates": held}
 
 
 def _adversarial(run: Run, model: ir.Model, point: Point, evidence: EngineReference) -> dict[str, Any]:
@@ -161,9 +161,9 @@ def _adversarial(run: Run, model: ir.Model, point: Point, evidence: EngineRefere
     try:
         outputs = _outputs(run, model, point, reference, batch)
     except Exception as error:  # as above
-        return {"state": FAILED, "reason": f"the engine does not run: {_said(error)}"}
-    if fault := _fault_of_shapes(reference.outputs, outputs):
-        return {"state": FAILED, "reason": fault}
+        return {"state": FAILED, "reason": f"the engine does not run: {_message(error)}"}
+    if problem := _problem_of_shapes(reference.outputs, outputs):
+        return {"state": FAILED, "reason": problem}
     return found_in_images(reference, outputs, evidence.options)
 
 
@@ -235,7 +235,7 @@ def batch_of(model: ir.Model, point: Point) -> int:
     return next(iter(sizes)) if len(sizes) == 1 else 1
 
 
-def _fault_of_shapes(expected: Outputs, got: Outputs) -> str:
+def _problem_of_shapes(expected: Outputs, got: Outputs) -> str:
     """What is wrong with the outputs as such, or nothing."""
     for name, value in expected.items():
         if name not in got:
@@ -245,5 +245,5 @@ def _fault_of_shapes(expected: Outputs, got: Outputs) -> str:
     return ""
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) if isinstance(error, StageError) else typed_line(error)

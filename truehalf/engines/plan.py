@@ -1,8 +1,8 @@
-"""Checks of an engine's plan against what carries it out: keys, values, files, and the model that it is for.
+"""Checks of an engine's plan before it is carried out: keys, values, files, and the model that it is for.
 
-Whoever carries a plan out may have edited it, or have one of another version: every fault is said at once, and before
-the machine is looked at, so that a plan that is wrong is wrong everywhere. Its options obey the rules of the
-configuration that they come from (truehalf.config.validate.check_engine).
+A plan may have been edited, or be of another version: every problem is reported at once, and before the machine is
+looked at, so that a plan that is wrong is wrong everywhere. Its options obey the rules of the configuration that they
+come from (truehalf.config.validate.check_engine).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from truehalf.errors import StageError
 from truehalf.linting import RULES
 from truehalf.linting.ignoring import parse_ignores
 from truehalf.output_paths import check_outputs
-from truehalf.runtime.tensorrt.plan_content import plan_faults
+from truehalf.runtime.tensorrt.plan_content import plan_problems
 from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, PLAN_KEYS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def check_keys(plan: object, name: str = "plan") -> None:
     """Refuse what is no plan, or lacks something of it, or holds what cannot be carried out.
 
     Raises:
-        StageError: with every fault.
+        StageError: with every problem.
     """
     backend = plan.get("backend") if isinstance(plan, Mapping) else None
     if not isinstance(backend, str) or backend not in _KEYS:
@@ -61,30 +61,30 @@ def check_keys(plan: object, name: str = "plan") -> None:
             + (f"the backend {backend!r}" if backend is not None else "another file"),
         )
     keys, content = _KEYS[backend], cast("EnginePlan", plan)
-    faults = plan_faults(plan, keys)
+    problems = plan_problems(plan, keys)
     if all(isinstance(content.get(key), kind) for key, kind in keys.items()):  # else the others cannot be looked at
-        named = {_key(fault) for fault in faults}
-        more = [*_faults_of_files(content), *_faults_of_values(content), *_faults_of_options(content)]
-        faults += [fault for fault in more if _key(fault) not in named]
-    _refuse(list(dict.fromkeys(faults)), name)
+        named = {_key(problem) for problem in problems}
+        more = [*_problems_of_files(content), *_problems_of_values(content), *_problems_of_options(content)]
+        problems += [problem for problem in more if _key(problem) not in named]
+    _refuse(list(dict.fromkeys(problems)), name)
 
 
-def _key(fault: str) -> str:
-    return fault.partition(":")[0]
+def _key(problem: str) -> str:
+    return problem.partition(":")[0]
 
 
 def check_plan(plan: EnginePlan, model: ir.Model, name: str = "plan") -> None:
     """Refuse a plan that cannot be carried out: `check_keys`, and profiles that do not fit its model.
 
     Raises:
-        StageError: with every fault.
+        StageError: with every problem.
     """
     check_keys(plan, name)
-    faults = check_profiles(model.graph, plan["profiles"])
+    problems = check_profiles(model.graph, plan["profiles"])
     if (found := sorted(shape_inputs(model.graph))) != plan["shape_inputs"]:
-        said = f"shape_inputs: expected {found} as in the model, got {plan['shape_inputs']}"
-        faults.append(coded("wrong-plan", said))
-    _refuse(faults, name)
+        message = f"shape_inputs: expected {found} as in the model, got {plan['shape_inputs']}"
+        problems.append(coded("wrong-plan", message))
+    _refuse(problems, name)
 
 
 def check_target(
@@ -107,20 +107,20 @@ def check_target(
     check_outputs(written, read | {"the plan": plan_path})
 
 
-def _faults_of_files(plan: EnginePlan) -> Iterator[str]:
-    """Names of files inside a folder: nothing is written or read elsewhere by them."""
+def _problems_of_files(plan: EnginePlan) -> Iterator[str]:
+    """Names of files inside a folder: nothing is written or read outside it by them."""
     if not _is_inside(plan["engine"]) or plan["engine"].endswith("/"):
-        said = f"engine: expected the name of a file, such as model.engine, got {plan['engine']!r}"
-        yield coded("bad-syntax", said)
+        message = f"engine: expected the name of a file, such as model.engine, got {plan['engine']!r}"
+        yield coded("bad-syntax", message)
     elif PurePosixPath(plan["engine"]).name in FILES_OF_A_PLAN:
-        said = f"engine: expected another name than those of the plan's files, got {plan['engine']!r}"
-        yield coded("would-overwrite", said)
+        message = f"engine: expected another name than those of the plan's files, got {plan['engine']!r}"
+        yield coded("would-overwrite", message)
     if not plan["onnx"]:
         yield coded("needs-value", f"onnx: expected the model's path, got {plan['onnx']!r}")
     for i, data in enumerate(plan["onnx_data"]):
         if not isinstance(data, str) or not _is_inside(data):
-            said = f"onnx_data[{i}]: expected a path from the model's folder into it, got {data!r}"
-            yield coded("bad-syntax", said)
+            message = f"onnx_data[{i}]: expected a path from the model's folder into it, got {data!r}"
+            yield coded("bad-syntax", message)
 
 
 def _is_inside(name: str) -> bool:
@@ -128,7 +128,7 @@ def _is_inside(name: str) -> bool:
     return bool(path.name) and ".." not in path.parts and not path.is_absolute() and not PureWindowsPath(name).anchor
 
 
-def _faults_of_values(plan: Mapping[str, Any]) -> Iterator[str]:
+def _problems_of_values(plan: Mapping[str, Any]) -> Iterator[str]:
     """Types of what lies inside the plan's lists and mappings, but for what the configuration knows."""
     graph, lint = plan["graph"], plan["lint"]
     for key in ("float_nodes", "fp16_nodes"):
@@ -139,16 +139,16 @@ def _faults_of_values(plan: Mapping[str, Any]) -> Iterator[str]:
             if isinstance(plugin, Mapping) and key in plugin and not (isinstance(plugin[key], str) and plugin[key]):
                 yield coded("wrong-type", f"plugins[{i}].{key}: expected text, got {plugin[key]!r}")
     if not _are_texts(plan["shape_inputs"]):
-        said = f"shape_inputs: expected a list of names of inputs, got {plan['shape_inputs']!r}"
-        yield coded("wrong-type", said)
+        message = f"shape_inputs: expected a list of names of inputs, got {plan['shape_inputs']!r}"
+        yield coded("wrong-type", message)
     for key in ("provider_options", "environment"):
         for name, value in plan.get(key, {}).items():
             if not isinstance(name, str) or not isinstance(value, str):
                 yield coded("wrong-type", f"{key}.{name}: expected text, got {value!r}")
     known = [member.value for member in FailOn]
     if lint.get("fail_on") not in known:
-        said = f"lint.fail_on: expected {', '.join(known)}, got {lint.get('fail_on')!r}"
-        yield coded("unknown-choice", said)
+        message = f"lint.fail_on: expected {', '.join(known)}, got {lint.get('fail_on')!r}"
+        yield coded("unknown-choice", message)
     if not _are_texts(ignore := lint.get("ignore")):
         yield coded("wrong-type", f"lint.ignore: expected a list of rules, got {ignore!r}")
         return
@@ -162,7 +162,7 @@ def _are_texts(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
-def _faults_of_options(plan: EnginePlan) -> Iterator[str]:
+def _problems_of_options(plan: EnginePlan) -> Iterator[str]:
     """The plan's options as a section of the configuration: its types, bounds and rules."""
     files = [plugin.get("path") if isinstance(plugin, Mapping) else None for plugin in plan["plugins"]]
     section = {
@@ -170,7 +170,7 @@ def _faults_of_options(plan: EnginePlan) -> Iterator[str]:
         "backend": plan["backend"],
         "provider": plan.get("provider"),
         "profiles": plan["profiles"],
-        "plugins": [file for file in files if isinstance(file, str)],  # what is no text is said already
+        "plugins": [file for file in files if isinstance(file, str)],  # others are reported by _problems_of_values
         "plugin_ops": plan["plugin_ops"],
         "when_unavailable": plan["when_unavailable"],
         "build_unverified": True,
@@ -184,7 +184,7 @@ def _faults_of_options(plan: EnginePlan) -> Iterator[str]:
             yield f"builder.{line}" if re.split(r"[:.,\[]", line)[0] in of_builder else line
 
 
-def _refuse(faults: list[str], name: str) -> None:
-    if faults:
-        lines = "\n".join(f"  {fault}" for fault in faults)
+def _refuse(problems: list[str], name: str) -> None:
+    if problems:
+        lines = "\n".join(f"  {problem}" for problem in problems)
         raise StageError("wrong-plan", f"{name}: the plan cannot be carried out; make it anew:\n{lines}")

@@ -103,11 +103,11 @@ def plan_of_model(
     """
     model_path = Path(model_path)
     model = load_model(model_path)
-    faults = check_profiles(model.graph, profiles)
-    faults += [f"engine.plugins: {file} is missing" for file in plugins if not Path(file).is_file()]
-    if faults:
+    problems = check_profiles(model.graph, profiles)
+    problems += [f"engine.plugins: {file} is missing" for file in plugins if not Path(file).is_file()]
+    if problems:
         raise StageError(
-            "wrong-plan", f"the plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults)
+            "wrong-plan", f"the plan does not fit {model_path}:\n" + "\n".join(f"  {problem}" for problem in problems)
         )
     data = external_files(model)
     return model.graph, {
@@ -151,7 +151,7 @@ def _import_of(name: str, escaped: bool = False) -> str:
 def trtexec(plan: EnginePlan, major: int, inputs: Collection[str]) -> str:
     """The plan as a command line of the trtexec of a major version; it builds and does not run the engine.
 
-    It names files alone: README.txt has them put into one folder, where it is run.
+    It names files without folders: README.txt has them put into one folder, where it is run.
 
     Args:
         inputs: those whose shapes or values are not fixed; trtexec refuses shapes for a model that has none.
@@ -177,7 +177,7 @@ def trtexec(plan: EnginePlan, major: int, inputs: Collection[str]) -> str:
     flags = {"version_compatible": "--versionCompatible", "refit": "--refit", "strip_weights": "--stripWeights"}
     command += [flag for name, flag in flags.items() if options[name]]  # type: ignore[literal-required]
     command.append(f"--profilingVerbosity={options['profiling_verbosity']}")
-    # without a folder in its name, the loader would look for a library elsewhere
+    # without a folder in its name, the loader would look for a library in system folders
     command += [f"--dynamicPlugins=./{Path(plugin['path']).name}" for plugin in plan["plugins"]]
     for number, given in enumerate(plan["profiles"]):
         profile = {name: one for name, one in given.items() if name in inputs}

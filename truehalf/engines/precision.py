@@ -1,12 +1,12 @@
 """The precision of the file that an engine is built from: what it is declared to be, and what its nodes are.
 
-With F the float nodes of the file (Cast and Constant aside) and H those whose floating-point outputs are all FP16,
+With F the float nodes of the file (Cast and Constant aside) and H those whose float outputs are all FP16,
 
     declared fp32: refused unless H = 0          declared fp16: refused if H = 0; a warning if |H| / |F| < 1/2
 
 A mixed file is a lawful FP16 file: pins, ranges and placement keep nodes FP32, and how many is the converter's choice,
 whose declared precision is what reports call the file's. A small share is more often a slip (a wide pin, another file),
-so it is said and refuses nothing. What the engine made of it is judged by truehalf.runtime.tensorrt.proof.
+so it is a warning and refuses nothing. What the engine made of it is judged by truehalf.runtime.tensorrt.proof.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def float_facts(model: ir.Model) -> Graph:
 
 
 def fp16_node_names(path: Path | str) -> list[str]:
-    """Names that a file itself gives to those of its nodes that compute and output FLOAT16 and no other floating-point
-    type, in graph order. Casts, constants and what only moves values are left out: an engine need not have them.
+    """Names that a file itself gives to those of its nodes that compute and output FLOAT16 and no other float type, in
+    graph order. Casts, constants and what only moves values are left out: an engine need not have them.
     """
     named = {node.name for node in all_nodes(load_model(Path(path))) if node.name}
     names: dict[str, None] = {}

@@ -46,25 +46,25 @@ def check_profiles(graph: ir.Graph, profiles: Sequence[Profile]) -> list[str]:
     inputs = {str(value.name): value for value in _inputs(graph)}
     shapes = shape_inputs(graph)
     needed = profiled_inputs(graph)
-    faults = []
+    problems = []
     if needed and not profiles:
-        said = f"engine.profiles: expected at least one; {_listed(needed)} need min, opt and max"
-        faults.append(coded("needs-value", said))
+        message = f"engine.profiles: expected at least one; {_listed(needed)} need min, opt and max"
+        problems.append(coded("needs-value", message))
     for number, profile in enumerate(profiles):
         where = f"engine.profiles[{number}]"
         for name in needed:
             if name not in profile:
                 kind = "a shape tensor, whose values it must give" if name in shapes else "dynamic"
-                said = f"{where}: input {name!r} is missing; it is {kind}: {_described(inputs[name])}"
-                faults.append(coded("needs-value", said))
+                message = f"{where}: input {name!r} is missing; it is {kind}: {_described(inputs[name])}"
+                problems.append(coded("needs-value", message))
         for name, numbers in profile.items():
             if name not in inputs:
-                said = f"{where}.{name}: no such input; the graph has {_listed(list(inputs))}"
-                faults.append(coded("wrong-name", said))
+                message = f"{where}.{name}: no such input; the graph has {_listed(list(inputs))}"
+                problems.append(coded("wrong-name", message))
             else:
-                faults += _check_numbers(f"{where}.{name}", inputs[name], numbers, name in shapes)
-        faults += _check_names(where, inputs, profile, shapes)
-    return faults
+                problems += _check_numbers(f"{where}.{name}", inputs[name], numbers, name in shapes)
+        problems += _check_names(where, inputs, profile, shapes)
+    return problems
 
 
 def _inputs(graph: ir.Graph) -> list[ir.Value]:
@@ -150,8 +150,8 @@ def _check_numbers(where: str, value: ir.Value, numbers: Any, is_shape: bool) ->
         if not (is_shape or low[i] >= 0) or not low[i] <= opt[i] <= high[i]:
             bound = "" if is_shape else "0 <= "
             kind = "value" if is_shape else "axis"
-            said = f"{where}: {kind} {i}: expected {bound}min <= opt <= max, got {low[i]}, {opt[i]}, {high[i]}"
-            yield coded("out-of-range", said)
+            message = f"{where}: {kind} {i}: expected {bound}min <= opt <= max, got {low[i]}, {opt[i]}, {high[i]}"
+            yield coded("out-of-range", message)
         elif (
             not is_shape
             and axes is not None
@@ -174,7 +174,7 @@ def _check_names(where: str, inputs: Mapping[str, ir.Value], profile: Profile, s
             try:
                 given = tuple(numbers[kind][i] for kind in KINDS)
             except (LookupError, TypeError):
-                continue  # said by _check_numbers
+                continue  # reported by _check_numbers
             if not isinstance(axis, str):
                 continue
             other, expected = first.setdefault(axis, (name, given))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from truehalf.errors import StageError, typed_line
 from truehalf.files import read_json
-from truehalf.io_spec.outputs import check_shapes, fault_of_classes
+from truehalf.io_spec.outputs import check_shapes, problem_of_classes
 from truehalf.io_spec.spec import IoSpec, TensorSpec
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def spec_inside(model: ir.Model) -> IoSpec:
     try:
         return IoSpec.from_json(json.loads(model.metadata_props.get(SPEC_KEY, "{}")))
     except (ValueError, StageError) as error:
-        said = error.text if isinstance(error, StageError) else typed_line(error)
+        reason = error.text if isinstance(error, StageError) else typed_line(error)
         raise StageError(
-            "wrong-spec", f"metadata {SPEC_KEY!r} is no I/O spec ({said}); take it out of the file, or write it anew"
+            "wrong-spec", f"metadata {SPEC_KEY!r} is no I/O spec ({reason}); take it out of the file, or write it anew"
         ) from error
 
 
@@ -61,8 +61,8 @@ def check_declared(spec: IoSpec) -> None:
             "wrong-shape",
             f"{error}\nmodel.outputs says what each output is, and `take` which of the tensors that a module returns",
         ) from error
-    if said := fault_of_classes(spec):
-        raise StageError("wrong-class-count", f"model.classes: {said}")
+    if problem := problem_of_classes(spec):
+        raise StageError("wrong-class-count", f"model.classes: {problem}")
 
 
 def check_names(model: ir.Model, spec: IoSpec) -> None:

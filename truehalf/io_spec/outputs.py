@@ -67,7 +67,7 @@ def plain_outputs(spec: IoSpec, names: Iterable[str] | None = None) -> list[str]
 
 
 def check_spec(spec: IoSpec, names: Sequence[str], inputs: Mapping[str, Sequence[int | None]] | None = None) -> None:
-    """Hold an I/O spec against a model.
+    """Compare an I/O spec with a model.
 
     Args:
         spec: as above.
@@ -75,54 +75,54 @@ def check_spec(spec: IoSpec, names: Sequence[str], inputs: Mapping[str, Sequence
         inputs: shapes of the model's inputs by name, None where a side is free; not given: not looked at.
 
     Raises:
-        StageError: listing every fault: an output that the model does not have, an unknown kind, a layout that is not
+        StageError: listing every problem: an output that the model does not have, an unknown kind, a layout that is not
             declared, kinds that do not make up a task, a shape that does not fit its kind or the other outputs'.
     """
-    faults = [*_faults(spec, names), *(_faults_of_inputs(spec, inputs) if inputs is not None else ())]
-    refuse("wrong-spec", "the I/O spec does not fit", faults)
+    problems = [*_problems(spec, names), *(_problems_of_inputs(spec, inputs) if inputs is not None else ())]
+    refuse("wrong-spec", "the I/O spec does not fit", problems)
 
 
-def _faults(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
+def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
     for output in spec.outputs:
         name, kind = output.name, output.kind
         if name not in names:
-            said = f"output {name!r}: the model has none of this name; it has {', '.join(map(repr, names))}"
-            yield coded("wrong-name", said)
+            message = f"output {name!r}: the model has none of this name; it has {', '.join(map(repr, names))}"
+            yield coded("wrong-name", message)
         if kind is None:
             continue
         if kind not in _RANKS:
-            said = f"output {name!r}: expected a kind among {', '.join(_RANKS)}, or none, got {kind!r}"
-            yield coded("unknown-choice", said)
+            message = f"output {name!r}: expected a kind among {', '.join(_RANKS)}, or none, got {kind!r}"
+            yield coded("unknown-choice", message)
             continue
         for key, values in _CHOICES.get(kind, {}).items():
             if (given := getattr(output, key)) not in values:
                 got = "none" if given is None else repr(given)
-                said = f"output {name!r}, kind {kind!r}: expected {key} {' or '.join(map(str, values))}, got {got}"
-                yield coded("missing-key" if given is None else "unknown-choice", said)
+                message = f"output {name!r}, kind {kind!r}: expected {key} {' or '.join(map(str, values))}, got {got}"
+                yield coded("missing-key" if given is None else "unknown-choice", message)
         if output.no_object and output.activation != "softmax":
-            said = f"output {name!r}: no_object goes with activation softmax, got {output.activation!r}"
-            yield coded("in-conflict", said)
-    yield from _faults_of_shapes(_shaped(spec.outputs))
+            message = f"output {name!r}: no_object goes with activation softmax, got {output.activation!r}"
+            yield coded("in-conflict", message)
+    yield from _problems_of_shapes(_shaped(spec.outputs))
     kinds = [output.kind for output in spec.outputs if output.kind in _RANKS]
     for repeated in dict.fromkeys(kind for kind in kinds if kinds.count(kind) > 1):
         yield coded("given-twice", f"kind {repeated!r}: expected once, got {kinds.count(repeated)} times")
     if kinds and set(kinds) not in (_OF_QUERIES, _OF_TOP_K, {"classes"}):
         got = ", ".join(map(str, dict.fromkeys(kinds)))
-        said = f"kinds: expected logits and boxes, or scores, labels and boxes, or classes, got {got}"
-        yield coded("in-conflict", said)
+        message = f"kinds: expected logits and boxes, or scores, labels and boxes, or classes, got {got}"
+        yield coded("in-conflict", message)
     if not isinstance(spec.trained, bool):
         yield coded("wrong-type", f"trained: expected true or false, got {spec.trained!r}")
 
 
 def check_shapes(spec: IoSpec) -> None:
-    """Hold the shapes of outputs against their kinds.
+    """Compare the shapes of outputs with their kinds.
 
     Raises:
         StageError: listing every output whose axes are not those of its kind, and queries or boxes that are not as many
             as those of the others. A side with a name may be any.
     """
     refuse(
-        "wrong-shape", "outputs are not what they are declared to be", list(_faults_of_shapes(_shaped(spec.outputs)))
+        "wrong-shape", "outputs are not what they are declared to be", list(_problems_of_shapes(_shaped(spec.outputs)))
     )
 
 
@@ -131,15 +131,15 @@ def _shaped(outputs: Sequence[OutputSpec]) -> list[tuple[str, str, Sequence[int 
     return [(each.name, each.kind, each.shape) for each in outputs if each.kind in _RANKS and each.shape is not None]
 
 
-def _faults_of_shapes(shaped: Sequence[tuple[str, str, Sequence[int | str]]]) -> Iterable[str]:
+def _problems_of_shapes(shaped: Sequence[tuple[str, str, Sequence[int | str]]]) -> Iterable[str]:
     """What does not fit of (output, kind, shape); a side with a name may be any."""
-    faults = [
+    problems = [
         coded("wrong-shape", f"output {name!r}, kind {kind!r}: expected {_AXES[kind]}, got shape {list(shape)}")
         for name, kind, shape in shaped
         if len(shape) != _RANKS[kind] or (kind == "boxes" and isinstance(shape[-1], int) and shape[-1] != 4)
     ]
-    if faults:
-        yield from faults
+    if problems:
+        yield from problems
         return
     counts = {name: list(shape[:2]) for name, kind, shape in shaped if kind != "classes"}
     known = [{count[axis] for count in counts.values() if isinstance(count[axis], int)} for axis in (0, 1)]
@@ -147,7 +147,7 @@ def _faults_of_shapes(shaped: Sequence[tuple[str, str, Sequence[int | str]]]) ->
         yield coded("wrong-shape", f"expected as many images and boxes in each output, got {counts}")
 
 
-def fault_of_classes(spec: IoSpec) -> str | None:
+def problem_of_classes(spec: IoSpec) -> str | None:
     """What is wrong with the number of names in a checked spec whose outputs have shapes; None where nothing is, where
     there are no names, or where no output says how many classes there are.
     """
@@ -163,16 +163,16 @@ def fault_of_classes(spec: IoSpec) -> str | None:
     return f"expected {classes} names, as many as output {output.name!r} has classes{beside}, got {names}"
 
 
-def _faults_of_inputs(spec: IoSpec, inputs: Mapping[str, Sequence[int | None]]) -> Iterable[str]:
+def _problems_of_inputs(spec: IoSpec, inputs: Mapping[str, Sequence[int | None]]) -> Iterable[str]:
     yield from (coded("unknown-key", f"{key}: expected {', '.join(KEYS)}") for key in spec.unknown)
     for entry in spec.inputs:
         if entry.name not in inputs:
-            said = f"input {entry.name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"
-            yield coded("wrong-name", said)
+            message = f"input {entry.name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"
+            yield coded("wrong-name", message)
         elif entry.shape is not None and not _fits(entry.shape, inputs[entry.name]):
             sides = ", ".join("any" if side is None else str(side) for side in inputs[entry.name])
-            said = f"input {entry.name!r}: the model takes [{sides}], the spec says {list(entry.shape)}"
-            yield coded("wrong-shape", said)
+            message = f"input {entry.name!r}: the model takes [{sides}], the spec says {list(entry.shape)}"
+            yield coded("wrong-shape", message)
 
 
 def _fits(declared: Sequence[int | str], sides: Sequence[int | None]) -> bool:
@@ -189,7 +189,7 @@ def check_values(outputs: Outputs, spec: IoSpec) -> None:
             many as those of the others.
     """
     shaped = [(output.name, kind, np.shape(outputs[output.name])) for kind, output in by_kind(spec).items()]
-    refuse("wrong-shape", "outputs are not what the I/O spec declares", list(_faults_of_shapes(shaped)))
+    refuse("wrong-shape", "outputs are not what the I/O spec declares", list(_problems_of_shapes(shaped)))
 
 
 def class_name(class_names: Sequence[str], label: int) -> str:

@@ -2,7 +2,7 @@
 
 null as a side                   the side that the model fixes
 an input that is left out        its varying sides, where other inputs of the profile have sides of the same names
-null for all profiles            one for the model's own inputs: 1 to 8 samples, other sides as they were traced
+null for all profiles            one for the inputs of the model: 1 to 8 samples, other sides as they were traced
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def completed(profiles: Sequence[Mapping[str, ProfileShapes]] | None, inputs: Se
 
 
 def _made_for(inputs: Sequence[InputSpec]) -> Profile:
-    """A profile in which the number of samples alone varies, if the model lets it."""
+    """A profile in which only the number of samples varies, if the model lets it."""
     found: Profile = {}
     samples = inputs[0].sides[0] if inputs and inputs[0].sides else None
     for entry in inputs:

@@ -23,7 +23,7 @@ class TensorSpec:
         name: in the ONNX file.
         kind: of an input "images", "picture_size" or "tensor"; of an output see truehalf.io_spec.outputs; None: any.
         dtype: as numpy calls it.
-        shape: numbers, and the names of sides that vary; None where it is not said.
+        shape: numbers, and the names of sides that vary; None where it is not declared.
     """
 
     name: str
@@ -33,12 +33,12 @@ class TensorSpec:
 
     @property
     def sides(self) -> tuple[int | str, ...]:
-        """The shape; empty where it is not said."""
+        """The shape; empty where it is not declared."""
         return self.shape or ()
 
     def to_json(self) -> dict[str, Any]:
         shape = None if self.shape is None else list(self.shape)
-        return _said({"name": self.name, "dtype": self.dtype, "shape": shape, "kind": self.kind})
+        return _declared({"name": self.name, "dtype": self.dtype, "shape": shape, "kind": self.kind})
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class InputSpec(TensorSpec):
 
     @property
     def normalization(self) -> Normalization:
-        said = self.pixels.get("normalization") or {}
-        return Normalization(said.get("mean"), said.get("std"), said.get("where") == INSIDE)
+        declared = self.pixels.get("normalization") or {}
+        return Normalization(declared.get("mean"), declared.get("std"), declared.get("where") == INSIDE)
 
     def to_json(self) -> dict[str, Any]:
-        return super().to_json() | dict(self.pixels) | _said({"traced": self.traced and list(self.traced)})
+        return super().to_json() | dict(self.pixels) | _declared({"traced": self.traced and list(self.traced)})
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class OutputSpec(TensorSpec):
     no_object: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return super().to_json() | _said({key: getattr(self, key) for key in _LAYOUT})
+        return super().to_json() | _declared({key: getattr(self, key) for key in _LAYOUT})
 
 
 @dataclass(frozen=True)
@@ -166,12 +166,12 @@ def _malformed(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _read(form: type[_Form], entry: Mapping[str, Any]) -> _Form:
     known = {each.name for each in fields(form)} - {"pixels"}
-    values: dict[str, Any] = {key: value for key, value in _said(entry).items() if key in known}
+    values: dict[str, Any] = {key: value for key, value in _declared(entry).items() if key in known}
     values |= {key: tuple(values[key]) for key in ("shape", "traced") if key in values}
     if form is InputSpec:
         values["pixels"] = {key: value for key, value in entry.items() if key not in known}
     return form(**values)
 
 
-def _said(values: Mapping[str, Any]) -> dict[str, Any]:
+def _declared(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}

@@ -35,7 +35,7 @@ def uuid_of(cuda: ctypes.CDLL) -> str | None:
     if not count.value:
         return None
     cuda.cuDeviceGet(ctypes.byref(device), 0)
-    # Of a MIG slice, the second version tells its own; drivers before CUDA 11.4 have the first alone.
+    # The second version gives the UUID of a MIG slice; drivers before CUDA 11.4 have only the first.
     getattr(cuda, "cuDeviceGetUuid_v2", cuda.cuDeviceGetUuid)(raw, device)
     return f"GPU-{uuid.UUID(bytes=raw.raw)}"
 

@@ -1,8 +1,8 @@
 """Measurements that take turns: while one process builds or times on a device of this host, no other of ours does.
 
 Jobs of a sweep may share a GPU; a latency, or a tactic that TensorRT chooses by timing, would be of both together. The
-lock is a file of the host's, for all workspaces and users, in /tmp itself: TMPDIR is each job's own on many clusters.
-Containers that do not share /tmp do not see each other's: there the launcher has to give each job a GPU of its own.
+lock is a file of the host's, for all workspaces and users, in /tmp itself: TMPDIR differs by job on many clusters.
+Containers that do not share /tmp do not see each other's: there the launcher has to give each job a separate GPU.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def device_lock(device: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            said = f"another job measures on {name}; waiting for it to end"
-            print(coded("waits-for-another", said), file=sys.stderr, flush=True)
+            message = f"another job measures on {name}; waiting for it to end"
+            print(coded("waits-for-another", message), file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:

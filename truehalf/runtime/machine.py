@@ -35,7 +35,7 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
     (TensorRT for RTX) and onnxruntime, versions or None; plugins, the SHA-256 of each
     file, or None where there is none; plugin_ops, where there are a GPU, TensorRT and plugins that it takes, the
     operators that each has registered, else None; and of ONNX Runtime's execution providers those that it was built
-    with and those that load (a session reports them; on a machine without a GPU the CPU provider alone is asked).
+    with and those that load (a session reports them; on a machine without a GPU only the CPU provider is tried).
 
     Args:
         plugins: files with TensorRT plugins (engine.plugins).
@@ -81,7 +81,7 @@ def _processor() -> str:
 
 def _gpus() -> list[Gpu] | None:
     """The GPU that is used, as a list: the first that CUDA shows. How many stand beside it binds no engine. Where the
-    driver's library cannot be asked, by nvidia-smi, which alone knows the driver's own version.
+    driver's library cannot be asked, by nvidia-smi; only nvidia-smi gives the version of the driver.
     """
     cuda, rows = driver(), _gpus_of_nvidia_smi()
     if cuda is None:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.messages import expect, raises
 from truehalf.codes import codes_in
-from truehalf.io_spec.outputs import check_spec, check_values, classes_of, fault_of_classes, picture_size, task_of
+from truehalf.io_spec.outputs import check_spec, check_values, classes_of, picture_size, problem_of_classes, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
 
@@ -257,7 +257,7 @@ def test_arrays_are_held_against_their_kinds() -> None:
     ],
 )
 def test_there_are_as_many_names_as_classes(output: dict, names: int, facts: list[object] | None) -> None:
-    fault = fault_of_classes(spec(output, class_names=[str(i) for i in range(names)]))
+    fault = problem_of_classes(spec(output, class_names=[str(i) for i in range(names)]))
     if facts is None:
         assert fault is None
     else:

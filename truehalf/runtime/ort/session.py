@@ -27,8 +27,8 @@ CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
-_SAID = 400  # characters of a message of ONNX Runtime's
-_OWN_SOURCES = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  # file, line and C++ function
+_MESSAGE_MAX = 400  # characters of a message of ONNX Runtime's
+_SOURCE_LOCATION = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  # file, line and C++ function
 _SHARED_FROM = 1024  # bytes; smaller constants may be needed to infer shapes
 
 
@@ -115,7 +115,7 @@ class Session:
             self._session = _open(model, settings, provider, provider_options or {})
         except OSError:
             raise
-        except Exception as error:  # ONNX Runtime's own exception types share no base but Exception
+        except Exception as error:  # the exception types of ONNX Runtime share no base but Exception
             raise StageError("runtime-refuses", f"ONNX Runtime cannot load {what}: {_first_line(error)}") from error
         self.provider: str = self._session.get_providers()[0]
         if self.provider != provider:
@@ -273,12 +273,12 @@ def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
 
 
 def _first_line(error: Exception) -> str:
-    """Without the place in ONNX Runtime's own sources; a long one up to the end of a sentence, else of a word."""
-    said = _OWN_SOURCES.sub("", first_line(error))
-    if len(said) <= _SAID:
-        return said
-    start, stop, _ = said[:_SAID].rpartition(". ")
-    return start + stop.strip() if stop else f"{said[:_SAID].rpartition(' ')[0] or said[:_SAID]} ..."
+    """Without the location in the sources of ONNX Runtime; a long one up to the end of a sentence, else of a word."""
+    text = _SOURCE_LOCATION.sub("", first_line(error))
+    if len(text) <= _MESSAGE_MAX:
+        return text
+    start, stop, _ = text[:_MESSAGE_MAX].rpartition(". ")
+    return start + stop.strip() if stop else f"{text[:_MESSAGE_MAX].rpartition(' ')[0] or text[:_MESSAGE_MAX]} ..."
 
 
 def runtime_version() -> str:
@@ -293,7 +293,7 @@ def loadable_providers() -> list[str]:
     import onnxruntime as ort
 
     found = []
-    ort.set_default_logger_severity(4)  # that one does not load is an answer, no fault
+    ort.set_default_logger_severity(4)  # a provider that does not load is an answer, not an error
     try:
         for provider in ort.get_available_providers():
             with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):

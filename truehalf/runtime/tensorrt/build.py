@@ -3,7 +3,7 @@
 This file, what it imports of this package and truehalf/output_files.py need the standard library, numpy and tensorrt
 only: as one file, build_engine.py, they are carried to the GPU's host with the plan. TensorRT 10 is asked to build a
 strongly typed network and TensorRT 11 knows no others: both read the precision from the graph and mean the same. What
-differs between them stands in VERSIONS (versions.py) and nowhere else.
+differs between them stands only in VERSIONS (versions.py).
 
     pip install tensorrt numpy
     python build_engine.py plan.json [--out folder]
@@ -27,14 +27,14 @@ from typing import Any
 from truehalf.output_files import destination, same_place, written_whole
 from truehalf.runtime.tensorrt.builder_config import add_profiles, configure
 from truehalf.runtime.tensorrt.layer_log import layers_of_log
-from truehalf.runtime.tensorrt.plan_content import checked_model, checked_plugin, plan_faults, quoted
+from truehalf.runtime.tensorrt.plan_content import checked_model, checked_plugin, plan_problems, quoted
 from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
 from truehalf.runtime.tensorrt.proof import (
     NO_LAYERS,
     engine_facts,
     logged_facts,
     precision_doubt,
-    precision_fault,
+    precision_problem,
     precision_unknown,
 )
 from truehalf.runtime.tensorrt.rtx import set_target
@@ -46,7 +46,7 @@ from truehalf.runtime.tensorrt.versions import (
     BuildError,
     BuildPlan,
     EngineFacts,
-    ParserFault,
+    ParserError,
     gpu_name,
     tensorrt_version,
     version_of,
@@ -73,8 +73,8 @@ def build(
             those of the builder's log.
 
     Returns:
-        what `engine_facts` tells, and of the build its versions, sizes (10^6 bytes), time, timing cache and TensorRT's
-        warnings, each once.
+        what `engine_facts` returns, and of the build its versions, sizes (10^6 bytes), time, timing cache and
+        TensorRT's warnings, each once.
 
     Raises:
         BuildError: when a file is missing or not the plan's, or TensorRT refuses an option, a plugin or the model.
@@ -87,20 +87,20 @@ def build(
 
 
 def _refusal(trt: Any, error: AttributeError | TypeError) -> BuildError:
-    """What is said of a name or a call that this TensorRT does not have."""
+    """The error for a name or a call that this TensorRT does not have."""
     owner = getattr(error, "obj", None)
     where = f"{getattr(owner, '__module__', '')} {getattr(owner, '__name__', '')} {error}"
     if isinstance(error, AttributeError) and "tensorrt" in where:
-        said = f"TensorRT {trt.__version__} lacks what this plan takes: {error}; expected a later release"
-        return BuildError("not-supported", said)
-    said = f"TensorRT {trt.__version__} does not carry out this plan: {type(error).__name__}: {error}"
-    return BuildError("runtime-refuses", said)
+        message = f"TensorRT {trt.__version__} lacks what this plan takes: {error}; expected a later release"
+        return BuildError("not-supported", message)
+    message = f"TensorRT {trt.__version__} does not carry out this plan: {type(error).__name__}: {error}"
+    return BuildError("runtime-refuses", message)
 
 
 def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts:
     version = version_of(trt.__version__)
-    if faults := plan_faults(plan, PLAN_KEYS):
-        lines = ["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in faults)]
+    if problems := plan_problems(plan, PLAN_KEYS):
+        lines = ["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in problems)]
         raise BuildError("wrong-plan", "\n".join(lines))
     options = plan["builder"]
     model_path = checked_model(plan, beside)
@@ -158,17 +158,17 @@ def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts
     }
     if trt.__name__ == RTX and facts["gpu"] is None:
         return facts | logged_facts(layers_of_log(logger.layers), version.inspector_dtype)
-    fault = f"TensorRT {trt.__version__} cannot read the engine that it built"
+    message = f"TensorRT {trt.__version__} cannot read the engine that it built"
     engine = None
     try:
         runtime = trt.Runtime(logger)
-        runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings its own runtime
+        runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings a runtime
         engine = runtime.deserialize_cuda_engine(engine_path.read_bytes())
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-        fault += f": {error}"
+        message += f": {error}"
     if engine is None:
-        said = f"{fault}{quoted(logger.errors)}\nit is kept as {engine_path}"
-        raise BuildError("file-unreadable", said, facts=facts)
+        message += f"{quoted(logger.errors)}\nit is kept as {engine_path}"
+        raise BuildError("file-unreadable", message, facts=facts)
     return facts | engine_facts(trt, engine, version.inspector_dtype)
 
 
@@ -222,10 +222,10 @@ def _stopped_by_ctrl_c(trt: Any, config: Any) -> Iterator[None]:
 def _parse(trt: Any, parser: Any, model_path: Path) -> None:
     if parser.parse_from_file(str(model_path)):
         return
-    faults: list[ParserFault] = []
+    errors: list[ParserError] = []
     for index in range(parser.num_errors):
         error = parser.get_error(index)
-        faults.append(
+        errors.append(
             {
                 "node": error.node_name(),
                 "op_type": error.node_operator(),
@@ -233,9 +233,9 @@ def _parse(trt: Any, parser: Any, model_path: Path) -> None:
                 "code": str(error.code()).rpartition(".")[2],
             }
         )
-    lines = [f"  node {one['node']!r} ({one['op_type']}): {one['message']} [{one['code']}]" for one in faults]
-    said = "\n".join([f"TensorRT {trt.__version__} cannot parse {model_path}:", *lines])
-    raise BuildError("not-supported", said, faults)
+    lines = [f"  node {one['node']!r} ({one['op_type']}): {one['message']} [{one['code']}]" for one in errors]
+    message = "\n".join([f"TensorRT {trt.__version__} cannot parse {model_path}:", *lines])
+    raise BuildError("not-supported", message, errors)
 
 
 # --- the timing cache -------------------------------------------------------------------------------------------------
@@ -254,8 +254,8 @@ def _check_written(written: Mapping[str, Path], read: Mapping[str, Path]) -> Non
             raise BuildError("file-unwritable", f"{name}, {path}: {error.strerror}") from error
     if clash := same_place(written, read):
         name, other = clash
-        said = f"{name}, {written[name]}, would be written over {other}, {(dict(read) | dict(written))[other]}"
-        raise BuildError("would-overwrite", f"{said}; give `engine` in the plan, or the plan, another name")
+        message = f"{name}, {written[name]}, would be written over {other}, {(dict(read) | dict(written))[other]}"
+        raise BuildError("would-overwrite", f"{message}; give `engine` in the plan, or the plan, another name")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -263,10 +263,10 @@ def _write(path: Path, content: bytes) -> None:
         building.write_bytes(content)
 
 
-# --- alone ------------------------------------------------------------------------------------------------------------
+# --- script -----------------------------------------------------------------------------------------------------------
 
 
-def _built_and_told(plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts:
+def _built_and_recorded(plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts:
     """`build`, with what is known of the engine in FACTS_FILE wherever one was written."""
     facts: EngineFacts | None = None
     try:
@@ -289,12 +289,12 @@ def main() -> None:
     try:
         plan = json.loads(arguments.plan.read_text())
         if not tensorrt_version():
-            said = "TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU"
-            raise BuildError("package-missing", said)
+            message = "TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU"
+            raise BuildError("package-missing", message)
         outputs = {"the facts": folder / FACTS_FILE, "the engine": folder / Path(plan["engine"]).name}
         _check_written(outputs, {"the plan": arguments.plan})
-        facts = _built_and_told(plan, folder, arguments.plan.parent)
-        fault = precision_fault(facts, plan["declared"], plan["graph"])
+        facts = _built_and_recorded(plan, folder, arguments.plan.parent)
+        problem = precision_problem(facts, plan["declared"], plan["graph"])
         unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])
         unknown = unknown or precision_doubt(facts, plan["declared"], plan["graph"])
     except (BuildError, OSError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -305,8 +305,8 @@ def main() -> None:
     share = "share of Half layers not known" if fraction is None else f"{fraction:.1%} of layers compute Half"
     print(f"{facts['engine']}: {facts['engine_mb']:.1f} MB, {facts['layers']} layers, {share}")
     print("not verified: the engine's outputs and latency (truehalf engine plan.json does that)")
-    if fault:
-        sys.exit(f"build_engine: {fault}")
+    if problem:
+        sys.exit(f"build_engine: {problem}")
     if unknown:
         print(f"build_engine: not verified: {plan['declared']}: {unknown}", file=sys.stderr)
         sys.exit(NOT_VERIFIED)

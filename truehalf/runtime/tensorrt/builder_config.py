@@ -17,12 +17,12 @@ def member(trt: Any, kind: str, name: str, key: str) -> Any:
     """The member of an enum of TensorRT that a plan calls by its name in lower case."""
     members = getattr(trt, kind, None)
     if members is None:
-        said = f"{key}: TensorRT {trt.__version__} lacks {kind}; leave it out, or install a later one"
-        raise BuildError("not-supported", said)
+        message = f"{key}: TensorRT {trt.__version__} lacks {kind}; leave it out, or install a later one"
+        raise BuildError("not-supported", message)
     if name.upper() not in members.__members__:
         known = ", ".join(sorted(one.lower() for one in members.__members__))
-        said = f"{key}: this TensorRT knows no {name!r}; expected one of: {known}"
-        raise BuildError("unknown-choice", said)
+        message = f"{key}: this TensorRT knows no {name!r}; expected one of: {known}"
+        raise BuildError("unknown-choice", message)
     return members.__members__[name.upper()]
 
 
@@ -52,15 +52,15 @@ def configure(trt: Any, config: Any, options: BuilderOptions) -> None:
 
 
 def add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Profile]) -> None:
-    """Add the profiles; numbers are values where the parser found a shape tensor, and shapes elsewhere."""
+    """Add the profiles; numbers are values where the parser found a shape tensor, else shapes."""
     inputs = {tensor.name: tensor for tensor in (network.get_input(i) for i in range(network.num_inputs))}
-    faults = []
+    problems = []
     for number, ranges in enumerate(profiles):
         profile = builder.create_optimization_profile()
         for name, numbers in ranges.items():
             where = f"engine.profiles[{number}].{name}"
             if name not in inputs:
-                faults.append(f"{where}: no such input; the network has {', '.join(inputs)}")
+                problems.append(f"{where}: no such input; the network has {', '.join(inputs)}")
                 continue
             tensor = inputs[name]
             try:
@@ -68,14 +68,14 @@ def add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Pro
                     profile.set_shape_input(name, numbers["min"], numbers["opt"], numbers["max"])
                 else:
                     profile.set_shape(name, numbers["min"], numbers["opt"], numbers["max"])
-            except (RuntimeError, ValueError) as error:  # the bindings raise where the library says no
+            except (RuntimeError, ValueError) as error:  # the bindings raise where the library refuses
                 kind = "values of a shape tensor" if tensor.is_shape_tensor else f"shapes of {tuple(tensor.shape)}"
-                faults.append(f"{where}: TensorRT refuses {dict(numbers)} as {kind}: {error}")
+                problems.append(f"{where}: TensorRT refuses {dict(numbers)} as {kind}: {error}")
         for name, tensor in inputs.items():
             if name not in ranges and (tensor.is_shape_tensor or -1 in tuple(tensor.shape)):
                 wanted = "a shape tensor: give its values" if tensor.is_shape_tensor else "dynamic: give its shapes"
-                faults.append(f"engine.profiles[{number}]: input {name!r} is missing and is {wanted}")
-        if not faults and config.add_optimization_profile(profile) < 0:
-            faults.append(f"engine.profiles[{number}]: TensorRT refuses it as inconsistent: {dict(ranges)}")
-    if faults:
-        raise BuildError("wrong-plan", "\n".join(faults))
+                problems.append(f"engine.profiles[{number}]: input {name!r} is missing and is {wanted}")
+        if not problems and config.add_optimization_profile(profile) < 0:
+            problems.append(f"engine.profiles[{number}]: TensorRT refuses it as inconsistent: {dict(ranges)}")
+    if problems:
+        raise BuildError("wrong-plan", "\n".join(problems))

@@ -24,7 +24,7 @@ def measure(
     samples: int,
     options: LatencyConfig,
 ) -> Timing:
-    """Time the engine alone: inputs and outputs stay on the GPU.
+    """Time only the engine: inputs and outputs stay on the GPU.
 
     Each round warms up, times every run by CUDA events around it, and then times all runs queued one after the other.
 

@@ -1,4 +1,4 @@
-"""Layers of an engine in the builder's own log, for engines that cannot be read back without a GPU.
+"""Layers of an engine in the builder's log, for engines that cannot be read back without a GPU.
 
 TensorRT for RTX logs, verbosely, one message with a line for each layer:
 
@@ -9,7 +9,7 @@ TensorRT for RTX logs, verbosely, one message with a line for each layer:
     I/O Tensors:
     ...
 
-Names are the model's own and may hold any character, so lines are read by their keys, never by commas or brackets.
+Names come from the model and may hold any character, so lines are read by their keys, never by commas or brackets.
 """
 
 from __future__ import annotations

@@ -15,23 +15,23 @@ from truehalf.runtime.tensorrt.versions import (
 )
 
 
-def plan_faults(plan: object, keys: Mapping[str, type]) -> list[str]:
+def plan_problems(plan: object, keys: Mapping[str, type]) -> list[str]:
     """Everything that is wrong with a plan as such, whatever model it is for."""
     if not isinstance(plan, Mapping):
         return [f"expected a mapping, got {type(plan).__name__}"]
     if plan.get("format") != PLAN_FORMAT:
         return [f"format: expected format {PLAN_FORMAT}, got {plan.get('format')!r}"]
-    faults = [f"{name}: missing" for name in keys if name not in plan]
-    faults += [
+    problems = [f"{name}: missing" for name in keys if name not in plan]
+    problems += [
         f"{name}: expected {kind.__name__}, got {type(plan[name]).__name__}"
         for name, kind in keys.items()
         if name in plan and not isinstance(plan[name], kind)
     ]
-    if faults:
-        return faults
+    if problems:
+        return problems
     if plan["declared"] not in ("fp16", "fp32"):
-        faults.append(f"declared: expected fp16 or fp32, got {plan['declared']!r}")
-    faults += [
+        problems.append(f"declared: expected fp16 or fp32, got {plan['declared']!r}")
+    problems += [
         f"builder.{name}: missing" for name in BUILDER_OPTIONS if name not in plan.get("builder", BUILDER_OPTIONS)
     ]
     inside = (
@@ -40,11 +40,11 @@ def plan_faults(plan: object, keys: Mapping[str, type]) -> list[str]:
     )
     for name, wanted, given in inside:
         if not all(isinstance(one, Mapping) and set(wanted) <= set(one) for one in given):
-            faults.append(f"{name}: expected {' and '.join(wanted)}")
+            problems.append(f"{name}: expected {' and '.join(wanted)}")
     named = plan["graph"].get("fp16_node_names", [])
     if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
-        faults.append(f"graph.fp16_node_names: expected a list of names, got {named!r}")
-    return faults
+        problems.append(f"graph.fp16_node_names: expected a list of names, got {named!r}")
+    return problems
 
 
 def sha256(*files: Path) -> str:
@@ -79,8 +79,8 @@ def find_file(
         if path.is_file():
             there.setdefault(path.resolve(), path)
     if not there:
-        said = f"{what} {name} is missing; looked for {', '.join(map(str, tried))}; copy it beside the plan"
-        raise BuildError("file-missing", said)
+        message = f"{what} {name} is missing; looked for {', '.join(map(str, tried))}; copy it beside the plan"
+        raise BuildError("file-missing", message)
     others = []
     for path in there.values():
         beside = [path.parent / one for one in data]

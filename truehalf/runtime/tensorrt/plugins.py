@@ -14,7 +14,7 @@ from truehalf.runtime.tensorrt.versions import (
     BuildError,
 )
 
-_log: Any = None  # TensorRT keeps the first logger that a process gives it, and tells that one everything
+_log: Any = None  # TensorRT keeps the first logger that a process gives it, and logs everything to that one
 _LOADED_PLUGINS: dict[str, list[str]] = {}  # a library registers its plugins once in a process
 
 
@@ -50,7 +50,7 @@ def _message_log(trt: Any) -> Any:
 
 
 def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> list[list[str]]:
-    """Register TensorRT's own plugins and those of the libraries given, before a parser or an engine needs them.
+    """Register TensorRT's plugins and those of the libraries given, before a parser or an engine needs them.
 
     A library that has no entry point for the registry registers itself when it is loaded.
 

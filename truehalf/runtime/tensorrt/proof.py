@@ -20,9 +20,9 @@ from truehalf.runtime.tensorrt.versions import (
 )
 
 SHARE_OF_GRAPH_MIN = 0.5  # of Half layers, against the share of FP16 nodes in the file
-# Of the FP16 nodes of the file whose layers tell their types: beyond this share without Half, the engine is another.
+# Of the FP16 nodes of the file whose layers show their types: beyond this share without Half, the engine is another.
 # One of the file's types has next to none of these and one of FP32 next to nothing else, so that any bound between
-# tells them apart; two to one leaves room for kernels that hide the casts at both ends of a short run of FP16 nodes.
+# separates them; two to one leaves room for kernels that hide the casts at both ends of a short run of FP16 nodes.
 LOST_NODES_MAX = 2 / 3
 NODES_MIN = 0.5  # of the FP16 nodes that must be named, of known type, and kept: fewer are no sample of the rest
 
@@ -35,13 +35,13 @@ def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> EngineFacts:
 
     Returns:
         layers; half_layers, those that compute and have a Half output; half_layers_fraction, of the layers that compute
-        and have an output of a floating-point type; half_io_fraction, of all floating-point inputs and outputs of
-        layers (the three are None where the inspector gives no types, as with a profiling verbosity below detailed);
+        and have an output of a float type; half_io_fraction, of all float inputs and outputs of layers
+        (the three are None where the inspector gives no types, as with a profiling verbosity below detailed);
         untyped_layers, those that compute and whose outputs' types are not known; tensor_keys, what the inspector's
         JSON calls the facts of a tensor; layer_table [{name, type, inputs, outputs (types, None where not known),
         weights (type), onnx_nodes}]; io [{name, mode, dtype, shape}]; device_memory_mb (10^6 bytes that an execution
-        context takes, None where this TensorRT does not tell); inspection_fault, why TensorRT did not tell something of
-        this, or None: what it did not tell is as in NO_LAYERS.
+        context takes, None where this TensorRT does not report it); inspection_fault, why TensorRT did not report
+        something of this, or None: what it did not report is as in NO_LAYERS.
     """
     facts = NO_LAYERS.copy()
     try:
@@ -75,18 +75,18 @@ def _inspected(trt: Any, engine: Any) -> tuple[str, str | None]:
     inspector = engine.create_engine_inspector()
     if inspector is None:
         raise RuntimeError(f"TensorRT {trt.__version__} gives no engine inspector")
-    fault = None
+    problem = None
     try:
         context, _values = _context_at_opt(trt, engine)
         if context is not None:
             inspector.execution_context = context
     except Exception as error:
-        fault = f"the inspector had no execution context: {type(error).__name__}: {error}"
-    return inspector.get_engine_information(trt.LayerInformationFormat.JSON), fault
+        problem = f"the inspector had no execution context: {type(error).__name__}: {error}"
+    return inspector.get_engine_information(trt.LayerInformationFormat.JSON), problem
 
 
 def _context_at_opt(trt: Any, engine: Any) -> tuple[Any, list[np.ndarray]]:
-    """A context without memory of its own at the first profile's opt, or None, and the values that it reads."""
+    """A context without allocated memory at the first profile's opt, or None, and the values that it reads."""
     context = engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
     values: list[np.ndarray] = []
     if context is None:
@@ -125,14 +125,14 @@ def layer_facts(layers: Sequence[Any], keys: Sequence[str]) -> EngineFacts:
     """Layers of the engine inspector's JSON, as in `engine_facts`."""
     rows = [_layer_row(one, keys) for one in layers]
     computing = [row for row in rows if computes(row)]
-    floating = [row for row in computing if any(dtype in _FLOATING for dtype in row["outputs"])]
+    float_layers = [row for row in computing if any(dtype in _FLOATING for dtype in row["outputs"])]
     slots = [dtype for row in rows for dtype in row["inputs"] + row["outputs"] if dtype in _FLOATING]
-    half = sum("Half" in row["outputs"] for row in floating)
+    half = sum("Half" in row["outputs"] for row in float_layers)
     tensors = [one for layer in layers if isinstance(layer, dict) for one in layer.get("Outputs") or []]
     return {
         "layers": len(rows),
         "half_layers": half if slots else None,
-        "half_layers_fraction": half / len(floating) if floating else None,
+        "half_layers_fraction": half / len(float_layers) if float_layers else None,
         "half_io_fraction": slots.count("Half") / len(slots) if slots else None,
         "untyped_layers": sum(not any(row["outputs"]) for row in computing),
         "tensor_keys": sorted({str(key) for one in tensors if isinstance(one, dict) for key in one}),
@@ -178,7 +178,7 @@ _TYPES = (
 
 
 def _layer_row(layer: Any, keys: Sequence[str]) -> Layer:
-    if not isinstance(layer, dict):  # a verbosity that tells names only
+    if not isinstance(layer, dict):  # a verbosity that shows only names
         return {
             "name": str(layer),
             "type": None,
@@ -224,8 +224,8 @@ class _Nodes(NamedTuple):
 def _nodes_seen(facts: EngineFacts, graph: Graph) -> _Nodes | None:
     """Which FP16 nodes have Half in their layers; None where too few are named by the plan or by the inspector.
 
-    A node is kept where a layer that computes it reads or writes a Half. It is lost where every such layer has floats
-    of other types alone, and no cast to FP16 and back can be inside: it fuses FP16 nodes only, and was not compiled as
+    A node is kept where a layer that computes it reads or writes a Half. It is lost where every such layer has only
+    floats of other types, and no cast to FP16 and back can be inside: it fuses FP16 nodes only, and was not compiled as
     a whole. Of the others nothing is known.
     """
     names = frozenset(graph.get("fp16_node_names") or ())
@@ -248,12 +248,12 @@ def _nodes_seen(facts: EngineFacts, graph: Graph) -> _Nodes | None:
 
 
 def changed_nodes(facts: EngineFacts, graph: Graph) -> list[str]:
-    """FP16 nodes of the file that lie in layers without Half alone; none where layers name too few to tell."""
+    """FP16 nodes of the file that lie only in layers without Half; none where layers name too few to judge."""
     nodes = _nodes_seen(facts, graph)
     return [] if nodes is None else nodes.lost
 
 
-def precision_fault(facts: EngineFacts, declared: str, graph: Graph) -> str | None:
+def precision_problem(facts: EngineFacts, declared: str, graph: Graph) -> str | None:
     """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, where it is unknown.
 
     fp32 asks for no layer that computes a Half output. For fp16, let k and l be the FP16 nodes of the file that are
@@ -271,8 +271,8 @@ def precision_fault(facts: EngineFacts, declared: str, graph: Graph) -> str | No
     if declared != "fp16" or half is None:
         return None
     if (nodes := _nodes_seen(facts, graph)) is None:
-        hidden = any(map(_hides, facts.get("layer_table", ())))
-        if half or facts["half_layers_fraction"] is None or hidden or _mostly_untyped(facts):
+        opaque = any(map(_hides, facts.get("layer_table", ())))
+        if half or facts["half_layers_fraction"] is None or opaque or _mostly_untyped(facts):
             return None
         return f"fp16 was declared and none of the engine's {layers} layers computes a Half output"
     known = nodes.kept + len(nodes.lost)
@@ -300,34 +300,34 @@ def precision_unknown(facts: EngineFacts, verbosity: str) -> str | None:
         return f"engine.profiling_verbosity={verbosity} hides the types of layers; detailed shows them"
     besides = f" ({facts['inspection_fault']})" if facts["inspection_fault"] else ""
     if facts["half_layers"] is not None:
-        return f"the engine inspector tells the types of {typed} of {typed + untyped} layers that compute{besides}"
+        return f"the engine inspector shows the types of {typed} of {typed + untyped} layers that compute{besides}"
     keys = ", ".join(facts["tensor_keys"]) or "none"
-    return f"the engine inspector's JSON tells no types that are known here; its tensors have the keys: {keys}{besides}"
+    return f"the engine inspector's JSON has no types that are known here; its tensors have the keys: {keys}{besides}"
 
 
 def precision_doubt(facts: EngineFacts, declared: str, graph: Graph) -> str | None:
     """Why known types do not show that the engine is fp16, where they do not show the opposite, or None.
 
-    With k of the s FP16 nodes that layers name kept (`precision_fault`), fp16 is shown where k >= s / 2. Where the
+    With k of the s FP16 nodes that layers name kept (`precision_problem`), fp16 is shown where k >= s / 2. Where the
     inspector names no nodes, with e the share of Half among the layers that compute floats, and g that of FP16 among
     the float nodes of the file, it is shown where e >= g / 2 and e > 0.
     """
-    if declared != "fp16" or facts["half_layers"] is None or precision_fault(facts, declared, graph):
+    if declared != "fp16" or facts["half_layers"] is None or precision_problem(facts, declared, graph):
         return None
     if (nodes := _nodes_seen(facts, graph)) is not None:
         if nodes.kept >= NODES_MIN * nodes.seen:
             return None
-        untold = nodes.seen - nodes.kept - len(nodes.lost)
+        unknown = nodes.seen - nodes.kept - len(nodes.lost)
         return (
             f"of {nodes.seen} FP16 nodes of the file {nodes.kept} lie in layers with Half and {len(nodes.lost)} in "
-            f"layers without; {untold} lie in layers that hide what is inside; expected {NODES_MIN:.0%} with Half"
+            f"layers without; {unknown} lie in layers that hide what is inside; expected {NODES_MIN:.0%} with Half"
         )
     share = facts["half_layers_fraction"]
     expected = graph["fp16_nodes"] / graph["float_nodes"] if graph["float_nodes"] else 0.0
     if share and share >= SHARE_OF_GRAPH_MIN * expected:
         return None
     which = "the plan names no FP16 nodes" if not graph.get("fp16_node_names") else "layers name too few of them"
-    found = "no layer that computes tells" if share is None else f"{share:.1%} of the layers that compute floats have"
+    found = "no layer that computes shows" if share is None else f"{share:.1%} of the layers that compute floats have"
     return (
         f"{found} a Half output, where {expected:.1%} of the file's float nodes are FP16; layers are fused nodes, so "
         f"that this decides nothing, and which FP16 nodes they fuse is not known: {which}"

@@ -1,4 +1,4 @@
-"""Options of TensorRT for RTX alone: targets of an engine that is built without a GPU."""
+"""Options that only TensorRT for RTX has: targets of an engine that is built without a GPU."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Engine:
         path: the engine's file.
         plugins: libraries of plugins that it was built with.
         weights: the ONNX file whose weights are put back into a weight-stripped engine.
-        version_compatible: whether it was built so: such an engine brings code of its own, which is then let run.
+        version_compatible: whether it was built so: such an engine brings host code, which is then allowed to run.
 
     Attributes:
         io: [{name, mode ("INPUT" or "OUTPUT"), dtype ("HALF", ...), shape (-1 where dynamic)}].
@@ -99,7 +99,7 @@ class Engine:
         """Outputs for some inputs.
 
         Args:
-            feeds: an array for each input; floating-point arrays are rounded to the input's type, others must have it.
+            feeds: an array for each input; float arrays are rounded to the input's type, others must have it.
             profile: number of the optimization profile.
 
         Raises:
@@ -205,8 +205,8 @@ class Engine:
             raise StageError(
                 "out-of-range", f"{self.path}: no profile {profile}; expected 0 to {len(self.profiles) - 1}"
             )
-        faults = [coded("missing-key", f"input {name!r} is missing") for name in self._inputs if name not in feeds]
-        faults += [
+        problems = [coded("missing-key", f"input {name!r} is missing") for name in self._inputs if name not in feeds]
+        problems += [
             coded("wrong-name", f"no input {name!r}; expected {', '.join(self._inputs)}")
             for name in feeds
             if name not in self._inputs
@@ -215,20 +215,21 @@ class Engine:
         for name in (one for one in self._inputs if one in feeds):
             array, dtype = np.asarray(feeds[name]), np.dtype(_TYPES[self._dtypes[name]])
             if array.dtype != dtype and not (array.dtype.kind == dtype.kind == "f"):
-                faults.append(coded("wrong-dtype", f"input {name!r}: expected {dtype}, got {array.dtype}"))
+                problems.append(coded("wrong-dtype", f"input {name!r}: expected {dtype}, got {array.dtype}"))
             ranges = self.profiles[profile].get(name)
             host, shape = self._on_host(name), list(array.shape)
             declared = list(self._engine.get_tensor_shape(name))
             if (host or not ranges) and shape != declared:
-                faults.append(coded("wrong-shape", f"input {name!r}: expected the shape {declared}, got {shape}"))
+                problems.append(coded("wrong-shape", f"input {name!r}: expected the shape {declared}, got {shape}"))
             elif ranges and not _inside(given := array.reshape(-1).tolist() if host else shape, ranges):
                 what, bounds = "values" if host else "shape", f"{ranges['min']} to {ranges['max']}"
                 outside = f"input {name!r}: {what} {given} outside profile {profile}, {bounds}"
-                faults.append(coded("out-of-range", outside))
+                problems.append(coded("out-of-range", outside))
             arrays[name] = np.ascontiguousarray(array.astype(dtype, copy=False)).reshape(array.shape)
-        if faults:
+        if problems:
             raise StageError(
-                "wrong-feeds", f"{self.path}: the inputs do not fit:\n" + "\n".join(f"  {fault}" for fault in faults)
+                "wrong-feeds",
+                f"{self.path}: the inputs do not fit:\n" + "\n".join(f"  {problem}" for problem in problems),
             )
         return arrays
 

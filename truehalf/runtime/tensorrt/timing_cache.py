@@ -42,7 +42,7 @@ def load_cache(config: Any, file: Path) -> bool:
 
 
 def save_cache(config: Any, file: Path) -> bool:
-    """Write the cache with what other builds have added to the file since; one that cannot be kept is no fault."""
+    """Write the cache with what other builds have added to the file since; one that cannot be kept is no error."""
     cache = config.get_timing_cache()
     if cache is None:
         return False

@@ -58,7 +58,7 @@ class Plan(TypedDict):
 
 
 class Target(TypedDict):
-    """GPUs that an engine is for, by compute capability: ["sm86", ...]; none: TensorRT's own default."""
+    """GPUs that an engine is for, by compute capability: ["sm86", ...]; none: TensorRT's default."""
 
     compute_capability: list[str]
 
@@ -70,7 +70,7 @@ class BuildPlan(Plan):
     target: NotRequired[Target]
 
 
-class ParserFault(TypedDict):
+class ParserError(TypedDict):
     node: str
     op_type: str
     message: str
@@ -166,7 +166,7 @@ class BuildError(Exception):
 
     Attributes:
         code: of the project's truehalf.codes, which this file does not need.
-        faults: the parser's errors: {node, op_type, message, code}.
+        errors: of the parser: {node, op_type, message, code}.
         facts: where a file was written all the same, what is known of it, in the shape of `build`'s; else None.
     """
 
@@ -174,14 +174,14 @@ class BuildError(Exception):
         self,
         code: str,
         message: str,
-        faults: Iterable[ParserFault] = (),
+        errors: Iterable[ParserError] = (),
         facts: EngineFacts | None = None,
     ) -> None:
         super().__init__(code, message)
         self.code = code
         first, newline, rest = message.partition("\n")
         self._message = f"{first} [{code}]{newline}{rest}"
-        self.faults, self.facts = list(faults), facts
+        self.errors, self.facts = list(errors), facts
 
     def __str__(self) -> str:
         return self._message

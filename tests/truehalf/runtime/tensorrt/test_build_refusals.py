@@ -42,7 +42,7 @@ def test_parser_errors_name_node_and_operator(world: World, plan: Planner, tmp_p
     _, *lines = str(error.value).splitlines()
     for line, fault in zip(lines, world.parser_errors, strict=True):
         expect(line, None, *fault.values())
-    assert isinstance(error.value, BuildError) and error.value.faults == world.parser_errors
+    assert isinstance(error.value, BuildError) and error.value.errors == world.parser_errors
     assert "Builder.create_builder_config" not in world.called()
 
 

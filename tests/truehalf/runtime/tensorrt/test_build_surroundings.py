@@ -23,7 +23,7 @@ from tests.truehalf.runtime.tensorrt.recording import World, module
 from truehalf.runtime.tensorrt import plan_content, plugins, versions
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.plugins import load_plugins, registered_ops
-from truehalf.runtime.tensorrt.proof import precision_doubt, precision_fault, precision_unknown
+from truehalf.runtime.tensorrt.proof import precision_doubt, precision_problem, precision_unknown
 from truehalf.runtime.tensorrt.versions import BuildError, unavailable_reason, version_of
 
 # --- Ctrl-C -----------------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_a_thousand_float_layers_and_a_reformat_to_half_are_not_fp16(
     facts = build(planned := plan(), tmp_path)
     assert (facts["half_layers"], facts["half_layers_fraction"], facts["half_io_fraction"]) == (0, 0.0, 2 / 1001)
     assert planned["graph"]["float_nodes"] == 1 and planned["graph"]["fp16_nodes"] == 0
-    expect(str(precision_fault(facts, "fp16", planned["graph"])), None, "fp16", 1001, "Half")
+    expect(str(precision_problem(facts, "fp16", planned["graph"])), None, "fp16", 1001, "Half")
     world.layers = [*typed("Float", 999), *typed("Half")]
     facts = build(planned, tmp_path)
     doubt = precision_doubt(facts, "fp16", {"float_nodes": 10, "fp16_nodes": 10})

@@ -9,7 +9,7 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.conftest import typed
-from truehalf.runtime.tensorrt.proof import NO_LAYERS, layer_facts, precision_doubt, precision_fault
+from truehalf.runtime.tensorrt.proof import NO_LAYERS, layer_facts, precision_doubt, precision_problem
 from truehalf.runtime.tensorrt.versions import version_of
 
 
@@ -22,7 +22,7 @@ def layer(nodes: str, read: str, wrote: str, **more: Any) -> dict[str, Any]:
 
 def verdict(layers: list[dict[str, Any]], graph: dict[str, Any], declared: str = "fp16") -> tuple[str | None, ...]:
     facts = NO_LAYERS | layer_facts(layers, version_of("11.4").inspector_dtype)
-    return precision_fault(facts, declared, graph), precision_doubt(facts, declared, graph)
+    return precision_problem(facts, declared, graph), precision_doubt(facts, declared, graph)
 
 
 def share(fp16_nodes: int, *names: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_fp16_nodes_in_layers_without_half_are_counted_and_named() -> None:
         layers[i] = layer(f"/n{i}", "Half", "Float")  # reads Half and puts out the graph's float
     fault, doubt = verdict(layers, graph)
     assert fault is None, "two thirds are the bound"
-    assert doubt and numbers(doubt) == ["9", "3", "6", "0", "50%"], "seen, kept, lost, untold"
+    assert doubt and numbers(doubt) == ["9", "3", "6", "0", "50%"], "seen, kept, lost, unknown"
     layers[3:5] = [layer("/n3 /n4", "Float", "Half")]
     assert verdict(layers, graph) == (None, None)
 
@@ -137,7 +137,7 @@ def test_layers_of_a_runtime_that_names_no_nodes_are_compared_by_shares() -> Non
     row = {"name": "/a", "type": "Relu", "inputs": ["Float"], "outputs": ["Float"]}
     facts = {"layers": 1, "half_layers": 0, "half_layers_fraction": 0.0}
     for table in ({}, {"layer_table": [row]}):
-        fault = precision_fault(facts | table, "fp16", share(100, "/a"))
+        fault = precision_problem(facts | table, "fp16", share(100, "/a"))
         assert fault and numbers(fault) == ["1"]
         expect(fault, None, "fp16", "Half")
         halves = {"half_layers": 1, "half_layers_fraction": 1.0}

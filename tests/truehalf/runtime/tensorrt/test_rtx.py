@@ -87,7 +87,7 @@ def test_an_operator_that_it_lacks_is_named_with_its_node(tmp_path: Path) -> Non
 g (float16[N,8] x) => (int64[2,M] y) { y = NonZero(x) }"""
     with pytest.raises(BuildError) as error:
         build(plan(tmp_path, text), tmp_path, module=RTX)
-    assert [(fault["op_type"], fault["node"]) for fault in error.value.faults] == [("NonZero", "/NonZero")]
+    assert [(each["op_type"], each["node"]) for each in error.value.errors] == [("NonZero", "/NonZero")]
     assert not (tmp_path / "model.engine").exists()
 
 
