@@ -1,7 +1,7 @@
 """calibrate: value ranges of every float tensor of the FP32 model, over real samples
 (truehalf/calibration/calibrate.py).
 
-Facts of the FP32 model alone: no precision setting is read, so none re-runs this stage.
+Facts of only the FP32 model: no precision setting is read, so none re-runs this stage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from truehalf.ir.normalize import PREPARE
 from truehalf.json_values import JsonObject
 
 ONE_SAMPLE = (
-    "calibrated on the sample that is verified with, for there is one alone: that it passes proves nothing of others. "
+    "calibrated on the sample that is verified with, as there is only one: that it passes proves nothing of others. "
     "Give more samples: docs/data.md"
 )
 

@@ -1,7 +1,7 @@
 """Frame of every stage and nothing else: its configuration, its files, its errors.
 
-A stage's body gets a `Stage`, writes into `stage.out()` and returns its report. The files appear under artifacts/ and
-reports/ only when the body has ended well: until then they lie in a temporary folder beside their place.
+A stage's `run` gets a `Stage`, writes into `stage.out()` and returns its report. The files appear under artifacts/ and
+reports/ only when `run` has ended well: until then they lie in a temporary folder beside their place.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Stage:
         return read_spec(self.artifact("trace", "io_spec.json"))
 
     def out(self, name: str | None = None) -> Path:
-        """The folder to build artifacts/<name> in (default: the stage's own), empty at first."""
+        """The folder to build artifacts/<name> in (default: the stage's name), empty at first."""
         name = name or self.name
         if name not in self._outs:
             folder = self.root / "artifacts" / f"{name}{PARTIAL}"
@@ -73,7 +73,7 @@ class Stage:
         return self._outs[name]
 
     def copy(self, model: Path) -> None:
-        """Pass a model on: its files, large weights included, into the stage's own out."""
+        """Pass a model on: its files, large weights included, into the stage's out."""
         for file in model.parent.glob(f"{MODEL_FILE}*"):
             shutil.copy2(file, self.out() / file.name)
 
@@ -87,7 +87,7 @@ class Stage:
             )
         reports, outs = self.root / "reports", {name: self.root / "artifacts" / name for name in self._outs}
         reports.mkdir(exist_ok=True)
-        written = _own(reports / f"{self.name}.json")
+        written = _report_file(reports / f"{self.name}.json")
         for place in outs.values():
             refuse_no_folder(place)
         for name, place in outs.items():
@@ -111,33 +111,33 @@ _COMMANDS = {
 }
 
 
-def stage_main(name: str, body: Callable[[Stage], Mapping[str, object]], timed: bool = True) -> None:
+def stage_main(name: str, run: Callable[[Stage], Mapping[str, object]], timed: bool = True) -> None:
     """`python -m stages.<name>`: answer --help, refuse other arguments, run the stage."""
     command = f"; for a file: {_COMMANDS[name]}" if name in _COMMANDS else ""
     parser = argparse.ArgumentParser(
         prog=f"python -m stages.{name}",
-        description=sys.modules[body.__module__].__doc__,
+        description=sys.modules[run.__module__].__doc__,
         epilog=f"Reads params.yaml and artifacts/ of the workspace; takes no arguments{command}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _, given = parser.parse_known_args()
     if given:
         parser.error(f"it is DVC's command and takes no arguments, got {' '.join(given)}{command}")
-    run_stage(name, body, timed)
+    run_stage(name, run, timed)
 
 
-def run_stage(name: str, body: Callable[[Stage], Mapping[str, object]], timed: bool = True) -> None:
-    """Run a stage's body in the workspace and end the process: 0 when it ended well, 1 on a fault, 130 on Ctrl-C.
+def run_stage(name: str, run: Callable[[Stage], Mapping[str, object]], timed: bool = True) -> None:
+    """Call a stage's `run` in the workspace and end the process: 0 when it ended well, 1 on an error, 130 on Ctrl-C.
 
-    The body returns the content of reports/<name>.json; `stage`, `seconds` (unless `timed` is off) and, unless given,
-    `status: done` are added. A fault goes to stderr and, for `python -m pipeline`, to reports/error.json.
+    `run` returns the content of reports/<name>.json; `stage`, `seconds` (unless `timed` is off) and, unless given,
+    `status: done` are added. An error goes to stderr and, for `python -m pipeline`, to reports/error.json.
     """
     root, stage = workspace(), None
     collect_garbage_less()
     try:
         stage = Stage(name, root)
         started = time.perf_counter()
-        report = dict(body(stage))
+        report = dict(run(stage))
         stage.finish(report | {"seconds": round(time.perf_counter() - started, 3)} if timed else report)
     except (StageError, ConfigErrors) as error:
         _end(stage, root, name, str(error), 1)
@@ -145,7 +145,7 @@ def run_stage(name: str, body: Callable[[Stage], Mapping[str, object]], timed: b
         _end(stage, root, name, "stopped; earlier artifacts are untouched", 130)
     except OSError as error:
         _end(stage, root, name, coded("file-unwritable", explain(error)), 1)
-    except BaseException as error:  # a fault of ours: with its traceback
+    except BaseException as error:  # a defect of truehalf: with its traceback
         _tidy(stage, root, name, f"{type(error).__name__}: {error}")
         raise
 
@@ -193,9 +193,9 @@ def load_params(root: Path) -> Config:
     return validated(read_params(root))
 
 
-def _own(report: Path) -> Path:
-    """Where a stage writes a report of its own. A link of DVC's, into its cache, goes first: so DVC does itself before
-    it runs a stage.
+def _report_file(report: Path) -> Path:
+    """Where a stage writes its report. A link of DVC's, into its cache, goes first: so DVC does itself before it runs
+    a stage.
     """
     if report.is_symlink() and report.exists() and is_protected(report):
         report.unlink()

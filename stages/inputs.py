@@ -1,4 +1,4 @@
-"""inputs: fingerprints of what a run takes from outside the chain (weights, images, code of the user's own and of
+"""inputs: fingerprints of what a run takes from outside the chain (weights, images, the user's code and that of
 each stage, versions of packages), so that a change re-runs what depends on it; and the proof that no sample has two
 purposes.
 """

@@ -21,7 +21,7 @@ _SUFFIX = ".restored"
 def restore_outs(root: Path, stage: str) -> list[str]:
     """Put back the missing outs of a stage that dvc.lock describes and the cache holds; return their paths.
 
-    What exists is left alone. Without a dvc.lock, or where the cache lacks a file, nothing happens.
+    What exists is not changed. Without a dvc.lock, or where the cache lacks a file, nothing happens.
     """
     restored = []
     for out in _locked_outs(root, stage):

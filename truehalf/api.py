@@ -4,7 +4,7 @@
 
 A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`; where no path to write is given, the result is only
 returned. Samples are a folder of images, an .npz file or a folder of them, Polygraphy's JSON, arrays by input name, or
-an iterable of such mappings. Every function raises `truehalf.errors.StageError` for faults that the caller can fix,
+an iterable of such mappings. Every function raises `truehalf.errors.StageError` for errors that the caller can fix,
 with a stable `code`; files are written whole or not at all. truehalf.exporting.torch_ops has functions for torch code.
 """
 
@@ -107,8 +107,8 @@ def convert(
     if not isinstance(precision, Precision):
         raise StageError("wrong-type", f"precision: expected a truehalf.Precision, got {precision!r}")
     if precision.method is not Method.convert:
-        said = f"precision.method={precision.method.value} traces a torch module; expected convert, for an ONNX model"
-        raise StageError("not-supported", f"{said}. `python -m pipeline precision.method=...` traces")
+        traced = f"precision.method={precision.method.value} traces a torch module; expected convert, for an ONNX model"
+        raise StageError("not-supported", f"{traced}. `python -m pipeline precision.method=...` traces")
     if samples is not None and ranges is not None:
         raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
@@ -272,7 +272,7 @@ def lint(
     ignore: Sequence[str] = (),
     plugin_ops: Collection[str] = (),
 ) -> LintReport:
-    """What TensorRT refuses, computes wrongly or runs slowly, in a model and in the torch source behind it.
+    """What TensorRT refuses, computes wrongly or runs slowly, in a model and in the torch source that it comes from.
 
     Args:
         model: any ONNX model; it is only read.
@@ -292,8 +292,8 @@ def lint(
     from truehalf.linting.support import parse_version
 
     if model is None and torch is None:
-        said = "lint: expected an ONNX model, torch code (module:factory), or both; got neither"
-        raise StageError("needs-value", said)
+        wanted = "expected an ONNX model, torch code (module:factory), or both; got neither"
+        raise StageError("needs-value", f"lint: {wanted}")
     ignores = parse_ignores(ignore, RULES)
     try:
         versions = parse_version(tensorrt)

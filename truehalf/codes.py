@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-# By room; each with what it means. A code names a class of faults that is fixed in one way, not a sentence.
+# By room; each with what it means. A code names a class of errors that is fixed in one way, not a sentence.
 CONFIGURATION = {
     "unknown-key": "a key that the configuration does not have",
     "missing-key": "a key that must be given, and is not",
@@ -62,7 +62,7 @@ GRAPH = {
 }
 RUNTIMES = {
     "no-device": "a GPU, driver or execution provider that is asked for and does not work on this machine",
-    "runtime-refuses": "a model, an engine or a call that ONNX Runtime or TensorRT refuses, in its own words",
+    "runtime-refuses": "a model, an engine or a call that ONNX Runtime or TensorRT refuses, with its message",
     "wrong-plan": "a plan of an engine that is none, or whose options, profiles or plugins do not fit the model",
 }
 PARITY = {
@@ -85,7 +85,7 @@ PARITY = {
 }
 STAGES = {
     "function-fails": "a function of yours that cannot be found, or that raised an error",
-    "internal-error": "a defect of truehalf, not a fault of what it was given; the command ends with exit code 70",
+    "internal-error": "a defect of truehalf, not an error in what it was given; the command ends with exit code 70",
     "wrong-return": "a function or module of yours that returned something else than is expected of it",
     "package-missing": "a Python package, or a version of it, that this needs and that is not installed",
     "wrong-dtype": "a tensor of another element type than is needed",

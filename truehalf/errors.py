@@ -1,4 +1,4 @@
-"""Errors that the user can fix, and what is said of those of others."""
+"""Errors that the user can fix, and the texts of other libraries' errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from truehalf.codes import coded, codes_in
 
 
 class StageError(Exception):
-    """A fault that the user can fix: its text says what, where, expected, got, and what to do.
+    """An error that the user can fix: its text says what, where, expected, got, and what to do.
 
     Attributes:
         code: of truehalf.codes; where the text ends with another error's code already, that one.
@@ -29,15 +29,15 @@ class StageError(Exception):
         return first.removesuffix(f" [{self.code}]") + newline + rest
 
 
-def refuse(code: str, what: str, faults: Sequence[str], shown: int | None = None) -> None:
-    """Raise StageError where there are faults: what they are of, and each on a line of its own.
+def refuse(code: str, what: str, problems: Sequence[str], shown: int | None = None) -> None:
+    """Raise StageError where there are problems: what they are of, and one problem a line.
 
     Args:
-        shown: lines at most; of more faults the number is said. None: all.
+        shown: lines at most; of further problems only the number is shown. None: all.
     """
-    if faults:
-        more = [f"and {len(faults) - shown} more"] if shown is not None and len(faults) > shown else []
-        raise StageError(code, "\n".join([f"{what}:", *(f"  - {fault}" for fault in [*faults[:shown], *more])]))
+    if problems:
+        more = [f"and {len(problems) - shown} more"] if shown is not None and len(problems) > shown else []
+        raise StageError(code, "\n".join([f"{what}:", *(f"  - {problem}" for problem in [*problems[:shown], *more])]))
 
 
 def first_line(error: BaseException) -> str:

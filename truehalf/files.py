@@ -62,8 +62,8 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise StageError("file-missing", f"{path}: no such file; expected JSON that truehalf wrote") from error
     except (ValueError, RecursionError) as error:  # of the encoding, or of JSON
-        fault = f"{path}: expected JSON that truehalf wrote, got {first_line(error)}"
-        raise StageError("file-unreadable", fault) from error
+        problem = f"{path}: expected JSON that truehalf wrote, got {first_line(error)}"
+        raise StageError("file-unreadable", problem) from error
 
 
 def plain(value: Any) -> Any:

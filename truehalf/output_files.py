@@ -1,4 +1,4 @@
-"""Files written for the user: regular files alone, whole or not at all, and no two outputs of one name.
+"""Files written for the user: only regular files, whole or not at all, and no two outputs of one name.
 
 A device, FIFO, socket or folder in an output's place is refused: moving a file there would destroy it for the whole
 machine. A symlink is followed, so that it stays, and its target is what is written.
@@ -67,7 +67,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
     They are moved into place, that file last, when the block ends well; otherwise nothing changes. A file that is
     replaced leaves its permissions to the new one; of several hard links to it, the others keep the old content.
-    A process that is killed leaves the folder behind.
+    A process that is killed leaves the temporary folder.
 
     Raises:
         OSError: as `destination`, before and after the block, and where the system refuses.
@@ -109,11 +109,11 @@ def same_place(outputs: Mapping[str, Path], others: Mapping[str, Path]) -> tuple
     """
     taken = [(name, _places(path)) for name, path in others.items()]
     for name, path in outputs.items():
-        own = _places(path)
+        written = _places(path)
         for other, places in taken:
-            if own & places:
+            if written & places:
                 return name, other
-        taken.append((name, own))
+        taken.append((name, written))
     return None
 
 

@@ -40,7 +40,7 @@ def check_outputs(
         place, there = (written | beside)[name], (written | beside | read).get(other)
         raise StageError(
             "would-overwrite",
-            f"{name} {place} is the place of {other}{f', {there}' if there else ''}, too; expected a file of its own",
+            f"{name} {place} is the place of {other}{f', {there}' if there else ''}, too; expected a separate file",
         )
 
 

@@ -286,7 +286,7 @@ class _Run:
         for name, output in scan.outputs.items():
             if name in self._warned or not isinstance(output, np.ndarray):
                 continue
-            if not np.issubdtype(output.dtype, np.floating) or np.isfinite(output).all():
+            if output.dtype.kind != "f" or np.isfinite(output).all():
                 continue
             text = (
                 f"output {name!r} of the FP32 model is not finite on sample {sample!r}: {np.isnan(output).sum()} NaN "

@@ -10,7 +10,7 @@
                                                MeanVarianceNormalization
                   mean of x^2                  RMSNormalization
 
-No term is negative, so the sum bounds every partial sum, whatever order a kernel adds in. What extremes alone prove
+No term is negative, so the sum bounds every partial sum, whatever order a kernel adds in. What the extremes prove
 (`Reduction.bound`) need not be measured:
 
     mean of (x - mean)^2 <= (max - min)^2 / 4    (Popoviciu)        sum of exp(x - max) <= n
@@ -128,7 +128,7 @@ _REDUCES = {
     "ReduceSumSquare": Term.square,
     "ReduceLogSumExp": Term.exp,
 }
-_SPATIAL = 2  # first axis behind batch and channels
+_SPATIAL = 2  # first axis after batch and channels
 
 
 def _reduction(node: ir.Node) -> Reduction | None:
@@ -241,7 +241,7 @@ def _opset(node: ir.Node) -> int:
 # --- small values -----------------------------------------------------------------------------------------------------
 
 
-# What comes out is what goes in, elsewhere, or nearly: a small element stays small.
+# What comes out is what goes in, in another position, or nearly: a small element stays small.
 _CARRIES = ops.MOVES | ops.with_trait(ops.Trait.KEEPS_SMALL)
 
 

@@ -43,7 +43,7 @@ class Instrumented:
     def __init__(self, model: ir.Model, given: Iterable[str] = ()) -> None:
         self.model = model.clone()
         self.graph = self.model.graph
-        self.opset = self.graph.opset_imports.setdefault("", _OPSET)  # a model of other domains alone has none
+        self.opset = self.graph.opset_imports.setdefault("", _OPSET)  # a model of only other domains has none
         self._values = main_values(self.model)
         self._producers = {name: value.producer() for name, value in self._values.items()}
         self.prefix = "range"
@@ -120,7 +120,7 @@ class Instrumented:
 
 
 class InsertionPoint:
-    """Where the reductions of one tensor are inserted: behind a node (None: before all), one after the other."""
+    """Where the reductions of one tensor are inserted: after a node (None: before all), one after the other."""
 
     def __init__(self, graph: Instrumented, node: ir.Node | None, name: str) -> None:
         self.graph = graph

@@ -97,7 +97,7 @@ class Scan:
     """One run over the scanned tensors; arrays [tensors], in the scanner's order.
 
     Attributes:
-        outputs: the model's own outputs.
+        outputs: the model's outputs.
         low, high: float32; true extremes where the tensor is neither a suspect nor empty.
         elements: int64.
         nonfinite: bool; the tensor is known to hold NaN or Inf.

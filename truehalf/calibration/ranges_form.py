@@ -43,7 +43,7 @@ class InnerEntry(TypedDict):
 
 
 class RangesFile(TypedDict):
-    """`tensors` by name, `inner` by node: where extremes alone do not prove that a sum stays within 8192."""
+    """`tensors` by name, `inner` by node: where extremes do not suffice to prove that a sum stays within 8192."""
 
     samples: int
     ladder: list[float]

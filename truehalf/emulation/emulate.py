@@ -12,7 +12,7 @@ With r(x) = Cast(Cast(x, FLOAT16), FLOAT), which ONNX Runtime honours at every o
 
 One rounding per node: what a node accumulates inside (matrix products, convolutions, Softmax, LayerNormalization,
 reductions) is accumulated in FP32, as tensor cores and FP32-accumulating kernels do. A kernel that accumulates in FP16
-can overflow where this does not: truehalf.emulation.pessimistic makes such sums nodes of their own. +, -, *, / and Sqrt
+can overflow where this does not: truehalf.emulation.pessimistic makes such sums separate nodes. +, -, *, / and Sqrt
 give the bits of correctly rounded FP16: FP32 has the 2 * 11 + 2 bits that make rounding twice harmless.
 
 FP32, BF16 and FP64 parts stay as they are. A Cast from FP64 to FP16 is rounded twice, for ONNX Runtime's goes by way of

@@ -35,7 +35,7 @@ class NotSplitError(Exception):
 
 
 class HalfNodes:
-    """Collects nodes that are to replace `node`; every value that they make is FLOAT16 unless said otherwise.
+    """Collects nodes that are to replace `node`; every value that they make is FLOAT16 unless declared otherwise.
 
     Attributes:
         node: what is replaced.
@@ -94,7 +94,7 @@ class HalfNodes:
         return result
 
     def fresh(self, wanted: str) -> str:
-        """A name that nothing has, for parts of a body."""
+        """An unused name, for parts of a subgraph."""
         return self._names.fresh(f"{self._stem}/{wanted}")
 
     def pieces(self, value: ir.Value, axis: int, length: int, block: int) -> list[ir.Value]:
@@ -115,9 +115,9 @@ class HalfNodes:
         outside, self.nodes = self.nodes, []
         results = step(state, terms)
         inside, self.nodes = self.nodes, outside
-        body = ir.Graph([state, *terms], results, nodes=inside, name=self.fresh("step"))
-        body.opset_imports.update({"": self.opset})
-        attributes |= {"body": body, "num_scan_inputs": len(axes), "scan_input_axes": list(axes)}
+        step_graph = ir.Graph([state, *terms], results, nodes=inside, name=self.fresh("step"))
+        step_graph.opset_imports.update({"": self.opset})
+        attributes |= {"body": step_graph, "num_scan_inputs": len(axes), "scan_input_axes": list(axes)}
         outputs = self.op("Scan", start, *sources, count=len(results), **attributes)
         return [outputs] if len(results) == 1 else list(outputs)
 
@@ -157,14 +157,14 @@ class HalfNodes:
     def in_blocks(self, value: ir.Value, rank: int, axis: int) -> ir.Value:
         """[..., n, ...] -> [..., blocks, BLOCK, ...], filled up with zeros."""
         shape = self.shape(value)
-        before, length, behind = (
+        before, length, after = (
             self.op("Slice", shape, self.ints([start]), self.ints([end]), dtype=_INT64)
             for start, end in ((0, axis), (axis, axis + 1), (axis + 1, rank))
         )
         missing = self.op("Mod", self.op("Neg", length, dtype=_INT64), self.ints([BLOCK]), dtype=_INT64)
         zeros = self.ints([0] * (rank + axis)), self.ints([0] * (rank - axis - 1))
         pads = self.op("Concat", zeros[0], missing, zeros[1], dtype=_INT64, axis=0)
-        parted = self.op("Concat", before, self.ints([-1, BLOCK]), behind, dtype=_INT64, axis=0)
+        parted = self.op("Concat", before, self.ints([-1, BLOCK]), after, dtype=_INT64, axis=0)
         result: ir.Value = self.op("Reshape", self.op("Pad", value, pads), parted)
         return result
 

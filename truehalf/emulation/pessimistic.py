@@ -28,7 +28,7 @@ What this bounds, and what it does not:
     a sum of terms of both signs     (products, convolutions, mean) it is Inf here when a block, or a partial sum of
                                      blocks from first to last, exceeds 65504. An engine that adds in another order can
                                      have a larger partial sum: no bound on every order.
-    rounding                         an estimate: blocks of 128 in this order lose about what an FP16 accumulator behind
+    rounding                         an estimate: blocks of 128 in this order lose about what an FP16 accumulator after
                                      FP32 dot products loses. Adding every single term in FP16 loses more, a tree less.
 
 A sum of at most 128 terms is one block: a MatMul, Gemm, Conv, ConvTranspose or Einsum as short as that stays as it is.
@@ -128,7 +128,7 @@ def _split(node: ir.Node, graph: ir.Graph, opset: int, names: Names) -> str:
 
 
 def _unruled(node: ir.Node) -> str:
-    """What is to be said of a node that has no rule, or nothing."""
+    """The caveat on a node that has no rule, or nothing."""
     if not _is_half(node.inputs) or not _is_half(node.outputs):
         return ""
     if node.domain != "":

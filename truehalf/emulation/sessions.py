@@ -59,7 +59,7 @@ class EmulatedSession:
         self._session.close()
 
     def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name; floating-point ones are float32.
+        """Outputs by name; float ones are float32.
 
         Raises:
             StageError: when the run fails.

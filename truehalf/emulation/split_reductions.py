@@ -87,7 +87,7 @@ def average_pool(build: HalfNodes) -> list[ir.Value]:
 
 
 def cumulative_sum(build: HalfNodes) -> list[ir.Value]:
-    """A Scan along the axis; a step outputs its state behind the addition, or before it (exclusive)."""
+    """A Scan along the axis; a step outputs its state after the addition, or before it (exclusive)."""
     node = build.node
     source, dims = source_of(build)
     tensor = ir.convenience.get_const_tensor(node.inputs[1]) if node.inputs[1] is not None else None

@@ -74,7 +74,7 @@ def _read(path: Path, root: Path) -> list[Path]:
     beside = [each for each in path.parent.iterdir() if each.suffix == ".j2" and each.name in text]
     by_name = _BY_NAME.get(path.relative_to(root).as_posix())
     inside = [each for each in path.parents if each.is_relative_to(root) and each != root]
-    # a room's own __init__.py names the API, which it imports when asked for; no stage does
+    # the __init__.py of a room names the API, which it imports when asked for; no stage does
     packages = [each / "__init__.py" for each in inside if each.parent != root]
     packages = [each for each in packages if each.is_file()]
     return [*packages, *_imported(text, root), *beside, *(root.glob(by_name) if by_name else ())]

@@ -154,7 +154,7 @@ def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint
     samples = {purpose: drawn(config, root, purpose) for purpose in PURPOSES}
     found = {purpose: fingerprint_samples(each, _folder(config, root)) for purpose, each in samples.items()}
     if config.data.annotations is not None and config.data.source is DataSource.coco:
-        path = root / config.data.annotations  # labels are read by verification alone
+        path = root / config.data.annotations  # only verification reads labels
         found["verification"]["annotations"] = {"file": path.name, **fingerprint(path)}
     if config.data.source is DataSource.npz:
         _digests(samples)

@@ -20,7 +20,7 @@ OF_SOURCE = {
     "lightly_train": ("lightly-train", "torchvision"),
     "timm": ("timm", "torchvision"),
     "torchvision": ("torchvision",),
-}  # sources of models with packages of their own
+}  # sources of models with separate packages
 _ALSO_CALLED = {"onnxruntime": "onnxruntime-gpu"}  # the same code, with more providers
 
 

@@ -1,11 +1,11 @@
-"""Files that the user's own code comes from, found without running any of it.
+"""Files that the user's code comes from, found without running any of it.
 
 of the workspace    the module's file, the packages around it, and what these import of the workspace, transitively, as
                     their import statements say; of a package (with an __init__.py) all .py files, wherever one of it
                     is named or imported
 installed           the package that the module is in, with all its files; of a module in no package its file
 
-The product's own code is none of the user's; a stage depends on it anyway (dvc.yaml).
+The product's code is none of the user's; a stage depends on it anyway (dvc.yaml).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _files(module: str, root: Path) -> Iterator[tuple[str, Path, bool]]:
 
 
 def _chain(module: str) -> list[ModuleSpec]:
-    """The specs of the packages around a module and its own, outermost first, as far as there are any."""
+    """The specs of the packages around a module and of the module, outermost first, as far as there are any."""
     parts, chain = module.split("."), []
     locations: list[str] | None = None
     for depth in range(1, len(parts) + 1):
@@ -98,7 +98,7 @@ def _chain(module: str) -> list[ModuleSpec]:
 def _outermost(name: str) -> ModuleSpec | None:
     """Of a name without a dot, which imports nothing; of one that is imported already, where it would come from now."""
     spec = PathFinder.find_spec(name)
-    if spec is None:  # an editable install may have a finder of its own
+    if spec is None:  # an editable install may have a separate finder
         with contextlib.suppress(ImportError, ValueError):
             spec = importlib.util.find_spec(name)
     return spec
@@ -111,7 +111,7 @@ def _file(spec: ModuleSpec) -> Path | None:
 
 
 def _in_workspace(file: Path, root: Path) -> bool:
-    """Whether it is the user's own, in the workspace; the packages of an environment there are installed."""
+    """Whether it is the user's, in the workspace; the packages of an environment there are installed."""
     if not file.is_relative_to(root) or any(file.resolve().is_relative_to(room) for room in _PRODUCT):
         return False
     environments = [Path(each) for each in (sys.prefix, sys.base_prefix)]

@@ -1,6 +1,6 @@
-"""Plots as inline SVG, drawn from numbers alone: they take font and colour from the page, and need no script.
+"""Plots as inline SVG, drawn from only numbers: they take font and colour from the page, and need no script.
 
-FP32 is blue and square, FP16 orange and round, so that no meaning hangs on colour alone. Widths are those of the
+FP32 is blue and square, FP16 orange and round, so that no meaning hangs on colour only. Widths are those of the
 viewBox; a page draws a plot once for wide and once for narrow screens. Equal numbers give equal text.
 """
 
@@ -18,7 +18,7 @@ _FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 res
 
 
 class NodeError(TypedDict, total=False):
-    """Relative errors of a node: by itself, and of its output in the file's own run; `rank` among the worst."""
+    """Relative errors of a node: by itself, and of its output in the file's run; `rank` among the worst."""
 
     node: str
     op_type: str
@@ -39,10 +39,9 @@ def error_chart(rows: Sequence[NodeError], worst: Sequence[int], width: int, hei
     """Relative error over the nodes of a graph, in their order.
 
     Args:
-        rows: in graph order: the error that each node makes by itself, a
-            point; and that of its output in the file's own run, the line. What is not finite stands at the top: a cross
-            for the node's own error, a tick over it for that in the run. A node without an error of its own has no
-            point.
+        rows: in graph order: the error that each node makes by itself, a point; and that of its output in the file's
+            run, the line. What is not finite stands at the top: a cross for the node's local error, a tick over it for
+            that in the run. A node without a local error has no point.
         worst: positions that get a number, 1 for the first.
         titles: whether a point says its node when the pointer rests on it.
     """
@@ -94,7 +93,7 @@ def histogram(
         return ""
     low = math.floor(min(math.log10(data["edges"][0]) for _, _, data in drawn) + 1e-6)
     high = max(math.ceil(max(math.log10(data["edges"][-1]) for _, _, data in drawn) - 1e-6), low + 1)
-    # each series by its own share, so that one over fewer samples is seen as well
+    # each series by the share of its values, so that one over fewer samples is seen as well
     tallest = max(max(data["counts"]) / sum(data["counts"]) for _, _, data in drawn)
 
     def x(value: float) -> float:
@@ -279,8 +278,8 @@ def _point(x: float, y: float, row: NodeError, broken: bool, titles: bool) -> st
     colour = RED if broken else ORANGE if row["precision"] == "fp16" else BLUE
     title = ""
     if titles:
-        said = "not finite" if broken else f"{row['local_error']:.2g}"
-        title = f"<title>{_escaped(row['node'])} ({_escaped(row['op_type'])}, {row['precision']}): {said}</title>"
+        value = "not finite" if broken else f"{row['local_error']:.2g}"
+        title = f"<title>{_escaped(row['node'])} ({_escaped(row['op_type'])}, {row['precision']}): {value}</title>"
     if broken:
         arms = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
         return f'<path d="{arms}" stroke="{colour}" stroke-width="2" fill="none">{title}</path>'

@@ -1,5 +1,5 @@
 """Detections over a sample, as an image file: true boxes thin and grey, FP32's blue and solid, the final file's orange
-and dashed, so that no meaning hangs on colour alone.
+and dashed, so that no meaning hangs on colour only.
 """
 
 from __future__ import annotations

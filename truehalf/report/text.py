@@ -98,8 +98,8 @@ def _detections(found: dict[str, Any]) -> Iterator[str]:
     if found["self_ap50_95"] is not None:
         yield f"self AP     {found['self_ap50_95']:.4f} (50-95), {found['self_ap50']:.4f} (50)"
     if found["rank_error"] is not None and found["low_self_ap50_95_drop"] is not None:
-        own = found["low_score_error"]
-        each = "" if own is None else f"each is off by p99 {own['p99']:.3g}, max {own['max']:.3g}; "
+        low = found["low_score_error"]
+        each = "" if low is None else f"each is off by p99 {low['p99']:.3g}, max {low['max']:.3g}; "
         yield (
             f"low scores  self AP loses {found['low_self_ap50_95_drop']:.2g} with them; {each}by rank, scores are "
             f"off by p99 {found['rank_error']['p99']:.3g}, max {found['rank_error']['max']:.3g}"
