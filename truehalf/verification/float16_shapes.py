@@ -46,7 +46,7 @@ def float16_shape_arithmetic(model: ir.Model) -> list[str]:
     ]
 
 
-def shape_fault(
+def shape_problem(
     expected: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray], nodes: list[str], place: str
 ) -> str | None:
     """A sentence on the first output whose shape is another where nothing is rounded; None where all are the same.

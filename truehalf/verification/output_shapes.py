@@ -20,7 +20,7 @@ def comparable(expected: Outputs, outputs: Outputs) -> list[str]:
     return [name for name, value in expected.items() if name in outputs and outputs[name].shape == value.shape]
 
 
-def shape_faults(expected: Outputs, outputs: Outputs, spec: IoSpec) -> list[str]:
+def shape_problems(expected: Outputs, outputs: Outputs, spec: IoSpec) -> list[str]:
     """A sentence for each output of another shape, and one for another number of detections.
 
     Args:

@@ -62,7 +62,7 @@ def _passed_on(node: ir.Node) -> list[ir.Value]:
     if name == "Where":
         sides = [value for value, truth in zip(inputs[1:], (True, False), strict=True) if _is_all(inputs[0], truth)]
         return sides or inputs
-    return [*inputs, *_read_by_bodies(node)]
+    return [*inputs, *_read_by_subgraphs(node)]
 
 
 def _is_all(value: ir.Value, truth: bool) -> bool:
@@ -97,7 +97,7 @@ def _constant(value: ir.Value) -> np.ndarray | None:
     return None if tensor is None or not tensor.size else tensor.numpy().ravel()
 
 
-def _read_by_bodies(node: ir.Node) -> Iterator[ir.Value]:
+def _read_by_subgraphs(node: ir.Node) -> Iterator[ir.Value]:
     import onnx_ir as ir
 
     for attribute in node.attributes.values():

@@ -30,7 +30,7 @@ from truehalf.verification.judging.judge import same_outputs
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import OpenFile, UnevenShapes
-from truehalf.verification.output_shapes import UNLIKE, shape_faults
+from truehalf.verification.output_shapes import UNLIKE, shape_problems
 from truehalf.verification.runs import Arrays, Run
 
 
@@ -86,7 +86,7 @@ def _measure(
         reason = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
         return {"batch": size, "state": FAILED, "reason": reason, "samples": first}
     before = {name: value[rows] for name, value in stage.outputs.items()}
-    if problems := shape_faults(before, outputs, reference.spec):
+    if problems := shape_problems(before, outputs, reference.spec):
         return {"batch": size, "state": FAILED, "reason": "; ".join(problems), "samples": first}
     facts = {"batch": size, "nonfinite": _nonfinite(outputs), "nonfinite_before": _nonfinite(before)}
     if facts["nonfinite"] != facts["nonfinite_before"]:

@@ -59,7 +59,7 @@ from truehalf.verification.findings import (
     reasons_of,
     verdict_of,
 )
-from truehalf.verification.judging.own_metrics import CHECK as OWN_METRICS
+from truehalf.verification.judging.user_metrics import CHECK as USER_METRICS
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import error_profile, locate
@@ -322,7 +322,7 @@ def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], cla
         "max_abs_error_all_queries": max_abs(facts["tensors"]),
         "nan": facts["nan"],
         "inf": facts["inf"],
-        "metrics": {row["gate"]: row["value"] for row in verdict["findings"] if row["check"] == OWN_METRICS},
+        "metrics": {row["gate"]: row["value"] for row in verdict["findings"] if row["check"] == USER_METRICS},
         "stages": {name: _short(stages[name].facts) if name in stages else NO_FILE for name in MEASURED_STAGES}
         | {"engine": {"state": NOT_VERIFIED, "reason": NO_ENGINE}},
         "checks": verdict["checks"],

@@ -54,7 +54,7 @@ from truehalf.verification.findings import (
 from truehalf.verification.judging.checks import of_evaluation, shape_findings
 from truehalf.verification.judging.detections import is_broken
 from truehalf.verification.judging.judge import judge, judge_reactions
-from truehalf.verification.judging.own_metrics import own_metrics
+from truehalf.verification.judging.user_metrics import user_metrics
 from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import OutputErrors
@@ -166,7 +166,7 @@ def compare(
     if locate not in (True, False, _ALWAYS):
         raise StageError("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}")
     batch = int(options.batch)
-    own_metrics(options.metrics)  # before the work
+    user_metrics(options.metrics)  # before the work
     files = ModelPair(Path(reference), Path(candidate), options.evaluation.value)
     declared = _spec_of(files, spec)
     entry = declared.first_input
@@ -182,7 +182,7 @@ def compare(
         check_values(run.reference, declared)
     seen = Measured(runs, declared, options)
     found, worst = judge(seen), worst_sample(seen)
-    found += shape_findings(filter(None, [files.shape_fault]), files.shapes_unknown)
+    found += shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
     found += judge_reactions(seen, (reached_outputs(files.reference), reached_outputs(files.candidate)))
     outputs = _judged_outputs(seen, found)
     infinite, zero = empty_comparisons(runs)

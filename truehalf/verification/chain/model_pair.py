@@ -20,7 +20,7 @@ from truehalf.config.verification import Evaluation
 from truehalf.errors import StageError, refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
-from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
+from truehalf.verification.float16_shapes import shape_problem, shapes_unknown
 from truehalf.verification.open_file import Arrays, OpenFile, as_type, evaluation_of, part_of, repeated
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Run
@@ -42,7 +42,7 @@ class ModelPair:
         batch_sizes: numbers of samples that the candidate ran with, where axis 0 counts them.
         shapes: by input with another axis that the candidate leaves free, the shapes that it ran with, without axis 0
             where that counts samples.
-        shape_fault: the first run in which the candidate's shapes hang on where FP16 is rounded; else None.
+        shape_problem: the first run in which the candidate's shapes hang on where FP16 is rounded; else None.
         shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
     """
 
@@ -63,7 +63,7 @@ class ModelPair:
         self.beyond_float16: dict[str, float] = {}
         self.batch_sizes: set[int] = set()
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
-        self.shape_fault: str | None = None
+        self.shape_problem: str | None = None
         self.shapes_unknown: str | None = None
         self._unrounded: OpenFile | None = None
         nodes = self._open[1].shape_nodes
@@ -121,9 +121,9 @@ class ModelPair:
                 reference, candidate = (_outputs(file, which, part, count) for file, which in sides)
                 self._note(part, count)
                 group = called[start : start + count] if rows else called
-                if self._unrounded is not None and self.shape_fault is None:
+                if self._unrounded is not None and self.shape_problem is None:
                     got = _outputs(self._unrounded, CANDIDATE, part, count)
-                    self.shape_fault = shape_fault(reference, got, self._open[1].shape_nodes, group[0])
+                    self.shape_problem = shape_problem(reference, got, self._open[1].shape_nodes, group[0])
                 yield Run(group, count, reference, candidate, _digests(part), _size(part, image), index, start)
 
     def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:

@@ -114,8 +114,8 @@ def _with_pins(found: QuickCheck, sample: _Sample, out: Path, fp32: ir.Model, co
         report, _ = sample.compared(named, out, locate=True)
         found = replace(found, first_bad_node=report.first_bad_node)
         for count in _MORE:
-            at_fault = [f"^{re.escape(each.node)}$" for each in report.suspects if each.node in names]
-            new = [entry for entry in at_fault if entry not in found.node_block_list][:count]
+            causing = [f"^{re.escape(each.node)}$" for each in report.suspects if each.node in names]
+            new = [entry for entry in causing if entry not in found.node_block_list][:count]
             if not new:
                 break
             entries = (*found.node_block_list, *new)

@@ -18,7 +18,7 @@ from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.findings import NOT_VERIFIED, Finding
-from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
+from truehalf.verification.float16_shapes import shape_problem, shapes_unknown
 from truehalf.verification.judging.detections import Drop
 from truehalf.verification.judging.judge import judge
 from truehalf.verification.localize.worst_sample import SampleFacts, facts_by_sample
@@ -30,7 +30,7 @@ from truehalf.verification.metrics.plain_outputs import measure_plain
 from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
 from truehalf.verification.metrics.tensors import query_outputs, tensor_errors
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes
-from truehalf.verification.output_shapes import UNLIKE, comparable, shape_faults
+from truehalf.verification.output_shapes import UNLIKE, comparable, shape_problems
 from truehalf.verification.runs import Arrays
 
 
@@ -113,7 +113,7 @@ def _unrounded_shapes(
     except StageError as error:
         return None, shapes_unknown(nodes, error)
     expected = {name: reference.outputs[name][:count] for name in got}
-    return shape_fault(expected, got, nodes, f"{count} samples"), None
+    return shape_problem(expected, got, nodes, f"{count} samples"), None
 
 
 def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, samples: int | None = None) -> StageResult:
@@ -141,7 +141,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     seen = reference.measured(outputs, options, count)
     run = seen.runs[0]
     expected = run.reference
-    alike, problems = comparable(expected, outputs), shape_faults(expected, outputs, reference.spec)
+    alike, problems = comparable(expected, outputs), shape_problems(expected, outputs, reference.spec)
     names, detector = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS
     queries = next(iter(seen.paired), None)
     paired = {**outputs, **(queries.outputs if queries else {})}

@@ -4,7 +4,7 @@
     classification    label flips, and tensors
     tensors           truehalf.verification.judging.tensors
 
-    all               NaN and Inf, and user-defined metrics (truehalf.verification.judging.own_metrics)
+    all               NaN and Inf, and user-defined metrics (truehalf.verification.judging.user_metrics)
 
 Each takes a Measured, which knows the gates, and returns findings; verdicts and lists follow from these
 (truehalf.verification.findings).
@@ -22,8 +22,8 @@ from truehalf.verification.judging import worst
 from truehalf.verification.judging.checks import reaction_findings
 from truehalf.verification.judging.detections import Drop, judge_detections
 from truehalf.verification.judging.gates import detection_values, evaluate
-from truehalf.verification.judging.own_metrics import judge_metrics
 from truehalf.verification.judging.tensors import class_gate, judge_classes, judge_tensors
+from truehalf.verification.judging.user_metrics import judge_metrics
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.detections import Matching, summarize
 from truehalf.verification.metrics.plain_outputs import errors_by_sample

@@ -45,12 +45,12 @@ def rows_in_any_order(reference: ir.Model) -> list[str]:
     """Outputs whose rows are queries: those that the I/O spec declares, else those of three axes selected by a TopK."""
     if SPEC_KEY in reference.metadata_props:
         return query_outputs(spec_inside(reference))
-    ranked = _behind_top_k(reference)
+    ranked = _selected_by_top_k(reference)
     outputs = [value for value in reference.graph.outputs if value.shape is not None and len(value.shape) == 3]
     return [str(value.name) for value in outputs if value in ranked]
 
 
-def _behind_top_k(model: ir.Model) -> set[ir.Value]:
+def _selected_by_top_k(model: ir.Model) -> set[ir.Value]:
     """The values of the main graph that depend on a TopK."""
     from truehalf.ir.facts import values_read
 

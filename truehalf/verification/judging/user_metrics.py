@@ -24,7 +24,7 @@ CHECK = "metrics"
 
 
 @dataclass(frozen=True)
-class OwnMetric:
+class UserMetric:
     """One entry of verify.metrics.
 
     Attributes:
@@ -62,7 +62,7 @@ class OwnMetric:
             ) from error
 
 
-def own_metrics(entries: Sequence[str]) -> list[OwnMetric]:
+def user_metrics(entries: Sequence[str]) -> list[UserMetric]:
     """The functions that entries of verify.metrics name, in the current folder or in what is installed.
 
     Raises:
@@ -71,14 +71,14 @@ def own_metrics(entries: Sequence[str]) -> list[OwnMetric]:
     found = []
     for entry in entries:
         name, sign, limit = METRIC.fullmatch(entry).groups()  # type: ignore[union-attr]  # VerifyConfig has checked it
-        found.append(OwnMetric(name, imported("verify.metrics", name, Path.cwd()), sign == ">=", float(limit)))
+        found.append(UserMetric(name, imported("verify.metrics", name, Path.cwd()), sign == ">=", float(limit)))
     return found
 
 
 def judge_metrics(runs: Sequence[Run], entries: Sequence[str]) -> list[Finding]:
     """A gate for each entry of verify.metrics; outputs that a file does not have are missing in what it is given."""
     found = []
-    for metric in own_metrics(entries):
+    for metric in user_metrics(entries):
         value = metric.value(runs)
         holds = value >= metric.limit if metric.at_least else value <= metric.limit  # NaN holds neither
         bound = "at least" if metric.at_least else "at most"

@@ -12,7 +12,7 @@ from tests.messages import expect, raises
 from truehalf.config.verification import VerifyConfig
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.findings import verdict_of
-from truehalf.verification.judging.own_metrics import judge_metrics
+from truehalf.verification.judging.user_metrics import judge_metrics
 from truehalf.verification.runs import Run
 
 MODULE = """
