@@ -49,7 +49,7 @@ def flops(node: ir.Node, shapes: Shapes | None = None) -> float:
         written = max(written, seen.elements(seen.input(0)))
     if node.domain == "" and node.op_type.startswith("Reduce"):
         return float(max(written, seen.elements(seen.input(0))))
-    if has(node, Trait.OWN_SUM):
+    if has(node, Trait.SEPARATE_SUM):
         return float(written * reduction_depth(node, shapes))
     return float(written)
 
@@ -180,7 +180,7 @@ def _attention_flops(seen: _Seen) -> float:
 
 
 def _recurrent(seen: _Seen) -> int:
-    """W [directions, gates * hidden, inputs], R [directions, gates * hidden, hidden]: a gate sums over both."""
+    """W [directions, gates * h, input_size], R [directions, gates * h, h], h = hidden_size: a gate sums over both."""
     return math.prod(seen.of(1)[2:]) + math.prod(seen.of(2)[2:])
 
 

@@ -165,7 +165,7 @@ def holds_fp16(model: ir.Model) -> bool:
     node is asked to make; in subgraphs and functions, too.
     """
     half = ir.DataType.FLOAT16
-    graphs = [*model.graphs(), *(graph for each in model.functions.values() for graph in _with_bodies(each.graph))]
+    graphs = [*model.graphs(), *(graph for each in model.functions.values() for graph in _graph_and_inner(each.graph))]
     for graph in graphs:
         if any(half in (value.dtype, value.const_value and value.const_value.dtype) for value in values_of(graph)):
             return True
@@ -174,7 +174,7 @@ def holds_fp16(model: ir.Model) -> bool:
     return False
 
 
-def _with_bodies(graph: ir.Graph) -> Iterator[ir.Graph]:
+def _graph_and_inner(graph: ir.Graph) -> Iterator[ir.Graph]:
     yield graph
     yield from graph.subgraphs()
 

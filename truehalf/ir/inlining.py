@@ -13,7 +13,7 @@ from truehalf.ir.facts import all_nodes, name_of
 from truehalf.ir.passes import Done, Pass
 
 _CALL = "truehalf.call"  # of the call that a node is being inlined from
-_OWN = "truehalf.name"  # that a node has in its function
+_NODE_NAME = "truehalf.name"  # that a node has in its function
 
 
 class InlineFunctions(Pass):
@@ -65,12 +65,12 @@ def _inline(model: ir.Model, kept: Collection[str]) -> None:
             node.metadata_props[_CALL] = name_of(node)
         for key in ready:
             for node in model.functions[key].all_nodes():
-                node.meta[_OWN] = name_of(node)
+                node.meta[_NODE_NAME] = name_of(node)
         InlinePass(criteria=lambda function: function.identifier() in ready)(model)
         for node in all_nodes(model, functions=True):
             call = node.metadata_props.pop(_CALL, None)
-            if call is not None and _OWN in node.meta:
-                node.name = f"{call}/{node.meta[_OWN].lstrip('/')}"
+            if call is not None and _NODE_NAME in node.meta:
+                node.name = f"{call}/{node.meta[_NODE_NAME].lstrip('/')}"
         for key in sorted(ready):
             model.functions.pop(key, None)  # of calls that are never made
     left = sorted(name for domain, name, *_ in model.functions if not _is_kept(domain, name, kept))

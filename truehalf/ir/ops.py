@@ -48,7 +48,7 @@ class Trait(Flag):
     SHAPE_ONLY = auto()  # reads no values, only the shape
     # sums
     ACCUMULATES = auto()  # sums or multiplies elements, or has such sums inside (but see `adds_up`)
-    OWN_SUM = auto()  # each output element has a separate sum, of elements that others accumulate, too
+    SEPARATE_SUM = auto()  # each output element has a separate sum, of elements that others accumulate, too
     # what becomes of errors and of special numbers
     LIMITS = auto()  # keeps its input within bounds
     STEPS = auto()  # a small difference of its input may make another element, position or number of the output
@@ -112,7 +112,7 @@ class Op:
 
 _MOVE = T.NO_ARITHMETIC | T.EXACT
 _VIEW = _MOVE | T.VIEW | T.PERMUTES | T.LAYOUT
-_SUM = T.ACCUMULATES | T.OWN_SUM
+_SUM = T.ACCUMULATES | T.SEPARATE_SUM
 _REDUCTION = ("reduction", "none", "none")
 _HALF_PI = 1.5707963267948966
 

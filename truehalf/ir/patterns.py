@@ -96,9 +96,9 @@ class Neighbours:
         found = []
         for node in self._nodes:
             if _is(node, "Softmax"):
-                before, behind = self._feeding({node}) & products, self._reading({node}) & products
-                if before and behind:
-                    around = tuple(each for each in self._nodes if each in before | behind)
+                before, after = self._feeding({node}) & products, self._reading({node}) & products
+                if before and after:
+                    around = tuple(each for each in self._nodes if each in before | after)
                     found.append(Attention(node, around))
         return found
 

@@ -1,7 +1,7 @@
 """Operators that onnx's reference computes as ONNX Runtime does, and since which opset.
 
 Proven case by case, for every version of each operator, in tests/truehalf/repairs/test_foldable.py; what has no case
-there is not folded. Below opset 13, the reference computes Softmax by its later definition; up to opset 13,
+in it is not folded. Below opset 13, the reference computes Softmax by its later definition; up to opset 13,
 BatchNormalization gives other values. Clip of -inf without a least value, cubic Resize, LRN, and LayerNormalization
 of float16 differ at every opset. Range of tenths does: ONNX Runtime sums the steps, with a rounding each time.
 """

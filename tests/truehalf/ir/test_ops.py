@@ -56,7 +56,7 @@ def test_traits_that_say_the_same_agree() -> None:
     assert with_trait(Trait.VIEW) < with_trait(Trait.PERMUTES) & with_trait(Trait.LAYOUT)
     assert with_trait(Trait.PERMUTES | Trait.LAYOUT) < MOVES
     assert with_trait(Trait.FILLS) < MOVES
-    assert with_trait(Trait.OWN_SUM | Trait.NORMALIZES) < with_trait(Trait.ACCUMULATES)
+    assert with_trait(Trait.SEPARATE_SUM | Trait.NORMALIZES) < with_trait(Trait.ACCUMULATES)
     assert not with_trait(Trait.NO_ARITHMETIC) & with_trait(Trait.ACCUMULATES)
     assert MOVES - with_trait(Trait.NO_ARITHMETIC) == {"Scatter", "ScatterElements", "ScatterND"}
     assert with_trait(Trait.CONTROL_FLOW) == {"If", "Loop", "Scan"}

@@ -50,11 +50,11 @@ def keep_fused(model: ir.Model, nodes: dict[ir.Node, Decision]) -> dict[str, str
 def _ruled_out(attention: Attention, nodes: dict[ir.Node, Decision]) -> str | None:
     for product in attention.products:
         for node in _in_fp32(product, nodes, Verdict.fp32):
-            told = nodes[product]
+            decision = nodes[product]
             reason = f"FP32 stands beside FP32: {node.op_type} {node.name!r} ({nodes[node].rule}: {nodes[node].reason})"
             ruled_out = f"so the attention of Softmax {attention.softmax.name!r} is not fused"
-            nodes[product] = replace(told, reason=f"{told.reason}; {reason}, {ruled_out}")
-            return f"{product.op_type} {product.name!r} ({told.rule}: {told.reason}); {reason}"
+            nodes[product] = replace(decision, reason=f"{decision.reason}; {reason}, {ruled_out}")
+            return f"{product.op_type} {product.name!r} ({decision.rule}: {decision.reason}); {reason}"
     return None
 
 

@@ -42,7 +42,7 @@ UNSUPPORTED_OP = Rule(
 
 _CONJUGATES = frozenset({"resolve_conj", "resolve_neg"})
 # Operators outside the default domain that ship with TensorRT: its plugin library, its parser.
-_OWN_SUFFIX, _OWN_PREFIX = "_TRT", "TRT_"
+_TENSORRT_SUFFIX, _TENSORRT_PREFIX = "_TRT", "TRT_"
 
 
 def uniques(subject: Subject) -> Iterator[LocatedFinding]:
@@ -91,7 +91,7 @@ def unsupported(subject: Subject) -> Iterator[LocatedFinding]:
         if (node.domain, node.op_type) in functions or _aten_operator(node) in _CONJUGATES:
             continue
         if node.domain != "":
-            if not (node.op_type.endswith(_OWN_SUFFIX) or node.op_type.startswith(_OWN_PREFIX)):
+            if not (node.op_type.endswith(_TENSORRT_SUFFIX) or node.op_type.startswith(_TENSORRT_PREFIX)):
                 yield UNSUPPORTED_OP.at(
                     node,
                     f"{node.domain}::{node.op_type} is no operator of ONNX: TensorRT builds it only with a "
@@ -99,7 +99,7 @@ def unsupported(subject: Subject) -> Iterator[LocatedFinding]:
                     "Name the plugin's library in engine.plugins (here: --plugin-ops), or export without it.",
                 )
         elif not has(node, Trait.SEQUENCE | Trait.BITWISE) and node.op_type not in ("Unique", "Atan2"):
-            if node.op_type.endswith(_OWN_SUFFIX) or node.op_type.startswith(_OWN_PREFIX):
+            if node.op_type.endswith(_TENSORRT_SUFFIX) or node.op_type.startswith(_TENSORRT_PREFIX):
                 continue
             missing = [version for version in subject.versions if not builds(node.op_type, version)]
             if missing:

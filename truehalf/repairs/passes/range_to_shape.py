@@ -48,7 +48,7 @@ def _count(build: Build, mask: ir.Value, limit: ir.Value | None) -> ir.Value:
 
 def _counted(limit: ir.Value | None) -> ir.Value | None:
     """m where a limit is Sum(Cast(m)) over all axes, in integers."""
-    total = _behind_moves(limit)
+    total = _before_moves(limit)
     node = producer_of(total, "ReduceSum")
     cast = producer_of(node.inputs[0], "Cast") if node is not None else None
     mask = cast.inputs[0] if cast is not None else None
@@ -63,7 +63,7 @@ def _counted(limit: ir.Value | None) -> ir.Value | None:
     return mask if whole or every else None
 
 
-def _behind_moves(limit: ir.Value | None) -> ir.Value | None:
+def _before_moves(limit: ir.Value | None) -> ir.Value | None:
     """What a limit is, before moves of it and casts that keep a count."""
     value, last = limit, limit.dtype if limit is not None else None
     while (node := producer_of(value, "Cast", *with_trait(Trait.VIEW))) is not None:

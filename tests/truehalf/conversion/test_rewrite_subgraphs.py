@@ -1,4 +1,4 @@
-"""Conversion of If, Loop and Scan: what bodies capture, pass on and put out."""
+"""Conversion of If, Loop and Scan: what subgraphs capture, pass on and output."""
 
 from __future__ import annotations
 
