@@ -4,7 +4,8 @@ Ranges are over finite values; NaN and Inf are counted beside them (a mask of -I
 that is not finite is an error, or a warning where that is asked for.
 
 Samples run one at a time, so that the sample of a maximum is the true one. The first pass over them takes extremes, and
-where small elements matter (truehalf.calibration.hazards.sensitive) counts those that float16 loses. The second goes on
+where small elements matter (truehalf.calibration.hazards.sensitive) counts those that float16 loses; nodes that amplify
+rounding are computed in float16, too (truehalf.calibration.rounding_errors). The second goes on
 from tensors that the first one kept (truehalf.calibration.checkpoints), and counts in the few tensors that need it:
 
     absmax > rung                        share of elements above the rung
@@ -18,7 +19,7 @@ What a Reshape or a Transpose outputs holds the elements of its input and is not
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -31,8 +32,10 @@ from truehalf.calibration.hazards import Reduction, reductions, sensitive
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
 from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, Small, float_tensors, roots
 from truehalf.calibration.ranges_form import InnerEntry, RangesFile, SmallEntry, TensorEntry
+from truehalf.calibration.rounding_errors import RoundingErrors
+from truehalf.calibration.samples import Samples
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, constant_of
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.opset import ToOpset
@@ -80,7 +83,7 @@ def calibrate(
         PREPARE(model)
     if model.graph.opset_imports.get("", _OPSET_MIN) < _OPSET_MIN:
         model = _raised(model)
-    samples = _Samples(feeds, names)
+    samples = Samples(feeds, names)
     try:
         run = _Run(model, samples, ladder, nonfinite_outputs)
         run.first_pass()
@@ -99,6 +102,7 @@ def calibrate(
         "warnings": run.warnings,
         "tensors": {name: run.facts[root].entry(ladder) for name, root in run.roots.items()},
         "inner": run.inner,
+        "rounding": run.errors.entries(samples),
     }
 
 
@@ -202,15 +206,17 @@ class _Run:
         roots: for every tensor the one that is measured in its place.
         facts: of the measured tensors.
         inner: as in ranges.json.
+        errors: of float16, at nodes that amplify them.
     """
 
-    def __init__(self, model: ir.Model, samples: _Samples, ladder: Sequence[float], nonfinite_outputs: str) -> None:
+    def __init__(self, model: ir.Model, samples: Samples, ladder: Sequence[float], nonfinite_outputs: str) -> None:
         self._model, self._samples, self._ladder = model, samples, ladder
         self._nonfinite_outputs = nonfinite_outputs
         untyped: list[str] = []
         self.roots = roots(model, float_tensors(model, untyped))
         self.facts = {root: _Facts() for root in dict.fromkeys(self.roots.values())}
         self.inner: dict[str, InnerEntry] = {}
+        self.errors = RoundingErrors(model)
         self.warnings: list[str] = []
         if untyped:
             names = ", ".join(map(repr, untyped[:_LISTED])) + (", ..." if len(untyped) > _LISTED else "")
@@ -221,7 +227,8 @@ class _Run:
     def first_pass(self) -> None:
         """Extremes of every tensor, and where the second pass goes on from."""
         named = [self.roots[name] for value in sensitive(self._model) if (name := str(value.name)) in self.roots]
-        scanner = Scanner(self._model, list(self.facts), checkpoints(self._model), list(dict.fromkeys(named)))
+        small, replays = list(dict.fromkeys(named)), self.errors.always
+        scanner = Scanner(self._model, list(self.facts), checkpoints(self._model), small, replays)
         bytes_left = _KEPT_BYTES_MAX
         for name, feeds in track(self._samples, "calibrate: extremes", len(self._samples)):
             scan = scanner.run(feeds)
@@ -236,8 +243,9 @@ class _Run:
                 fact.suspect |= suspect
                 if elements and not suspect:
                     fact.widen(low, high, name)
-            for tensor, small in scan.small.items():
-                self.facts[tensor].add_small(small, name)
+            for tensor, counted in scan.small.items():
+                self.facts[tensor].add_small(counted, name)
+            self.errors.add(replays, scan.errors, name)
 
     def second_pass(self) -> None:
         """Counts, where the extremes call for them."""
@@ -249,7 +257,9 @@ class _Run:
         suspects = {tensor for tensor in rungs if self.facts[tensor].suspect}
         integers = {t for t in rungs if t in suspects or (self.facts[t].absmax or 0) > _INTEGERS_EXACT}
         inner = [each for each in reductions(self._model) if each.node.name and not self._proves_harmless(each)]
-        if not (rungs or inner):
+        self.errors.find_cancelling(self._absmax)
+        replays = self.errors.cancelling
+        if not (rungs or inner or replays):
             return
         for tensor in suspects:
             self.facts[tensor].forget_extremes()
@@ -259,12 +269,22 @@ class _Run:
             start = next(starts)
             if given != list(start):
                 given = list(start)
-                counter = Counter(self._model, rungs, suspects, integers=integers, inner=inner, given=given)
-            counted, sums = counter.measure({**feeds, **start})
+                counter = Counter(
+                    self._model, rungs, suspects, integers=integers, inner=inner, replays=replays, given=given
+                )
+            counted, sums, lost = counter.measure({**feeds, **start})
+            self.errors.add(replays, lost, name)
             for tensor, counts in counted.items():
                 self.facts[tensor].add(counts, name)
             for each, value in zip(counter.inner, sums, strict=True):
                 self._add_inner(each, value, name)
+
+    def _absmax(self, value: ir.Value) -> float | None:
+        constant = constant_of(value)
+        if constant is not None:
+            return float(np.abs(constant).max(initial=0.0))
+        root = self.roots.get(str(value.name))
+        return None if root is None else self.facts[root].absmax
 
     def _proves_harmless(self, reduction: Reduction) -> bool:
         root = self.roots.get(str(reduction.source.name))
@@ -309,32 +329,3 @@ class _Run:
         if node is None:
             return f"it begins in {'initializer' if value.is_initializer() else 'input'} {value.name!r}"
         return f"it begins at node {node.name!r} ({node.op_type}), tensor {value.name!r}, whose inputs are all finite"
-
-
-# --- samples ----------------------------------------------------------------------------------------------------------
-
-
-class _Samples:
-    """(name, feeds), one run each."""
-
-    def __init__(self, feeds: Iterable[Mapping[str, np.ndarray]], names: Sequence[str] | None) -> None:
-        names = names if names is not None else getattr(feeds, "names", None)
-        self._feeds = feeds
-        self._names = list(names) if names is not None else [str(i) for i, _ in enumerate(feeds)]
-        if not self._names:
-            raise StageError("too-few-samples", "calibrate: expected at least one sample, got none")
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __iter__(self) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
-        count = 0
-        for feeds in self._feeds:
-            if count == len(self._names):
-                raise StageError("in-conflict", f"calibrate: expected {count} samples, one for each name, got more")
-            yield self._names[count], feeds
-            count += 1
-        if count != len(self._names):
-            raise StageError(
-                "in-conflict", f"calibrate: expected {len(self._names)} samples, one for each name, got {count}"
-            )

@@ -2,8 +2,10 @@
 
 `reductions`: nodes that accumulate many terms, whose sum may leave float16 while inputs and outputs fit.
 
-    sum           sum of |x|                   ReduceSum, ReduceMean, ReduceL1, ReduceLogSum, CumSum, the average pools
-                  sum of x^2                   ReduceL2, ReduceSumSquare
+    sum           sum of |x|                   ReduceSum, ReduceMean, ReduceL1, ReduceLogSum, CumSum, the average pools,
+                                               LpNormalization and GlobalLpPool with p = 1
+                  sum of x^2                   ReduceL2, ReduceSumSquare, LpNormalization and GlobalLpPool with p = 2,
+                                               LRN (over neighbouring channels)
                   sum of exp(x)                ReduceLogSumExp
                   sum of exp(x - max of row)   Softmax, LogSoftmax
     mean_square   mean of (x - mean of row)^2  LayerNormalization, InstanceNormalization, GroupNormalization,
@@ -60,7 +62,7 @@ class Reduction:
 
     The rows that are added up: the source, flattened into a matrix at axis `flatten` or reshaped to `shape` (0 keeps
     an axis, -1 takes the rest) where one is given, reduced over `axes` (None: over all). Where `by_node`, only the
-    node itself knows its rows (CumSum, AveragePool): it is to be applied to the terms.
+    node itself knows its rows (CumSum, AveragePool, LRN): it is to be applied to the terms.
 
     Attributes:
         node: the operator.
@@ -148,6 +150,14 @@ def _reduction(node: ir.Node) -> Reduction | None:
         case "AveragePool":
             terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
             return Reduction(node, "sum", _existing(node), Term.absolute, by_node=True, terms=terms)
+        case "LpNormalization" | "GlobalLpPool" if (p := node.attributes.get_int("p", 2)) in (1, 2):
+            term = Term.absolute if p == 1 else Term.square
+            if node.op_type == "GlobalLpPool":
+                return _flattened(node, "sum", term, _SPATIAL)
+            return _over(node, "sum", term, (node.attributes.get_int("axis", -1) or 0,))
+        case "LRN":
+            terms = node.attributes.get_int("size", 1)
+            return Reduction(node, "sum", _existing(node), Term.square, by_node=True, terms=terms)
         case "CumSum":
             return dataclasses.replace(_over(node, "sum", Term.absolute, _constant_ints(node.inputs[1])), by_node=True)
         case "Softmax" | "LogSoftmax":

@@ -23,7 +23,7 @@ from truehalf.ir.facts import values_of, values_read
 from truehalf.runtime.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
-Attributes = Mapping[str, int | float | str | Sequence[int]]  # of a node
+Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Graph]  # of a node
 KEEP = {"keepdims": 1}
 LARGEST = float(np.finfo(np.float32).max)
 _OPSET = 17
@@ -127,10 +127,15 @@ class InsertionPoint:
         self._name, self._last = name, node
         self._count = 0
 
-    def node(self, op_type: str, inputs: Sequence[ir.Value], attributes: Attributes | None = None) -> ir.Value:
+    def node(
+        self, op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes | None = None, outputs: int = 1
+    ) -> ir.Value:
+        """A new node; its first output."""
         self._count += 1
-        node = ir.node(op_type, inputs, attributes or {}, name=f"{self._name}/{self._count}/{op_type}")
-        node.outputs[0].name = node.name
+        name = f"{self._name}/{self._count}/{op_type}"
+        node = ir.node(op_type, inputs, attributes or {}, num_outputs=outputs, name=name)
+        for index, value in enumerate(node.outputs):
+            value.name = f"{name}/{index}" if index else name
         graph = self.graph.graph
         if self._last is not None:
             graph.insert_after(self._last, node)
@@ -140,6 +145,12 @@ class InsertionPoint:
             graph.append(node)
         self._last = node
         return node.outputs[0]
+
+    def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> list[ir.Value]:
+        """What a node of the model writes of other inputs."""
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        written = self.node(node.op_type, inputs, attributes, len(node.outputs)).producer()
+        return [] if written is None else list(written.outputs)
 
     def flat(self, value: ir.Value) -> ir.Value:
         return self.node("Reshape", [value, self.graph.constant([-1])])

@@ -32,6 +32,7 @@ import onnx_ir.passes.common as common_passes
 
 from truehalf.calibration.hazards import Reduction
 from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented, main_values
+from truehalf.calibration.replays import Replay, errors, report_replay
 from truehalf.calibration.sums import bounded, report_inner
 from truehalf.errors import StageError
 from truehalf.float16 import LOST, NORMAL_MIN
@@ -104,6 +105,7 @@ class Scan:
         unsure: bool; it may hold NaN.
         kept: the tensors that the scanner keeps on request.
         small: by tensor, where the scanner counts on request.
+        errors: of the replays that the scanner makes on request.
     """
 
     outputs: dict[str, np.ndarray]
@@ -114,6 +116,7 @@ class Scan:
     unsure: np.ndarray
     kept: dict[str, np.ndarray]
     small: dict[str, Small]
+    errors: list[float]
 
     @property
     def suspect(self) -> np.ndarray:
@@ -123,7 +126,7 @@ class Scan:
 
 
 class Scanner:
-    """A session over a model with extremes of `tensors`, `keep` as they are, small elements of `small`."""
+    """A session over a model: extremes of `tensors`, `keep` as they are, small elements of `small`, replays' errors."""
 
     def __init__(
         self,
@@ -131,6 +134,7 @@ class Scanner:
         tensors: Sequence[str],
         keep: Sequence[str] = (),
         small: Sequence[str] = (),
+        replays: Sequence[Replay] = (),
         **options: Any,
     ) -> None:
         self.tensors = list(tensors)
@@ -147,6 +151,8 @@ class Scanner:
         for name in self._small:
             place = graph.after(name)
             _report_small(place, place.flat(graph.value(name)))
+        for replay in replays:
+            report_replay(graph, replay, True)
         self._session = graph.open([*self._outputs, *self._keep], **options)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Scan:
@@ -159,7 +165,7 @@ class Scanner:
         kept = {name: values[name] for name in self._keep}
         nonfinite = ~bounded & (elements > 0)
         small = {name: _small(columns, i) for i, name in enumerate(self._small)}
-        return Scan(outputs, low, high, elements, nonfinite, bounded & np.isnan(total), kept, small)
+        return Scan(outputs, low, high, elements, nonfinite, bounded & np.isnan(total), kept, small, errors(columns))
 
 
 # --- second look: exact counts ----------------------------------------------------------------------------------------
@@ -203,6 +209,7 @@ class Counter:
             not looked at (None).
         integers: tensors in which fractions are counted.
         inner: sums inside nodes to measure, of `model`; non-finite elements count as nothing.
+        replays: whose errors are measured, of `model`; none in opsets 7 and 8.
         given: tensors that are fed, too, so that what they are computed from need not run.
 
     Attributes:
@@ -217,6 +224,7 @@ class Counter:
         *,
         integers: AbstractSet[str] = frozenset(),
         inner: Sequence[Reduction] = (),
+        replays: Sequence[Replay] = (),
         given: Sequence[str] = (),
         **options: Any,
     ) -> None:
@@ -231,6 +239,8 @@ class Counter:
             self._count(graph, name)
         for each in self.inner:
             report_inner(graph, each, str(each.source.name) in suspects)
+        for replay in replays:
+            report_replay(graph, replay, any(value.name in suspects for value in replay.around.end.outputs))
         fetched = [] if self._masks else self._suspects
         self._session = graph.open(fetched, **options)
 
@@ -249,8 +259,8 @@ class Counter:
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Counts]:
         return self.measure(feeds)[0]
 
-    def measure(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Counts], list[float | None]]:
-        """Counts by tensor, and the largest value of each inner sum (None: there is no element)."""
+    def measure(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Counts], list[float | None], list[float]]:
+        """Counts by tensor, the largest value of each inner sum (None: there is no element), errors of the replays."""
         fetched, columns = self._session.run(feeds)
         above, fractions = iter(columns.get("above", ())), iter(columns.get("fractions", ()))
         if self._masks:
@@ -263,7 +273,7 @@ class Counter:
             counted = {bound: int(next(above)) - posinf - neginf for bound in bounds}  # Inf > bound is true as well
             broken = int(next(fractions)) if name in self._integers else None
             result[name] = Counts(nan, posinf, neginf, low, high, counted, broken)
-        return result, [bounded(value) for value in columns.get("inner", ())]
+        return result, [bounded(value) for value in columns.get("inner", ())], errors(columns)
 
 
 _Nonfinite = tuple[int, int, int, float | None, float | None]

@@ -42,11 +42,32 @@ class InnerEntry(TypedDict):
     sample: str
 
 
+class RoundingStep(TypedDict):
+    """The error that is left when some nodes stay in float32."""
+
+    error: float
+    nodes: list[str]
+
+
+class RoundingEntry(TypedDict):
+    """Error of a node's output when it and its neighbourhood are computed in float16, and with more and more of them in
+    float32 (truehalf.calibration.replays); `kind`: "phases", "cancellation", "underflow" or "inner".
+    """
+
+    kind: str
+    error: float
+    sample: str
+    steps: list[RoundingStep]
+
+
 class RangesFile(TypedDict):
-    """`tensors` by name, `inner` by node: where extremes do not suffice to prove that a sum stays within 8192."""
+    """`tensors` by name; `inner` by node: where extremes do not suffice to prove that a sum stays within 8192;
+    `rounding` by node: where the error in float16 exceeds 2^-7.
+    """
 
     samples: int
     ladder: list[float]
     warnings: list[str]
     tensors: dict[str, TensorEntry]
     inner: dict[str, InnerEntry]
+    rounding: dict[str, RoundingEntry]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -25,7 +27,9 @@ def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> No
         source = place.node("Where", [place.is_number(source), source, nothing])
     rows = _rows(place, source, reduction)
     terms = _terms(place, rows, reduction)
-    if reduction.by_node:
+    if reduction.node.op_type == "LRN":
+        total = _over_channels(place, terms, reduction.terms or 1)
+    elif reduction.by_node:
         node = reduction.node
         inputs = [terms, *(graph.value(str(value.name)) for value in node.inputs[1:] if value is not None)]
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
@@ -38,6 +42,20 @@ def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> No
         combine = "ReduceMean" if reduction.quantity == "mean_square" else "ReduceSum"
         total = place.reduced(combine, terms, reduction.axes)
     place.report("inner", "ReduceMax", place.flat(total))
+
+
+def _over_channels(place: InsertionPoint, terms: ir.Value, size: int) -> ir.Value:
+    """Sums of `size` neighbouring channels of [N, C, ...], fewer at the ends: averages over them, times `size`."""
+    whole = place.node("Reshape", [terms, place.graph.constant([0, 0, -1])])
+    axes = {"axes": [1]} if place.graph.opset < 13 else None
+    image = place.node("Unsqueeze", [whole, *([] if axes else [place.graph.constant([1])])], axes)
+    before = (size - 1) // 2
+    window: dict[str, int | Sequence[int]] = {
+        "kernel_shape": [size, 1],
+        "pads": [before, 0, size - 1 - before, 0],
+        "count_include_pad": 1,
+    }
+    return place.node("Mul", [place.node("AveragePool", [image], window), place.graph.constant(float(size))])
 
 
 def _rows(place: InsertionPoint, source: ir.Value, reduction: Reduction) -> ir.Value:
@@ -64,3 +82,30 @@ def _terms(place: InsertionPoint, rows: ir.Value, reduction: Reduction) -> ir.Va
 def bounded(value: float) -> float | None:
     """What exceeds float32 counts as its largest number."""
     return None if np.isnan(value) or np.isneginf(value) else min(float(value), LARGEST)
+
+
+def cumulative_sum(place: InsertionPoint, node: ir.Node, source: ir.Value | None, axis: int) -> ir.Value:
+    """What a CumSum writes that rounds to float16 after each term: a Scan of s + x, from 0."""
+    assert source is not None, "a CumSum reads a tensor"
+    half, single = ir.TensorType(ir.DataType.FLOAT16), ir.TensorType(ir.DataType.FLOAT)
+    before, term = ir.val("before", type=single), ir.val("term", type=single)
+    total = ir.node("Add", [before, term])
+    rounded = ir.node("Cast", [total.outputs[0]], {"to": int(half.dtype)})
+    after = ir.node("Cast", [rounded.outputs[0]], {"to": int(single.dtype)})
+    kept = ir.node("Identity", [before if node.attributes.get_int("exclusive", 0) else after.outputs[0]])
+    steps = [total, rounded, after, kept]
+    for name, each, dtype in zip(
+        ("total", "half", "after", "kept"), steps, (single, half, single, single), strict=True
+    ):
+        each.outputs[0].name, each.outputs[0].type = name, dtype
+    outputs = [after.outputs[0], kept.outputs[0]]
+    body = ir.Graph([before, term], outputs, nodes=steps, opset_imports={"": place.graph.opset}, name="cumulative_sum")
+    first = place.node("Gather", [source, place.graph.constant([0])], {"axis": axis})
+    start = place.node("Squeeze", [place.node("Sub", [first, first]), place.graph.constant([axis])])
+    along, reverse = [axis], [node.attributes.get_int("reverse", 0) or 0]
+    attributes: dict[str, int | Sequence[int] | ir.Graph] = {"body": body, "num_scan_inputs": 1}
+    attributes |= {"scan_input_axes": along, "scan_input_directions": reverse}
+    attributes |= {"scan_output_axes": along, "scan_output_directions": reverse}
+    scanned = place.node("Scan", [start, source], attributes, 2).producer()
+    assert scanned is not None, "it was just made"
+    return scanned.outputs[1]

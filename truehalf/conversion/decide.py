@@ -7,8 +7,8 @@
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
     declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
-    inner, integers, underflow, reduction_depth,
-    custom_rule, nonfinite, unmeasured
+    inner, integers, underflow, cancellation, phases,
+    reduction_depth, custom_rule, nonfinite, unmeasured
     fp16_ops                          operator types that are wanted in FP16
     fused_attention                   FP16 keeps an attention fused (truehalf.conversion.rules.attention)
     none                              free: whatever is cheaper
@@ -35,6 +35,10 @@ from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Ve
 from truehalf.conversion.rules.custom import custom, custom_rule_of, declared
 from truehalf.conversion.rules.nonfinite import nonfinite
 from truehalf.conversion.rules.ranges import Ranges
+from truehalf.conversion.rules.rounding.accumulation import accumulation
+from truehalf.conversion.rules.rounding.cancellation import cancellation
+from truehalf.conversion.rules.rounding.phases import phases
+from truehalf.conversion.rules.rounding.small_rows import small_rows
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.conversion.rules.subnormal import subnormal
 from truehalf.conversion.rules.sums import depth, inner
@@ -182,6 +186,10 @@ def _candidate_rules(context: RuleContext) -> list[Rule]:
         activations.integers,
         underflow(context),
         subnormal(context),
+        cancellation(context),
+        phases(context),
+        small_rows(context),
+        accumulation(context),
         depth,
         custom,
         nonfinite(context),

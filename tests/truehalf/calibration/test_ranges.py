@@ -148,7 +148,7 @@ def test_a_run_goes_on_from_what_is_given() -> None:
     InferTypes()(model)
     b, w = np.float32([[1, 2, 3, -4000]]), np.ones(4, np.float32)
     counter = Counter(model, {"y": (2.5,), "b": (1.5,)}, set(), inner=reductions(model), given=["b"])
-    counts, inner = counter.measure({"b": b, "w": w})
+    counts, inner, _ = counter.measure({"b": b, "w": w})
     assert (counts["y"].above, counts["b"].above, inner) == ({2.5: 2}, {1.5: 3}, [4006.0])
     counter = Counter(model, {}, set(), inner=reductions(model), given=["s"])  # s is what the measured node writes
     assert counter.measure({"x": np.zeros((1, 4), np.float32), "w": w, "s": b[:, :1]})[1] == [4.0]

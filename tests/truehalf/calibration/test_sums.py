@@ -25,6 +25,12 @@ def windows(x: np.ndarray) -> float:
     return float(np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (2, 3)).sum(axis=(-1, -2)).max())
 
 
+def channels(image: np.ndarray, size: int) -> float:
+    """The largest sum of squares over `size` neighbouring channels, those before a channel being the fewer."""
+    first = range(-((size - 1) // 2), image.shape[1])
+    return max(float(np.square(image[:, max(i, 0) : max(i + size, 0)]).sum(axis=1).max()) for i in first)
+
+
 @pytest.mark.parametrize(
     ("node", "opset", "expected"),
     [
@@ -44,6 +50,12 @@ def windows(x: np.ndarray) -> float:
         ("ReduceL1(x)", 17, np.abs(IMAGE).sum()),
         ("ReduceL2(x, last)", 18, np.square(IMAGE).sum(axis=3).max()),
         ("ReduceLogSumExp(x, last)", 18, HUGE),  # e^100
+        ("LpNormalization<axis = 1>(x)", 17, np.square(IMAGE).sum(axis=1).max()),
+        ("LpNormalization<p = 1>(x)", 17, np.abs(IMAGE).sum(axis=3).max()),
+        ("GlobalLpPool(x)", 17, np.square(IMAGE).sum(axis=(2, 3)).max()),
+        ("LRN<size = 3>(x)", 17, channels(IMAGE, 3)),
+        ("LRN<size = 2>(x)", 11, channels(IMAGE, 2)),
+        ("LRN<size = 9>(x)", 13, channels(IMAGE, 9)),
         ("CumSum(x, last)", 14, np.abs(IMAGE).sum(axis=3).max()),
         ("CumSum<reverse = 1>(x, axis)", 14, np.abs(IMAGE).sum(axis=1).max()),
     ],
@@ -57,7 +69,7 @@ def test_inner_sums_are_those_of_numpy(node: str, opset: int, expected: float) -
     model = ir.from_onnx_text(f'<ir_version: {ir_version}, opset_import: ["" : {opset}]>\n{text}')
     InferTypes()(model)
     (found,) = reductions(model)
-    _, (value,) = Counter(model, {}, set(), inner=[found]).measure({"x": IMAGE, "axis": np.array(1)})
+    _, (value,), _ = Counter(model, {}, set(), inner=[found]).measure({"x": IMAGE, "axis": np.array(1)})
     assert value == pytest.approx(expected, rel=1e-5)
     assert found.bound(float(IMAGE.min()), float(IMAGE.max()), IMAGE.size) >= 0.999999 * expected
 
@@ -65,7 +77,7 @@ def test_inner_sums_are_those_of_numpy(node: str, opset: int, expected: float) -
 def test_long_softmax_rows() -> None:
     model = parsed("g (float[N,K] x) => (float[N,K] y) { y = Softmax(x) }")
     x = np.float32(GENERATOR.standard_normal((2, 70000)))
-    _, (value,) = Counter(model, {}, set(), inner=reductions(model)).measure({"x": x})
+    _, (value,), _ = Counter(model, {}, set(), inner=reductions(model)).measure({"x": x})
     assert value == pytest.approx(np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1).max(), rel=1e-4)
 
 
@@ -76,7 +88,7 @@ def test_inner_sums_leave_out_what_is_not_finite() -> None:
         11,
     )
     x = np.float32([[1, -2, np.nan, 3], [np.inf, 1, -np.inf, 1]])
-    _, values = Counter(model, {}, {"x"}, inner=reductions(model)).measure({"x": x})
+    _, values, _ = Counter(model, {}, {"x"}, inner=reductions(model)).measure({"x": x})
     assert values == pytest.approx([6.0, np.exp([1, -2, 3]).sum()])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -63,18 +63,35 @@ class InnerSum:
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """Error in float16 of what a node writes, as a share of its largest element.
+
+    Attributes:
+        kind: "phases", "cancellation", "underflow" or "inner".
+        steps: the error that is left with nodes in float32, and their names; each step has those of the one before.
+    """
+
+    kind: str
+    error: float
+    sample: str | None
+    steps: tuple[tuple[float, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
 class Ranges:
     """What calibration has measured.
 
     Attributes:
         tensors: by name.
         inner: by name of the node.
+        rounding: by name of the node; None: it was not measured.
         warnings: of the calibration, one line each.
         content: the file as it stands, for rules of the user's.
     """
 
     tensors: Mapping[str, TensorRange]
     inner: Mapping[str, InnerSum] = field(default_factory=dict)
+    rounding: Mapping[str, Rounding] | None = None
     warnings: tuple[str, ...] = ()
     content: RangesJson = field(default_factory=lambda: {"tensors": {}})
 
@@ -91,7 +108,9 @@ def ranges_of(content: RangesJson) -> Ranges:
         name: InnerSum(str(entry.get("quantity", "sum")), finite(entry.get("value")), entry.get("sample"))
         for name, entry in (content.get("inner") or {}).items()
     }
-    return Ranges(tensors, inner, tuple(content.get("warnings", ())), content)
+    rounding = content.get("rounding")
+    lost = None if rounding is None else {name: _rounding(entry) for name, entry in rounding.items()}
+    return Ranges(tensors, inner, lost, tuple(content.get("warnings", ())), content)
 
 
 def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
@@ -117,6 +136,7 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
             for name, entry in inner.items()
             if not (isinstance(entry, Mapping) and "quantity" in entry and _is_number(entry.get("value")))
         ]
+    problems += _rounding_problems(content.get("rounding"))
     refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", problems, _LISTED_PROBLEMS)
     return ranges_of(content)
 
@@ -136,6 +156,32 @@ def _range(entry: Mapping[str, Any]) -> TensorRange:
         nan=nan,
         posinf=posinf,
         neginf=neginf,
+    )
+
+
+def _rounding(entry: Mapping[str, Any]) -> Rounding:
+    steps = tuple((float(step["error"]), tuple(step["nodes"])) for step in entry["steps"])
+    return Rounding(str(entry["kind"]), float(entry["error"]), entry.get("sample"), steps)
+
+
+def _rounding_problems(content: Any) -> list[str]:
+    if content is None:
+        return []
+    if not isinstance(content, Mapping):
+        return [f"rounding: expected a mapping by node name, got {content!r}"]
+    expected = "expected {'kind': text, 'error': a number, 'steps': [{'error': a number, 'nodes': names}]}"
+    return [
+        f"rounding: {name!r}: {expected}, got {entry!r}" for name, entry in content.items() if not _is_rounding(entry)
+    ]
+
+
+def _is_rounding(entry: Any) -> bool:
+    if not (isinstance(entry, Mapping) and "kind" in entry and _is_number(entry.get("error"))):
+        return False
+    steps = entry.get("steps")
+    return isinstance(steps, Sequence) and all(
+        isinstance(step, Mapping) and _is_number(step.get("error")) and isinstance(step.get("nodes"), list)
+        for step in steps
     )
 
 

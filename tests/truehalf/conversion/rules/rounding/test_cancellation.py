@@ -1,0 +1,184 @@
+"""Differences far below their operands: in emulated FP16 the file is wrong without the rule, and right with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.truehalf.conversion.rules.judging import judge
+from tests.truehalf.conversion.rules.rounding.losses import TOLERANCE, Arrays, losses
+
+Draw = Callable[[np.random.Generator], Arrays]
+
+
+def offset(*shape: int, by: float, spread: float = 1.0) -> Draw:
+    return lambda random: {"x": (by + spread * random.normal(size=shape)).astype(np.float32)}
+
+
+def between(low: float, high: float) -> Draw:
+    return lambda random: {"x": random.uniform(low, high, (4, 50)).astype(np.float32)}
+
+
+CASES = {
+    "a deviation from mean squares": (
+        """g (float[8,64] x) => (float[8,1] y) { a = Mul(x, x) m = ReduceMean<axes = [-1]>(x)
+            s = ReduceMean<axes = [-1]>(a) b = Mul(m, m) v = Sub(s, b) y = Sqrt(v) }""",
+        offset(8, 64, by=10, spread=0.5),
+    ),
+    "a variance of channels": (
+        """g (float[2,4,8,8] x) => (float[2,4,1,1] y) <float two = {2}> { a = Pow(x, two) m = GlobalAveragePool(x)
+            s = GlobalAveragePool(a) b = Pow(m, two) y = Sub(s, b) }""",
+        offset(2, 4, 8, 8, by=5, spread=0.2),
+    ),
+    "centred rows": (
+        "g (float[8,64] x) => (float[8,64] y) { m = ReduceMean<axes = [-1]>(x) y = Sub(x, m) }",
+        offset(8, 64, by=300),
+    ),
+    "a norm of centred columns": (
+        """g (float[2,32,9] x) => (float[2,1,9] y) { m = ReduceMean<axes = [1]>(x) n = Neg(m) d = Add(x, n)
+            y = ReduceL2<axes = [1]>(d) }""",
+        offset(2, 32, 9, by=300),
+    ),
+    "a spelt-out normalization": (
+        """g (float[2,32,9] x) => (float[2,32,9] y) <float e = {0.00001}, float h = {0.5}> {
+            m = ReduceMean<axes = [1]>(x) d = Sub(x, m) a = Mul(d, d) v = ReduceMean<axes = [1]>(a) w = Add(v, e)
+            s = Pow(w, h) y = Div(d, s) }""",
+        offset(2, 32, 9, by=300),
+    ),
+    "log(1 - p)": (
+        "g (float[4,50] x) => (float[4,50] y) <float o = {1}> { p = Sigmoid(x) q = Sub(o, p) y = Log(q) }",
+        between(-8, 8),
+    ),
+    "a logit as a quotient": (
+        """g (float[4,50] x) => (float[4,50] y) <float o = {1}> {
+            p = Sigmoid(x) q = Sub(o, p) d = Div(p, q) y = Log(d) }""",
+        between(-8, 8),
+    ),
+    "a logit as a difference": (
+        """g (float[4,50] x) => (float[4,50] y) <float o = {1}> {
+            p = Sigmoid(x) n = Neg(p) q = Add(o, n) a = Log(p) b = Log(q) y = Sub(a, b) }""",
+        between(-8, 8),
+    ),
+    "softplus minus x": (
+        "g (float[4,50] x) => (float[4,50] y) { p = Softplus(x) y = Sub(p, x) }",
+        between(4, 9),
+    ),
+    "1 / (1 - tanh)": (
+        "g (float[4,50] x) => (float[4,50] y) <float o = {1}> { p = Tanh(x) q = Sub(o, p) y = Reciprocal(q) }",
+        between(-1, 4),
+    ),
+    "an angle": ("g (float[4,50] x) => (float[4,50] y) { c = Cos(x) y = Acos(c) }", between(0.001, 0.2)),
+    "LayerNormalization": (
+        """g (float[8,64] x) => (float[8,64] y) <int64[1] n = {64}> { s = ConstantOfShape<value = float[1] {1}>(n)
+            y = LayerNormalization(x, s) }""",
+        offset(8, 64, by=300),
+    ),
+    "InstanceNormalization": (
+        """g (float[2,4,8,8] x) => (float[2,4,8,8] y) <float[4] s = {1, 1, 1, 1}, float[4] b = {0, 0, 0, 0}> {
+            y = InstanceNormalization(x, s, b) }""",
+        offset(2, 4, 8, 8, by=300),
+    ),
+    "BatchNormalization": (
+        """g (float[2,2,8,8] x) => (float[2,2,8,8] y) <float[2] s = {1, 1}, float[2] m = {300, 300}> {
+            y = BatchNormalization(x, s, s, m, s) }""",
+        offset(2, 2, 8, 8, by=300),
+    ),
+    "MeanVarianceNormalization": (
+        "g (float[2,4,8,8] x) => (float[2,4,8,8] y) { y = MeanVarianceNormalization<axes = [0, 2, 3]>(x) }",
+        offset(2, 4, 8, 8, by=300),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_cancels_stays_float32_from_where_it_was_computed(name: str) -> None:
+    text, draw = CASES[name]
+    found = losses(text, draw(np.random.default_rng(3)))
+    assert found.before > TOLERANCE
+    assert found.after <= TOLERANCE
+    assert "cancellation" in found.kept.values()
+
+
+DISTANCES = """g (float[{n},{k}] x, float[{n},{k}] z) => (float[{n},{n}] y)
+    <int64[1] last = {{1}}, float two = {{2}}, float zero = {{0}}> {{
+        a = Mul(x, x) b = {square} s = ReduceSum(a, last) t = ReduceSum(b, last)
+        r = Transpose<perm = [1, 0]>(t) u = Transpose<perm = [1, 0]>(z) p = MatMul(x, u) q = Mul(p, two)
+        v = Add(s, r) w = Sub(v, q) {end} }}"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_distances_of_near_points(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    n, k = (int(random.integers(low, 24)) for low in (4, 8))
+    square = random.choice(["Mul(z, z)", "Pow(z, two)"])
+    end = random.choice(["y = Identity(w)", "c = Max(w, zero) y = Sqrt(c)", "c = Relu(w) y = Sqrt(c)"])
+    x = 3 + random.normal(size=(n, k)) * 0.2
+    feed = {"x": x, "z": x + random.normal(size=(n, k)) * 0.05}
+    text = DISTANCES.format(n=n, k=k, square=square, end=end)
+    found = losses(text, {name: array.astype(np.float32) for name, array in feed.items()})
+    assert found.before > TOLERANCE
+    assert found.after <= TOLERANCE
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_offset_rows_in_the_middle_of_a_graph(seed: int) -> None:
+    """Between products with weights, which stay FP16 where their own output is not what cancels."""
+    random = np.random.default_rng(seed)
+    width, axis = int(random.integers(16, 64)), int(random.choice([-1, 1]))
+    shape = f"2,{random.integers(3, 9)},{width}" if axis == -1 else f"{random.integers(3, 9)},{width}"
+    norm = random.choice(
+        [
+            "n = LayerNormalization(h, s)",
+            f"m = ReduceMean<axes = [{axis}]>(h) n = Sub(h, m)",
+            f"m = ReduceMean<axes = [{axis}]>(h) d = Sub(h, m) l = ReduceL2<axes = [{axis}]>(d) n = Div(d, l)",
+            f"a = Abs(h) m = ReduceMax<axes = [{axis}]>(a) n = Sub(m, h)",
+        ]
+    )
+    text = f"""g (float[{shape}] x, float[{width},{width}] w, float[{width}] b, float[{width}] s)
+        => (float[{shape}] y) {{ p = MatMul(x, w) h = Add(p, b) {norm} y = MatMul(n, w) }}"""
+    weights = {
+        "w": random.normal(size=(width, width)) / width**0.5,
+        "b": np.full(width, random.uniform(200, 400)),
+        "s": np.ones(width),
+    }
+    x = random.normal(size=tuple(map(int, shape.split(","))))
+    found = losses(
+        text, {"x": x.astype(np.float32)}, {name: array.astype(np.float32) for name, array in weights.items()}
+    )
+    assert found.before > TOLERANCE
+    assert found.after <= TOLERANCE
+    assert "MatMul_y" not in found.kept
+
+
+def test_what_does_not_cancel_stays_float16() -> None:
+    text = """g (float[8,64] x, float[64,64] w, float[64] s) => (float[8,64] y) { h = MatMul(x, w) a = Add(h, x)
+        n = LayerNormalization(a, s) p = Sigmoid(n) l = Log(p) y = MatMul(l, w) }"""
+    random = np.random.default_rng(0)
+    weights = {"w": (random.normal(size=(64, 64)) / 8).astype(np.float32), "s": np.ones(64, np.float32)}
+    found = losses(text, {"x": random.normal(size=(8, 64)).astype(np.float32)}, weights)
+    assert not found.kept
+    assert found.after <= TOLERANCE
+
+
+VARIANCE = """(float[2,8] x) => (float[2,1] y) <float two = {2}> {
+    [square] a = %s [mean] m = ReduceMean<axes = [1]>(x) [squares] s = ReduceMean<axes = [1]>(a)
+    [squared] b = %s [difference] v = Sub(s, b) [root] y = Sqrt(v) }"""
+
+
+@pytest.mark.parametrize(
+    ("square", "squared", "rule"),
+    [
+        ("Mul(x, x)", "Mul(m, m)", "cancellation"),
+        ("Pow(x, two)", "Mul(m, m)", "cancellation"),
+        ("Mul(x, x)", "Pow(m, two)", "cancellation"),
+        ("Mul(x, two)", "Mul(m, m)", "none"),
+        ("Mul(x, x)", "Mul(m, two)", "none"),
+    ],
+)
+def test_the_pattern_of_a_variance_is_evidence_where_nothing_was_measured(square: str, squared: str, rule: str) -> None:
+    names = ("square", "mean", "squares", "squared", "difference")
+    found = judge(VARIANCE % (square, squared))
+    assert [found[name].rule for name in names] == [rule] * len(names)
+    assert found["root"].rule == "none"

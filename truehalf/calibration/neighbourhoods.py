@@ -1,0 +1,204 @@
+"""Neighbourhoods of nodes that may amplify what float16 rounds: the node, and what its inputs are computed from nearby.
+
+A node amplifies where a relative error of 2^-11 in an input can be a much larger one in its output:
+
+    Log, Reciprocal, Div, Pow with an exponent < 1     x -> 0                      log x(1 + e) = log x + e
+    Mul by a Reciprocal                                as Div
+    Sqrt, ReduceL2, GlobalLpPool, ReduceLogSum(Exp)    x -> 0, sums of squares     sqrt(0 + e) = sqrt(e)
+    Acos, Acosh, Asin, Atanh                           |x| -> 1
+    Sin, Cos, Tan                                      |x| large                   sin(x + xe) = sin x + xe cos x
+    normalizations                                     rows offset from 0 far more than they vary, or very small ones
+    CumSum                                             a sum that grows until a term is less than half its last bit
+    Add, Sub of what is _CANCELS times the result      x - y -> 0
+
+Where its precision was lost is upstream: 1 - p is exact, and it is p that float16 holds with an error of 2^-12. So
+a neighbourhood goes back through elementwise functions, reductions, moves, and products of two computed tensors, and
+ends at its leaves: graph inputs, what a convolution, a product with weights and the like write, and nodes that say
+themselves that they stay float32. A `deep` one goes further, and on to what products with weights read. That of a
+normalization is the node alone, until it is deep: what it reads shows what was lost before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.float16 import KEEP_FLOAT32
+from truehalf.ir import ops
+from truehalf.ir.facts import constant_of, is_op, subgraphs
+from truehalf.ir.ops import Trait
+from truehalf.ir.slots import is_float32
+
+_CANCELS = 16.0  # 2^-11 of each operand is then 2^-7 of the result
+_NODES_MAX, _DEPTH_MAX = 16, 6  # depth: of nodes that compute, one behind the other
+_DEEP_NODES_MAX, _DEEP_DEPTH_MAX = 32, 10
+
+PHASES = frozenset({"Sin", "Cos", "Tan"})
+NORMS = frozenset(
+    {"LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization"}
+    | {"MeanVarianceNormalization"}
+)
+_INVERSES = frozenset({"Acos", "Acosh", "Asin", "Atanh"})
+_ROOTS = frozenset({"Log", "Sqrt", "Reciprocal", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "GlobalLpPool"})
+MOVES = (ops.MOVES & ops.with_trait(Trait.NO_ARITHMETIC)) - ops.with_trait(Trait.CONTROL_FLOW | Trait.SEQUENCE)
+_COMPUTES = (
+    ops.with_trait(Trait.UNARY)
+    | {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "PRelu", "CumSum", "Softmax"}
+    | {"GlobalAveragePool"}
+    | {name for name in ops.TABLE if name.startswith("Reduce")}
+) - {"Cast", "Dropout", "IsInf", "IsNaN", "Not", "BitwiseNot"}
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum"})
+_HEAVY = _PRODUCTS | {"Conv", "ConvTranspose", "AveragePool", "BatchNormalization"}
+_OFFSETS = NORMS - {"LpNormalization", "RMSNormalization"} | {"BatchNormalization"}
+_CUMULATIVE_MIN = 17  # terms; of fewer the roundings stay below 2^-7
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """A node that amplifies, and its surroundings upstream.
+
+    Attributes:
+        end: the node that amplifies.
+        depths: the nodes, in graph order, each with the number of nodes that compute from it to the end, 1 or more.
+        leaves: FLOAT values that are read and computed elsewhere, no constants.
+    """
+
+    end: ir.Node
+    depths: dict[ir.Node, int]
+    leaves: tuple[ir.Value, ...]
+
+    @property
+    def kind(self) -> str:
+        """phases, inner (of sums), cancellation, or underflow: nothing is subtracted."""
+        if self.end.op_type in PHASES:
+            return "phases"
+        if self.end.op_type == "CumSum":
+            return "inner"
+        subtracts = any(
+            node.op_type in ("Neg", "Sub") or (node.op_type == "Add" and _is_sum(node)) for node in self.depths
+        )
+        return "cancellation" if subtracts or self.end.op_type in _OFFSETS | _INVERSES else "underflow"
+
+
+def neighbourhoods(
+    model: ir.Model, absmax: Callable[[ir.Value], float | None], deep: bool = False
+) -> list[Neighbourhood]:
+    """Those of the nodes of the main graph that may amplify, in graph order; none of a node whose result nothing reads
+    but what leads to another one: in the logit log(p / (1 - p)) it is the logarithm that counts, not the quotient.
+
+    Args:
+        absmax: largest |x| that was measured of a value; None: it is not known.
+    """
+    order = {node: index for index, node in enumerate(model.graph)}
+    ends = [node for node in order if _is_replayed(node, True) and _amplifies(node, absmax)]
+    found = [_neighbourhood(node, order, deep) for node in ends]
+    covered = {node for around in found for node in _inside(around)}
+    return [around for around in found if around.end not in covered]
+
+
+def _inside(around: Neighbourhood) -> set[ir.Node]:
+    """The nodes of a neighbourhood, but for its end, that write for it alone."""
+    found = {around.end}
+    for node in reversed(around.depths):
+        is_output = any(value.is_graph_output() for value in node.outputs)
+        if not is_output and all(reader in found for value in node.outputs for reader in value.consumers()):
+            found.add(node)
+    return found - {around.end}
+
+
+def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> bool:
+    if not _computed(node):
+        return False
+    match node.op_type:
+        case "Div":
+            return constant_of(node.inputs[1]) is None
+        case "Pow":
+            exponents = constant_of(node.inputs[1])
+            return exponents is None or bool((exponents < 1).any())
+        case "Mul":
+            return any(_is_inverse(value) for value in _computed(node))
+        case "Add" | "Sub":
+            return _cancels([absmax(value) for value in node.inputs if value is not None], absmax(node.outputs[0]))
+        case "BatchNormalization":
+            scale, variance = constant_of(node.inputs[1]), constant_of(node.inputs[4])
+            size = absmax(node.inputs[0]) if node.inputs[0] is not None else None
+            if scale is None or variance is None or size is None or len(node.outputs) > 1:
+                return False
+            gain = np.abs(scale) / np.sqrt(np.maximum(variance, 0) + (node.attributes.get_float("epsilon", 1e-5) or 0))
+            return _cancels([size * float(gain.max(initial=0.0))], absmax(node.outputs[0]))
+        case "CumSum":
+            axis, source = constant_of(node.inputs[1]), node.inputs[0]
+            length = source.shape[int(axis)] if source is not None and source.shape and axis is not None else None
+            return isinstance(length, int) and length >= _CUMULATIVE_MIN
+    return node.op_type in PHASES | NORMS | _ROOTS | _INVERSES
+
+
+def _is_inverse(value: ir.Value) -> bool:
+    """Whether a value is 1 / x, or a negative power, perhaps moved."""
+    node = value.producer()
+    while node is not None and node.domain == "" and node.op_type in MOVES and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    if is_op(node, "Div") and node is not None:
+        return constant_of(node.inputs[0]) is not None and constant_of(node.inputs[1]) is None
+    exponents = constant_of(node.inputs[1]) if is_op(node, "Pow") and node is not None else None
+    return is_op(node, "Reciprocal") or (exponents is not None and bool((exponents < 0).any()))
+
+
+def _cancels(terms: list[float | None], total: float | None) -> bool:
+    known = [term for term in terms if term is not None]
+    return len(known) == len(terms) and total is not None and sum(known) >= _CANCELS * total > 0
+
+
+def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neighbourhood:
+    depths = {end: 1}
+    nodes_max, depth_max = (_DEEP_NODES_MAX, _DEEP_DEPTH_MAX) if deep else (_NODES_MAX, _DEPTH_MAX)
+    if end.op_type in NORMS and not deep:
+        nodes_max = 1
+    waiting = deque([end])
+    while waiting:
+        node = waiting.popleft()
+        if node is not end and not _is_replayed(node, False):
+            continue
+        for value in _computed(node):
+            source = value.producer()
+            if source is None or source in depths or source not in order or not _is_replayed(source, deep):
+                continue
+            depth = depths[node] + (source.op_type not in MOVES)
+            if source.op_type in NORMS or depth > depth_max or len(depths) >= nodes_max:
+                continue
+            depths[source] = depth
+            (waiting.append if depth > depths[node] else waiting.appendleft)(source)
+    ordered = {node: depths[node] for node in sorted(depths, key=order.__getitem__)}
+    read = dict.fromkeys(value for node in ordered for value in _computed(node))
+    return Neighbourhood(end, ordered, tuple(value for value in read if value.producer() not in ordered))
+
+
+def _is_replayed(node: ir.Node, deep: bool) -> bool:
+    """Whether a node is computed once more beside itself."""
+    if node.domain != "" or subgraphs(node) or KEEP_FLOAT32 in node.metadata_props:
+        return False
+    if not all(is_float32(value) for value in node.outputs if value.name):
+        return False
+    if (deep and node.op_type in _HEAVY) or (node.op_type in _PRODUCTS and _is_sum(node)):
+        return True
+    return node.op_type in _COMPUTES | MOVES | NORMS | _ROOTS
+
+
+def _is_sum(node: ir.Node) -> bool:
+    """Whether two of its inputs are computed."""
+    return len(_computed(node)) > 1
+
+
+def _computed(node: ir.Node) -> list[ir.Value]:
+    """The FLOAT inputs of a node that are no constants."""
+    return list(_computed_inputs(node))
+
+
+def _computed_inputs(node: ir.Node) -> Iterator[ir.Value]:
+    for value in node.inputs:
+        if value is not None and is_float32(value) and constant_of(value) is None:
+            yield value

@@ -1,0 +1,97 @@
+"""Errors of float16 at nodes that amplify them, over samples, and how much must stay in float32 to avoid them.
+
+Every neighbourhood (truehalf.calibration.neighbourhoods) is replayed wholly in float16 on each sample. Where the error
+exceeds 2^-7, sixteen roundings, it is replayed once more on its worst sample, with more and more of it in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx_ir as ir
+
+from truehalf.calibration.neighbourhoods import Neighbourhood, neighbourhoods
+from truehalf.calibration.ranges import Counter
+from truehalf.calibration.ranges_form import RoundingEntry, RoundingStep
+from truehalf.calibration.replays import REPLAYED_FROM, Replay, steps
+from truehalf.calibration.samples import Samples
+
+_NOTED = 2.0**-7
+AbsMax = Callable[[ir.Value], float | None]
+
+
+class RoundingErrors:
+    """The largest error of each neighbourhood of a model so far.
+
+    Attributes:
+        always: replays of what may amplify in any model.
+        cancelling: of sums that do, by the sizes of their terms; none until these are known.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        self._absmax: AbsMax = lambda value: None
+        self._worst: dict[ir.Node, tuple[float, str]] = {}
+        self._replayed = model.graph.opset_imports.get("", 0) >= REPLAYED_FROM
+        self.always = self._replays()
+        self.cancelling: list[Replay] = []
+
+    def find_cancelling(self, absmax: AbsMax) -> None:
+        """`absmax`: largest |x| that was measured of a value; None: it is not known."""
+        self._absmax = absmax
+        known = {replay.around.end for replay in self.always}
+        self.cancelling = [replay for replay in self._replays() if replay.around.end not in known]
+
+    def _replays(self) -> list[Replay]:
+        found = neighbourhoods(self._model, self._absmax) if self._replayed else []
+        return [Replay(each) for each in found if all(node.name for node in each.depths)]
+
+    def add(self, replays: Sequence[Replay], errors: Sequence[float], sample: str) -> None:
+        """Errors of replays on a sample."""
+        for replay, error in zip(replays, errors, strict=True):
+            end = replay.around.end
+            if error > max(_NOTED, self._worst.get(end, (0.0, ""))[0]):
+                self._worst[end] = error, sample
+
+    def entries(self, samples: Samples) -> dict[str, RoundingEntry]:
+        """As in ranges.json."""
+        if not self._worst:
+            return {}
+        noted = [each for each in neighbourhoods(self._model, self._absmax, deep=True) if each.end in self._worst]
+        planned = {around.end: steps(around) for around in noted}
+        replays = [step for around in noted for step in planned[around.end]]
+        suspects = {str(value.name) for around in noted for value in around.end.outputs}
+        counter = Counter(self._model, {}, suspects, replays=replays)
+        wanted = {sample for _, sample in self._worst.values()}
+        found: dict[str, RoundingEntry] = {}
+        for name, feeds in samples:
+            if name not in wanted:
+                continue
+            errors = iter(counter.measure(feeds)[2])
+            measured = {around.end: [next(errors) for _ in planned[around.end]] for around in noted}
+            found |= {
+                str(around.end.name): self._entry(around, measured[around.end])
+                for around in noted
+                if self._worst[around.end][1] == name
+            }
+        return found
+
+    def _entry(self, around: Neighbourhood, errors: Sequence[float]) -> RoundingEntry:
+        error, sample = self._worst[around.end]
+        return {"kind": around.kind, "error": error, "sample": sample, "steps": _steps(around, errors)}
+
+
+def _steps(around: Neighbourhood, errors: Sequence[float]) -> list[RoundingStep]:
+    """By depth; then all of it, with the producers of more and more leaves, the worst first."""
+    deepest = max(around.depths.values())
+    by_depth: list[RoundingStep] = [
+        {"error": error, "nodes": [str(node.name) for node, each in around.depths.items() if each <= depth]}
+        for depth, error in zip(range(1, deepest + 1), errors, strict=False)
+    ]
+    by_leaf: Mapping[ir.Value, float] = dict(zip(around.leaves, errors[deepest:], strict=True))
+    nodes, left = by_depth[-1]["nodes"], sum(by_leaf.values())
+    for leaf, error in sorted(by_leaf.items(), key=lambda pair: -pair[1]):
+        producer = leaf.producer()
+        nodes, left = [*nodes, *([] if producer is None else [str(producer.name)])], max(left - error, 0.0)
+        by_depth.append({"error": left, "nodes": nodes})
+    return by_depth

@@ -1,0 +1,35 @@
+"""Samples that calibration runs over, each with its name; read as often as they are iterated over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from truehalf.errors import StageError
+
+
+class Samples:
+    """(name, feeds), one run each."""
+
+    def __init__(self, feeds: Iterable[Mapping[str, np.ndarray]], names: Sequence[str] | None) -> None:
+        names = names if names is not None else getattr(feeds, "names", None)
+        self._feeds = feeds
+        self._names = list(names) if names is not None else [str(i) for i, _ in enumerate(feeds)]
+        if not self._names:
+            raise StageError("too-few-samples", "calibrate: expected at least one sample, got none")
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
+        count = 0
+        for feeds in self._feeds:
+            if count == len(self._names):
+                raise StageError("in-conflict", f"calibrate: expected {count} samples, one for each name, got more")
+            yield self._names[count], feeds
+            count += 1
+        if count != len(self._names):
+            raise StageError(
+                "in-conflict", f"calibrate: expected {len(self._names)} samples, one for each name, got {count}"
+            )

@@ -1,0 +1,76 @@
+"""Cancellation: differences far below their operands, in front of a logarithm, a root or a quotient, or as they are.
+
+float16 holds x and y with errors up to 2^-11 |x| and 2^-11 |y|; their difference z is exact or nearly, so it has
+
+    error(z) / |z| <= 2^-11 (|x| + |y|) / |z|
+
+which exceeds LIMIT = 2^-7 where |x| + |y| > 16 |z|. The Sub alone in FP32 changes nothing: x and y must come to it as
+FP32, from where they were computed. In normalizations the difference is from the mean of a row.
+
+    measured   as said in truehalf.conversion.rules.rounding.measured
+    pattern    without ranges: mean(x^2) - mean(x)^2, whose operands are 1 + mean^2 / variance times the result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
+from truehalf.conversion.rules.rounding.measured import decisions, is_measured
+from truehalf.ir.facts import all_nodes, constant_of, is_op
+from truehalf.ir.ops import Trait, has
+
+_MEANS = ("ReduceMean", "GlobalAveragePool")
+
+
+def cancellation(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision | None]:
+    """The rule for one model."""
+    found = decisions("cancellation", context)
+    patterns = {} if is_measured(context) else _variances(context.model)
+    return lambda node, context: found.get(node.name or "") or patterns.get(node)
+
+
+def _variances(model: ir.Model) -> dict[ir.Node, Decision]:
+    found: dict[ir.Node, Decision] = {}
+    for node in all_nodes(model):
+        members = _variance(node) if is_op(node, "Sub") else []
+        reason = f"{node.name!r} subtracts a squared mean from the mean of squares, which may be nearly the same"
+        for member in members:
+            found.setdefault(member, Decision(Verdict.fp32, "cancellation", reason))
+    return found
+
+
+def _variance(node: ir.Node) -> list[ir.Node]:
+    """The nodes of mean(x^2) - mean(x)^2; empty where it is something else."""
+    of_squares, squares = _through(node.inputs[0])
+    square, moves = _through(node.inputs[1])
+    if not is_op(of_squares, *_MEANS) or of_squares is None or square is None:
+        return []
+    inner, more = _through(of_squares.inputs[0])
+    mean, again = _through(_squared(square))
+    if inner is None or not is_op(mean, *_MEANS) or mean is None:
+        return []
+    source = _squared(inner)
+    if source is None or source is not mean.inputs[0]:
+        return []
+    return [node, *squares, of_squares, *more, inner, *moves, square, *again, mean]
+
+
+def _through(value: ir.Value | None) -> tuple[ir.Node | None, list[ir.Node]]:
+    """The node behind moves, and these."""
+    moves: list[ir.Node] = []
+    node = value.producer() if value is not None else None
+    while node is not None and has(node, Trait.VIEW) and node.inputs[0] is not None:
+        moves.append(node)
+        node = node.inputs[0].producer()
+    return node, moves
+
+
+def _squared(node: ir.Node) -> ir.Value | None:
+    """x of x * x and x^2."""
+    if is_op(node, "Mul") and node.inputs[0] is node.inputs[1]:
+        return node.inputs[0]
+    exponent = constant_of(node.inputs[1]) if is_op(node, "Pow") else None
+    return node.inputs[0] if exponent is not None and bool((exponent == 2).all()) else None

@@ -1,0 +1,44 @@
+"""What calibration measured at nodes that amplify rounding: the nodes that stay FP32, by kind of loss.
+
+    LIMIT = 2^-7   of the largest element of such a node's output
+
+float16 rounds a result to 2^-11 of it, so this is sixteen roundings: four of eleven bits are lost. What is lost by less
+is what a graph of some nodes loses anyway. calibration tried the node alone in FP32, then with more and more of what it
+is computed from; the first of these steps whose error is within the limit says what stays FP32.
+"""
+
+from __future__ import annotations
+
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
+from truehalf.conversion.rules.ranges import Rounding
+
+LIMIT = 2.0**-7
+
+
+def decisions(kind: str, context: RuleContext) -> dict[str, Decision]:
+    """By name, the nodes that stay FP32 for a kind of loss."""
+    rounding = context.ranges.rounding if context.ranges is not None else None
+    found: dict[str, Decision] = {}
+    for end, entry in (rounding or {}).items():
+        if entry.kind == kind and entry.error > LIMIT:
+            decision = _decision(end, entry)
+            for name in _kept(entry):
+                found.setdefault(name, decision)
+    return found
+
+
+def is_measured(context: RuleContext) -> bool:
+    """Whether calibration looked for such nodes: then what a pattern suggests is no evidence."""
+    return context.ranges is not None and context.ranges.rounding is not None
+
+
+def _decision(end: str, entry: Rounding) -> Decision:
+    lost = f"{entry.error:.3g} of the largest element" if entry.error < 1 else "all of it"
+    reason = f"float16 here and in front of it changes what {end!r} writes by {lost}{on_sample(entry.sample)}"
+    return Decision(Verdict.fp32, entry.kind, reason, entry.error, LIMIT, sample=entry.sample)
+
+
+def _kept(entry: Rounding) -> tuple[str, ...]:
+    within = (nodes for error, nodes in entry.steps if error <= LIMIT)
+    last = entry.steps[-1][1] if entry.steps else ()
+    return next(within, last)
