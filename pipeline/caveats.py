@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pipeline.engine import engine_stage, was_made
-from pipeline.forms import Params, Reports, StageNumbers, StageReport, of_stage
+from pipeline.forms import Params, Reports, StageReport, of_stage
 from truehalf.codes import coded
+from truehalf.report.forms import StageNumbers
 
 _NOT_VERIFYS = "the TensorRT engine: "  # verify leaves it to the engine stage, whose verdict counts once there is one
 

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypedDict, cast
 
-from pipeline.forms import Reports, StageNumbers
+from pipeline.forms import Reports
 from truehalf.codes import coded
 from truehalf.engines.engine_report import CompilerFacts, EngineReport, Parity, PointOfProfile
+from truehalf.report.forms import StageNumbers
 from truehalf.runtime.timing import BeforeAndAfter
 
 _SHOWN = (

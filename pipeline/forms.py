@@ -5,10 +5,11 @@ A run may be of another version, and a stage may not have run: no key is there f
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from truehalf.engines.engine_report import EngineReport
 from truehalf.json_values import JsonObject
+from truehalf.report.forms import ModelFacts, Parity, VerifyReport
 from truehalf.runtime.machine import Machine
 
 
@@ -83,22 +84,6 @@ class Params(TypedDict, total=False):
     search: SearchParams
 
 
-class Parity(TypedDict, total=False):
-    status: str
-    reason: str
-
-
-class ModelFacts(TypedDict, total=False):
-    """truehalf.ir.facts.model_facts, and the file's size."""
-
-    nodes: int
-    casts: int
-    float_nodes: int
-    fp16_nodes: int
-    fp16_fraction: float | None
-    size_mb: float
-
-
 class Baked(TypedDict, total=False):
     """Where Python decided while a model was traced."""
 
@@ -106,12 +91,6 @@ class Baked(TypedDict, total=False):
     settled: list[str]
     unread: str
     inputs: list[str]
-
-
-class Cost(TypedDict):
-    casts: int
-    cast_bytes: float
-    bytes: float
 
 
 class StageReport(TypedDict, total=False):
@@ -129,72 +108,10 @@ class StageReport(TypedDict, total=False):
     not_verified: list[str]
     baked: Baked
     fp16_arithmetic: float | None
-    costs: dict[str, Cost]
+    costs: dict[str, dict[str, int]]
     unmatched_selectors: list[str]
     casts_before: int
     casts_after: int
-
-
-class Suggestion(TypedDict):
-    sentence: str
-    selectors: list[str]
-
-
-class StageNumbers(TypedDict, total=False):
-    """Headline of a file that verify measured; of the engine with its state and reason."""
-
-    state: str
-    reason: str
-    matched_fraction: float | None
-    top1_agreement: float | None
-    max_abs_error: dict[str, float]
-
-
-class VerifyReport(TypedDict, total=False):
-    stage: str
-    status: str
-    seconds: float
-    model: ModelFacts
-    verdict: str
-    reasons: list[str]
-    not_verified: list[str]
-    evaluation: str
-    provider: str
-    samples: int
-    stages: dict[str, StageNumbers]
-    suggestion: Suggestion | None
-    cpu_provider_claims: Any
-    ap50: float | None
-    ap50_fp32: float | None
-    ap50_95: float | None
-    ap50_95_fp32: float | None
-    matched_fraction: float | None
-    matched: int
-    reference: int
-    missed: int
-    extra: int
-    label_flips: int
-    metrics: dict[str, float]
-    top1_agreement: float | None
-    tensor_error: float | None
-    box_error_px_p99: float | None
-    box_error_px_max: float | None
-    score_error_p99: float | None
-    score_error_max: float | None
-    nan: int
-    inf: int
-    max_abs_error: dict[str, float]
-
-
-class Decision(TypedDict, total=False):
-    """A row of decisions.json: why a node has its precision."""
-
-    node: str
-    op: str
-    scope: str | None
-    precision: str
-    rule: str
-    reason: str | None
 
 
 class Outcome(TypedDict):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stages.frame import Stage, stage_main
 from truehalf.config.precision import PrecisionName
 from truehalf.conversion.casts import count_casts
 from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.files import MODEL_FILE
 from truehalf.ir.facts import model_facts
-from truehalf.ir.model_file import load_model, model_size_mb
+from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import InferTypes
-from truehalf.json_values import JsonObject
 
 
-def run(stage: Stage) -> JsonObject:
+def run(stage: Stage) -> Mapping[str, object]:
     precision = stage.config.precision
     if precision.dtype is PrecisionName.fp32:
         return _pass_on(stage)
@@ -26,7 +27,7 @@ def run(stage: Stage) -> JsonObject:
     return report.to_json()
 
 
-def _pass_on(stage: Stage) -> JsonObject:
+def _pass_on(stage: Stage) -> Mapping[str, object]:
     source = stage.artifact("fp16")
     stage.copy(source)
     model = load_model(source)
@@ -36,7 +37,7 @@ def _pass_on(stage: Stage) -> JsonObject:
         "reason": f"precision={stage.config.precision.dtype.value}: the file is passed on as it is",
         "casts_before": count_casts(model),
         "casts_after": count_casts(model),
-        "model": model_facts(model) | {"size_mb": model_size_mb(source)},
+        "model": model_facts(model, source),
     }
 
 

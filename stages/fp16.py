@@ -4,6 +4,7 @@ autocast, the torch module traced in FP16 (truehalf/exporting/routes).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from stages.frame import Stage, stage_main
@@ -12,10 +13,9 @@ from truehalf.conversion.fp16_file import to_fp16
 from truehalf.conversion.report import skipped_report
 from truehalf.files import MODEL_FILE, write_json
 from truehalf.io_spec.profile_shapes import completed
-from truehalf.json_values import JsonObject
 
 
-def run(stage: Stage) -> JsonObject:
+def run(stage: Stage) -> Mapping[str, object]:
     config, out = stage.config, stage.out() / MODEL_FILE
     if config.precision.dtype is PrecisionName.fp32:
         stage.copy(stage.artifact("slim"))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stages.frame import Stage, stage_main
 from truehalf.data.samples import calibration_samples
 from truehalf.files import MODEL_FILE
 from truehalf.ir.facts import model_facts
-from truehalf.ir.model_file import load_model, model_size_mb
-from truehalf.json_values import JsonObject
+from truehalf.ir.model_file import load_model
 from truehalf.slimming.check_feeds import check_feeds
 from truehalf.slimming.slim import slim
 
 
-def run(stage: Stage) -> JsonObject:
+def run(stage: Stage) -> Mapping[str, object]:
     config, source = stage.config, stage.artifact("trace")
     if not config.simplify and not config.repair.passes:
         stage.copy(source)
         reason = "simplify=false and repair=none: the traced file is passed on as it is"
-        facts = model_facts(load_model(source)) | {"size_mb": model_size_mb(source)}
+        facts = model_facts(load_model(source), source)
         return {"status": "skipped", "reason": reason, "model": facts}
     spec = stage.io_spec()
     samples = calibration_samples(config, stage.root, spec)

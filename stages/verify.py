@@ -6,7 +6,7 @@ turns it into the exit code.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Mapping
 
 from stages.frame import Stage, stage_main
 from truehalf.config.verification import Evaluation
@@ -20,7 +20,7 @@ from truehalf.verification.chain.reference import write_reference
 from truehalf.verification.pinning.reconversion import Reconversion
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> Mapping[str, object]:
     config, root, spec = stage.config, stage.root, stage.io_spec()
     files = {name: stage.artifact(name) for name in MEASURED_STAGES}
     frozen = freeze_configured(open_model(config, root).module, config, root, spec, files["slim"])

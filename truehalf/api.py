@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from truehalf.ir.model_forms import Model
     from truehalf.linting.report import LintReport
     from truehalf.repairs import RepairReport
+    from truehalf.report.forms import Decision, SlimReport
     from truehalf.verification.chain.compare import Report
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
@@ -48,14 +49,13 @@ class Result(Generic[R]):
 
     Attributes:
         model: in memory; where a file was written, it is read from there when it is first asked for.
-        report: ConvertReport; of `clean_casts` truehalf.conversion.casts_of_file.CastsReport, of `export`
-            truehalf.exporting.trace.TraceReport, of `repair` truehalf.repairs.RepairReport. Each has to_json().
-        decisions: of `convert`: a row for each node, {node, op, precision, rule, reason, ...}.
+        report: of `convert` a ConvertReport, and so on; each has to_json().
+        decisions: of `convert`: a row for each node.
     """
 
     _made: Path | ir.Model = field(repr=False)
     report: R
-    decisions: Sequence[Mapping[str, Any]] = field(default=())
+    decisions: Sequence[Decision] = field(default=())
 
     @cached_property
     def model(self) -> ir.Model:
@@ -117,15 +117,16 @@ def convert(
         if out is not None:
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
-        before = {key: value for key, value in model_facts(source).items() if key in ("nodes", "casts")}
-        slim_report: Mapping[str, Any] | None = None
+        before = model_facts(source)
+        slim_report: SlimReport | None = None
         if slim or (slim is None and ranges is None):
             with step("slim"):
                 slimmed = slim_model(file)
             source, slim_report = slimmed.model, slimmed.report
         feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
         made, cleaned = write_converted(source, target, precision, ranges, calibration=feeds)
-        report = ConvertReport(before, slim_report, made.report(), cleaned)
+        counts = {"nodes": before["nodes"], "casts": before["casts"]}
+        report = ConvertReport(counts, slim_report, made.report(), cleaned)
         if check and made.is_converted:
             again = Reconversion(precision, made.ranges, None), slim_model if slim_report else None
             report = replace(report, check=quick_check(file.path, target, feeds, *again))
@@ -211,8 +212,7 @@ def compare(
         options: evaluation, thresholds, batch and gates; gates.tensor_error_max is the tolerance of plain tensors.
 
     Returns:
-        truehalf.verification.chain.compare.Report: verdict ("passed", "failed" or "not verified"), reasons, errors by
-        output, and what could not be verified.
+        verdict ("passed", "failed" or "not verified"), reasons, errors by output, and what could not be verified.
 
     Raises:
         StageError: models of different interfaces, samples that do not fit, a model that cannot be run.

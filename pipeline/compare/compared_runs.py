@@ -15,12 +15,13 @@ from typing import Any
 import yaml
 
 from pipeline.caveats import unmet
-from pipeline.forms import Decision, failed
+from pipeline.forms import failed
 from pipeline.track import COMPLETE_TAG, SWEEP_TAG, be_brief
 from pipeline.tracking.record import flat_params, metrics, run_name
 from pipeline.tracking.redact import first_line
 from pipeline.workspace import read_params, reports_of_run
 from truehalf.codes import coded
+from truehalf.report.forms import Decision
 
 _IGNORED = ("tracking.", "workspace.", "search.")
 _IDLE = "no effect"

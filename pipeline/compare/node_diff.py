@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare
-from pipeline.forms import Decision
 from truehalf.codes import coded
+from truehalf.report.forms import Decision
 
 
 @dataclass(frozen=True)

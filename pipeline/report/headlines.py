@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from pipeline.forms import Params, Reports, VerifyReport
+from pipeline.forms import Params, Reports
 from truehalf.engines.engine_report import EngineReport
+from truehalf.report.forms import VerifyReport
 from truehalf.report.numbers import count, number, percent
 
 WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}

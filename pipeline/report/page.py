@@ -18,13 +18,14 @@ import yaml
 
 from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
-from pipeline.forms import Params, Reports, StageReport, VerifyReport, model_of, of_stage
+from pipeline.forms import Params, Reports, StageReport, model_of, of_stage
 from pipeline.report.data import data_of
 from pipeline.report.headlines import headline, tiles
 from pipeline.workspace import STAGES, only, read_reports, root
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.output_files import write_text
 from truehalf.report.drawings import ORANGE, Histogram, histogram, node_counts
+from truehalf.report.forms import VerifyReport
 from truehalf.report.numbers import count, number, percent
 from truehalf.report.page import Details, Verdict, kept_in_fp32, page, verification_sections
 from truehalf.runtime.machine import Machine
@@ -162,7 +163,8 @@ def _claims(verify: VerifyReport | None) -> dict[str, Any] | None:
         return None
     if "error" in claims:
         return {"error": claims["error"]}
-    claimed, measured = claims["claimed"], claims[verify["evaluation"]]
+    claimed: Any = claims["claimed"]
+    measured: Any = claims[verify["evaluation"]]
     rows = [
         {"name": name, "claimed": show(claimed.get(key)), "measured": show(measured.get(key))}
         for name, key, show in (

@@ -32,6 +32,7 @@ from truehalf.cli.form import (
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
 from truehalf.errors import StageError
+from truehalf.report.forms import Decision
 from truehalf.report.terminal import terminal_width, wrapped
 from truehalf.report.text import kept_in_fp32, report_text
 
@@ -218,7 +219,7 @@ def _table(model: Path, out: Path, result: Result[ConvertReport], share: Split |
     return lines
 
 
-def _fp32_nodes(decisions: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
+def _fp32_nodes(decisions: Sequence[Decision], verbose: bool) -> list[str]:
     kept = [row for row in decisions if row["precision"] == "fp32"]
     rules = Counter(row["rule"] for row in kept)
     lines = [

@@ -46,13 +46,13 @@ def command(**given: Any) -> int:
 def _inspect(model: Path, result: Path | None, islands: int, output: Output) -> int:
     from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.facts import model_facts
-    from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb
+    from truehalf.ir.model_file import PRECISION_KEY, load_model
     from truehalf.ir.normalize import InferTypes
 
     check_places({"--json": output.file}, {"model.onnx": model}, result=result)
     loaded, reasons = load_model(model), {} if result is None else _reasons(result)
     InferTypes()(loaded)
-    facts = model_facts(loaded) | {"size_mb": model_size_mb(model)}
+    facts = model_facts(loaded, model)
     spec = spec_inside(loaded)
     found: dict[str, Any] = {
         "model": str(model),

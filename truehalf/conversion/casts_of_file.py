@@ -17,8 +17,10 @@ from truehalf.conversion.convert import Conversion, convert_model
 from truehalf.conversion.rules.ranges import RangesJson
 from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
-from truehalf.ir.model_file import adopt_proto, model_size_mb, read_proto, save_model, source_weights
+from truehalf.ir.model_file import adopt_proto, read_proto, save_model, source_weights
+from truehalf.json_values import JsonObject
 from truehalf.output_paths import check_outputs
+from truehalf.report.forms import ModelFacts
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class CastsReport:
         rules: how often each was applied, by name.
         repeated_nodes_dropped: nodes of a file that repeated another one.
         strict: whether only rules that change no value were applied.
-        model: facts (truehalf.ir.facts.model_facts), and size_mb of a file.
+        model: facts.
     """
 
     casts_before: int
@@ -38,9 +40,9 @@ class CastsReport:
     rules: Mapping[str, int]
     repeated_nodes_dropped: int
     strict: bool
-    model: Mapping[str, Any]
+    model: ModelFacts
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return asdict(self)
 
 
@@ -71,7 +73,7 @@ def clean_casts(
         report,
         casts_before=report.casts_before + repeated["Cast"],
         repeated_nodes_dropped=sum(repeated.values()),
-        model={**report.model, "size_mb": model_size_mb(out_path)},
+        model=model_facts(model, out_path),
     )
 
 
@@ -103,7 +105,7 @@ def write_converted(
     fold_max = precision.init_conversion_max_bytes
     cleaned = clean_model(made.model, strict=precision.strict_clean_up, fold_max_bytes=fold_max)
     save_model(made.model, out_path)
-    return made, replace(cleaned, model={**cleaned.model, "size_mb": model_size_mb(out_path)})
+    return made, replace(cleaned, model=model_facts(made.model, out_path))
 
 
 def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:

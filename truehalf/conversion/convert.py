@@ -31,6 +31,7 @@ from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass
 from truehalf.progress import step
+from truehalf.report.forms import Decision, Fp16Report
 
 PLACEMENTS = {Placement.min_cut: partition.min_cut, Placement.eager: partition.eager}
 
@@ -113,32 +114,24 @@ class Conversion:
 
     Attributes:
         model: in memory.
-        decisions: a row for each judged node, {node, op, precision, rule, reason, ...}.
+        decisions: a row for each judged node.
         is_converted: whether there was something to convert.
         ranges: content of a ranges.json that it was decided by; None where there was none.
     """
 
     model: ir.Model
-    decisions: Sequence[Mapping[str, Any]]
+    decisions: Sequence[Decision]
     is_converted: bool
-    _found: Mapping[str, Any] = field(repr=False)
+    _found: Fp16Report = field(repr=False)
     _rewritten: ConversionReport | None = field(default=None, repr=False)
     ranges: RangesJson | None = field(default=None, repr=False)
 
-    def report(self) -> dict[str, Any]:
-        """What was done, for JSON.
-
-        Of a converted model: status ("done"), verdicts (nodes by rule), fp32_nodes_total, fp32_nodes (the first 20,
-        each with its reason), fp16_fraction (of float nodes), fp16_arithmetic (of float operations),
-        placement, costs (cost, casts and their bytes, as placed and if placed naively), casts_to_fp16, casts_to_fp32,
-        weights (counts), masks (each with what became of it), unfused_attention (by name of a Softmax, what rules its
-        fused kernel out), ranges (tensors judged, tensors without a range), unmatched_selectors, warnings, not_done
-        (what was asked for and could not be done), model (facts). Of one that is passed on: status ("skipped"),
-        reason, warnings, not_done and model.
+    def report(self) -> Fp16Report:
+        """What was done.
 
         Elements of large weights are counted when they are rounded: here, unless the model was written before.
         """
-        return dict(self._found) | (self._rewritten.as_dict() if self._rewritten is not None else {})
+        return {**self._found, **(self._rewritten.report() if self._rewritten is not None else {})}
 
 
 def convert_model(
@@ -171,8 +164,9 @@ def convert_model(
     if reason := _no_work(model, precision):
         typed = model.clone()
         InferTypes()(typed)
-        found = {"status": "skipped", "reason": reason, "warnings": [], "not_done": [], "model": model_facts(typed)}
-        return Conversion(model, [], False, found)
+        facts = model_facts(typed)
+        skipped: Fp16Report = {"status": "skipped", "reason": reason, "warnings": [], "not_done": [], "model": facts}
+        return Conversion(model, [], False, skipped)
     raised = ToOpset(precision.opset)(model)
     PREPARE(model)
     unmatched, lines = unmatched_fp16_ops(model, precision)

@@ -14,6 +14,7 @@ from truehalf.files import explain, write_json
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
+from truehalf.report.forms import Fp16Report
 
 
 def to_fp16(
@@ -25,7 +26,7 @@ def to_fp16(
     ranges: RangesJson | Path | str | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     decisions_path: Path | str | None = None,
-) -> dict[str, Any]:
+) -> Fp16Report:
     """Convert an FP32 ONNX file to FP16, leaving FP32 what must stay so.
 
     Args:
@@ -39,7 +40,7 @@ def to_fp16(
         decisions_path: where to write a JSON list with the decision for each node.
 
     Returns:
-        truehalf.conversion.convert.Conversion.report, and size_mb in its `model`.
+        truehalf.conversion.convert.Conversion.report, with the size of the file.
 
     Raises:
         StageError: as truehalf.conversion.convert.convert_model; a bad file, calibration or ranges, an output that
@@ -72,4 +73,4 @@ def to_fp16(
     except OSError as error:
         raise StageError("file-unwritable", f"{written}: {explain(error)}") from error
     report = made.report()
-    return report | {"model": report["model"] | {"size_mb": model_size_mb(out_path)}}
+    return {**report, "model": {**report["model"], "size_mb": model_size_mb(out_path)}}

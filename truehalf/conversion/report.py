@@ -6,21 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truehalf.codes import coded
 from truehalf.config.precision import Precision, RuleSet
-from truehalf.ir.model_file import model_size_mb
+from truehalf.json_values import JsonObject
+from truehalf.report.forms import Decision, Fp16Report, SlimReport, fp32_nodes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from truehalf.conversion.casts_of_file import CastsReport
     from truehalf.conversion.convert import ConversionResult
-    from truehalf.conversion.rules.base import Decision
+    from truehalf.conversion.rules import base
     from truehalf.conversion.rules.ranges import Ranges
-
-_LISTED_NODES = 20
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------
@@ -63,7 +62,7 @@ def coverage(floats: tuple[set[str], set[str]], ranges: Ranges | None) -> Covera
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
-def row(node: ir.Node, decision: Decision, result: ConversionResult) -> dict[str, Any]:
+def row(node: ir.Node, decision: base.Decision, result: ConversionResult) -> Decision:
     """One entry of decisions.json."""
     name, fp16 = node.name or "", node in result.fp16
     dearer = decision.verdict.value == "free" and not fp16 and decision.rule != "any_type"
@@ -82,15 +81,13 @@ def row(node: ir.Node, decision: Decision, result: ConversionResult) -> dict[str
 
 
 def conversion_report(
-    rows: list[dict[str, Any]], result: ConversionResult, precision: Precision, measured: Coverage
-) -> dict[str, Any]:
+    rows: list[Decision], result: ConversionResult, precision: Precision, measured: Coverage
+) -> Fp16Report:
     """What truehalf.conversion.convert.Conversion.report holds, as far as it is known before weights are rounded."""
-    in_fp32 = [row for row in rows if row["precision"] == "fp32"]
     return {
         "status": "done",
         "verdicts": dict(sorted(Counter(row["rule"] for row in rows).items())),
-        "fp32_nodes_total": len(in_fp32),
-        "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
+        **fp32_nodes(rows),
         "fp16_arithmetic": result.fp16_arithmetic,
         "costs": {"placed": asdict(result.placed), "naive": asdict(result.naive)},
         "masks": result.decisions.masks,
@@ -122,7 +119,7 @@ def _not_done(precision: Precision, measured: Coverage) -> list[str]:
     return [coded(code, message)] if asked else []
 
 
-def skipped_report(path: Path) -> dict[str, Any]:
+def skipped_report(path: Path) -> Fp16Report:
     """What the stage fp16 reports of a file that it passes on as it is, under precision=fp32."""
     from truehalf.conversion.partition import Cost
     from truehalf.ir.facts import model_facts
@@ -136,7 +133,7 @@ def skipped_report(path: Path) -> dict[str, Any]:
         "reason": "precision=fp32: the file is passed on as it is",
         "fp16_arithmetic": 0.0,
         "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
-        "model": model_facts(model) | {"size_mb": model_size_mb(path)},
+        "model": model_facts(model, path),
     }
 
 
@@ -170,17 +167,16 @@ class ConvertReport:
 
     Attributes:
         source: nodes and casts of the model that was given.
-        slim: see truehalf.slimming.slim.Slimmed; None where nothing was slimmed.
-        fp16: see truehalf.conversion.convert.Conversion.report.
+        slim: None where nothing was slimmed.
         cast_cleanup: of the Casts.
         check: of one sample; None where it was left out, or nothing was converted.
     """
 
     source: Mapping[str, int]
-    slim: Mapping[str, Any] | None
-    fp16: Mapping[str, Any]
+    slim: SlimReport | None
+    fp16: Fp16Report
     cast_cleanup: CastsReport
     check: QuickCheck | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {name: value for name, value in asdict(self).items() if value is not None}

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -25,6 +24,7 @@ from truehalf.conversion.rounding import Losses, half
 from truehalf.ir.facts import insert_after
 from truehalf.ir.normalize import Names
 from truehalf.ir.passes import Done, Pass
+from truehalf.report.forms import Fp16Report
 
 _CAST_OPSET = 13  # for Casts in a model whose operators are all of other domains
 _SUFFIX = {FP32: "fp32", FP16: "fp16"}
@@ -62,11 +62,11 @@ class ConversionReport:
     counts: Mapping[str, int]
     losses: Losses
 
-    def as_dict(self) -> dict[str, Any]:
+    def report(self) -> Fp16Report:
         counts = {name: self.counts.get(name, 0) for name in _COUNTED}
-        casts = {name: counts.pop(name) for name in _COUNTED[:2]}
-        elements = {f"elements_{name}": count for name, count in self.losses.as_dict().items()}
-        return casts | {"weights": counts | elements}
+        to_fp16, to_fp32 = counts.pop("casts_to_fp16"), counts.pop("casts_to_fp32")
+        counts |= {f"elements_{name}": count for name, count in self.losses.as_dict().items()}
+        return {"casts_to_fp16": to_fp16, "casts_to_fp32": to_fp32, "weights": counts}
 
 
 class _Conversion:

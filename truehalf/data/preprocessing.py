@@ -53,7 +53,7 @@ class Preprocessing:
     layout: str = "NCHW"
     resample: str = "bilinear"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def read(self, path: Path, dtype: str = "float32") -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from truehalf.json_values import JsonObject
+from truehalf.report.forms import AdversarialFacts
 from truehalf.runtime.tensorrt.versions import BuilderOptions, EngineFacts, Plan, Target
 from truehalf.runtime.timing import Timing
 
@@ -75,7 +76,7 @@ class Parity(TypedDict, total=False):
     provider: str
     samples: int
     points: Sequence[JsonObject]
-    adversarial: JsonObject
+    adversarial: AdversarialFacts
     gates: Sequence[JsonObject]
     matched_fraction: float | None
     ap50: float | None

@@ -24,6 +24,7 @@ from truehalf.data.samples import Sample, batches, stacked
 from truehalf.engines.engine_report import Parity, PointOfProfile
 from truehalf.errors import StageError, typed_line
 from truehalf.progress import track
+from truehalf.report.forms import AdversarialFacts
 from truehalf.runtime.tensorrt.versions import Profile
 from truehalf.verification.chain.adversarial import found_in_images
 from truehalf.verification.chain.reference import Outputs, Reference
@@ -118,11 +119,11 @@ def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence:
     main = next((i for i, point in enumerate(points) if "opt" in point.names), 0)
     rows = [_measure(run, model, point, evidence) for point in points]
     adversarial = _adversarial(run, model, points[main], evidence)
-    judged_all = [(point.label, row) for point, row in zip(points, rows, strict=True)]
-    judged_all.append(("adversarial images", adversarial))
-    states = [row["state"] for _, row in judged_all]
+    judged_all = [(point.label, row["state"], row["reason"]) for point, row in zip(points, rows, strict=True)]
+    judged_all.append(("adversarial images", adversarial["state"], adversarial["reason"]))
+    states = [state for _, state, _ in judged_all]
     state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
-    reasons = [f"{label}: {row['reason']}" for label, row in judged_all if row["state"] == state]
+    reasons = [f"{label}: {reason}" for label, one, reason in judged_all if one == state]
     chosen = {key: value for key, value in rows[main].items() if key not in ("state", "reason", *points[main].facts)}
     found: Any = {"state": state, "reason": "" if state == VERIFIED else "; ".join(reasons)}
     parity: Parity = found | {"samples": len(evidence.reference.names)} | chosen
@@ -151,7 +152,7 @@ def _measure(run: Run, model: ir.Model, point: Point, evidence: EngineReference)
     return facts | outcome | headline(stage.facts) | more | {"gates": held}
 
 
-def _adversarial(run: Run, model: ir.Model, point: Point, evidence: EngineReference) -> dict[str, Any]:
+def _adversarial(run: Run, model: ir.Model, point: Point, evidence: EngineReference) -> AdversarialFacts:
     reference = evidence.adversarial
     if isinstance(reference, str):
         return {"state": NOT_VERIFIED, "reason": reference}

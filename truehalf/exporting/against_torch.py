@@ -18,6 +18,7 @@ from truehalf.exporting.export import evaluation_mode
 from truehalf.io_spec.in_file import named_axes, names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.sizes import other_axes, refusal
+from truehalf.report.forms import Parity
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.findings import NOT_VERIFIED
 from truehalf.verification.metrics.tensors import check_runs
@@ -131,7 +132,7 @@ def compared_with_torch(
     pairs: Sequence[tuple[Arrays, dict[str, np.ndarray]]],
     example: Arrays,
     options: TraceConfig,
-) -> dict[str, Any]:
+) -> Parity:
     """Compare a file's outputs with torch's: feeds like the example all together, those of another size one by one.
 
     Args:
@@ -141,7 +142,7 @@ def compared_with_torch(
         options: atol and rtol, as in truehalf.verification.metrics.tensors.
 
     Returns:
-        parity of stages.trace.trace.
+        what a report holds of it.
 
     Raises:
         StageError: where outputs differ, or are not finite; where they do at another size only, naming the axes.
@@ -150,7 +151,7 @@ def compared_with_torch(
         return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
     session = Session(path, log_severity_level=SILENT)
 
-    def compared(runs: Sequence[tuple[Arrays, dict[str, np.ndarray]]]) -> dict[str, Any]:
+    def compared(runs: Sequence[tuple[Arrays, dict[str, np.ndarray]]]) -> Parity:
         found = [(torch_side, session.run(feed)) for feed, torch_side in runs]
         return check_runs(found, spec, atol=options.atol, rtol=options.rtol, sides=("torch", "ONNX Runtime"))
 
@@ -163,7 +164,7 @@ def compared_with_torch(
 
     alike = [pair for pair in pairs if not other_axes(pair[0], example)]
     resized = [pair for pair in pairs if other_axes(pair[0], example)]
-    result: dict[str, Any] = {"status": NOT_VERIFIED, "reason": "no samples of the traced size were given"}
+    result: Parity = {"status": NOT_VERIFIED, "reason": "no samples of the traced size were given"}
     if alike:
         try:
             result = compared(alike)
@@ -173,7 +174,7 @@ def compared_with_torch(
                 f"{error.text}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol "
                 "to the accuracy that you need",
             ) from error
-    at_sizes = []
+    at_sizes: list[Parity] = []
     for pair in resized:
         try:
             found = compared([pair])
@@ -181,9 +182,10 @@ def compared_with_torch(
             message = f"the exported file does not hold: {error.text}"
             raise refusal(pair[0], example, named_axes(spec), problem, message) from error
         shapes = {name: list(array.shape) for name, array in pair[0].items()}
-        at_sizes.append({"inputs": shapes} | found)
+        at_sizes.append({"inputs": shapes, **found})
         if found["status"] == NOT_VERIFIED and result["status"] != NOT_VERIFIED:
             result |= {"status": NOT_VERIFIED, "reason": f"at {shapes}: {found['reason']}"}
     sizes = [len(next(iter(feed.values()))) for feed, _ in pairs]
-    counts = {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider}
-    return counts | result | ({"sizes": at_sizes} if at_sizes else {})
+    counts: Parity = {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider}
+    result = {**counts, **result}
+    return {**result, "sizes": at_sizes} if at_sizes else result

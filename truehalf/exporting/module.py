@@ -20,6 +20,7 @@ from truehalf.models.as_made import aside
 from truehalf.models.calling import all_taken, calling
 from truehalf.models.model import Input, Model
 from truehalf.models.source import spec_of
+from truehalf.report.forms import Parity
 from truehalf.user_code import imported
 from truehalf.verification.findings import NOT_VERIFIED
 
@@ -87,8 +88,8 @@ def export_module(
     report = trace(model.module, samples[0], out_path, Tracing(options, axes), spec=spec, check_feeds=samples)
     if (same := _of_one_size(axes, samples)) and report.parity["status"] != NOT_VERIFIED:
         reason = f"{same}, and all samples are of one size there; give samples of others, or fix it (dynamic_axes)"
-        verdict = {"status": NOT_VERIFIED, "reason": coded("trace-open", reason)}
-        return replace(report, parity={**report.parity, **verdict})
+        parity: Parity = {**report.parity, "status": NOT_VERIFIED, "reason": coded("trace-open", reason)}
+        return replace(report, parity=parity)
     return report
 
 

@@ -15,7 +15,7 @@ from truehalf.exporting.trace import TraceReport, Tracing, moved_into_place, pla
 from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
-from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
+from truehalf.ir.model_file import load_model, save_model, source_weights
 from truehalf.ir.normalize import InferTypes, WeightsApart
 from truehalf.output_files import write_text
 from truehalf.runtime.ort.session import Session
@@ -85,7 +85,7 @@ def pass_on(
         },
         baked=None,
         lint=linted,
-        model=model_facts(model) | {"size_mb": model_size_mb(out_path)},
+        model=model_facts(model, out_path),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,14 +27,16 @@ from truehalf.exporting.export import export
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
-from truehalf.ir.model_file import load_model, model_size_mb, save_model
+from truehalf.ir.model_file import load_model, save_model
+from truehalf.json_values import JsonObject
 from truehalf.linting.plugin_ops import ops_of_plugins
-from truehalf.linting.report import lint_of_trace
+from truehalf.linting.report import LintSummary, lint_of_trace
 from truehalf.models.as_made import State, copied
 from truehalf.models.calling import network_of
 from truehalf.models.sizes import varying_axes
 from truehalf.output_files import destination, write_text, written_whole
 from truehalf.output_paths import check_outputs
+from truehalf.report.forms import ModelFacts, Parity
 from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class Tracing:
     plugin_ops: Sequence[str] = ()
     repair: Sequence[str] = ()
 
-    def linted(self, model: ir.Model) -> dict[str, Any]:
+    def linted(self, model: ir.Model) -> LintSummary:
         """TensorRT compatibility of a file, for its report."""
         return lint_of_trace(model, self.lint, ops_of_plugins(model, self.plugins, self.plugin_ops)[0], self.repair)
 
@@ -80,11 +82,9 @@ class TraceReport:
         warnings: the exporter's, by category.
         parameters: how many numbers the model has.
         unread_inputs: inputs that no output depends on, which are inputs of the file all the same.
-        parity: {status: "verified" or "not verified", reason?, samples, batch_sizes, share, matched_queries,
-            moved_queries, max_abs by output, sizes?: the same of each feed of another height or width, with the shapes
-            of its inputs}.
+        parity: of the file and the module, on every sample.
         baked: what the trace has fixed; None of a file that is passed on.
-        lint: {counts by severity, rules, first, ignored}, the TensorRT compatibility of the file.
+        lint: the TensorRT compatibility of the file.
         model: facts, and size_mb.
         notes: sentences of the model's source.
     """
@@ -94,13 +94,13 @@ class TraceReport:
     warnings: Mapping[str, int]
     parameters: int
     unread_inputs: Sequence[str]
-    parity: Mapping[str, Any]
+    parity: Parity
     baked: Baked | None
-    lint: Mapping[str, Any]
-    model: Mapping[str, Any]
+    lint: LintSummary
+    model: ModelFacts
     notes: Sequence[str] | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -169,7 +169,6 @@ def trace(
         with explaining(subject):
             parity = compared_with_torch(module, described, spec, pairs, example, config)
         baked = what_was_baked(subject)
-        facts = model_facts(model)
         moved_into_place(described.parent, out_path)
     write_text(spec_path, spec_text(spec) + "\n")
     if reason := baked.reason:
@@ -183,11 +182,11 @@ def trace(
         parity=parity,
         baked=baked,
         lint=linted,
-        model=facts | {"size_mb": model_size_mb(out_path)},
+        model=model_facts(model, out_path),
     )
 
 
-def places(out_path: Path | str, inputs: Mapping[str, Any], weights: Sequence[Path | str] = ()) -> tuple[Path, Path]:
+def places(out_path: Path | str, inputs: Mapping[str, object], weights: Sequence[Path | str] = ()) -> tuple[Path, Path]:
     """Where the model and its I/O spec are written, links followed."""
     out_path = Path(out_path)
     spec_path = out_path.with_name(SPEC_FILE)

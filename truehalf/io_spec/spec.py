@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from truehalf.codes import coded
 from truehalf.errors import StageError, refuse
+from truehalf.json_values import JsonObject
 
 INSIDE = "inside the graph"  # where a model normalises by itself
 KEYS = ("inputs", "outputs", "class_names", "trained")
@@ -36,7 +37,7 @@ class TensorSpec:
         """The shape; empty where it is not declared."""
         return self.shape or ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         shape = None if self.shape is None else list(self.shape)
         return _declared({"name": self.name, "dtype": self.dtype, "shape": shape, "kind": self.kind})
 
@@ -79,8 +80,8 @@ class InputSpec(TensorSpec):
         declared = self.pixels.get("normalization") or {}
         return Normalization(declared.get("mean"), declared.get("std"), declared.get("where") == INSIDE)
 
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | dict(self.pixels) | _declared({"traced": self.traced and list(self.traced)})
+    def to_json(self) -> JsonObject:
+        return {**super().to_json(), **self.pixels, **_declared({"traced": self.traced and list(self.traced)})}
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class OutputSpec(TensorSpec):
     normalized: bool | None = None
     no_object: bool | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | _declared({key: getattr(self, key) for key in _LAYOUT})
+    def to_json(self) -> JsonObject:
+        return {**super().to_json(), **_declared({key: getattr(self, key) for key in _LAYOUT})}
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class IoSpec:
             unknown=tuple(key for key in content if key not in KEYS),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "inputs": [each.to_json() for each in self.inputs],
             "outputs": [each.to_json() for each in self.outputs],

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
+
+from truehalf.ir.model_file import model_size_mb
+from truehalf.report.forms import ModelFacts
 
 # attributes that name an element type
 _TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
@@ -128,8 +132,8 @@ def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     return node if is_op(node, *op_types) else None
 
 
-def model_facts(model: ir.Model) -> dict[str, Any]:
-    """Counts of a model whose value types are known (run shape inference first).
+def model_facts(model: ir.Model, path: Path | str | None = None) -> ModelFacts:
+    """Counts of a model whose value types are known (run shape inference first), and the size of its file.
 
     Returns:
         nodes; casts (all Cast nodes); float_nodes (nodes other than Cast and Constant with a float output);
@@ -149,7 +153,7 @@ def model_facts(model: ir.Model) -> dict[str, Any]:
         floats = [dtype for dtype in types if dtype in _FLOATS]
         float_nodes += bool(floats)
         fp16_nodes += bool(floats) and all(dtype == ir.DataType.FLOAT16 for dtype in floats)
-    return {
+    facts: ModelFacts = {
         "nodes": sum(ops.values()),
         "casts": ops["Cast"],
         "float_nodes": float_nodes,
@@ -158,6 +162,7 @@ def model_facts(model: ir.Model) -> dict[str, Any]:
         "untyped_nodes": untyped,
         "ops": dict(sorted(ops.items())),
     }
+    return facts if path is None else {**facts, "size_mb": model_size_mb(path)}
 
 
 def holds_fp16(model: ir.Model) -> bool:

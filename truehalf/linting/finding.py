@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+
+from truehalf.json_values import JsonObject
 
 SEVERITIES = ("error", "warning", "info")  # will not build; known to be wrong or slow; worth knowing
 
@@ -37,7 +38,7 @@ class Finding:
     line: int | None = None
     count: int = 1
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """For JSON; file and line only where there is one."""
         values = dataclasses.asdict(self)
         return {key: value for key, value in values.items() if value is not None}

@@ -8,12 +8,13 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote
 
 from truehalf.codes import coded
 from truehalf.config.schema import LintConfig
 from truehalf.errors import StageError
+from truehalf.json_values import JsonObject
 from truehalf.linting import RULES, SEVERITIES, Finding, Rule, lint
 from truehalf.linting.finding import link_to
 from truehalf.linting.ignoring import parse_ignores, split_ignored
@@ -61,8 +62,7 @@ class LintReport:
         """Whether a finding is at least this severe; "never": none is."""
         return bool(failing(self.findings, severity))
 
-    def to_json(self) -> dict[str, Any]:
-        """For JSON."""
+    def to_json(self) -> JsonObject:
         return {
             "target": self.target,
             "model": self.model,
@@ -73,6 +73,15 @@ class LintReport:
         }
 
 
+class LintSummary(TypedDict, total=False):
+    """Places found by severity and by rule; the first findings; what each entry of lint.ignore took away."""
+
+    counts: dict[str, int]
+    rules: dict[str, int]
+    first: list[JsonObject]
+    ignored: dict[str, int]
+
+
 def failing(findings: Iterable[Finding], severity: str) -> list[Finding]:
     """The findings that are at least this severe; "never": none."""
     if severity == "never":
@@ -81,7 +90,7 @@ def failing(findings: Iterable[Finding], severity: str) -> list[Finding]:
     return [finding for finding in findings if finding.severity in worst]
 
 
-def counts(findings: Iterable[Finding]) -> dict[str, Any]:
+def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
     """How many places by severity, and by rule."""
     severities = dict.fromkeys(SEVERITIES, 0)
     rules: dict[str, int] = {}
@@ -91,10 +100,10 @@ def counts(findings: Iterable[Finding]) -> dict[str, Any]:
     return {"counts": severities, "rules": rules}
 
 
-def summary(findings: Sequence[Finding], ignored: Mapping[str, int]) -> dict[str, Any]:
+def summary(findings: Sequence[Finding], ignored: Mapping[str, int]) -> LintSummary:
     """For a stage's report: the counts, the first findings, and what lint.ignore took away."""
-    first = [finding.as_dict() for finding in findings[:FIRST_FINDINGS]]
-    return counts(findings) | {"first": first, "ignored": dict(ignored)}
+    found, first = counts(findings), [finding.as_dict() for finding in findings[:FIRST_FINDINGS]]
+    return {"counts": found["counts"], "rules": found["rules"], "first": first, "ignored": dict(ignored)}
 
 
 def failure(findings: Iterable[Finding]) -> str:
@@ -115,7 +124,7 @@ def unmatched(ignored: Mapping[str, int]) -> list[str]:
 
 def lint_of_trace(
     model: ir.Model, options: LintConfig, plugin_ops: Sequence[str], repair: Sequence[str]
-) -> dict[str, Any]:
+) -> LintSummary:
     """TensorRT compatibility, for the report; the gate leaves out what repair repairs.
 
     Raises:
@@ -194,7 +203,7 @@ def _plural(severity: str, number: int) -> str:
 # --- SARIF ------------------------------------------------------------------------------------------------------------
 
 
-def sarif(report: LintReport, rules: Mapping[str, Rule]) -> dict[str, Any]:
+def sarif(report: LintReport, rules: Mapping[str, Rule]) -> JsonObject:
     """The findings as one run of SARIF 2.1.0.
 
     Args:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
+from truehalf.json_values import JsonObject
 from truehalf.models import sources
 
 
-def validated(values: Mapping[str, Any]) -> Config:
+def validated(values: JsonObject) -> Config:
     """Check a fully resolved configuration and return it typed, `model.options` as its source has them.
 
     Raises:

@@ -141,8 +141,8 @@ def _pixels(declared: Input) -> Mapping[str, object]:
     """What the data has to know of images: all that truehalf.data.preprocessing.declared_by reads."""
     if declared.preprocessing is None:
         return {}
-    plain = declared.preprocessing.as_dict()
+    plain = dict(declared.preprocessing.as_dict())
     mean, std = plain.pop("mean"), plain.pop("std")
     outside = {"mean": mean, "std": std, "where": "before the graph"}
-    inside = None if declared.normalized is None else declared.normalized | {"where": INSIDE}
-    return plain | {"normalization": inside or outside}
+    inside = None if declared.normalized is None else {**declared.normalized, "where": INSIDE}
+    return {**plain, "normalization": inside or outside}

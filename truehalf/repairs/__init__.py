@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
@@ -18,6 +17,7 @@ from truehalf.ir.inlining import InlineNamed
 from truehalf.ir.normalize import InferTypes, OpsetsOfSubgraphs, SortNodes
 from truehalf.ir.passes import Pass
 from truehalf.ir.slots import check_required_inputs
+from truehalf.json_values import JsonObject
 from truehalf.repairs.passes.allowzero import AllowZero
 from truehalf.repairs.passes.bool_index import BoolIndex
 from truehalf.repairs.passes.deduplicate_names import DeduplicateNames
@@ -58,7 +58,7 @@ class RepairReport:
     counts: dict[str, int] = field(default_factory=dict)
     refused: list[dict[str, str]] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return asdict(self)
 
 

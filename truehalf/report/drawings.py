@@ -22,10 +22,12 @@ class NodeError(TypedDict, total=False):
 
     node: str
     op_type: str
+    tensor: str
     precision: str
     local_error: float
     error: float
     rank: int | None
+    selector: str
 
 
 class Histogram(TypedDict):

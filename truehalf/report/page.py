@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 
 from truehalf.json_values import JsonObject
 from truehalf.report.drawings import BLUE, ORANGE, Histogram, NodeError, error_chart, histogram
+from truehalf.report.forms import SuggestedPins
 from truehalf.report.numbers import count, number, percent, precision
 
 _TEMPLATE = Path(__file__).with_name("page.html.j2")
@@ -36,9 +37,11 @@ class NodeRow(TypedDict, total=False):
     node: str
     op_type: str
     precision: str
+    tensor: str
     local_error: float | None
     error: float | None
     rank: int | None
+    selector: str
 
 
 class MeasuredStage(TypedDict, total=False):
@@ -46,15 +49,24 @@ class MeasuredStage(TypedDict, total=False):
 
 
 class Location(TypedDict, total=False):
+    """Where a file goes wrong; nonfinite and suspects the worst first."""
+
+    sample: str
+    sentence: str
+    nonfinite: list[JsonObject]
     suspects: list[JsonObject]
 
 
 class Verdict(TypedDict, total=False):
-    """What the page reads of verdict.json; findings are gates and checks."""
+    """verdict.json; findings are gates and checks."""
 
-    findings: list[dict[str, Any]]
+    verdict: str
+    reasons: list[str]
+    findings: list[JsonObject]
+    checks: list[dict[str, str]]
+    not_verified: list[str]
     place: Location | None
-    suggestion: JsonObject | None
+    suggestion: SuggestedPins | None
 
 
 class Details(TypedDict, total=False):

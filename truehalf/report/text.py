@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from truehalf.report.forms import Decision
+
 if TYPE_CHECKING:
     from truehalf.verification.chain.compare import Report
 
@@ -57,7 +59,7 @@ def report_text(
     return "\n".join(lines)
 
 
-def kept_in_fp32(decisions: Iterable[Mapping[str, Any]]) -> list[str]:
+def kept_in_fp32(decisions: Iterable[Decision]) -> list[str]:
     """A line for each node that stays FP32: its name, type, rule and reason."""
     kept = (row for row in decisions if row["precision"] == "fp32")
     return [f"{row['node']} ({row['op']}): {row['rule']}: {row['reason']}" for row in kept]
@@ -82,7 +84,7 @@ def _table(report: Report, width: int) -> Iterator[str]:
         yield f"rows are paired as queries, one to one; of those above the score threshold, max |d|: {sure}"
 
 
-def _detections(found: dict[str, Any]) -> Iterator[str]:
+def _detections(found: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"detections  {found['reference']} in the reference, {found['matched']} matched, {found['missed']} missed "
         f"({found['label_flips']} label flips, {found['displaced']} displaced, {found['absent']} absent), "
@@ -106,7 +108,7 @@ def _detections(found: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _classification(found: dict[str, Any]) -> Iterator[str]:
+def _classification(found: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"classes     top-1 agreement {_number(found['top1_agreement'])}, top-5 {_number(found['top5_agreement'])}, "
         f"KL mean {_number(found['kl_mean'])}, max {_number(found['kl_max'])}"

@@ -16,7 +16,7 @@ import io
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from truehalf.config.schema import REPAIR_PASSES, SlimConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.facts import model_facts
-from truehalf.ir.model_file import adopt_proto, model_size_mb, save_model, source_weights
+from truehalf.ir.model_file import adopt_proto, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.passes import Done, Pass
@@ -32,6 +32,7 @@ from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
 from truehalf.repairs import repair as repaired
+from truehalf.report.forms import Parity, SlimReport
 from truehalf.runtime.ort.session import Session
 from truehalf.slimming.constants import constants_as_tensors
 from truehalf.verification.findings import NOT_VERIFIED
@@ -55,13 +56,11 @@ class Slimmed:
 
     Attributes:
         model: in memory.
-        report: simplified, nodes_before, nodes_after, ops_before, ops_after {type: count}, skipped_patterns, model
-            (facts), repair: {counts by pass, refused: [{pass, node, reason}]}, and parity: {status: "verified" or "not
-            verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output}.
+        report: what was done to it.
     """
 
     model: ir.Model
-    report: dict[str, Any]
+    report: SlimReport
 
 
 def slim(
@@ -72,7 +71,7 @@ def slim(
     simplify: bool = True,
     repair: Sequence[str] | None = None,
     check_feeds: Sequence[Arrays] = (),
-) -> dict[str, Any]:
+) -> SlimReport:
     """Simplify and repair an ONNX file and compare it with what it was.
 
     Args:
@@ -81,7 +80,7 @@ def slim(
         options, simplify, repair, check_feeds: as `slim_model`.
 
     Returns:
-        Slimmed.report, and size_mb in its `model`.
+        Slimmed.report, with the size of the file.
 
     Raises:
         StageError: as `slim_model`; an output that cannot be written, or that is the input.
@@ -89,8 +88,8 @@ def slim(
     file = ModelFile(Path(model_path))
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(file.model))
     with written_whole(Path(out_path)) as building:
-        report = slim_model(file, options, simplify, repair, check_feeds, building).report
-    return report | {"model": report["model"] | {"size_mb": model_size_mb(out_path)}}
+        made = slim_model(file, options, simplify, repair, check_feeds, building)
+    return {**made.report, "model": model_facts(made.model, out_path)}
 
 
 def slim_model(
@@ -126,7 +125,7 @@ def slim_model(
         raise StageError("unknown-choice", f"slim: repair has no pass {', '.join(unknown)}; it has {', '.join(PASSES)}")
     comparison = _Comparison(file, check_feeds, options)
 
-    def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, dict[str, Any]]:
+    def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, Parity]:
         model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else before.clone()
         KeepEnds(before, "onnxslim")(model)
         report = repaired(model, passes)
@@ -158,7 +157,7 @@ def slim_model(
         Session(file.path)  # raises where the original file cannot be loaded either
         raise StageError(error.code, f"slim: {error.text}; {verdict()}") from error
     facts_before, facts = model_facts(before), model_facts(model)
-    report = {
+    report: SlimReport = {
         "simplified": simplify,
         "nodes_before": facts_before["nodes"],
         "nodes_after": facts["nodes"],
@@ -335,7 +334,7 @@ class _Comparison:
         session = Session(file.path) if feeds else None
         self._references = [session.run(feed) for feed in feeds] if session else []
 
-    def parity(self, model: Path | ir.Model) -> dict[str, Any]:
+    def parity(self, model: Path | ir.Model) -> Parity:
         session = Session(model)
         if not self._feeds:
             return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
@@ -345,4 +344,4 @@ class _Comparison:
             runs, self._spec, atol=options.atol, rtol=options.rtol, sides=("the file", "the slim version")
         )
         sizes = [len(next(iter(feed.values()))) for feed in self._feeds]
-        return {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider} | result
+        return {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider, **result}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from truehalf.codes import codes_in
+from truehalf.json_values import JsonObject
 
 VERIFIED, FAILED, NOT_VERIFIED = "verified", "failed", "not verified"
 PASSED = "passed"
@@ -43,7 +44,7 @@ class Finding:
     explains: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """For JSON: check, state, reason, its codes, and the facts."""
         content = {
             "check": self.check,
@@ -51,7 +52,7 @@ class Finding:
             "reason": self.reason,
             "codes": sorted(codes_in(self.reason)),
         }
-        return content | dict(self.facts)
+        return {**content, **self.facts}
 
 
 def verdict_of(findings: Iterable[Finding]) -> str:
@@ -86,7 +87,7 @@ def not_checked(reason: str, explains: bool = False) -> Finding:
     return Finding("", NOT_VERIFIED, reason, decides=False, explains=explains)
 
 
-def by_check(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def by_check(findings: Sequence[Finding]) -> list[dict[str, str]]:
     """{check, state, reason} of each check: failed when one of its findings failed, else not verified when one is."""
     rows = []
     for name in filter(None, dict.fromkeys(finding.check for finding in findings)):

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,9 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.outputs import DETECTIONS, detecting, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
+from truehalf.report.forms import DetectionSummary
 from truehalf.verification.declared_boxes import box_format_problem
+from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
@@ -108,7 +109,7 @@ class Measured:
     # --- detections
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> DetectionSummary:
         """truehalf.verification.metrics.detections.summarize of the matchings."""
         return summarize(self.matchings)
 
@@ -192,7 +193,7 @@ class Measured:
         return found | {name: replace(found[name], passed=True, reason="") for name in counts}
 
     @cached_property
-    def classification(self) -> dict[str, Any] | None:
+    def classification(self) -> ClassAgreement | None:
         """truehalf.verification.metrics.plain_outputs.classes_in_runs."""
         return classes_in_runs(self.runs, self.spec)
 

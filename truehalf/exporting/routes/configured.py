@@ -12,11 +12,12 @@ from truehalf.data.samples import TRACE_SAMPLES, stacked, trace_samples
 from truehalf.exporting.routes.half_trace import HalfTracing, trace_in_fp16
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.source import dynamic_axes_of, open_model
+from truehalf.report.forms import Decision, Fp16Report
 
 
 def trace_configured(
     config: Config, root: Path, out_path: Path, spec: IoSpec, shapes: Mapping[str, Sequence[int]]
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[Fp16Report, list[Decision]]:
     """Trace the configured module in FP16.
 
     Args:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truehalf.config.precision import Method
 from truehalf.config.schema import SlimConfig
@@ -14,14 +14,14 @@ from truehalf.errors import StageError
 from truehalf.exporting.routes.half_norms import SettleNorms
 from truehalf.io_spec.in_file import SPEC_KEY, shape_of, spec_text
 from truehalf.io_spec.spec import IoSpec
-from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb, save_model
+from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
+from truehalf.report.forms import Decision, Fp16Report, SlimReport, fp32_nodes
 from truehalf.slimming.slim import slim
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-_LISTED_NODES = 20
 _FP32_REASON = {
     Method.half.value: "float32 as traced: the module's code or the exporter casts to it",
     Method.autocast.value: "float32 as traced: torch.autocast leaves it there",
@@ -60,17 +60,22 @@ def described(
     return {node.name for node in model.graph.all_nodes() if node.name}, notes, norms
 
 
-def slimmed(traced: Path, out: Path, options: SlimConfig, repair: Sequence[str] | None) -> dict[str, Any]:
+def slimmed(traced: Path, out: Path, options: SlimConfig, repair: Sequence[str] | None) -> SlimReport:
     """slim's report, less the facts, which are taken of the file."""
     report = slim(traced, out, options, repair=repair)
-    keys = ("nodes_before", "nodes_after", "skipped_patterns", "repair")
     reason = "float16 outputs are not compared as float32 ones are; verify compares the file with the FP32 model"
-    return {key: report[key] for key in keys} | {"parity": {"status": report["parity"]["status"], "reason": reason}}
+    return {
+        "nodes_before": report["nodes_before"],
+        "nodes_after": report["nodes_after"],
+        "skipped_patterns": report["skipped_patterns"],
+        "repair": report["repair"],
+        "parity": {"status": report["parity"]["status"], "reason": reason},
+    }
 
 
 def counted(
     path: Path, method: str, traced: Collection[str], input_shapes: Mapping[str, Sequence[int]] | None
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+) -> tuple[list[Decision], Fp16Report]:
     """A row for each float node of the file, and what the report says of them."""
     import onnx_ir as ir
 
@@ -81,7 +86,7 @@ def counted(
     model = load_model(path)
     shapes = concrete_shapes(model, input_shapes)
     floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
-    rows: list[dict[str, Any]] = []
+    rows: list[Decision] = []
     casts: Counter[tuple[ir.DataType | None, ir.DataType | None]] = Counter()
     arithmetic = {"fp16": 0.0, "fp32": 0.0}
     for node in all_nodes(model):
@@ -94,11 +99,9 @@ def counted(
         arithmetic[precision] += flops(node, shapes)
         rows.append(_row(node, method, precision, node.name in traced))
     total = sum(arithmetic.values())
-    in_fp32 = [row for row in rows if row["precision"] == "fp32"]
-    facts = model_facts(model) | {"size_mb": model_size_mb(path)}
+    facts = model_facts(model, path)
     return rows, {
-        "fp32_nodes_total": len(in_fp32),
-        "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
+        **fp32_nodes(rows),
         "fp16_fraction": facts["fp16_fraction"],
         "fp16_arithmetic": arithmetic["fp16"] / total if total else None,
         "casts_to_fp16": casts[ir.DataType.FLOAT, ir.DataType.FLOAT16],
@@ -107,7 +110,7 @@ def counted(
     }
 
 
-def _row(node: ir.Node, method: str, precision: str, traced: bool) -> dict[str, Any]:
+def _row(node: ir.Node, method: str, precision: str, traced: bool) -> Decision:
     """One entry of decisions.json, with the keys that truehalf.conversion.report.row gives."""
     name = node.name or ""
     return {
@@ -116,7 +119,10 @@ def _row(node: ir.Node, method: str, precision: str, traced: bool) -> dict[str, 
         "scope": ".".join(part for part in name.split("/")[:-1] if part),
         "precision": precision,
         "rule": method,
-        **dict.fromkeys(("value", "threshold", "tensor", "sample")),
+        "value": None,
+        "threshold": None,
+        "tensor": None,
+        "sample": None,
         "reason": _reason(method, precision, traced),
     }
 

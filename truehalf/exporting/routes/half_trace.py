@@ -34,6 +34,7 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.output_files import destination
 from truehalf.output_paths import check_outputs
+from truehalf.report.forms import Decision, Fp16Report
 from truehalf.runtime.device_lock import CPU, device_lock
 from truehalf.source_files import shown_file
 
@@ -82,7 +83,7 @@ def trace_in_fp16(
     *,
     spec: IoSpec,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[Fp16Report, list[Decision]]:
     """Trace a module in FP16 and slim what comes of it; the module is left as it was.
 
     Args:
@@ -93,11 +94,7 @@ def trace_in_fp16(
         input_shapes: by graph input, the shape at which arithmetic is counted; other varying sides count 1.
 
     Returns:
-        A report and the row of each float node for decisions.json. The report: status ("done"), method, device ("cuda"
-        or "cpu"), exporter, fp32_nodes_total, fp32_nodes (the first 20), fp16_fraction (of float nodes),
-        fp16_arithmetic (of their operations; None where there are none), casts_to_fp16, casts_to_fp32, norms {folded,
-        widened} (truehalf/exporting/routes/half_norms.py), slim (its counts; its parity is not judged), warnings,
-        not_done, model (facts, size_mb).
+        A report (parity of its slim is not judged), and the row of each float node for decisions.json.
 
     Raises:
         StageError: where the module does not run in FP16, with the place in its code and what to do; where there is no

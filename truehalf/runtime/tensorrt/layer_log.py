@@ -17,6 +17,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from truehalf.json_values import JsonObject
+
 START = "Layers:\n"
 _LINE = re.compile(
     r"Name: (?P<Name>.*?), LayerType: (?P<LayerType>\w+), Inputs: \[(?P<Inputs>.*)\], "
@@ -25,7 +27,7 @@ _LINE = re.compile(
 _TENSOR = re.compile(r"\{ Name: (?P<Name>.*?), Dimensions: \[[-\d,]*\], .*?Datatype: (?P<Datatype>\w+), Format: ")
 
 
-def layers_of_log(message: str) -> list[dict[str, Any]] | None:
+def layers_of_log(message: str) -> list[JsonObject] | None:
     """The layers of such a message, as the engine inspector's JSON has them; None where the format is another.
 
     Returns:
@@ -33,7 +35,7 @@ def layers_of_log(message: str) -> list[dict[str, Any]] | None:
     """
     if not message.startswith(START):
         return None
-    layers = []
+    layers: list[JsonObject] = []
     for line in message.removeprefix(START).partition("\n\n")[0].split("\n"):
         found = _LINE.fullmatch(line)
         if found is None:

@@ -6,12 +6,11 @@ or a broken sensor once.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
+from truehalf.report.forms import AdversarialFacts
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, max_abs, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
@@ -20,14 +19,11 @@ from truehalf.verification.open_file import OpenFile, UnevenShapes
 from truehalf.verification.runs import Arrays
 
 
-def measure_adversarial(file: OpenFile, reference: Reference | str, options: VerifyConfig) -> dict[str, Any]:
+def measure_adversarial(file: OpenFile, reference: Reference | str, options: VerifyConfig) -> AdversarialFacts:
     """Hold a file against the FP32 model on the adversarial samples.
 
     Args:
         reference: the frozen outputs on them, or the reason why there are none.
-
-    Returns:
-        state, reason; and where it ran samples, nonfinite, max_abs_error by output, matched_fraction, extra.
     """
     if isinstance(reference, str):
         return {"state": NOT_VERIFIED, "reason": reference}
@@ -39,15 +35,15 @@ def measure_adversarial(file: OpenFile, reference: Reference | str, options: Ver
     return found_in_images(reference, outputs, options)
 
 
-def found_in_images(reference: Reference, outputs: Outputs, options: VerifyConfig) -> dict[str, Any]:
+def found_in_images(reference: Reference, outputs: Outputs, options: VerifyConfig) -> AdversarialFacts:
     """What `measure_adversarial` returns of outputs on these samples."""
     stage = measure(reference, outputs, options)
-    facts = {
+    return {
         "samples": len(reference.names),
         "nonfinite": stage.facts["nonfinite"],
         "max_abs_error": max_abs(stage.facts["confident_tensors"] or stage.facts["tensors"]),
+        **judged(stage).facts(),
     }
-    return facts | judged(stage).as_dict()
 
 
 def judged(stage: StageResult) -> Agreement:

@@ -15,7 +15,6 @@ bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -32,25 +31,21 @@ from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import OpenFile, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, shape_problems
 from truehalf.verification.runs import Arrays, Run
+from truehalf.verification.stage_facts import Batches, BatchRow
 
 
 def measure_batches(
     file: OpenFile, reference: Reference, stage: StageResult, sizes: Sequence[int], options: VerifyConfig
-) -> dict[str, Any]:
+) -> Batches:
     """Run a file with each number of samples and compare it with its outputs in `stage`.
 
     The samples are those with the most detections among the ones that `stage` has seen.
-
-    Returns:
-        state: "verified" when every size is, "failed" when one fails, else "not verified", with reason; sizes: for each
-        size {batch, state, reason, matched_fraction, extra, nonfinite, nonfinite_before}, and of a failed one samples:
-        the names of those in its first run that fails.
     """
     if stage.facts["shape_faults"]:
         return {"state": NOT_VERIFIED, "reason": UNLIKE, "sizes": []}
     busiest = _busiest(reference, len(stage.found), options.score_threshold)
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
-    rows: list[dict[str, Any]] = []
+    rows: list[BatchRow] = []
     for size in sizes:
         if large := too_large(file.file.model, reference.samples[0], size, options.memory_gb):
             rows.append({"batch": size, "state": NOT_VERIFIED, "reason": large})
@@ -73,7 +68,7 @@ def _measure(
     samples: Sequence[int],
     size: int,
     options: VerifyConfig,
-) -> dict[str, Any]:
+) -> BatchRow:
     fixed = file.file.fixed_batch
     if fixed not in (None, size):
         return {"batch": size, "state": NOT_VERIFIED, "reason": f"the file's batch is fixed to {fixed}"}
@@ -88,27 +83,27 @@ def _measure(
     before = {name: value[rows] for name, value in stage.outputs.items()}
     if problems := shape_problems(before, outputs, reference.spec):
         return {"batch": size, "state": FAILED, "reason": "; ".join(problems), "samples": first}
-    facts = {"batch": size, "nonfinite": _nonfinite(outputs), "nonfinite_before": _nonfinite(before)}
+    facts: BatchRow = {"batch": size, "nonfinite": _nonfinite(outputs), "nonfinite_before": _nonfinite(before)}
     if facts["nonfinite"] != facts["nonfinite_before"]:
         reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
         differs = [_nonfinite(outputs, k) != _nonfinite(stage.outputs, i) for k, i in enumerate(rows)]
-        return facts | {"state": FAILED, "reason": reason, "samples": _first_run(reference, rows, size, differs)}
+        return {**facts, "state": FAILED, "reason": reason, "samples": _first_run(reference, rows, size, differs)}
     if facts["nonfinite_before"]:
         reason = coded("not-finite", "the outputs are not finite: nothing was compared")
-        return facts | {"state": NOT_VERIFIED, "reason": reason}
+        return {**facts, "state": NOT_VERIFIED, "reason": reason}
     run = Run(_names(reference, rows), len(rows), before, outputs)
     seen = Measured([run], reference.spec, options, [stage.found[i] for i in rows], reference.unusable)
     found = same_outputs(seen)
-    same = found.as_dict()
+    facts = {**facts, **found.facts()}
     if found.state == VERIFIED and found.measured.get("reference") == 0:
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
-        return facts | same | {"state": NOT_VERIFIED, "reason": reason}
+        return {**facts, "state": NOT_VERIFIED, "reason": reason}
     if found.state == FAILED:
         errors = errors_by_sample([run], seen.plain)
         of_detections = [bool(one.missed or len(one.extra)) for one in seen.matchings]
-        differs = [bool(error == errors.max()) for error in errors] if "tensor_error" in same else of_detections
-        return facts | same | {"samples": _first_run(reference, rows, size, differs)}
-    return facts | same
+        differs = [bool(error == errors.max()) for error in errors] if "tensor_error" in facts else of_detections
+        return {**facts, "samples": _first_run(reference, rows, size, differs)}
+    return facts
 
 
 def _first_run(reference: Reference, rows: Sequence[int], size: int, differs: Sequence[bool]) -> list[str]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -32,7 +32,10 @@ from truehalf.files import write_json
 from truehalf.io_spec.outputs import DETECTIONS, class_name, task_of
 from truehalf.io_spec.spec import InputSpec
 from truehalf.ir.model_forms import ModelFile
+from truehalf.json_values import JsonObject
+from truehalf.report.forms import AdversarialFacts, Decision, VerifyReport
 from truehalf.report.images import boxes_over_image
+from truehalf.report.page import NodeRow, Verdict
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.caveats import lost_axes
@@ -64,12 +67,13 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import error_profile, locate
 from truehalf.verification.localize.worst_sample import worst_samples
-from truehalf.verification.metrics.histograms import error_histogram
+from truehalf.verification.metrics.histograms import ErrorHistogram, error_histogram
 from truehalf.verification.open_file import FP32_CPU, opened
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.reached import reached_outputs
+from truehalf.verification.stage_facts import Batches, StageFacts
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = MEASURED_STAGES[-1]
@@ -90,7 +94,7 @@ class Making:
     Attributes:
         adversarial: the reference on the adversarial samples, or why there is none.
         batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
-        decisions: rows of the conversion, {node, op, precision, rule, reason}.
+        decisions: rows of the conversion.
         left_out: what is wrong with each sample that was left out.
         pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
         left_open: why the traced file itself is not verified, or the final one is not in the declared precision; a
@@ -100,7 +104,7 @@ class Making:
 
     adversarial: Reference | str = "no adversarial samples were given"
     batch_sizes: Sequence[int] = (1,)
-    decisions: Sequence[Mapping[str, Any]] | None = None
+    decisions: Sequence[Decision] | None = None
     left_out: Sequence[str] = ()
     pinned: Sequence[str] = ()
     left_open: Sequence[str] = ()
@@ -113,7 +117,7 @@ def verify(
     out: Path,
     options: VerifyConfig,
     made: Making | None = None,
-) -> dict[str, Any]:
+) -> VerifyReport:
     """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
 
     Args:
@@ -137,12 +141,13 @@ def verify(
     def measured(model: ModelFile, count: int, sizes: Sequence[int]) -> StageResult:
         file = opened(model, options.evaluation.value)
         stage = measure_file(file, reference, count, options)
-        facts = {
+        facts: StageFacts = {
+            **stage.facts,
             "adversarial": measure_adversarial(file, made.adversarial, options),
             "batches": measure_batches(file, reference, stage, sizes, options),
             "reached": {"reference": reached_outputs(fp32.model), "file": reached_outputs(model.model)},
         }
-        return replace(stage, facts=stage.facts | facts)
+        return replace(stage, facts=facts)
 
     def verify_again(path: Path) -> list[Finding]:
         return judge_final(measured(ModelFile(path), total, made.batch_sizes), options)
@@ -159,11 +164,8 @@ def verify(
     findings += [*beyond(final, total), *(not_checked(f"a sample that was left out: {what}") for what in made.left_out)]
     place, suggestion, profile = None, None, None
     if verdict_of(findings) == FAILED:
-        failing = _tried(
-            _PLACE,
-            findings,
-            lambda: failing_of(last, reference, final, findings, made.adversarial, options),
-        )
+        looked_at = last, reference, final, findings, made.adversarial, options
+        failing = _tried(_PLACE, findings, lambda: failing_of(*looked_at))
         if failing is not None:
             place = _tried(_PLACE, findings, lambda: locate(failing, last, fp32, made.decisions, made.pinned))
         conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
@@ -172,7 +174,7 @@ def verify(
             suggestion = _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
     if options.profile:
         profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, reference, final, made.pinned))
-    verdict = {
+    verdict: Verdict = {
         "verdict": verdict_of(findings),
         "reasons": reasons_of(findings) + ([place["sentence"]] if place else []),
         "findings": [finding.as_dict() for finding in findings],
@@ -182,14 +184,14 @@ def verify(
         "suggestion": suggestion,
     }
     claims = cpu_provider_claims(last, reference, final, subset, options)
-    details: dict[str, Any] = {
+    details: dict[str, object] = {
         "stages": {name: stage.facts for name, stage in stages.items()},
         "cpu_provider_claims": claims,
         "images": draw(out / "plots", reference, final, options),
         "detection_errors": detection_errors(final),
         "samples": [asdict(row) for row in sample_facts(reference, final)],
     }
-    report = report_of(verdict, stages, claims) | {"left_out": list(made.left_out)}
+    report: VerifyReport = {**report_of(verdict, stages, claims), "left_out": list(made.left_out)}
     write_json(out / "verdict.json", verdict)
     details |= {"profile": profile or [], "no_profile": _why_none(profile, final, options)}
     write_json(out / "details.json", details)
@@ -207,13 +209,11 @@ def _tried(what: str, findings: list[Finding], search: Callable[[], T]) -> T | N
         return None
 
 
-def _why_none(profile: list[dict[str, Any]] | None, final: StageResult, options: VerifyConfig) -> str:
+def _why_none(profile: list[NodeRow] | None, final: StageResult, options: VerifyConfig) -> str:
     """Why there is no error of every node; empty where there is, and for a file without FP16."""
     if final.facts["evaluation"] == FP32_CPU or profile is not None:
         return ""
-    return (
-        "verify.profile is false" if not options.profile else coded("not-searched", "it ended with an error, see above")
-    )
+    return coded("not-searched", "it ended with an error, see above") if options.profile else "verify.profile is false"
 
 
 def beyond(final: StageResult, total: int) -> Iterator[Finding]:
@@ -228,7 +228,7 @@ def beyond(final: StageResult, total: int) -> Iterator[Finding]:
 
 def profile_of(
     file: ModelFile, fp32: ModelFile, reference: Reference, final: StageResult, pinned: Sequence[str] = ()
-) -> list[dict[str, Any]]:
+) -> list[NodeRow]:
     """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16.
 
     The nodes that make the largest errors by themselves have `rank`, 1 for the first, and `selector`, what pins them
@@ -239,19 +239,20 @@ def profile_of(
     sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
     feeds = stacked([sample] * (file.fixed_batch or fp32.fixed_batch or 1))
     pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
-    rows = [asdict(row) for row in error_profile(BothFiles(fp32.model, file.model, pessimistic=pessimistic), feeds)]
+    errors = error_profile(BothFiles(fp32.model, file.model, pessimistic=pessimistic), feeds)
+    rows = [cast("NodeRow", asdict(row)) for row in errors]
     for rank, row in enumerate(worst_nodes(rows), start=1):
         row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}
     return rows
 
 
-def worst_nodes(profile: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def worst_nodes(profile: Sequence[NodeRow]) -> list[NodeRow]:
     """Rows of the nodes that make the largest errors by themselves, the largest first; None is not finite."""
     made = [row for row in profile if row["local_error"] != 0]
     return sorted(made, key=lambda row: -np.inf if row["local_error"] is None else -row["local_error"])[:_WORST_NODES]
 
 
-def detection_errors(final: StageResult) -> dict[str, Any]:
+def detection_errors(final: StageResult) -> dict[str, ErrorHistogram]:
     """Histograms of what matched detections are off by (truehalf.verification.metrics.histograms.error_histogram)."""
     errors = {
         "score_error": [np.abs(m.score_error) for m in final.seen.matchings],
@@ -261,13 +262,13 @@ def detection_errors(final: StageResult) -> dict[str, Any]:
     return {name: error_histogram(np.zeros_like(each), each) for name, each in joined.items()}
 
 
-def draw(folder: Path, reference: Reference, final: StageResult, options: VerifyConfig) -> list[Any]:
+def draw(folder: Path, reference: Reference, final: StageResult, options: VerifyConfig) -> list[JsonObject]:
     """Write sample images into `folder`; return {file, sample, ...} of each, worst first."""
     folder.mkdir(parents=True, exist_ok=True)
     if reference.unusable or task_of(reference.spec) != DETECTIONS:
         return []
     rows = sample_facts(reference, final)
-    images = []
+    images: list[JsonObject] = []
     for number, i in enumerate(worst_samples(rows, options.pictures), start=1):
         file = folder / f"sample_{number}.png"
         sides = {"reference": reference.found[i], "candidate": final.found[i]}
@@ -293,17 +294,18 @@ def _image(feeds: Mapping[str, np.ndarray], entry: InputSpec) -> np.ndarray:
     return values if preprocessing is None else preprocessing.shown(values)
 
 
-def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], claims: Any) -> dict[str, Any]:
+def report_of(verdict: Verdict, stages: Mapping[str, StageResult], claims: Any) -> VerifyReport:
     """The content of reports/verify.json: flat metrics of the final file, and the stages in short."""
     facts = stages[FINAL].facts
-    detections = facts["detections"] or facts["classification"] or {}
+    detections: Mapping[str, Any] = facts["detections"] or facts["classification"] or {}
+    flat: Mapping[str, Any] = facts
     spreads = {
         f"{name}_{level}": (detections.get(name) or {}).get(level)
         for name in ("box_error_px", "score_error", "rank_error")
         for level in ("p50", "p99", "max")
     }
     counts = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
-    return {
+    content = {
         "status": "failed" if verdict["verdict"] == FAILED else "done",
         "verdict": verdict["verdict"],
         "reasons": verdict["reasons"],
@@ -312,11 +314,11 @@ def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], cla
         "evaluation": facts["evaluation"],
         "provider": facts["provider"],
         "samples": facts["samples"],
-        **{name: facts[name] for name in (*_PRECISIONS, "self_ap50", "self_ap50_95", "low_self_ap50_95_drop")},
+        **{name: flat[name] for name in (*_PRECISIONS, "self_ap50", "self_ap50_95", "low_self_ap50_95_drop")},
         "ap50_95_drop": precision_drop(facts),
         **{name: detections.get(name) for name in counts},
         **spreads,
-        **{name: (facts["classification"] or {}).get(name) for name in ("top1_agreement", "top5_agreement", "kl_max")},
+        **{name: (flat["classification"] or {}).get(name) for name in ("top1_agreement", "top5_agreement", "kl_max")},
         "tensor_error": facts["tensor_error"],
         "max_abs_error": max_abs(facts["confident_tensors"]),
         "max_abs_error_all_queries": max_abs(facts["tensors"]),
@@ -329,16 +331,18 @@ def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], cla
         "cpu_provider_claims": claims,
         "not_verified": verdict["not_verified"],
     }
+    return cast("VerifyReport", content)
 
 
-def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _short(facts: StageFacts) -> Mapping[str, object]:
     """A stage in a line."""
-    run = {name: facts[name] for name in ("evaluation", "provider", "samples")}
-    run |= {"reason": "; ".join(facts["shape_faults"])} if facts["shape_faults"] else {}
-    return run | headline(facts) | {name: _state(facts[name]) for name in ("batches", "adversarial")}
+    run: dict[str, object] = {"evaluation": facts["evaluation"], "provider": facts["provider"]}
+    run |= {"samples": facts["samples"]} | {"reason": "; ".join(facts["shape_faults"])} if facts["shape_faults"] else {}
+    sizes = {str(row["batch"]): row["state"] for row in facts["batches"]["sizes"]}
+    beside = {"batches": {**_state(facts["batches"]), "sizes": sizes}, "adversarial": _state(facts["adversarial"])}
+    return {**run, **headline(facts), **beside}
 
 
-def _state(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _state(facts: Batches | AdversarialFacts) -> dict[str, str]:
     """A stage's batches or adversarial samples in short."""
-    short = {"state": facts["state"], "reason": facts["reason"]}
-    return short | ({"sizes": {str(row["batch"]): row["state"] for row in facts["sizes"]}} if "sizes" in facts else {})
+    return {"state": facts["state"], "reason": facts["reason"]}

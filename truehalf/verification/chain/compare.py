@@ -32,6 +32,7 @@ from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, detecting, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.json_values import JsonObject
+from truehalf.report.forms import DetectionSummary
 from truehalf.verification.chain.caveats import (
     beyond_float16,
     empty_comparisons,
@@ -57,6 +58,7 @@ from truehalf.verification.judging.judge import judge, judge_reactions
 from truehalf.verification.judging.user_metrics import user_metrics
 from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
 from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reached import reached_outputs
@@ -89,8 +91,8 @@ class Report:
 
     outputs: dict[str, OutputErrors]
     task: str
-    detections: dict[str, Any] | None
-    classification: dict[str, Any] | None
+    detections: DetectionSummary | None
+    classification: ClassAgreement | None
     findings: list[Finding]
     first_bad_node: str | None
     suspects: list[Any]
@@ -100,7 +102,7 @@ class Report:
     samples: int
     worst_sample: str | None
     left_out: dict[str, str]
-    preprocessing: dict[str, Any] | None
+    preprocessing: JsonObject | None
 
     @property
     def verdict(self) -> str:
@@ -121,11 +123,11 @@ class Report:
         """What this comparison says nothing about, and why; may be there when it passed, too."""
         return open_of(self.findings)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
         follows = {name: getattr(self, name) for name in ("passed", "verdict", "reasons", "not_verified")}
         found = {"findings": [finding.as_dict() for finding in self.findings]}
-        content: dict[str, Any] = plain(follows | asdict(self) | found)
+        content: JsonObject = plain(follows | asdict(self) | found)
         return content
 
 
@@ -201,7 +203,7 @@ def compare(
     report = Report(
         outputs=outputs,
         task=task,
-        detections=seen.summary | seen.self_precision() if task == DETECTIONS else None,
+        detections=_detections(seen) if task == DETECTIONS else None,
         classification=seen.classification,
         findings=found,
         first_bad_node=None,
@@ -314,3 +316,14 @@ def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], s
         why_not = not_checked(coded("not-searched", f"where it goes wrong: {error}"))
         return replace(report, findings=[*report.findings, why_not])
     return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed))
+
+
+def _detections(seen: Measured) -> DetectionSummary:
+    against_reference = seen.self_precision()
+    return {
+        **seen.summary,
+        "self_ap50": against_reference["self_ap50"],
+        "self_ap50_95": against_reference["self_ap50_95"],
+        "self_ap50_95_drop": against_reference["self_ap50_95_drop"],
+        "low_self_ap50_95_drop": against_reference["low_self_ap50_95_drop"],
+    }

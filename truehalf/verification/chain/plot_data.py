@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from truehalf.files import write_json
+from truehalf.report.drawings import Histogram
+from truehalf.report.page import NodeRow
 
 
-def write_data(folder: Path, histograms: Mapping[str, Mapping[str, Any]], profile: Sequence[Mapping[str, Any]]) -> None:
+def write_data(folder: Path, histograms: Mapping[str, Histogram], profile: Sequence[NodeRow]) -> None:
     """Write error_histogram.json and error_along_graph.json.
 
     Args:
@@ -41,7 +42,7 @@ def write_data(folder: Path, histograms: Mapping[str, Mapping[str, Any]], profil
     write_json(folder / "error_along_graph.json", nodes or [empty_node])
 
 
-def _bins(histograms: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, float, int]]:
+def _bins(histograms: Mapping[str, Histogram]) -> Iterator[tuple[str, float, int]]:
     for name, data in histograms.items():
         for edge, count in zip(data["edges"], data["counts"], strict=False):
             yield name, edge, count

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_forms import ModelFile
+from truehalf.report.forms import StageNumbers
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.findings import NOT_VERIFIED, Finding
 from truehalf.verification.float16_shapes import shape_problem, shapes_unknown
@@ -28,10 +28,11 @@ from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.plain_outputs import measure_plain
 from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
-from truehalf.verification.metrics.tensors import query_outputs, tensor_errors
+from truehalf.verification.metrics.tensors import TensorErrors, query_outputs, tensor_errors
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, comparable, shape_problems
 from truehalf.verification.runs import Arrays
+from truehalf.verification.stage_facts import StageFacts
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class StageResult:
     """One file, measured.
 
     Attributes:
-        facts: {evaluation, provider, samples, tensors, detections, nonfinite, nan, inf, ap50, ap50_95, ...}.
+        facts: what was measured.
         seen: its outputs beside the reference's, one run.
     """
 
-    facts: dict[str, Any]
+    facts: StageFacts
     seen: Measured
 
     @property
@@ -76,12 +77,7 @@ def _no_labels(seen: Measured, samples: int) -> Iterator[Finding]:
 
 
 def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> StageResult:
-    """Run a file on the first `count` samples and measure it.
-
-    `facts` holds, beside those of `measure`: evaluation; provider; batch, the samples of a run; cpu_nodes and
-    not_split (truehalf.verification.open_file.Runner); unrounded_shapes, what is wrong with shapes that FP16 arithmetic
-    decides where it is not rounded, and shapes_unknown, why that was not looked at.
-    """
+    """Run a file on the first `count` samples and measure it."""
     varying: list[str] = []
     try:
         outputs = file.run_all(reference.samples[:count], options.batch)
@@ -89,7 +85,8 @@ def measure_file(file: OpenFile, reference: Reference, count: int, options: Veri
         outputs, varying = {}, [str(error)]
     stage = measure(reference, outputs, options, count)
     unrounded, unknown = _unrounded_shapes(file, reference, count, options)
-    run = {
+    facts: StageFacts = {
+        **stage.facts,
         "evaluation": file.evaluation,
         "provider": file.runner.provider,
         "batch": file.file.fixed_batch or min(options.batch, count),
@@ -97,8 +94,9 @@ def measure_file(file: OpenFile, reference: Reference, count: int, options: Veri
         "not_split": file.runner.not_split,
         "unrounded_shapes": unrounded,
         "shapes_unknown": unknown,
+        "shape_faults": stage.facts["shape_faults"] + varying,
     }
-    return replace(stage, facts=run | stage.facts | {"shape_faults": stage.facts["shape_faults"] + varying})
+    return replace(stage, facts=facts)
 
 
 def _unrounded_shapes(
@@ -121,21 +119,6 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
 
     Args:
         samples: how many; None: all.
-
-    `facts` gets: samples; labelled, whether all samples have true boxes; shape_faults
-    (truehalf.verification.output_shapes: of outputs that it names nothing
-    else is measured); nan, inf, nonfinite; errors by output (truehalf.verification.metrics.tensors.tensor_errors),
-    three times: raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors
-    of the pairs whose reference score reaches the threshold (below it, top-k may choose another query, which is no
-    error), and of outputs that are no queries';
-    histograms of these by output (truehalf.verification.metrics.histograms), or of all pairs where no score reaches it;
-    moved_queries, the share found in another row (None without queries); tensor_errors, tensor_error and classification
-    (truehalf.verification.metrics.plain_outputs); detections (see truehalf.verification.metrics.detections.summarize);
-    ap50, ap50_95 against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; where there
-    are no true labels self_ap50, self_ap50_95 against the FP32 detections instead; low_self_ap50_95_drop
-    (truehalf.verification.metrics.average_precision.low_self_ap_drop) in any case. What could not be
-    measured is None, and `reasons` says why, by name; "average precision" also where the FP32 model finds so little of
-    the true boxes (AP50_MIN) that it is no measure.
     """
     count = samples or len(reference.names)
     seen = reference.measured(outputs, options, count)
@@ -160,7 +143,9 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     }
     if unusable:
         reasons["detections"] = unusable
-    facts = {
+    plain = measure_plain(run, reference.spec)
+    against_fp32 = seen.self_precision(labelled=reference.truth is not None)
+    facts: StageFacts = {
         "samples": count,
         "labelled": reference.truth is not None,
         "shape_faults": problems,
@@ -178,10 +163,17 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
         },
         "moved_queries": float((queries.rows != np.arange(queries.rows.shape[1])).mean()) if queries else None,
         "detections": detections,
-        **measure_plain(run, reference.spec),
-        **found_precision,
-        **seen.self_precision(labelled=reference.truth is not None),
-        **{f"{name}_fp32": value for name, value in precision_fp32.items()},
+        "tensor_errors": plain["tensor_errors"],
+        "tensor_error": plain["tensor_error"],
+        "classification": plain["classification"],
+        "ap50": found_precision["ap50"],
+        "ap50_95": found_precision["ap50_95"],
+        "self_ap50": against_fp32["self_ap50"],
+        "self_ap50_95": against_fp32["self_ap50_95"],
+        "self_ap50_95_drop": against_fp32["self_ap50_95_drop"],
+        "low_self_ap50_95_drop": against_fp32["low_self_ap50_95_drop"],
+        "ap50_fp32": precision_fp32["ap50"],
+        "ap50_95_fp32": precision_fp32["ap50_95"],
         "reasons": {what: why for what, why in reasons.items() if why},
     }
     return StageResult(facts, seen)
@@ -189,7 +181,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
 
 def _confident_errors(
     alike: Sequence[str], expected: Arrays, paired: Arrays, confident: np.ndarray, names: Sequence[str]
-) -> dict[str, Any]:
+) -> dict[str, TensorErrors]:
     """Errors of the confident queries, where there are any, and of outputs that have none."""
     errors = {name: tensor_errors(expected[name], paired[name]) for name in alike if name not in names}
     if confident.any():
@@ -199,7 +191,7 @@ def _confident_errors(
 
 def cpu_provider_claims(
     file: ModelFile, reference: Reference, stage: StageResult, count: int, options: VerifyConfig
-) -> dict[str, Any] | None:
+) -> Mapping[str, int | str | StageNumbers] | None:
     """What ONNX Runtime's CPU provider gives for an FP16 file, beside `stage` of the same file, both on the first
     `count` samples; None for a file without FP16. It decides nothing: overflow in FP16 does not show there. So a file
     that the CPU provider cannot load or run is no failure: then {error}, its message.
@@ -221,15 +213,15 @@ def cpu_provider_claims(
     }
 
 
-def precision_drop(facts: Mapping[str, Any]) -> float | None:
+def precision_drop(facts: StageFacts) -> float | None:
     """AP50-95 of the reference minus that of the file; None where one was not measured, or the reference finds next to
     none of the true boxes.
     """
-    found, before, after = (facts[name] for name in ("ap50_fp32", "ap50_95_fp32", "ap50_95"))
+    found, before, after = facts["ap50_fp32"], facts["ap50_95_fp32"], facts["ap50_95"]
     return None if found is None or found < AP50_MIN or before is None or after is None else before - after
 
 
-def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
+def headline(facts: StageFacts) -> StageNumbers:
     """The numbers of a stage that fit in a line."""
     return {
         "ap50": facts["ap50"],
@@ -245,7 +237,7 @@ def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def max_abs(errors: Mapping[str, Mapping[str, Any]] | None) -> dict[str, float]:
+def max_abs(errors: Mapping[str, TensorErrors] | None) -> dict[str, float]:
     """The largest error by output; empty where nothing was measured."""
     return {name: error["max_abs"] for name, error in (errors or {}).items()}
 

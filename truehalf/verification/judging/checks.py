@@ -18,12 +18,12 @@ unless verify.require names it: then the file fails.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, not_checked
 from truehalf.verification.reaction import Reactions
+from truehalf.verification.stage_facts import StageFacts
 
 SUMS_IN_FP32 = (
     "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
@@ -33,7 +33,7 @@ NAMED = 10  # nodes of a sentence; details.json has all
 OF_OUTPUTS = ("detections", "average_precision", "classes", "tensors")  # a model has those of what it outputs
 
 
-def checks_of(facts: Mapping[str, Any], reacted: Sequence[Finding]) -> list[Finding]:
+def checks_of(facts: StageFacts, reacted: Sequence[Finding]) -> list[Finding]:
     """What is found beside the gates.
 
     Args:

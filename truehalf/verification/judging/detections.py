@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DECLARE, by_kind, detecting
+from truehalf.report.forms import DetectionSummary
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, verdict_of
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import detection_values, evaluate
@@ -63,7 +64,7 @@ def judge_detections(seen: Measured, drop: Drop | None = None) -> list[Finding]:
 
 def gates_of_detections(seen: Measured) -> dict[str, float | None]:
     """The measures that gates hold, but for average precision against labels; None what was not measured."""
-    values = detection_values({} if seen.meaningless else seen.summary)
+    values = detection_values(DetectionSummary() if seen.meaningless else seen.summary)
     return values | {"low_self_ap50_95_drop": seen.self_precision()["low_self_ap50_95_drop"]}
 
 

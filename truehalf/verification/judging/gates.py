@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 
 if TYPE_CHECKING:
+    from truehalf.report.forms import DetectionSummary
     from truehalf.verification.judging.worst import Worst
 
 _OF_DETECTIONS = (
@@ -80,7 +81,7 @@ def evaluate(
     return found
 
 
-def detection_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
+def detection_values(summary: DetectionSummary) -> dict[str, float | None]:
     """What gates hold of a summary of detections (truehalf.verification.metrics.detections.summarize); None: not
     measured, as all of an empty mapping. Without reference detections all that is found is extra, and nothing else is
     measured.

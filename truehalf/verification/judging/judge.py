@@ -12,11 +12,12 @@ Each takes a Measured, which knows the gates, and returns findings; verdicts and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from truehalf.config.verification import GatesConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting
+from truehalf.report.forms import SameOutputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.checks import reaction_findings
@@ -76,10 +77,10 @@ class Agreement:
 
     state: str
     reason: str
-    measured: Mapping[str, float | None] = field(default_factory=dict)
+    measured: SameOutputs = field(default_factory=SameOutputs)
 
-    def as_dict(self) -> dict[str, str | float | None]:
-        return {"state": self.state, "reason": self.reason} | dict(self.measured)
+    def facts(self) -> SameOutputs:
+        return {"state": self.state, "reason": self.reason, **self.measured}
 
 
 def same_outputs(seen: Measured) -> Agreement:
@@ -96,7 +97,11 @@ def same_outputs(seen: Measured) -> Agreement:
 def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> Agreement:
     """Whether a run finds what another finds; where the other finds nothing, this one may find nothing, either."""
     facts = summarize(matchings)
-    measured = {name: facts[name] for name in ("matched_fraction", "extra", "reference")}
+    measured: SameOutputs = {
+        "matched_fraction": facts["matched_fraction"],
+        "extra": facts["extra"],
+        "reference": facts["reference"],
+    }
     failed = [gate.reason for gate in evaluate(asdict(limits), detection_values(facts)) if gate.state == FAILED]
     summary = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
     return Agreement(FAILED if failed else VERIFIED, "; ".join([summary, *failed]), measured)

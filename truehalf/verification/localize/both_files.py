@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from truehalf.ir.facts import name_of
 from truehalf.ir.ops import Trait, has
+from truehalf.report.forms import Decision
 from truehalf.verification.localize.align import align, source_node
 from truehalf.verification.pinning.as_argument import pins_argument
 
@@ -32,7 +33,7 @@ class BothFiles:
         reference: ir.Model,
         candidate: ir.Model,
         *,
-        decisions: Iterable[Mapping[str, Any]] | None = None,
+        decisions: Iterable[Decision] | None = None,
         pinned: Sequence[str] = (),
         pessimistic: bool = False,
     ) -> None:
@@ -128,7 +129,7 @@ class BothFiles:
 
         return scope_of(self.original(node) or node)
 
-    def decision(self, node: ir.Node) -> Mapping[str, Any] | None:
+    def decision(self, node: ir.Node) -> Decision | None:
         """Its row of decisions.json, where there is one."""
         original = self.original(node)
         return self._decisions.get(name_of(original or node)) or self._decisions.get(node.name or "")

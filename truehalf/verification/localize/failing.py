@@ -92,4 +92,4 @@ def _batch(file: ModelFile, reference: Reference, final: StageResult, options: V
 
 def _measured(part: Reference, outputs: Outputs, final: StageResult, options: VerifyConfig) -> StageResult:
     stage = measure(part, outputs, options)
-    return replace(stage, facts={"evaluation": final.facts["evaluation"]} | stage.facts)
+    return replace(stage, facts={"evaluation": final.facts["evaluation"], **stage.facts})

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from truehalf.data.samples import stacked
 from truehalf.emulation.sessions import EVALUATION, PESSIMISTIC
 from truehalf.ir.model_forms import ModelFile
+from truehalf.report.forms import Decision
+from truehalf.report.page import Location
 from truehalf.verification.chain.stage_results import sample_facts
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
@@ -128,10 +130,10 @@ def locate(
     failing: Failing,
     file: ModelFile,
     fp32: ModelFile,
-    decisions: Iterable[Mapping[str, Any]] | None = None,
+    decisions: Iterable[Decision] | None = None,
     pinned: Sequence[str] = (),
-) -> dict[str, Any] | None:
-    """Where a failed FP16 file goes wrong: {sample, sentence, nonfinite, suspects}, the last two the worst first.
+) -> Location | None:
+    """Where a failed FP16 file goes wrong.
 
     Looks at the worst samples (a file with a fixed batch gets each as often as it asks for), or at the run that fails,
     by the emulation that failed, and by the plain one where another machine ran the file. None for a file without FP16.

@@ -10,7 +10,7 @@ p = softmax(reference), q = softmax(other), of one sample each:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -19,7 +19,18 @@ from truehalf.errors import StageError
 _TOP = 5
 
 
-def classification_metrics(reference: np.ndarray, other: np.ndarray) -> dict[str, Any]:
+class ClassAgreement(TypedDict, total=False):
+    """See `classification_metrics`."""
+
+    samples: int
+    top1_agreement: float | None
+    top5_agreement: float | None
+    label_flips: int
+    kl_mean: float | None
+    kl_max: float | None
+
+
+def classification_metrics(reference: np.ndarray, other: np.ndarray) -> ClassAgreement:
     """How far the class logits of two files agree.
 
     Args:
@@ -43,8 +54,8 @@ def classification_metrics(reference: np.ndarray, other: np.ndarray) -> dict[str
         )
     samples, classes = reference.shape
     if not samples:
-        nothing = dict.fromkeys(("top1_agreement", "top5_agreement", "kl_mean", "kl_max"))
-        return {"samples": 0, "label_flips": 0} | nothing
+        nothing: ClassAgreement = {"top1_agreement": None, "top5_agreement": None, "kl_mean": None, "kl_max": None}
+        return {"samples": 0, "label_flips": 0, **nothing}
     usable = _usable(reference) & _usable(other)
     best = np.where(usable, reference.argmax(axis=1), 0)  # the first of equal ones
     same = usable & (other.argmax(axis=1) == best)

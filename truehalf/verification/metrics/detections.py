@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
 from truehalf.io_spec.spec import OutputSpec
+from truehalf.report.forms import DetectionSummary, Spread
 from truehalf.verification.metrics.score_errors import LOW_SCORE, RANK_FLOOR, all_but_one, rank_errors, share_beyond
 
 SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
@@ -270,7 +270,7 @@ def _assign(value: np.ndarray, allowed: np.ndarray) -> list[tuple[int, int]]:
     return [(int(r), int(c)) for r, c in zip(rows, columns, strict=True) if allowed[r, c]]
 
 
-def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
+def summarize(matchings: Sequence[Matching]) -> DetectionSummary:
     """The metrics of a set of images.
 
     Returns:
@@ -292,7 +292,7 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
     score_error = np.abs(_joined([m.score_error for m in matchings]))
     low_score_error = _joined([m.low_score_error for m in matchings])
     rank_error = _joined([m.rank_error for m in matchings])
-    summary: dict[str, Any] = {
+    summary: DetectionSummary = {
         "images": len(matchings),
         "reference": count["reference"],
         "candidate": count["candidate"],
@@ -327,7 +327,7 @@ def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.zeros(0), *arrays])
 
 
-def _spread(values: np.ndarray) -> dict[str, float] | None:
+def _spread(values: np.ndarray) -> Spread | None:
     if not len(values):
         return None
     return {"p50": float(np.median(values)), "p99": float(np.quantile(values, 0.99)), "max": float(values.max())}

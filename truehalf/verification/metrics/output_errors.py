@@ -10,13 +10,13 @@ Inf            equals an Inf of its sign, as in a mask; everything else is infin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.verification.metrics.tensors import tensor_errors
+from truehalf.verification.metrics.tensors import TensorErrors, tensor_errors
 
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 
@@ -88,11 +88,12 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
     measured = tensor_errors(a, b)
     is_float = a.dtype.kind == "f"
     limit, passed, reason = _judged_floats(a, b, measured, tolerance) if is_float else _judged_integers(a, b)
-    of_floats = ("cosine", "sqnr_db", "ulp") if is_float else ()
-    kept = ("max_abs", "p99_abs", "mean_abs", "max_rel", *of_floats, "nan_reference", "inf_reference", "nonfinite_new")
+    of_floats = {"cosine", "sqnr_db", "ulp"}
+    known = {each.name for each in fields(OutputErrors)} - (set() if is_float else of_floats)
+    kept: dict[str, Any] = {key: value for key, value in measured.items() if key in known}
     return replace(
         nothing,
-        **{key: measured[key] for key in kept},
+        **kept,
         nan=measured["nan_other"],
         inf=measured["inf_other"],
         limit=limit,
@@ -119,7 +120,7 @@ def _judged_integers(a: np.ndarray, b: np.ndarray) -> tuple[float, bool, str]:
 
 
 def _judged_floats(
-    a: np.ndarray, b: np.ndarray, measured: dict[str, Any], tolerance: float
+    a: np.ndarray, b: np.ndarray, measured: TensorErrors, tolerance: float
 ) -> tuple[float, bool | None, str]:
     """The limit, whether the tensor rule holds, and why not."""
     magnitude = np.abs(a[np.isfinite(a)].astype(np.float64))

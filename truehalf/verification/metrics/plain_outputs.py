@@ -15,14 +15,14 @@ nor count the detections of each image.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, Outputs, by_kind, classes_of, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.metrics.classification import classification_metrics
+from truehalf.verification.metrics.classification import ClassAgreement, classification_metrics
 from truehalf.verification.metrics.scales import masked_by_scale
 from truehalf.verification.runs import Run
 
@@ -48,13 +48,18 @@ def _counts(outputs: Outputs, name: str, scores: str) -> bool:
     return count.shape in ((len(positive),), (len(positive), 1)) and bool((count.ravel() == positive.sum(axis=1)).all())
 
 
-def measure_plain(run: Run, spec: IoSpec) -> dict[str, Any]:
-    """Hold outputs against the reference's.
-
-    Returns:
-        tensor_errors by output, tensor_error: the largest (None without such outputs); classification:
-        truehalf.verification.metrics.classification.classification_metrics, None of other models and other shapes.
+class PlainFacts(TypedDict):
+    """tensor_errors by output, tensor_error: the largest (None without such outputs); classification: None of other
+    models and other shapes.
     """
+
+    tensor_errors: dict[str, float]
+    tensor_error: float | None
+    classification: ClassAgreement | None
+
+
+def measure_plain(run: Run, spec: IoSpec) -> PlainFacts:
+    """Hold outputs against the reference's."""
     errors = {name: float(errors_by_sample([run], [name]).max()) for name in judged_alone([run], spec)}
     return {
         "tensor_errors": errors,
@@ -63,7 +68,7 @@ def measure_plain(run: Run, spec: IoSpec) -> dict[str, Any]:
     }
 
 
-def classes_in_runs(runs: Sequence[Run], spec: IoSpec) -> dict[str, Any] | None:
+def classes_in_runs(runs: Sequence[Run], spec: IoSpec) -> ClassAgreement | None:
     """truehalf.verification.metrics.classification.classification_metrics of all samples; None of other models, and
     where shapes differ.
     """

@@ -14,13 +14,14 @@ Query rule      detectors of the DETR family put their queries in top-k order, s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec
+from truehalf.report.forms import Parity
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
@@ -31,7 +32,39 @@ _ULP_BEYOND = ">256"
 Outputs = Mapping[str, np.ndarray]
 
 
-def tensor_errors(reference: np.ndarray, other: np.ndarray, floor: float | None = None) -> dict[str, Any]:
+class TensorErrors(TypedDict):
+    """How far a tensor is from its reference (see `tensor_errors`)."""
+
+    elements: int
+    max_abs: float
+    p99_abs: float
+    mean_abs: float
+    max_rel: float
+    cosine: float | None
+    sqnr_db: float | None
+    ulp: dict[str, int]
+    nan_reference: int
+    inf_reference: int
+    nan_other: int
+    inf_other: int
+    nonfinite_new: int
+
+
+class ComparedRuns(Parity, total=False):
+    """What `compare_runs` finds.
+
+    agree: whether the run rule holds (False where nothing was compared); wrong: by output that has less than
+    SHARE_OF_EACH, its share; nonfinite: NaN and Inf values in the other.
+    """
+
+    agree: bool
+    wrong: dict[str, float]
+    errors: dict[str, TensorErrors]
+    nonfinite: int
+    nonfinite_reference: int
+
+
+def tensor_errors(reference: np.ndarray, other: np.ndarray, floor: float | None = None) -> TensorErrors:
     """How far a tensor is from its reference, element by element.
 
     Args:
@@ -174,20 +207,13 @@ def total_error(spec: IoSpec, reference: Outputs, other: Outputs) -> float:
 
 def compare_runs(
     runs: Sequence[tuple[Outputs, Outputs]], *, atol: float, rtol: float, queries: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> ComparedRuns:
     """Compare outputs of two networks, run by run (one run: one batch).
 
     Args:
         runs: (reference, other) outputs by name.
         atol, rtol: of the value rule.
         queries: outputs whose rows are queries, paired before values are compared.
-
-    Returns:
-        agree: whether the run rule holds (False where nothing was compared); wrong: by output that has less than
-        SHARE_OF_EACH, its share; share: of the values for which the value
-        rule holds; max_abs by output; errors: tensor_errors by output; nonfinite: NaN and Inf values in the other;
-        nonfinite_reference; and with `queries` matched_queries: share of them, and moved_queries: share found in
-        another row.
 
     Raises:
         StageError: when names or shapes differ.
@@ -215,7 +241,7 @@ def compare_runs(
     share = sum(int(each.sum()) for each in within.values()) / values if values else 0.0
     shares = {name: float(each.mean()) for name, each in within.items() if each.size}
     wrong = [name for name, each in shares.items() if each < SHARE_OF_EACH]
-    result = {
+    result: ComparedRuns = {
         "agree": share >= SHARE and not wrong,
         "wrong": {name: shares[name] for name in wrong},
         "share": share,
@@ -237,7 +263,7 @@ def check_runs(
     atol: float,
     rtol: float,
     sides: tuple[str, str] = ("reference", "other"),
-) -> dict[str, Any]:
+) -> Parity:
     """Judge `compare_runs` by the run rule, given what the I/O spec says of outputs and weights.
 
     Untrained weights score queries nearly or exactly alike, so that rounding decides which are kept, and a detector
@@ -254,10 +280,11 @@ def check_runs(
     for side, count in zip(sides, (compared["nonfinite_reference"], compared["nonfinite"]), strict=True):
         if count:
             raise StageError("not-finite", f"expected finite outputs, got {count} NaN or Inf values from {side}")
-    kept = ("share", "max_abs", "matched_queries", "moved_queries")
-    facts = {name: compared[name] for name in kept if name in compared}
+    facts: Parity = {"share": compared["share"], "max_abs": compared["max_abs"]}
+    if "matched_queries" in compared:
+        facts |= {"matched_queries": compared["matched_queries"], "moved_queries": compared["moved_queries"]}
     if compared["agree"]:
-        return {"status": VERIFIED} | facts
+        return {"status": VERIFIED, **facts}
     worst = ", ".join(f"{name} {error:.3g}" for name, error in compared["max_abs"].items())
     each = "".join(f", on {share:.2%} of {name!r}" for name, share in compared["wrong"].items())
     message = (
@@ -268,7 +295,7 @@ def check_runs(
     if spec.trained:
         raise StageError("outputs-differ", message)
     reason = coded("weights-random", f"{message}; untrained weights keep arbitrary queries")
-    return {"status": NOT_VERIFIED, "reason": reason} | facts
+    return {"status": NOT_VERIFIED, "reason": reason, **facts}
 
 
 def _check_alike(reference: Outputs, other: Outputs) -> None:

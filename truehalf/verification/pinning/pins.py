@@ -10,16 +10,17 @@ Nothing is applied: the pins are printed and stored, ready for the command line.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
+from truehalf.report.forms import Decision, SuggestedPins
 from truehalf.verification.chain.reference import Outputs
 from truehalf.verification.chain.stage_results import measure, sample_facts
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reasons_of, verdict_of
@@ -40,21 +41,16 @@ def suggested_pins(
     failing: Failing,
     options: VerifyConfig,
     conversion: Reconversion,
-    decisions: Sequence[Mapping[str, Any]],
+    decisions: Sequence[Decision],
     verify_again: Callable[[Path], list[Finding]],
-) -> dict[str, Any]:
+) -> SuggestedPins:
     """Search pins and confirm them.
 
     Args:
         fp32: the file before the conversion.
         failing: the samples of the final file that fail, and the rule.
-        decisions: rows of its conversion, {node, precision, ...}.
+        decisions: rows of its conversion.
         verify_again: what is found of a file, on all samples.
-
-    Returns:
-        sentence; status "found", "not confirmed" or "none"; node_block_list, scope_block_list; selectors, the same for
-        the command line; nodes, minimal, runs, verdict (None where the new file cannot be made or run) and reasons of
-        the confirmation.
 
     Raises:
         StageError: when the search cannot run.
@@ -89,10 +85,10 @@ def suggested_pins(
     where = f"a run of {len(rows)} samples" if failing.together else f"the worst {len(rows)} samples"
     if found is None:
         return {"status": "none", "selectors": "", "sentence": _NONE.format(where=where)}
-    facts = asdict(found) | {"selectors": _selectors(found, conversion)}
+    facts: SuggestedPins = {**cast("SuggestedPins", asdict(found)), "selectors": _selectors(found, conversion)}
     if not found.nodes:
         sentence = why_none_needed(failing.final.facts["evaluation"]) if found.minimal else _USED_UP
-        return facts | {"status": "none", "sentence": sentence.format(where=where, runs=found.runs)}
+        return {**facts, "status": "none", "sentence": sentence.format(where=where, runs=found.runs)}
     try:
         with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
             path = Path(folder) / "model.onnx"
@@ -100,8 +96,9 @@ def suggested_pins(
             again = verify_again(path)
     except StageError as failure:
         sentence = f"{_found(found, where)} A file converted with them could not be verified: {failure}"
-        return facts | {"status": "not confirmed", "sentence": sentence, "verdict": None, "reasons": [str(failure)]}
-    return facts | {
+        return {**facts, "status": "not confirmed", "sentence": sentence, "verdict": None, "reasons": [str(failure)]}
+    return {
+        **facts,
         "status": "found" if verdict_of(again) != FAILED else "not confirmed",
         "sentence": f"{_found(found, where)} {confirmation(again)}",
         "verdict": verdict_of(again),

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -51,6 +51,17 @@ class Group:
     inner: tuple[Group, ...]
 
 
+class SensitivityRow(TypedDict, total=False):
+    """What one group, or node, in FP32 does to the error."""
+
+    group: str
+    node: str
+    nodes: int
+    error: float
+    error_removed: float
+    runs: int
+
+
 @dataclass(frozen=True)
 class Sensitivity:
     """What was measured.
@@ -65,11 +76,11 @@ class Sensitivity:
 
     base_error: float
     all_fp32_error: float
-    rows: list[dict[str, Any]]
+    rows: list[SensitivityRow]
     runs: int
     complete: bool
 
-    def worst(self, count: int = 10) -> list[dict[str, Any]]:
+    def worst(self, count: int = 10) -> list[SensitivityRow]:
         """The rows that remove most, the smaller one first among equals."""
         return sorted(self.rows, key=lambda row: (-row["error_removed"], row["nodes"]))[:count]
 
@@ -105,13 +116,13 @@ def sensitivity(
     meter = Meter(board, feeds, frozenset(base), error, runs, checkpoint)
     base_error, all_error = meter.error(_BASE, ()), meter.error(_ALL, board.nodes)
     whole = grouped(board, base)
-    rows: list[dict[str, Any]] = []
+    rows: list[SensitivityRow] = []
 
     def measure(kind: str, name: str, nodes: tuple[str, ...]) -> float:
         value = meter.error(f"{kind}:{name}", nodes)
         removed = error_removed(base_error, value)
-        row = {kind: name, "nodes": len(nodes), "error": value, "error_removed": removed, "runs": meter.used}
-        rows.append(row)
+        row: SensitivityRow = {"group": name} if kind == "group" else {"node": name}
+        rows.append({**row, "nodes": len(nodes), "error": value, "error_removed": removed, "runs": meter.used})
         return removed
 
     for_groups = max(meter.left // 2, meter.left - len(whole.nodes))

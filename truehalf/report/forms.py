@@ -1,0 +1,259 @@
+"""JSON that stages write and the pipeline reads, by key: facts of files, parity, decisions, what conversion has done.
+
+A run may be of another version, and a stage may not have run: whoever reads a file takes no key for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from truehalf.json_values import JsonObject
+
+
+class ModelFacts(TypedDict, total=False):
+    """Counts of truehalf.ir.facts.model_facts, and the file's size in MB, large weights included."""
+
+    nodes: int
+    casts: int
+    float_nodes: int
+    fp16_nodes: int
+    fp16_fraction: float | None
+    untyped_nodes: int
+    ops: dict[str, int]
+    size_mb: float
+
+
+class Parity(TypedDict, total=False):
+    """Whether two networks compute the same: "verified", or "not verified" and why.
+
+    Shares are of values for which the tolerance holds, of queries that were matched and that stand in another row;
+    max_abs is the largest difference by output; of other heights and widths `sizes` has the same beside `inputs`.
+    """
+
+    status: str
+    reason: str
+    samples: int
+    batch_sizes: list[int]
+    provider: str
+    share: float
+    matched_queries: float
+    moved_queries: float
+    max_abs: dict[str, float]
+    inputs: dict[str, list[int]]
+    sizes: list[Parity]
+
+
+class Decision(TypedDict, total=False):
+    """A row of decisions.json: why a node has its precision ("fp16", "fp32", or "any")."""
+
+    node: str
+    op: str
+    scope: str | None
+    precision: str
+    rule: str
+    value: float | None
+    threshold: float | None
+    tensor: str | None
+    sample: str | None
+    reason: str | None
+
+
+class SlimReport(TypedDict, total=False):
+    """What onnxslim and the repairs did: nodes and operators by type before and after, patterns left out, places
+    repaired by pass and refused.
+    """
+
+    simplified: bool
+    nodes_before: int
+    nodes_after: int
+    ops_before: dict[str, int]
+    ops_after: dict[str, int]
+    skipped_patterns: list[str]
+    repair: JsonObject
+    parity: Parity
+    model: ModelFacts
+
+
+class Fp16Report(TypedDict, total=False):
+    """What the conversion, or a trace in FP16, has done. Of a model that is passed on: status ("skipped"), reason,
+    warnings, not_done, model.
+
+    status is "done"; verdicts are nodes by rule; fp32_nodes are the first 20 of fp32_nodes_total, each with its
+    reason; fp16_fraction is a share of the float nodes, fp16_arithmetic of float operations; costs (bytes, casts,
+    cast_bytes, fp32_owners) are "placed", and "naive"; weights are counts of tensors and elements as they are
+    stored; masks say what became of each; unfused_attention has by name of a Softmax what rules its fused kernel
+    out; ranges hold tensors judged and without a range; not_done is what was asked for and could not be done. Of a
+    trace: method, device, exporter, norms (truehalf/exporting/routes/half_norms.py) and slim.
+    """
+
+    status: str
+    reason: str
+    verdicts: dict[str, int]
+    fp32_nodes_total: int
+    fp32_nodes: list[Decision]
+    fp16_fraction: float | None
+    fp16_arithmetic: float | None
+    placement: str
+    costs: dict[str, dict[str, int]]
+    casts_to_fp16: int
+    casts_to_fp32: int
+    weights: dict[str, int]
+    masks: list[str]
+    unfused_attention: dict[str, str]
+    ranges: dict[str, int]
+    unmatched_selectors: list[str]
+    method: str
+    device: str
+    exporter: str
+    norms: Mapping[str, int]
+    slim: SlimReport
+    warnings: list[str]
+    not_done: list[str]
+    model: ModelFacts
+
+
+class SameOutputs(TypedDict, total=False):
+    """Whether a run outputs what is expected: state and reason; where it ran what was found
+    (truehalf.verification.judging.judge.Agreement).
+    """
+
+    state: str
+    reason: str
+    matched_fraction: float | None
+    extra: float | None
+    reference: float | None
+    tensor_error: float | None
+    nonfinite: int
+
+
+class AdversarialFacts(SameOutputs, total=False):
+    """On the adversarial samples."""
+
+    samples: int
+    max_abs_error: dict[str, float]
+
+
+class Spread(TypedDict):
+    p50: float
+    p99: float
+    max: float
+
+
+class DetectionSummary(TypedDict, total=False):
+    """See truehalf.verification.metrics.detections.summarize; with average precision against the reference's
+    detections, where that was measured.
+    """
+
+    images: int
+    reference: int
+    candidate: int
+    matched: int
+    missed: int
+    label_flips: int
+    displaced: int
+    absent: int
+    extra: int
+    matched_fraction: float | None
+    extra_fraction: float | None
+    iou: dict[str, float] | None
+    box_error_px: Spread | None
+    box_error: Spread | None
+    score_error: Spread | None
+    score_error_share: float | None
+    low_score_error: Spread | None
+    low_score_error_share: float | None
+    rank_error: Spread | None
+    rank_error_share: float | None
+    rank_changes: int
+    reason: str
+    self_ap50: float | None
+    self_ap50_95: float | None
+    self_ap50_95_drop: float | None
+    low_self_ap50_95_drop: float | None
+
+
+class SuggestedPins(TypedDict, total=False):
+    """What came of the search for pins: status "found", "not confirmed" or "none"; selectors are the lists for the
+    command line; verdict (None where the new file cannot be made or run) and reasons are of the confirmation.
+    """
+
+    status: str
+    sentence: str
+    selectors: str
+    node_block_list: list[str]
+    scope_block_list: list[str]
+    nodes: list[str]
+    minimal: bool
+    runs: int
+    verdict: str | None
+    reasons: list[str]
+
+
+class StageNumbers(TypedDict, total=False):
+    """Headline of a file that verify measured; of the engine with its state and reason."""
+
+    state: str
+    reason: str
+    matched_fraction: float | None
+    top1_agreement: float | None
+    max_abs_error: dict[str, float]
+    max_abs_error_all_queries: dict[str, float]
+    ap50: float | None
+    ap50_95: float | None
+    ap50_95_fp32: float | None
+    self_ap50_95: float | None
+    tensor_error: float | None
+    nonfinite: int
+
+
+class VerifyReport(TypedDict, total=False):
+    """Verdict and flat metrics of the final file of a chain, and the stages in short."""
+
+    stage: str
+    status: str
+    seconds: float
+    model: ModelFacts
+    verdict: str
+    reasons: list[str]
+    not_verified: list[str]
+    left_out: list[str]
+    evaluation: str
+    provider: str
+    samples: int
+    stages: dict[str, StageNumbers]
+    suggestion: SuggestedPins | None
+    cpu_provider_claims: Mapping[str, int | str | StageNumbers] | None
+    ap50: float | None
+    ap50_fp32: float | None
+    ap50_95: float | None
+    ap50_95_fp32: float | None
+    matched_fraction: float | None
+    matched: int
+    reference: int
+    missed: int
+    extra: int
+    label_flips: int
+    metrics: dict[str, float]
+    top1_agreement: float | None
+    tensor_error: float | None
+    box_error_px_p99: float | None
+    box_error_px_max: float | None
+    score_error_p99: float | None
+    score_error_max: float | None
+    nan: int
+    inf: int
+    max_abs_error: dict[str, float]
+
+
+_LISTED_NODES = 20
+
+
+def fp32_nodes(rows: Sequence[Decision]) -> Fp16Report:
+    """The nodes that stay FP32: how many, and the first of them."""
+    kept = [row for row in rows if row["precision"] == "fp32"]
+    listed: list[Decision] = [
+        {"node": row["node"], "op": row["op"], "rule": row["rule"], "reason": row["reason"]}
+        for row in kept[:_LISTED_NODES]
+    ]
+    return {"fp32_nodes_total": len(kept), "fp32_nodes": listed}

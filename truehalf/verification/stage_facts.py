@@ -1,0 +1,81 @@
+"""What a verification measures of one file, as details.json has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from truehalf.report.forms import AdversarialFacts, DetectionSummary, SameOutputs
+from truehalf.verification.metrics.histograms import ErrorHistogram
+from truehalf.verification.metrics.plain_outputs import PlainFacts
+from truehalf.verification.metrics.tensors import TensorErrors
+
+
+class BatchRow(SameOutputs, total=False):
+    """At one batch size; of a failed one the names of the samples in its first run that fails."""
+
+    batch: int
+    nonfinite_before: int
+    samples: list[str]
+
+
+class Batches(TypedDict):
+    """ "verified" when every size is, "failed" when one fails, else "not verified"."""
+
+    state: str
+    reason: str
+    sizes: list[BatchRow]
+
+
+class StageFacts(PlainFacts, total=False):
+    """Of one file; what could not be measured is None, and `reasons` says why, by name.
+
+    batch: samples of a run; cpu_nodes, not_split: see truehalf.verification.open_file.Runner; unrounded_shapes: what is
+    wrong with shapes that FP16 arithmetic decides where it is not rounded; shapes_unknown: why that was not looked at.
+
+    labelled: whether all samples have true boxes; shape_faults (truehalf.verification.output_shapes): of outputs that
+    it names nothing else is measured; nan, inf, nonfinite: values of the outputs.
+
+    Errors by output, three times: raw_tensors row by row, as the outputs stand; tensors with queries paired one to one;
+    confident_tensors of the pairs whose reference score reaches the threshold (below it, top-k may choose another
+    query, which is no error), and of outputs that are no queries'. histograms are of these, or of all pairs where no
+    score reaches it; moved_queries is the share found in another row (None without queries).
+
+    ap50, ap50_95 are against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; without
+    true labels self_ap50, self_ap50_95 against the FP32 detections instead; low_self_ap50_95_drop
+    (truehalf.verification.metrics.average_precision.low_self_ap_drop) in any case.
+
+    reached: by output, the inputs that reach it, of the "reference" and of the "file".
+    """
+
+    evaluation: str
+    provider: str
+    batch: int
+    cpu_nodes: Sequence[str] | None
+    not_split: Mapping[str, str]
+    unrounded_shapes: str | None
+    shapes_unknown: str | None
+    samples: int
+    labelled: bool
+    shape_faults: list[str]
+    nan: int
+    inf: int
+    nonfinite: int
+    raw_tensors: dict[str, TensorErrors]
+    tensors: dict[str, TensorErrors]
+    confident_tensors: dict[str, TensorErrors] | None
+    histograms: dict[str, ErrorHistogram]
+    moved_queries: float | None
+    detections: DetectionSummary | None
+    ap50: float | None
+    ap50_95: float | None
+    ap50_fp32: float | None
+    ap50_95_fp32: float | None
+    self_ap50: float | None
+    self_ap50_95: float | None
+    self_ap50_95_drop: float | None
+    low_self_ap50_95_drop: float | None
+    reasons: dict[str, str]
+    adversarial: AdversarialFacts
+    batches: Batches
+    reached: dict[str, dict[str, list[str]]]
