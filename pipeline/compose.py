@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -85,4 +85,4 @@ def effective(values: Params, config: Config) -> Params:
 
 def _completed(config: DictConfig) -> Params:
     values: Any = OmegaConf.to_container(config, resolve=True)
-    return cast("Params", completed(values))
+    return completed(values)

@@ -5,83 +5,15 @@ A run may be of another version, and a stage may not have run: no key is there f
 
 from __future__ import annotations
 
-from typing import TypedDict, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 from truehalf.engines.engine_report import EngineReport
-from truehalf.json_values import JsonObject
 from truehalf.report.forms import ModelFacts, Parity, VerifyReport
 from truehalf.runtime.machine import Machine
 
-
-class Named(TypedDict, total=False):
-    name: str
-    fp32_pins: dict[str, list[str]]
-
-
-class ModelParams(Named, total=False):
-    checkpoint: str | None
-    image_size: list[int | None]
-
-
-class PrecisionParams(TypedDict, total=False):
-    dtype: str
-    method: str
-    rules: str
-    data_max: float | None
-    init_max: float | None
-    node_block_list: list[str]
-    scope_block_list: list[str]
-
-
-class TraceParams(TypedDict, total=False):
-    exporter: str
-    opset: int
-
-
-class DataParams(TypedDict, total=False):
-    source: str
-    calibration_samples: int | None
-    verification_samples: int | None
-
-
-class VerifyParams(TypedDict, total=False):
-    require: list[str]
-    iou_threshold: float
-    score_threshold: float
-
-
-class TrackingParams(TypedDict):
-    uri_env: str | None
-    experiment: str
-    register: bool
-    max_model_mb: float
-
-
-class WorkspaceParams(TypedDict, total=False):
-    isolated: bool
-    pull: bool
-    push: bool
-
-
-class SearchParams(TypedDict):
-    name: str
-    runs: int | None
-    samples: int | None
-
-
-class Params(TypedDict, total=False):
-    """params.yaml; truehalf.config.schema.Config has all keys."""
-
-    model: ModelParams
-    decoder: Named
-    precision: PrecisionParams
-    trace: TraceParams
-    data: DataParams
-    verify: VerifyParams
-    engine: JsonObject
-    tracking: TrackingParams
-    workspace: WorkspaceParams
-    search: SearchParams
+# Of params.yaml: a section, and all of it; truehalf.config.schema.Config has the keys and their types.
+Section: TypeAlias = dict[str, Any]
+Params: TypeAlias = dict[str, Any]
 
 
 class Baked(TypedDict, total=False):

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TextIO
 
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -39,7 +39,6 @@ from truehalf.codes import coded
 from truehalf.config.named_files import missing_files
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
-from truehalf.json_values import JsonObject
 from truehalf.models.configuration import validated
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/decisions.json", "artifacts/verify")
@@ -79,7 +78,7 @@ def name_of(values: Params) -> str:
     """Of a run's workspace and of its folder in runs/: model, decoder, precision, and a digest of all its values but
     those that say where it runs and is logged.
     """
-    params = cast("Params", {key: value for key, value in values.items() if key not in ("workspace", "tracking")})
+    params = {key: value for key, value in values.items() if key not in ("workspace", "tracking")}
     digest = hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()
     return f"{run_name(params)}-{digest[:8]}"
 
@@ -203,13 +202,11 @@ def _checked(values: Params) -> Config:
     errors: list[str] = []
     config: Config | None = None
     try:
-        config = validated(cast("JsonObject", values))
+        config = validated(values)
     except ConfigErrors as error:
         errors += error.errors
     keys = {error.partition(":")[0] for error in errors}
-    errors += [
-        error for error in missing_files(cast("JsonObject", values), root()) if error.partition(":")[0] not in keys
-    ]
+    errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
     if not keys:
         errors += [*without_remote(values["workspace"], root()), *without_address(values["tracking"])]
     errors += problems_of_lock(root())

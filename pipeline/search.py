@@ -28,12 +28,12 @@ import yaml
 from pipeline.compare.compare import number
 from pipeline.compare.compared_runs import ComparedRun, of_folder
 from pipeline.compare.frontier import COSTS, ERRORS, chosen, measured
-from pipeline.forms import Params, PrecisionParams, SearchParams
+from pipeline.forms import Params, Section
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from truehalf.codes import coded
 from truehalf.output_files import write_text
 
-NONE: SearchParams = {"name": "none", "runs": None, "samples": None}
+NONE: Section = {"name": "none", "runs": None, "samples": None}
 
 Once = Callable[[Params], tuple[int, Path]]  # runs a configuration: its exit code, and the folder with its reports
 
@@ -155,7 +155,7 @@ class _Walk:
     def left(self) -> int:
         return self.budget - len(self.steps)
 
-    def take(self, title: str, precision: PrecisionParams) -> Step:
+    def take(self, title: str, precision: Section) -> Step:
         """Run the configuration with these keys of `precision`."""
         print(f"search: run {len(self.steps) + 1} of at most {self.budget}: in FP32 {title}", flush=True)
         step_values: Params = {
@@ -174,7 +174,7 @@ class _Walk:
         return step
 
 
-def _pinned(values: Params, parts: Sequence[Part]) -> PrecisionParams:
+def _pinned(values: Params, parts: Sequence[Part]) -> Section:
     """The section `precision` that keeps some parts FP32, beside what the configuration keeps."""
     given = values["precision"]
     nodes = [entry for part in parts for entry in part.node_block_list]

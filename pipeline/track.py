@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pipeline.forms import Outcome, TrackingParams
+from pipeline.forms import Outcome, Section
 from pipeline.tracking.record import (
     Record,
     delete_pending,
@@ -79,7 +79,7 @@ def track(folder: Path, failed_stage: str | None = None) -> Outcome:
     return outcome
 
 
-def without_address(tracking: TrackingParams) -> list[str]:
+def without_address(tracking: Section) -> list[str]:
     """What is wrong where runs are logged to a server and the environment does not say to which: known before any work.
 
     A worker of a sweep need not know it: what it cannot log is logged by the process that started the sweep.

@@ -147,7 +147,7 @@ def only(stages: Container[str], reports: Reports) -> Reports:
 def read_params(folder: Path) -> Params:
     values = yaml.load((folder / "params.yaml").read_text(), LOADER)
     assert isinstance(values, dict)
-    return cast("Params", values)
+    return values
 
 
 def read_reports(folder: Path) -> Reports:

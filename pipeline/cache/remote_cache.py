@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.forms import WorkspaceParams
+from pipeline.forms import Section
 from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import LOADER, root
 from truehalf.codes import coded
@@ -34,7 +34,7 @@ class RemoteFails(Exception):
     """What a remote cannot do, where no library has an error for it."""
 
 
-def without_remote(workspace: WorkspaceParams, project: Path) -> list[str]:
+def without_remote(workspace: Section, project: Path) -> list[str]:
     """What is wrong where `workspace.pull` or `workspace.push` asks for a remote and the project has none."""
     asked = " and ".join(f"workspace.{key}" for key in ("pull", "push") if workspace.get(key))
     if not asked:

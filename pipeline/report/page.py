@@ -109,7 +109,7 @@ def _params(folder: Path) -> Params:
     with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
         values = yaml.safe_load((folder / "params.yaml").read_text())
         if isinstance(values, dict):
-            return cast("Params", values)
+            return values
     return {}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from truehalf.json_values import JsonObject
-from truehalf.report.forms import AdversarialFacts
+from truehalf.report.forms import AdversarialFacts, StageNumbers
 from truehalf.runtime.tensorrt.versions import BuilderOptions, EngineFacts, Plan, Target
 from truehalf.runtime.timing import Timing
 
@@ -65,27 +65,15 @@ class PointLatency(PointOfProfile, Timing):
     """Latency at a point."""
 
 
-class Parity(TypedDict, total=False):
-    """The engine's outputs against the reference; where they were measured, with the headline of a stage
-    (truehalf.verification.chain.stage_results), of which some numbers are named here.
-    """
+class Parity(StageNumbers, total=False):
+    """The engine's outputs against the reference; where they were measured, with the headline of a stage."""
 
-    state: str
-    reason: str
     evaluation: str
     provider: str
     samples: int
     points: Sequence[JsonObject]
     adversarial: AdversarialFacts
     gates: Sequence[JsonObject]
-    matched_fraction: float | None
-    ap50: float | None
-    ap50_95: float | None
-    ap50_95_fp32: float | None
-    self_ap50_95: float | None
-    nonfinite: int
-    max_abs_error: dict[str, float]
-    max_abs_error_all_queries: dict[str, float]
 
 
 class CompilerFacts(TypedDict):

@@ -336,8 +336,8 @@ def report_of(verdict: Verdict, stages: Mapping[str, StageResult], claims: Any) 
 
 def _short(facts: StageFacts) -> Mapping[str, object]:
     """A stage in a line."""
-    run: dict[str, object] = {"evaluation": facts["evaluation"], "provider": facts["provider"]}
-    run |= {"samples": facts["samples"]} | {"reason": "; ".join(facts["shape_faults"])} if facts["shape_faults"] else {}
+    run: dict[str, object] = {key: facts.get(key) for key in ("evaluation", "provider", "samples")}
+    run |= {"reason": "; ".join(facts["shape_faults"])} if facts["shape_faults"] else {}
     sizes = {str(row["batch"]): row["state"] for row in facts["batches"]["sizes"]}
     beside = {"batches": {**_state(facts["batches"]), "sizes": sizes}, "adversarial": _state(facts["adversarial"])}
     return {**run, **headline(facts), **beside}
