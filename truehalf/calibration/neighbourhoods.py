@@ -34,6 +34,7 @@ from truehalf.ir.ops import Trait
 from truehalf.ir.slots import is_float32
 
 _CANCELS = 16.0  # 2^-11 of each operand is then 2^-7 of the result
+_NOISE = 2.0**-17  # below this share of its terms a sum has float32's rounding of them, 2^-24, at 2^-7 of itself
 _NODES_MAX, _DEPTH_MAX = 16, 6  # depth: of nodes that compute, one behind the other
 _DEEP_NODES_MAX, _DEEP_DEPTH_MAX = 32, 10
 
@@ -122,7 +123,8 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
         case "Mul":
             return any(_is_inverse(value) for value in _computed(node))
         case "Add" | "Sub":
-            return _cancels([absmax(value) for value in node.inputs if value is not None], absmax(node.outputs[0]))
+            terms = [absmax(value) for value in node.inputs if value is not None]
+            return _cancels(terms, absmax(node.outputs[0])) and not _is_hidden(node, terms, absmax)
         case "BatchNormalization":
             scale, variance = constant_of(node.inputs[1]), constant_of(node.inputs[4])
             size = absmax(node.inputs[0]) if node.inputs[0] is not None else None
@@ -149,8 +151,25 @@ def _is_inverse(value: ir.Value) -> bool:
 
 
 def _cancels(terms: list[float | None], total: float | None) -> bool:
+    """Whether a sum is far below its terms, but not so far that it is float32's own rounding of them."""
     known = [term for term in terms if term is not None]
-    return len(known) == len(terms) and total is not None and sum(known) >= _CANCELS * total > 0
+    if len(known) < len(terms) or total is None:
+        return False
+    return _CANCELS * total <= sum(known) < total / _NOISE
+
+
+def _is_hidden(node: ir.Node, terms: list[float | None], absmax: Callable[[ir.Value], float | None]) -> bool:
+    """Whether all that is made of a sum is sums of the size of its terms, which round away about as much themselves."""
+    read = list(node.outputs)
+    for value in read:
+        for reader in value.consumers():
+            if reader.domain == "" and reader.op_type in MOVES:
+                read += reader.outputs
+            elif not is_op(reader, "Add", "Sub", "Sum") or 4 * (absmax(reader.outputs[0]) or 0.0) < sum(
+                term or 0.0 for term in terms
+            ):
+                return False
+    return not any(value.is_graph_output() for value in read)
 
 
 def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neighbourhood:

@@ -69,6 +69,14 @@ CASES = {
         "g (float[4,50] x) => (float[4,50] y) <float o = {1}> { p = Tanh(x) q = Sub(o, p) y = Reciprocal(q) }",
         between(-1, 4),
     ),
+    "exp(x) - 1": (
+        "g (float[4,50] x) => (float[4,50] y) <float o = {1}> { e = Exp(x) y = Sub(e, o) }",
+        between(-0.005, 0.005),
+    ),
+    "the fraction of a large number": (
+        "g (float[4,50] x) => (float[4,50] y) <float s = {37.3}> { h = Mul(x, s) q = Floor(h) y = Sub(h, q) }",
+        between(8, 12),
+    ),
     "an angle": ("g (float[4,50] x) => (float[4,50] y) { c = Cos(x) y = Acos(c) }", between(0.001, 0.2)),
     "LayerNormalization": (
         """g (float[8,64] x) => (float[8,64] y) <int64[1] n = {64}> { s = ConstantOfShape<value = float[1] {1}>(n)
@@ -160,6 +168,24 @@ def test_what_does_not_cancel_stays_float16() -> None:
     found = losses(text, {"x": random.normal(size=(8, 64)).astype(np.float32)}, weights)
     assert not found.kept
     assert found.after <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "k = Add(h, e) d = Sub(k, h) a = Add(h, d)",  # what is added to rounds away as much
+        "k = Add(h, e) d = Sub(k, h) t = Reshape(d, shape) a = Sub(t, h)",
+        "m = ReduceMean<axes = [1]>(h) d = Sub(h, m) k = ReduceMean<axes = [1]>(d) f = Sub(d, k) g = Sub(d, f)"
+        " a = Mul(g, h)",  # g is float32's rounding
+    ],
+)
+def test_differences_that_are_rounded_away_or_rounding_stay_float16(nodes: str) -> None:
+    text = f"""g (float[8,64] x, float[64,64] w) => (float[8,64] y) <float e = {{0.001}}, int64[2] shape = {{8, 64}}> {{
+        h = MatMul(x, w) {nodes} y = MatMul(a, w) }}"""
+    random = np.random.default_rng(0)
+    weights = {"w": (random.normal(size=(64, 64)) / 8).astype(np.float32)}
+    found = losses(text, {"x": random.normal(size=(8, 64), scale=10).astype(np.float32)}, weights)
+    assert not found.kept
 
 
 VARIANCE = """(float[2,8] x) => (float[2,1] y) <float two = {2}> {

@@ -1,0 +1,79 @@
+"""Nodes that may amplify rounding, and what is computed around them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.truehalf.calibration.small_graphs import parsed
+from truehalf.calibration.neighbourhoods import Neighbourhood, neighbourhoods
+from truehalf.float16 import KEEP_FLOAT32
+from truehalf.ir.normalize import PREPARE
+
+
+def found_in(nodes: str, sizes: dict[str, float] | None = None, deep: bool = False) -> list[Neighbourhood]:
+    text = f"""g (float[4,8] x, float[4,8] z) => (float[4,8] y) <float[8,8] w = {{{", ".join(["1"] * 64)}}},
+        float c = {{2}},
+        float h = {{-0.5}}, int64 axis = {{1}}> {{ {nodes} }}"""
+    model = parsed(text)
+    PREPARE(model)
+    return neighbourhoods(model, lambda value: (sizes or {}).get(str(value.name)), deep)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kind"),
+    [
+        ("a = Exp(x) y = Log(a)", "underflow"),
+        ("a = Mul(x, x) y = Sqrt(a)", "underflow"),
+        ("a = Abs(x) y = Pow(a, h)", "underflow"),
+        ("y = Div(x, z)", "underflow"),
+        ("a = Sub(c, x) y = Log(a)", "cancellation"),
+        ("a = Add(x, z) y = Log(a)", "cancellation"),
+        ("y = Acos(x)", "cancellation"),
+        ("a = Mul(x, c) y = Cos(a)", "phases"),
+    ],
+)
+def test_kinds(nodes: str, kind: str) -> None:
+    (found,) = found_in(nodes)
+    assert found.kind == kind
+    assert found.end.outputs[0].name == "y"
+
+
+@pytest.mark.parametrize(
+    "nodes", ["y = Div(x, c)", "y = Mul(x, z)", "y = Pow(x, c)", "y = CumSum(x, axis)", "y = Exp(x)"]
+)
+def test_what_amplifies_nothing(nodes: str) -> None:
+    assert not found_in(nodes)
+
+
+@pytest.mark.parametrize(
+    ("total", "hides", "count"),
+    [(1.0, 1.0, 1), (2.0, 1.0, 0), (1.0, 4.0, 0), (1e-6, 1.0, 0)],
+)
+def test_sums_cancel_where_they_are_far_below_their_terms(total: float, hides: float, count: int) -> None:
+    """Not where another sum hides it, nor where float32's own rounding is what is left."""
+    sizes = {"x": 8.0, "z": 8.0, "a": total, "y": hides}
+    assert len(found_in("a = Sub(x, z) y = Add(a, x)", sizes)) == count
+
+
+def test_the_way_back_ends_at_products_with_weights_and_goes_behind_them_when_deep() -> None:
+    nodes = "a = Relu(x) b = MatMul(a, w) d = Mul(b, b) y = Sqrt(d)"
+    (near,), (deep,) = found_in(nodes), found_in(nodes, deep=True)
+    assert [node.op_type for node in near.depths] == ["Mul", "Sqrt"]
+    assert [leaf.name for leaf in near.leaves] == ["b"]
+    assert [node.op_type for node in deep.depths] == ["MatMul", "Mul", "Sqrt"]
+    assert [leaf.name for leaf in deep.leaves] == ["a"]
+
+
+def test_what_leads_to_another_node_that_amplifies_is_not_looked_at_by_itself() -> None:
+    (found,) = found_in("a = Sub(c, x) b = Div(x, a) y = Log(b)")
+    assert found.end.op_type == "Log"
+
+
+def test_nodes_that_stay_float32_anyway_are_leaves() -> None:
+    model = parsed("g (float[4] x) => (float[4] y) { a = Mul(x, x) y = Sqrt(a) }")
+    PREPARE(model)
+    model.graph[0].metadata_props[KEEP_FLOAT32] = "it says so"
+    (found,) = neighbourhoods(model, lambda value: None)
+    assert [leaf.name for leaf in found.leaves] == ["a"]
+    model.graph[1].metadata_props[KEEP_FLOAT32] = "it says so"
+    assert not neighbourhoods(model, lambda value: None)
