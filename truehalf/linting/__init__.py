@@ -18,6 +18,7 @@ from truehalf.linting.finding import SEVERITIES, Finding
 from truehalf.linting.ignoring import parse_ignores, split_ignored
 from truehalf.linting.inlining import inlined
 from truehalf.linting.rules import (
+    attention,
     control_flow,
     data_shapes,
     interface,
@@ -54,6 +55,7 @@ CHECKS: tuple[Check, ...] = (
     sampling.grid_samples,
     sampling.resizes,
     layer_norm.layer_norms,
+    attention.attentions,
     numbers.masks,
     numbers.integers,
     numbers.doubles,
@@ -85,6 +87,7 @@ RULES: dict[str, Rule] = {
         data_shapes.DYNAMIC_SLICE,
         sampling.GRID_SAMPLE,
         layer_norm.DECOMPOSED_LAYER_NORM,
+        attention.ATTENTION_WILL_NOT_FUSE,
         numbers.MASK_BEYOND_FP16,
         control_flow.ROPE_TILE,
         topk.DYNAMIC_TOPK,

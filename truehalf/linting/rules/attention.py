@@ -1,0 +1,42 @@
+"""Attentions of FP16 files that TensorRT does not compute in its fused kernel (docs/attention.md).
+
+Lost where a product, Q K^T or that with V, is FP32 and stands beside a node that computes in FP32.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from truehalf.ir.facts import is_op
+from truehalf.ir.model_file import UNFUSED_KEY
+from truehalf.ir.patterns import Neighbours, beside
+from truehalf.linting.base import LocatedFinding, Rule, Subject
+
+ATTENTION_WILL_NOT_FUSE = Rule(
+    "attention-will-not-fuse",
+    "warning",
+    "an attention that FP32 nodes keep out of the fused kernel",
+    "compiled by TensorRT for RTX 1.7: docs/attention.md",
+)
+
+
+def attentions(subject: Subject) -> Iterator[LocatedFinding]:
+    if not any(value.dtype == ir.DataType.FLOAT16 for node in subject.nodes for value in node.outputs):
+        return
+    evidence = json.loads(subject.model.metadata_props.get(UNFUSED_KEY, "{}"))
+    for attention in Neighbours(subject.model).attentions():
+        wide = (product for product in attention.products if product.outputs[0].dtype == ir.DataType.FLOAT)
+        pairs = ((product, node) for product in wide for node in beside(product) if not is_op(node, "Cast"))
+        if (found := next(pairs, None)) is not None:
+            product, node = found
+            why = evidence.get(attention.softmax.name)
+            yield ATTENTION_WILL_NOT_FUSE.at(
+                attention.softmax,
+                f"Its attention is computed in separate layers: {product.op_type} {product.name!r} is FP32, and so is "
+                f"{node.op_type} {node.name!r} beside it."
+                + (f" The conversion has evidence for it: {why}." if why else ""),
+                "FP16 for one of the two; Softmax alone may be FP32: (q @ k.mT).float().softmax(-1).to(v.dtype) @ v.",
+            )
