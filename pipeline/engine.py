@@ -8,7 +8,7 @@ from typing import TypedDict, cast
 
 from pipeline.forms import Reports
 from truehalf.codes import coded
-from truehalf.engines.engine_report import CompilerFacts, EngineReport, Parity, PointOfProfile
+from truehalf.engines.engine_report import CompilerFacts, EngineGate, EngineReport, Parity, PointOfProfile
 from truehalf.report.forms import StageNumbers
 from truehalf.runtime.timing import BeforeAndAfter
 
@@ -155,6 +155,7 @@ def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
     rows.append(("layer I/O in Half", text))
     if compiled := engine.get("compiled"):
         rows += _compiled_rows(compiled)
+    rows += [(f"gate {gate['gate']}", _gate_text(gate)) for gate in engine.get("gates") or []]
     for name, key, unit in (
         ("build", "build_seconds", "s"),
         ("engine file", "engine_mb", "MB"),
@@ -186,6 +187,13 @@ def _compiled_rows(compiled: CompilerFacts) -> list[tuple[str, str]]:
         ("constants", ", ".join(f"{dtype} {count}" for dtype, count in compiled["constants"].items()) or "none"),
         ("nodes in no layer", f"{shown(compiled['nodes_without_layer'])} (folded, or moved)"),
     ]
+
+
+def _gate_text(gate: EngineGate) -> str:
+    """Such as "failed: 5 of 7 ...", and the attentions that have evidence against them."""
+    text = f"{gate['state']}: {gate['reason']}" if gate["reason"] else gate["state"]
+    excused = [f"{name}: {why}" for name, why in gate.get("excused", {}).items()]
+    return text + (f"; {len(excused)} excused: {'; '.join(excused)}" if excused else "")
 
 
 def _share(value: float) -> str:
@@ -239,6 +247,10 @@ def engine_metrics(engine: EngineReport) -> dict[str, object]:
     for name in ("computing_layers", "fused_attention", "attention_regions", "cast_layers"):
         found[f"engine/{name}"] = compiled[name] if compiled else None
     found["engine/fp16_nodes_in_fp32"] = len(compiled["computed_in_fp32"]) if compiled else None
+    shares = ("file_half_arithmetic", "half_arithmetic")
+    found |= {f"engine/{name}": compiled.get(name) if compiled else None for name in shares}
+    excused = sum(len(gate.get("excused", {})) for gate in engine.get("gates") or [])
+    found["engine/attention_excused"] = excused if "gates" in engine else None
     for row in engine.get("latency") or []:
         for point in row["points"]:
             for name in ("p50_ms", "p99_ms", "throughput_per_s"):

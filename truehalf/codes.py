@@ -95,6 +95,7 @@ STAGES = {
     "not-comparable": "two files or outputs that cannot be compared with each other",
     "changed-meanwhile": "a file that changed while a stage or run was using it",
     "bad-options": "options that are refused; the lines below say which, and why",
+    "engine-gate": "a compiled engine that a gate of `engine.gates` fails",
     "lint-fails": "findings of lint of the severity that `lint.fail_on` names, or above",
     "half-trace-fails": "a module that cannot be traced in FP16",
     "slim-fails": "a model of which onnxslim or repair fails to make a smaller one with the same inputs and outputs",

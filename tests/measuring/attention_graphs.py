@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from truehalf.config.engine import EngineConfig
 from truehalf.config.typed import plain
-from truehalf.engines.compiled import compiler_facts
+from truehalf.engines.compiling.report import compiler_facts
 from truehalf.engines.plan_files import make_plan
 from truehalf.ir.model_file import load_model
 from truehalf.runtime.tensorrt.build import build

@@ -101,6 +101,18 @@ class LatencyConfig:
     rounds: int = key(2, "rounds, which show the noise", least=2)  # one would not show it
 
 
+@dataclass(frozen=True)
+class EngineGates:
+    """What fails a compiled engine of an FP16 file."""
+
+    half_share_less: float | None = key(
+        0.02, "share of the arithmetic in Half: at most this much less than in the file; null: no gate", least=0, most=1
+    )
+    fused_attention: bool = key(
+        True, "an attention that is fused where all is FP16 is fused here, unless ranges or lists rule it out"
+    )
+
+
 COMPUTE_CAPABILITIES = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")  # that TensorRT for RTX 1.7 compiles for
 
 
@@ -171,6 +183,7 @@ class EngineConfig(Options):
     latency: LatencyConfig = key(
         LatencyConfig(), "unmeasured runs, measured runs of a round, rounds (two or more: the noise)"
     )
+    gates: EngineGates = key(EngineGates(), "what fails a compiled engine of an FP16 file")
 
     def problems(self) -> Iterator[str]:
         """The API states this section without the rest."""

@@ -86,6 +86,7 @@ def build_engine(model_path: Path | str, out_dir: Path | str, order: Order, opti
         "backend": options.backend.value,
         "target": {"compute_capability": list(order.target.compute_capability)},
         "latency": plain(options.latency),
+        "gates": plain(options.gates),
         "plugin_ops": list(options.plugin_ops),
         "lint": {"ignore": list(order.lint.ignore), "fail_on": order.lint.fail_on.value},
         "when_unavailable": options.when_unavailable.value,

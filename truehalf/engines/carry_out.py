@@ -11,7 +11,7 @@ from truehalf.codes import coded
 from truehalf.config.engine import Backend, LatencyConfig, WhenUnavailable
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines import ort_plan
-from truehalf.engines.compiled import compiled_report, none_built
+from truehalf.engines.compiling.report import compiled_report, none_built
 from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
 from truehalf.engines.parity import EngineReference, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts, typed_model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from truehalf.json_values import JsonObject
 from truehalf.report.forms import AdversarialFacts, StageNumbers
@@ -26,6 +26,7 @@ class EnginePlan(Plan, total=False):
     shape_inputs: list[str]
     plugin_ops: list[str]
     latency: dict[str, int]
+    gates: dict[str, Any]
     lint: LintOptions
     when_unavailable: str
     builder: BuilderOptions
@@ -82,8 +83,9 @@ class CompilerFacts(TypedDict):
     targets: compute capabilities, none: the compiler's default. computing_layers: those that do more than move or
     convert. fused_attention: of the `attention_regions` of the graph, those whose Softmax lies in an attention kernel;
     attention_not_fused: the Softmax nodes of the others. computed_in_fp32: nodes that the file types FP16 in layers
-    without Half. cast_layers: kernels that only cast. constants: number by type. nodes_without_layer: nodes of the file
-    that no layer names, as they were folded or moved.
+    without Half. file_half_arithmetic, half_arithmetic: share of the arithmetic in FP16, 0 to 1, of the file and as
+    compiled (truehalf.engines.compiling.gates). cast_layers: kernels that only cast. constants: number by type.
+    nodes_without_layer: nodes of the file that no layer names, as they were folded or moved.
     """
 
     compiler: str
@@ -93,9 +95,24 @@ class CompilerFacts(TypedDict):
     attention_regions: int
     attention_not_fused: list[str]
     computed_in_fp32: list[str]
+    file_half_arithmetic: float | None
+    half_arithmetic: float | None
     cast_layers: int | None
     constants: dict[str, int]
     nodes_without_layer: int | None
+
+
+class EngineGate(TypedDict, total=False):
+    """A gate of engine.gates: its key, state ("verified", "failed", "not verified") and reason, what was found and what
+    is the least. excused: attentions that are not fused, by Softmax, with the evidence of the conversion.
+    """
+
+    gate: str
+    state: str
+    value: float | None
+    limit: float | None
+    reason: str
+    excused: dict[str, str]
 
 
 class LintRow(TypedDict, total=False):
@@ -124,6 +141,7 @@ class EngineReport(EngineFacts, total=False):
     lint: list[LintRow]
     precision: PrecisionFacts
     compiled: CompilerFacts
+    gates: list[EngineGate]
     parity: Parity
     latency: list[PointLatency]
     not_verified: list[str]

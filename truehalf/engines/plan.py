@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _COMMON: dict[str, type] = {
     **{name: kind for name, kind in PLAN_KEYS.items() if name != "builder"},
-    **{"shape_inputs": list, "latency": dict, "plugin_ops": list, "lint": dict, "when_unavailable": str},
+    **{"shape_inputs": list, "latency": dict, "gates": dict, "plugin_ops": list, "lint": dict, "when_unavailable": str},
 }
 _KEYS: dict[str, dict[str, type]] = {
     Backend.tensorrt.value: _COMMON | {"builder": dict},
@@ -175,6 +175,7 @@ def _problems_of_options(plan: EnginePlan) -> Iterator[str]:
         "when_unavailable": plan["when_unavailable"],
         "build_unverified": True,
         "latency": plan["latency"],
+        "gates": plan["gates"],
     }
     try:
         check_engine(section)

@@ -247,10 +247,10 @@ def _nodes_seen(facts: EngineFacts, graph: Graph) -> _Nodes | None:
     return _Nodes(len(seen), len(kept), sorted(lost - kept))
 
 
-def changed_nodes(facts: EngineFacts, graph: Graph) -> list[str]:
-    """FP16 nodes of the file that lie only in layers without Half; none where layers name too few to judge."""
+def changed_nodes(facts: EngineFacts, graph: Graph) -> list[str] | None:
+    """FP16 nodes of the file that lie only in layers without Half; None where layers name too few to judge."""
     nodes = _nodes_seen(facts, graph)
-    return [] if nodes is None else nodes.lost
+    return None if nodes is None else nodes.lost
 
 
 def precision_problem(facts: EngineFacts, declared: str, graph: Graph) -> str | None:

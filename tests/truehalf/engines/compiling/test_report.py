@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.measuring.attention_graphs import Form, attention
 from tests.messages import raises
 from truehalf.codes import codes_in
 from truehalf.config.engine import EngineConfig
 from truehalf.engines.build import Order, build_engine
-from truehalf.engines.compiled import compiler_facts
+from truehalf.engines.compiling.report import compiler_facts
 from truehalf.ir.model_file import load_model
 from truehalf.ir.patterns import Neighbours
 from truehalf.runtime.tensorrt.proof import NO_LAYERS
@@ -23,45 +22,6 @@ from truehalf.runtime.tensorrt.versions import RTX
 pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
 
 HERE: Any = {"gpus": None, "tensorrt": None, RTX: "1.7"}
-HEADS, TOKENS, WIDTH = 4, 128, 64
-
-
-def attention(wide: tuple[str, ...] = ()) -> onnx.ModelProto:
-    """softmax(s q k^T) v of projections of x, float16 but for the nodes named, which stand between casts."""
-    rng = np.random.default_rng(0)
-    shape = [1, TOKENS, HEADS * WIDTH]
-    weights = {f"w{name}": rng.normal(0, 0.1, (HEADS * WIDTH, HEADS * WIDTH)) for name in "qkvo"}
-    weights["s"] = np.array(WIDTH**-0.5)
-    integers = {"split": [1, TOKENS, HEADS, WIDTH], "join": shape}
-    nodes: list[onnx.NodeProto] = []
-    made = {"x": TensorProto.FLOAT16} | dict.fromkeys(weights, TensorProto.FLOAT16)
-
-    def add(op: str, name: str, inputs: list[str], output: str, **attributes: Any) -> None:
-        dtype = TensorProto.FLOAT if name in wide else TensorProto.FLOAT16
-        cast = list(inputs)
-        for i, each in enumerate(inputs):
-            if made.get(each, dtype) != dtype:
-                cast[i] = f"{each}_for_{name}"
-                nodes.append(helper.make_node("Cast", [each], [cast[i]], name=f"cast_{each}_{name}", to=dtype))
-        nodes.append(helper.make_node(op, cast, [output], name=name, **attributes))
-        made[output] = dtype
-
-    for name in "qkv":
-        add("MatMul", f"project_{name}", ["x", f"w{name}"], f"{name}_rows")
-        add("Reshape", f"split_{name}", [f"{name}_rows", "split"], f"{name}_split")
-        add("Transpose", f"heads_{name}", [f"{name}_split"], name, perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3])
-    add("MatMul", "qk", ["q", "k"], "scores")
-    add("Mul", "scale", ["scores", "s"], "scaled")
-    add("Softmax", "softmax", ["scaled"], "weights", axis=-1)
-    add("MatMul", "pv", ["weights", "v"], "read")
-    add("Transpose", "rows", ["read"], "read_rows", perm=[0, 2, 1, 3])
-    add("Reshape", "merge", ["read_rows", "join"], "merged")
-    add("MatMul", "project_o", ["merged", "wo"], "y")
-    half = [numpy_helper.from_array(array.astype(np.float16), name) for name, array in weights.items()]
-    half += [numpy_helper.from_array(np.array(sides, np.int64), name) for name, sides in integers.items()]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], half)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def report(folder: Path, model: onnx.ModelProto, backend: str = "tensorrt", **options: Any) -> Any:
@@ -73,7 +33,7 @@ def report(folder: Path, model: onnx.ModelProto, backend: str = "tensorrt", **op
 
 @pytest.mark.parametrize("backend", ["tensorrt", RTX])
 def test_without_a_gpu_the_file_is_compiled_and_planned(backend: str, tmp_path: Path) -> None:
-    found = report(tmp_path, attention(), backend)
+    found = report(tmp_path, attention(Form()), backend)
     assert found["status"] == "compiled" and found["precision"]["state"] == "verified"
     assert (tmp_path / "out" / "model.rtx.engine").is_file() and (tmp_path / "out" / "plan.json").is_file()
     assert "parity" not in found and any("outputs" in each for each in found["not_verified"])
@@ -83,9 +43,9 @@ def test_without_a_gpu_the_file_is_compiled_and_planned(backend: str, tmp_path: 
 def test_a_fused_attention_survives_one_of_product_and_softmax_in_fp32_not_both(
     wide: tuple[str, ...], fused: int, tmp_path: Path
 ) -> None:
-    compiled = report(tmp_path, attention(wide))["compiled"]
+    compiled = report(tmp_path, attention(Form(), wide))["compiled"]
     assert (compiled["attention_regions"], compiled["fused_attention"]) == (1, fused)
-    assert compiled["attention_not_fused"] == [] if fused else ["softmax"]
+    assert compiled["attention_not_fused"] == [] if fused else ["softmax.0"]
 
 
 def test_a_file_that_it_refuses_for_another_product_is_planned(tmp_path: Path) -> None:
@@ -101,7 +61,7 @@ def test_a_file_that_it_refuses_for_another_product_is_planned(tmp_path: Path) -
 
 def test_a_log_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    onnx.save(attention(), path)
+    onnx.save(attention(Form()), path)
     plan: Any = {"graph": {"float_nodes": 4, "fp16_nodes": 4, "fp16_node_names": []}}
     facts = compiler_facts(NO_LAYERS | {"tensorrt": "1.9"}, load_model(path), plan)
     assert facts["fused_attention"] is None and facts["cast_layers"] is None and facts["attention_regions"] == 1
@@ -133,5 +93,7 @@ def test_attentions_are_told_from_other_softmaxes(body: str, softmaxes: list[str
 
 def test_the_plans_options_of_the_machine_are_left_out(tmp_path: Path) -> None:
     assert EngineConfig().timing_cache is not None
-    found = report(tmp_path, attention(), hardware_compatibility="ampere_plus", timing_cache=str(tmp_path / "cache"))
+    found = report(
+        tmp_path, attention(Form()), hardware_compatibility="ampere_plus", timing_cache=str(tmp_path / "cache")
+    )
     assert found["status"] == "compiled" and not (tmp_path / "cache").exists()

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from truehalf.codes import coded
+from truehalf.engines.compiling.fused import attentions
+from truehalf.engines.compiling.gates import gates, half_arithmetic
 from truehalf.engines.engine_report import CompilerFacts, EnginePlan, EngineReport
 from truehalf.engines.precision import precision_facts
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.patterns import Neighbours
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.proof import (
     changed_nodes,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 NOT_RUN = "compiled without a GPU, nothing was executed"
-_ATTENTION = re.compile(r"mha|flash|fmha", re.IGNORECASE)  # in the names of fused attention kernels
 _CAST = re.compile(r"__myl_(?:Cast)+(?:_|$)")  # kernels that cast and do nothing else
 
 
@@ -68,18 +68,21 @@ def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> Com
     """What the compiler made of a model, by the layers that it logged; see CompilerFacts."""
     layers = facts["layer_table"]
     named = {name for layer in layers for name in layer["onnx_nodes"]}
-    regions = [str(each.softmax.name) for each in Neighbours(model).attentions()]
-    in_attention = {name for layer in layers if _ATTENTION.search(layer["name"]) for name in layer["onnx_nodes"]}
+    fused, not_fused = attentions(model, layers)
+    graph, lost = plan["graph"], changed_nodes(facts, plan["graph"])
+    shares = half_arithmetic(model, graph, lost or [], plan.get("profiles", []))
     known = facts["layers"] is not None
     constants = [dtype for layer in layers for dtype in layer["constants"]]
     return {
         "compiler": f"TensorRT for RTX {facts['tensorrt']}",
         "targets": plan.get("target", {}).get("compute_capability", []),
         "computing_layers": sum(map(computes, layers)) if known else None,
-        "fused_attention": sum(name in in_attention for name in regions) if known else None,
-        "attention_regions": len(regions),
-        "attention_not_fused": [name for name in regions if name not in in_attention] if known else [],
-        "computed_in_fp32": changed_nodes(facts, plan["graph"]),
+        "fused_attention": len(fused) if known else None,
+        "attention_regions": len(fused) + len(not_fused),
+        "attention_not_fused": not_fused if known else [],
+        "computed_in_fp32": lost or [],
+        "file_half_arithmetic": shares and shares[0],
+        "half_arithmetic": shares[1] if shares is not None and lost is not None else None,
         "cast_layers": sum(bool(_CAST.match(layer["name"])) for layer in layers) if known else None,
         "constants": {dtype: constants.count(dtype) for dtype in sorted(filter(None, set(constants)))},
         "nodes_without_layer": sum(node.name not in named for node in all_nodes(model)) if known else None,
@@ -109,21 +112,42 @@ def compiled_report(
         if plan["backend"] == RTX:
             code = error.code if isinstance(error, BuildError) else "runtime-refuses"
             raise StageError(code, f"{model_path}: TensorRT for RTX refuses: {error}") from error
-        message = coded("not-supported", f"not compiled: TensorRT for RTX refuses the file: {error}")
+        message = coded("not-supported", f"not compiled: {_refused(error)}: {error}")
         return {"status": "planned"} | common | none_built(plan, reason, [message, *assumed])
     problem = precision_problem(facts, declared, graph)
     doubt = precision_unknown(facts, plan["builder"]["profiling_verbosity"]) or precision_doubt(facts, declared, graph)
     state = FAILED if problem else NOT_VERIFIED if doubt else VERIFIED
+    rows = gates(plan, model, model_path, facts, compiled)
+    reasons = [problem] if problem else []
+    reasons += [
+        coded("engine-gate", f"engine.gates.{row['gate']}: {row['reason']}") for row in rows if row["state"] == FAILED
+    ]
+    unknown = [f"engine.gates.{row['gate']}: {row['reason']}" for row in rows if row["state"] == NOT_VERIFIED]
     report: EngineReport = {
-        "status": "failed" if problem else "compiled",
-        "reason": problem or f"without a GPU, nothing was executed: {reason}",
+        "status": "failed" if reasons else "compiled",
+        "reason": "; ".join(reasons) or f"without a GPU, nothing was executed: {reason}",
         "precision": precision_facts(graph, declared, state, problem or doubt or ""),
         "compiled": compiled,
-        "not_verified": [f"the engine's outputs and latency: {NOT_RUN}: {reason}", *filter(None, [doubt]), *assumed],
+        "gates": rows,
+        "not_verified": [
+            f"the engine's outputs and latency: {NOT_RUN}: {reason}",
+            *filter(None, [doubt]),
+            *unknown,
+            *assumed,
+        ],
     }
-    if problem:
-        report["reasons"] = [problem]
+    if reasons:
+        report["reasons"] = reasons
     return {**common, **facts, **report}
+
+
+def _refused(error: Exception) -> str:
+    """What the compiler refuses, as far as it names operators."""
+    problems = error.problems if isinstance(error, BuildError) else []
+    lacks = sorted({each["op_type"] for each in problems if "UNSUPPORTED_NODE" in each["code"]})
+    if not lacks:
+        return "TensorRT for RTX refuses the file"
+    return f"{' and '.join(lacks)} {'is' if len(lacks) == 1 else 'are'} not in TensorRT for RTX"
 
 
 def none_built(plan: EnginePlan, reason: str, further: Sequence[str]) -> EngineReport:

@@ -1,0 +1,182 @@
+"""Gates on what NVIDIA's compiler made of a file; what it cannot show is a stated layer table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from tests.measuring.attention_graphs import Everything, Form, attention
+from tests.measuring.converted import only
+from tests.messages import expect
+from truehalf.config.engine import EngineConfig
+from truehalf.conversion.convert import convert_model
+from truehalf.engines.build import Order, build_engine
+from truehalf.engines.compiling import fused
+from truehalf.engines.compiling.gates import gates
+from truehalf.engines.compiling.report import compiler_facts
+from truehalf.ir.model_file import load_model
+from truehalf.ir.selectors import Lists
+from truehalf.runtime.tensorrt.proof import NO_LAYERS, layer_facts
+from truehalf.runtime.tensorrt.versions import RTX, BuildError
+
+pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
+
+HERE: Any = {"gpus": None, "tensorrt": None, RTX: "1.7"}
+
+
+def report(folder: Path, model: onnx.ModelProto, backend: str = "tensorrt", **options: Any) -> Any:
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    cache: dict[str, Any] = {"timing_cache": str(folder / "cache")}
+    order = Order(declared="fp16", profiles=[], probe=HERE)
+    return build_engine(path, folder / "out", order, EngineConfig(backend=backend, **cache, **options))
+
+
+def row(found: Any, gate: str) -> Any:
+    (one,) = (each for each in found["gates"] if each["gate"] == gate)
+    return one
+
+
+def converted(form: Form, wide: Any) -> onnx.ModelProto:
+    """An attention whose parts `wide` a list keeps FP32."""
+    block = Lists(node=tuple(f"^{part}[.]" for part in wide))
+    return ir.to_proto(
+        convert_model(ir.from_proto(attention(form, Everything())), only(block, placement="eager")).model
+    )
+
+
+LOST = [
+    (Form(), ("qk", "scale"), "tensorrt"),
+    (Form(scale="before"), ("qk", "softmax"), RTX),
+    (Form(mask="where", scale="both"), ("softmax", "pv"), "tensorrt"),
+    (Form(queries=20, keys=50, mask="input"), ("qk", "scale", "mask", "softmax"), RTX),
+    (Form(joint=True, rank=3), ("pv", "rows", "merge", "project_o"), "tensorrt"),
+]
+
+
+@pytest.mark.parametrize(("form", "wide", "backend"), LOST)
+def test_an_attention_that_is_lost_for_nothing_fails(form: Form, wide: Any, backend: str, tmp_path: Path) -> None:
+    found = report(tmp_path, attention(form, wide), backend)
+    gate = row(found, "fused_attention")
+    assert found["status"] == gate["state"] == "failed" and (gate["value"], gate["limit"]) == (0, 1)
+    layer = next(each["name"] for each in found["layer_table"] if "softmax.0" in each["onnx_nodes"])
+    expect(found["reason"], "engine-gate", "engine.gates.fused_attention", "softmax.0", layer, "MatMul", *wide[:1])
+    assert (tmp_path / "out" / "model.rtx.engine").is_file()
+
+
+@pytest.mark.parametrize("wide", [(), ("softmax",), ("qk", "softmax"), ("scale", "mask", "softmax")])
+def test_what_is_fused_passes_and_no_second_graph_is_compiled(wide: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(fused, "build", None)
+    found = report(tmp_path, attention(Form(mask="constant"), wide))
+    assert found["status"] == "compiled"
+    assert [(each["gate"], each["state"]) for each in found["gates"]] == [
+        ("half_share_less", "verified"),
+        ("fused_attention", "verified"),
+    ]
+
+
+@pytest.mark.parametrize("wide", [("qk", "scale"), ("softmax", "pv"), ("pv", "heads_v", "split_v", "project_v")])
+def test_evidence_of_the_conversion_excuses_an_attention(wide: Any, tmp_path: Path) -> None:
+    found = report(tmp_path, converted(Form(), wide))
+    gate = row(found, "fused_attention")
+    assert found["status"] == "compiled" and (gate["state"], gate["value"], gate["limit"]) == ("verified", 0, 0)
+    expect(gate["excused"]["softmax.0"], None, "node_block_list")
+
+
+def test_what_the_compiler_fuses_in_no_type_is_not_asked_for(tmp_path: Path) -> None:
+    """Weights that are an output of the graph have to be written."""
+    model = attention(Form(), ("qk", "scale"))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("weights", onnx.TensorProto.FLOAT16, None))
+    found = report(tmp_path, model)
+    gate = row(found, "fused_attention")
+    assert found["status"] == "compiled" and (gate["state"], gate["value"], gate["limit"]) == ("verified", 0, 0)
+
+
+def test_the_graph_wholly_in_fp16_is_compiled_once(tmp_path: Path, monkeypatch: Any) -> None:
+    """Whichever of its nodes the file has in FP32."""
+    seen = []
+    for wide in (("qk", "scale"), ("qk", "scale", "softmax"), ("softmax", "pv")):
+        model = converted(Form(), wide)
+        del model.metadata_props[:]  # with the evidence
+        seen.append(row(report(tmp_path, model), "fused_attention")["limit"])
+        monkeypatch.setattr(fused, "build", None)
+    assert seen == [1, 1, 1]
+
+
+def test_a_graph_that_is_refused_is_not_verified(tmp_path: Path, monkeypatch: Any) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise BuildError("no-engine", "nothing was built")
+
+    monkeypatch.setattr(fused, "build", refuses)
+    found = report(tmp_path, attention(Form(), ("qk", "scale")))
+    assert found["status"] == "compiled" and row(found, "fused_attention")["state"] == "not verified"
+    assert any("no-engine" in each for each in found["not_verified"])
+
+
+def test_gates_can_be_left_out(tmp_path: Path) -> None:
+    off = {"half_share_less": None, "fused_attention": False}
+    found = report(tmp_path, attention(Form(), ("qk", "scale")), gates=off)
+    assert found["status"] == "compiled" and found["gates"] == []
+
+
+# --- the share in Half ------------------------------------------------------------------------------------------------
+
+TWO = """<ir_version: 8, opset_import: ["": 17]>
+g (float16[4,8] x, float16[8,8] u, float16[8,2] v) => (float16[4,2] y) {
+  [large] a = MatMul(x, u)
+  [small] y = MatMul(a, v)
+}"""
+PLAN: Any = {
+    "declared": "fp16",
+    "profiles": [],
+    "gates": {"half_share_less": 0.02, "fused_attention": True},
+    "graph": {"float_nodes": 2, "fp16_nodes": 2, "fp16_node_names": ["large", "small"]},
+}
+
+
+def half_share(types: dict[str, str], less: float = 0.02, model: str = TWO) -> Any:
+    """The gate on a layer for each node of a graph, of such inputs and outputs."""
+    typed = {node: [{"Name": "t", "Datatype": dtype}] for node, dtype in types.items()}
+    layers = [
+        {"Name": f"k_{node}", "LayerType": "gemm", "Inputs": one, "Outputs": one, "Metadata": f"[ONNX Layer: {node}]"}
+        for node, one in typed.items()
+    ]
+    facts: Any = layer_facts(layers, ("Datatype",)) | {"tensorrt": "1.7"} if layers else NO_LAYERS | {"tensorrt": "1.7"}
+    graph = ir.from_onnx_text(model)
+    plan = PLAN | {"gates": {"half_share_less": less, "fused_attention": True}}
+    (one,) = gates(plan, graph, Path("model.onnx"), facts, compiler_facts(facts, graph, plan))
+    return one
+
+
+@pytest.mark.parametrize(
+    ("types", "less", "value", "state"),
+    [
+        ({"large": "Half", "small": "Half"}, 0.02, 1.0, "verified"),
+        ({"large": "Half", "small": "Float"}, 0.02, 0.8, "failed"),
+        ({"large": "Half", "small": "Float"}, 0.25, 0.8, "verified"),
+        ({"large": "Float", "small": "Half"}, 0.25, 0.2, "failed"),
+        ({"large": "Float", "small": "Half"}, 0.8, 0.2, "verified"),
+        ({"large": "Float", "small": "BFloat16"}, 0.9, 0.0, "failed"),
+    ],
+)
+def test_the_share_in_half_is_of_the_arithmetic(types: dict[str, str], less: float, value: float, state: str) -> None:
+    gate = half_share(types, less)
+    assert (gate["state"], gate["value"]) == (state, pytest.approx(value))
+    if state == "failed":
+        expect(gate["reason"], None, *(f"k_{node}" for node, dtype in types.items() if dtype != "Half"))
+
+
+def test_a_log_that_names_too_few_nodes_tells_nothing() -> None:
+    assert half_share({})["state"] == "not verified"
+    assert half_share({"another": "Half"})["state"] == "not verified"
+
+
+def test_a_file_that_is_declared_fp32_has_no_gates(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(attention(Form(), Everything()), path)
+    found = build_engine(path, tmp_path / "out", Order(declared="fp32", profiles=[], probe=HERE), EngineConfig())
+    assert found["gates"] == [] and load_model(path).graph.outputs
