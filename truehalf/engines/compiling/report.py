@@ -143,7 +143,7 @@ def compiled_report(
 
 def _refused(error: Exception) -> str:
     """What the compiler refuses, as far as it names operators."""
-    problems = error.problems if isinstance(error, BuildError) else []
+    problems = error.errors if isinstance(error, BuildError) else []
     lacks = sorted({each["op_type"] for each in problems if "UNSUPPORTED_NODE" in each["code"]})
     if not lacks:
         return "TensorRT for RTX refuses the file"
