@@ -49,7 +49,7 @@ class Result(Generic[R]):
 
     Attributes:
         model: in memory; where a file was written, it is read from there when it is first asked for.
-        report: of `convert` a ConvertReport, and so on; each has to_json().
+        report: ConvertReport, CastsReport, TraceReport or RepairReport, by the function; each has to_json().
         decisions: of `convert`: a row for each node.
     """
 
@@ -212,7 +212,7 @@ def compare(
         options: evaluation, thresholds, batch and gates; gates.tensor_error_max is the tolerance of plain tensors.
 
     Returns:
-        verdict ("passed", "failed" or "not verified"), reasons, errors by output, and what could not be verified.
+        Report: verdict ("passed", "failed" or "not verified"), reasons, errors by output, what could not be verified.
 
     Raises:
         StageError: models of different interfaces, samples that do not fit, a model that cannot be run.

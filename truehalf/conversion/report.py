@@ -167,7 +167,8 @@ class ConvertReport:
 
     Attributes:
         source: nodes and casts of the model that was given.
-        slim: None where nothing was slimmed.
+        slim: truehalf.report.forms.SlimReport; None where nothing was slimmed.
+        fp16: truehalf.report.forms.Fp16Report.
         cast_cleanup: of the Casts.
         check: of one sample; None where it was left out, or nothing was converted.
     """
