@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import torch as torch_
 
-    from truehalf.calibration.ranges_form import RangesFile
+    from truehalf.calibration.ranges_form import RangesJson
     from truehalf.conversion.casts_of_file import CastsReport
     from truehalf.conversion.report import ConvertReport
     from truehalf.exporting.trace import TraceReport
@@ -140,7 +140,7 @@ def _result(written: Path, out: Path | str | None) -> Path | ir.Model:
     return in_memory(written) if out is None else written
 
 
-def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | str | None = None) -> RangesFile:
+def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | str | None = None) -> RangesJson:
     """Ranges of every float32 tensor inside a model, over real inputs.
 
     Args:

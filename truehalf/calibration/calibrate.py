@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -30,8 +30,8 @@ import onnx_ir as ir
 from truehalf.calibration.checkpoints import checkpoints
 from truehalf.calibration.hazards import Reduction, reductions, sensitive
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
-from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, Small, float_tensors, roots
-from truehalf.calibration.ranges_form import InnerEntry, RangesFile, SmallEntry, TensorEntry
+from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, SmallCounts, float_tensors, roots
+from truehalf.calibration.ranges_form import InnerSum, RangesJson, Small, TensorRange
 from truehalf.calibration.rounding_errors import RoundingErrors
 from truehalf.calibration.samples import Samples
 from truehalf.errors import StageError
@@ -56,7 +56,7 @@ def calibrate(
     names: Sequence[str] | None = None,
     ladder: Sequence[float] = LADDER,
     nonfinite_outputs: Literal["error", "warn"] = "error",
-) -> RangesFile:
+) -> RangesJson:
     """Measure every FLOAT tensor of an FP32 model (graph inputs included, constants not) over samples.
 
     Args:
@@ -100,9 +100,9 @@ def calibrate(
         "samples": len(samples),
         "ladder": list(ladder),
         "warnings": run.warnings,
-        "tensors": {name: run.facts[root].entry(ladder) for name, root in run.roots.items()},
-        "inner": run.inner,
-        "rounding": run.errors.entries(samples),
+        "tensors": {name: run.facts[root].range(ladder).to_json() for name, root in run.roots.items()},
+        "inner": {name: asdict(found) for name, found in run.inner.items()},
+        "rounding": {name: found.to_json() for name, found in run.errors.measured(samples).items()},
     }
 
 
@@ -140,7 +140,7 @@ class _Facts:
     neginf: int = 0
     above: dict[float, int] = field(default_factory=dict)
     fractions: int | None = None
-    small: Small | None = None
+    small: SmallCounts | None = None
     small_share: tuple[float, float] = (0.0, 0.0)
     small_sample: str | None = None
 
@@ -165,36 +165,31 @@ class _Facts:
         if counts.fractions is not None:
             self.fractions = (self.fractions or 0) + counts.fractions
 
-    def add_small(self, small: Small, sample: str) -> None:
+    def add_small(self, small: SmallCounts, sample: str) -> None:
         share = _shares(small)
         if share > self.small_share:
             self.small_share, self.small_sample = share, sample
-        known = self.small or Small(0, 0, 0)
-        self.small = Small(known.nonzero + small.nonzero, known.zero + small.zero, known.subnormal + small.subnormal)
+        known = astuple(self.small or SmallCounts(0, 0, 0))
+        self.small = SmallCounts(*(sum(pair) for pair in zip(known, astuple(small), strict=True)))
 
-    def entry(self, ladder: Sequence[float]) -> TensorEntry:
-        share = {f"{rung:g}": self.above.get(rung, 0) / self.elements if self.elements else 0.0 for rung in ladder}
+    def range(self, ladder: Sequence[float]) -> TensorRange:
         large = self.absmax is not None and self.absmax > _INTEGERS_EXACT
-        small: SmallEntry | None = None
-        if self.small is not None:
-            zero, subnormal = _shares(self.small)
-            small = {"zero": zero, "subnormal": subnormal, "sample": self.small_sample}
-        return {
-            "min": self.low,
-            "max": self.high,
-            "absmax": self.absmax,
-            "sample": self.sample,
-            "elements": self.elements,
-            "nan": self.nan,
-            "posinf": self.posinf,
-            "neginf": self.neginf,
-            "above": share,
-            "integral": self.fractions == 0 if large and self.fractions is not None else None,
-            "small": small,
-        }
+        return TensorRange(
+            min=self.low,
+            max=self.high,
+            absmax=self.absmax,
+            sample=self.sample,
+            elements=self.elements,
+            nan=self.nan,
+            posinf=self.posinf,
+            neginf=self.neginf,
+            above={rung: self.above.get(rung, 0) / self.elements if self.elements else 0.0 for rung in ladder},
+            integral=self.fractions == 0 if large and self.fractions is not None else None,
+            small=None if self.small is None else Small(*_shares(self.small), self.small_sample),
+        )
 
 
-def _shares(small: Small) -> tuple[float, float]:
+def _shares(small: SmallCounts) -> tuple[float, float]:
     """zero, subnormal."""
     return (small.zero / small.nonzero, small.subnormal / small.nonzero) if small.nonzero else (0.0, 0.0)
 
@@ -215,7 +210,7 @@ class _Run:
         untyped: list[str] = []
         self.roots = roots(model, float_tensors(model, untyped))
         self.facts = {root: _Facts() for root in dict.fromkeys(self.roots.values())}
-        self.inner: dict[str, InnerEntry] = {}
+        self.inner: dict[str, InnerSum] = {}
         self.errors = RoundingErrors(model)
         self.warnings: list[str] = []
         if untyped:
@@ -299,8 +294,8 @@ class _Run:
 
     def _add_inner(self, reduction: Reduction, value: float | None, sample: str) -> None:
         known = self.inner.get(str(reduction.node.name))
-        if value is not None and (known is None or value > known["value"]):
-            self.inner[str(reduction.node.name)] = {"quantity": reduction.quantity, "value": value, "sample": sample}
+        if value is not None and (known is None or known.value is None or value > known.value):
+            self.inner[str(reduction.node.name)] = InnerSum(reduction.quantity, value, sample)
 
     def _check_outputs(self, sample: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> None:
         for name, output in scan.outputs.items():

@@ -79,7 +79,7 @@ def roots(model: ir.Model, tensors: Iterable[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Small:
+class SmallCounts:
     """How small the elements of a tensor are, in numbers of elements.
 
     Attributes:
@@ -115,7 +115,7 @@ class Scan:
     nonfinite: np.ndarray
     unsure: np.ndarray
     kept: dict[str, np.ndarray]
-    small: dict[str, Small]
+    small: dict[str, SmallCounts]
     errors: list[float]
 
     @property
@@ -321,5 +321,5 @@ def _report_small(place: InsertionPoint, flat: ir.Value) -> None:
     place.report_count("subnormal", place.node("And", [nonzero, subnormal]))
 
 
-def _small(columns: Mapping[str, np.ndarray], i: int) -> Small:
-    return Small(*(int(columns[key][i]) for key in ("nonzero", "zero", "subnormal")))
+def _small(columns: Mapping[str, np.ndarray], i: int) -> SmallCounts:
+    return SmallCounts(*(int(columns[key][i]) for key in ("nonzero", "zero", "subnormal")))

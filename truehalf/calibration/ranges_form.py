@@ -1,73 +1,247 @@
-"""Content of ranges.json; truehalf.calibration.calibrate says how it is measured."""
+"""Ranges of a calibration: as rules read them, and as ranges.json has them.
+
+What a file that somebody wrote leaves out is at its default.
+"""
 
 from __future__ import annotations
 
-from typing import TypedDict
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from truehalf.errors import StageError, refuse
+from truehalf.files import read_json
+from truehalf.json_values import JsonObject
+
+RangesJson: TypeAlias = Mapping[str, Any]  # content of a ranges.json, as truehalf.calibration.calibrate gives it
+_LISTED_PROBLEMS = 20
 
 
-class SmallEntry(TypedDict):
-    """Shares of the nonzero finite elements with |x| <= 2^-25 and < 2^-14; the sample with the most of the first."""
+@dataclass(frozen=True)
+class Small:
+    """Shares of the nonzero elements of a value that is divided by which float16 makes 0, or holds as subnormals."""
 
     zero: float
     subnormal: float
     sample: str | None
 
 
-class TensorEntry(TypedDict):
-    """Of one tensor over all samples.
+@dataclass(frozen=True)
+class TensorRange:
+    """What was measured of a tensor over all samples.
 
-    min, max and absmax are over finite elements, and None, with `sample`, when there is none; `sample` holds the
-    absmax; a share in `above` is (finite elements with |x| > rung) / elements. `integral`: whether all finite elements
-    are integers, where absmax > 2048, else None.
+    Attributes:
+        absmax, min, max: largest |x|, smallest and largest x over the finite elements; None: not known, or not finite.
+        sample: calibration sample that `absmax` comes from.
+        elements: how many were looked at.
+        nan, posinf, neginf: elements.
+        above: by magnitude, the share of elements that are finite and above it.
+        integral: whether all finite elements are whole numbers, where absmax > 2048; else None.
+        small: where something divides by the tensor.
     """
 
-    min: float | None
-    max: float | None
-    absmax: float | None
-    sample: str | None
-    elements: int
-    nan: int
-    posinf: int
-    neginf: int
-    above: dict[str, float]
-    integral: bool | None
-    small: SmallEntry | None
+    absmax: float | None = None
+    min: float | None = None
+    max: float | None = None
+    sample: str | None = None
+    elements: int = 0
+    nan: int = 0
+    posinf: int = 0
+    neginf: int = 0
+    above: Mapping[float, float] = field(default_factory=dict)
+    integral: bool | None = None
+    small: Small | None = None
+
+    @property
+    def nonfinite(self) -> int:
+        return self.nan + self.posinf + self.neginf
+
+    def to_json(self) -> JsonObject:
+        extremes = {"min": self.min, "max": self.max}
+        return extremes | asdict(self) | {"above": {f"{rung:g}": share for rung, share in self.above.items()}}
 
 
-class InnerEntry(TypedDict):
-    """The largest sum ("sum") or mean square ("mean_square") inside a node, and its sample."""
+@dataclass(frozen=True)
+class InnerSum:
+    """The largest sum ("sum") or mean square ("mean_square") inside a node, measured where extremes of tensors do not
+    prove that it stays within 8192.
+    """
 
     quantity: str
-    value: float
-    sample: str
+    value: float | None
+    sample: str | None
 
 
-class RoundingStep(TypedDict):
+class RoundingStep(NamedTuple):
     """The error that is left when some nodes stay in float32."""
 
     error: float
-    nodes: list[str]
+    nodes: tuple[str, ...]
 
 
-class RoundingEntry(TypedDict):
-    """Error of a node's output when it and its neighbourhood are computed in float16, and with more and more of them in
-    float32 (truehalf.calibration.replays); `kind`: "phases", "cancellation", "underflow" or "inner".
+@dataclass(frozen=True)
+class Rounding:
+    """Error in float16 of what a node writes, as a share of its largest element, where that exceeds 2^-7.
+
+    Attributes:
+        kind: "phases", "cancellation", "underflow" or "inner".
+        error: with the node and its neighbourhood computed in float16.
+        steps: with more and more of them in float32 (truehalf.calibration.replays); each has the nodes of the one
+            before.
     """
 
     kind: str
     error: float
-    sample: str
-    steps: list[RoundingStep]
+    sample: str | None
+    steps: tuple[RoundingStep, ...]
+
+    def to_json(self) -> JsonObject:
+        steps: list[JsonObject] = [{"error": step.error, "nodes": list(step.nodes)} for step in self.steps]
+        return {"kind": self.kind, "error": self.error, "sample": self.sample, "steps": steps}
 
 
-class RangesFile(TypedDict):
-    """`tensors` by name; `inner` by node: where extremes do not suffice to prove that a sum stays within 8192;
-    `rounding` by node: where the error in float16 exceeds 2^-7.
+@dataclass(frozen=True)
+class Ranges:
+    """What calibration has measured.
+
+    Attributes:
+        tensors: by name.
+        inner: by name of the node.
+        rounding: by name of the node; None: it was not measured.
+        warnings: of the calibration, one line each.
+        content: the file as it stands, for rules of the user's.
     """
 
-    samples: int
-    ladder: list[float]
-    warnings: list[str]
-    tensors: dict[str, TensorEntry]
-    inner: dict[str, InnerEntry]
-    rounding: dict[str, RoundingEntry]
+    tensors: Mapping[str, TensorRange]
+    inner: Mapping[str, InnerSum] = field(default_factory=dict)
+    rounding: Mapping[str, Rounding] | None = None
+    warnings: tuple[str, ...] = ()
+    content: RangesJson = field(default_factory=lambda: {"tensors": {}})
+
+
+def finite(number: object) -> float | None:
+    """A finite number, as a float; None for anything else."""
+    return float(number) if isinstance(number, (int, float)) and math.isfinite(number) else None
+
+
+def ranges_of(content: RangesJson) -> Ranges:
+    """Ranges of a content that has been checked; an entry that is no mapping is none."""
+    tensors = {name: _range(entry) for name, entry in content["tensors"].items() if isinstance(entry, Mapping)}
+    inner = {
+        name: InnerSum(str(entry.get("quantity", "sum")), finite(entry.get("value")), entry.get("sample"))
+        for name, entry in (content.get("inner") or {}).items()
+    }
+    rounding = content.get("rounding")
+    lost = None if rounding is None else {name: _rounding(entry) for name, entry in rounding.items()}
+    return Ranges(tensors, inner, lost, tuple(content.get("warnings", ())), content)
+
+
+def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
+    """The content of a ranges.json, from its path or as it is.
+
+    Raises:
+        StageError: naming every entry that is none, or that holds something else than numbers.
+    """
+    content = read_json(Path(ranges)) if isinstance(ranges, (str, Path)) else ranges
+    if content is None:
+        return None
+    if not (isinstance(content, Mapping) and isinstance(content.get("tensors"), Mapping)):
+        raise StageError(
+            "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
+        )
+    problems = [f"tensors: {name!r}: {text}" for name, entry in content["tensors"].items() if (text := _problem(entry))]
+    inner = content.get("inner", {})
+    if not isinstance(inner, Mapping):
+        problems.append(f"inner: expected a mapping by node name, got {inner!r}")
+    else:
+        problems += [
+            f"inner: {name!r}: expected {{'quantity': text, 'value': a number}}, got {entry!r}"
+            for name, entry in inner.items()
+            if not (isinstance(entry, Mapping) and "quantity" in entry and _is_number(entry.get("value")))
+        ]
+    problems += _rounding_problems(content.get("rounding"))
+    refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", problems, _LISTED_PROBLEMS)
+    return ranges_of(content)
+
+
+def _range(entry: Mapping[str, Any]) -> TensorRange:
+    absmax, low, high = (finite(entry.get(key)) for key in ("absmax", "min", "max"))
+    small = entry.get("small")
+    nan, posinf, neginf = (int(entry.get(kind) or 0) for kind in ("nan", "posinf", "neginf"))
+    return TensorRange(
+        absmax=absmax,
+        min=low,
+        max=high,
+        sample=entry.get("sample"),
+        elements=int(entry.get("elements") or 0),
+        integral=entry.get("integral") is True,
+        above={float(rung): share for rung, share in (entry.get("above") or {}).items()},
+        small=_small(small) if isinstance(small, Mapping) and small else None,
+        nan=nan,
+        posinf=posinf,
+        neginf=neginf,
+    )
+
+
+def _rounding(entry: Mapping[str, Any]) -> Rounding:
+    steps = tuple(RoundingStep(float(step["error"]), tuple(step["nodes"])) for step in entry["steps"])
+    return Rounding(str(entry["kind"]), float(entry["error"]), entry.get("sample"), steps)
+
+
+def _rounding_problems(content: Any) -> list[str]:
+    if content is None:
+        return []
+    if not isinstance(content, Mapping):
+        return [f"rounding: expected a mapping by node name, got {content!r}"]
+    expected = "expected {'kind': text, 'error': a number, 'steps': [{'error': a number, 'nodes': names}]}"
+    return [
+        f"rounding: {name!r}: {expected}, got {entry!r}" for name, entry in content.items() if not _is_rounding(entry)
+    ]
+
+
+def _is_rounding(entry: Any) -> bool:
+    if not (isinstance(entry, Mapping) and "kind" in entry and _is_number(entry.get("error"))):
+        return False
+    steps = entry.get("steps")
+    return isinstance(steps, Sequence) and all(
+        isinstance(step, Mapping) and _is_number(step.get("error")) and isinstance(step.get("nodes"), list)
+        for step in steps
+    )
+
+
+def _small(entry: Mapping[str, Any]) -> Small:
+    return Small(finite(entry.get("zero")) or 0.0, finite(entry.get("subnormal")) or 0.0, entry.get("sample"))
+
+
+def _problem(entry: Any) -> str | None:
+    if not isinstance(entry, Mapping) or "absmax" not in entry:
+        return f"expected {{'absmax': a number}}, got {entry!r}"
+    absmax = entry["absmax"]
+    if absmax is not None and not (_is_number(absmax) and absmax >= 0):
+        return f"absmax: expected a number, 0 or more, or null, got {absmax!r}"
+    for key in ("min", "max"):
+        if entry.get(key) is not None and not _is_number(entry[key]):
+            return f"{key}: expected a number or null, got {entry[key]!r}"
+    for key in ("above", "small"):
+        if entry.get(key) is not None and not isinstance(entry[key], Mapping):
+            return f"{key}: expected a mapping, got {entry[key]!r}"
+    above = entry.get("above") or {}
+    if not all(_is_number(share) for share in above.values()) or not all(_reads_as_number(rung) for rung in above):
+        return f"above: expected shares by magnitude, got {above!r}"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    import numpy as np
+
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _reads_as_number(text: Any) -> bool:
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truehalf.calibration.ranges_form import RangesFile
+from truehalf.calibration.ranges_form import RangesJson
 from truehalf.json_values import JsonObject
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-def calibration_report(ranges: RangesFile, model: ir.Model) -> JsonObject:
+def calibration_report(ranges: RangesJson, model: ir.Model) -> JsonObject:
     """The content of reports/calibrate.json: counts, and the ten largest tensors with their producers."""
     producers = {value.name: node.name or node.op_type for node in model.graph for value in node.outputs}
     tensors = ranges["tensors"]

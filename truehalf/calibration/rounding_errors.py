@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.neighbourhoods import Neighbourhood, neighbourhoods
 from truehalf.calibration.ranges import Counter
-from truehalf.calibration.ranges_form import RoundingEntry, RoundingStep
+from truehalf.calibration.ranges_form import Rounding, RoundingStep
 from truehalf.calibration.replays import REPLAYED_FROM, Replay, steps
 from truehalf.calibration.samples import Samples
 
@@ -53,8 +53,8 @@ class RoundingErrors:
             if error > max(_NOTED, self._worst.get(end, (0.0, ""))[0]):
                 self._worst[end] = error, sample
 
-    def entries(self, samples: Samples) -> dict[str, RoundingEntry]:
-        """As in ranges.json."""
+    def measured(self, samples: Samples) -> dict[str, Rounding]:
+        """By name of the node."""
         if not self._worst:
             return {}
         noted = [each for each in neighbourhoods(self._model, self._absmax, deep=True) if each.end in self._worst]
@@ -63,35 +63,35 @@ class RoundingErrors:
         suspects = {str(value.name) for around in noted for value in around.end.outputs}
         counter = Counter(self._model, {}, suspects, replays=replays)
         wanted = {sample for _, sample in self._worst.values()}
-        found: dict[str, RoundingEntry] = {}
+        found: dict[str, Rounding] = {}
         for name, feeds in samples:
             if name not in wanted:
                 continue
             errors = iter(counter.measure(feeds)[2])
-            measured = {around.end: [next(errors) for _ in planned[around.end]] for around in noted}
+            lost = {around.end: [next(errors) for _ in planned[around.end]] for around in noted}
             found |= {
-                str(around.end.name): self._entry(around, measured[around.end])
+                str(around.end.name): self._rounding(around, lost[around.end])
                 for around in noted
                 if self._worst[around.end][1] == name
             }
         return found
 
-    def _entry(self, around: Neighbourhood, errors: Sequence[float]) -> RoundingEntry:
+    def _rounding(self, around: Neighbourhood, errors: Sequence[float]) -> Rounding:
         error, sample = self._worst[around.end]
-        return {"kind": around.kind, "error": error, "sample": sample, "steps": _steps(around, errors)}
+        return Rounding(around.kind, error, sample, tuple(_steps(around, errors)))
 
 
 def _steps(around: Neighbourhood, errors: Sequence[float]) -> list[RoundingStep]:
     """By depth; then all of it, with the producers of more and more leaves, the worst first."""
     deepest = max(around.depths.values())
-    by_depth: list[RoundingStep] = [
-        {"error": error, "nodes": [str(node.name) for node, each in around.depths.items() if each <= depth]}
+    by_depth = [
+        RoundingStep(error, tuple(str(node.name) for node, each in around.depths.items() if each <= depth))
         for depth, error in zip(range(1, deepest + 1), errors, strict=False)
     ]
     by_leaf: Mapping[ir.Value, float] = dict(zip(around.leaves, errors[deepest:], strict=True))
-    nodes, left = by_depth[-1]["nodes"], sum(by_leaf.values())
+    nodes, left = by_depth[-1].nodes, sum(by_leaf.values())
     for leaf, error in sorted(by_leaf.items(), key=lambda pair: -pair[1]):
         producer = leaf.producer()
-        nodes, left = [*nodes, *([] if producer is None else [str(producer.name)])], max(left - error, 0.0)
-        by_depth.append({"error": left, "nodes": nodes})
+        nodes, left = (*nodes, *([] if producer is None else [str(producer.name)])), max(left - error, 0.0)
+        by_depth.append(RoundingStep(left, nodes))
     return by_depth

@@ -11,10 +11,10 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.conversion.casts import CleanCasts, count_casts
 from truehalf.conversion.convert import Conversion, convert_model
-from truehalf.conversion.rules.ranges import RangesJson
 from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, read_proto, save_model, source_weights

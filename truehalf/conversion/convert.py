@@ -11,6 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.calibration.calibrate import calibrate
+from truehalf.calibration.ranges_form import Ranges, RangesJson, ranges_of, read_ranges
 from truehalf.config.precision import Placement, Precision, PrecisionName
 from truehalf.conversion import partition
 from truehalf.conversion.decide import Decisions, decide
@@ -21,7 +22,6 @@ from truehalf.conversion.rewrite import ConversionReport, Rewrite
 from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.rules.custom import custom_rule_of
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
-from truehalf.conversion.rules.ranges import Ranges, RangesJson, ranges_of, read_ranges
 from truehalf.data.given import given_samples
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops

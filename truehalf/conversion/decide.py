@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import Ranges
 from truehalf.config.precision import InitOverflow, Precision, RuleSet
 from truehalf.conversion.masks.masks import Masks, Path, find_masks
 from truehalf.conversion.rules import activations, constants
@@ -34,7 +35,6 @@ from truehalf.conversion.rules.attention import keep_fused
 from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
 from truehalf.conversion.rules.custom import custom, custom_rule_of, declared
 from truehalf.conversion.rules.nonfinite import nonfinite
-from truehalf.conversion.rules.ranges import Ranges
 from truehalf.conversion.rules.rounding.accumulation import accumulation
 from truehalf.conversion.rules.rounding.cancellation import cancellation
 from truehalf.conversion.rules.rounding.phases import phases

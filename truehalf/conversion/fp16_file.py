@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
-from truehalf.conversion.rules.ranges import RangesJson
 from truehalf.errors import StageError
 from truehalf.files import explain, write_json
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights

@@ -16,10 +16,10 @@ from truehalf.report.forms import Decision, Fp16Report, SlimReport, fp32_nodes
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from truehalf.calibration.ranges_form import Ranges
     from truehalf.conversion.casts_of_file import CastsReport
     from truehalf.conversion.convert import ConversionResult
     from truehalf.conversion.rules import base
-    from truehalf.conversion.rules.ranges import Ranges
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------

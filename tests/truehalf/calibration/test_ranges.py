@@ -9,7 +9,7 @@ import pytest
 from tests.truehalf.calibration.small_graphs import HUGE, parsed
 from truehalf.calibration.hazards import reductions
 from truehalf.calibration.nonfinite import nonfinite_tensors
-from truehalf.calibration.ranges import Counter, Counts, Scanner, Small, float_tensors, roots
+from truehalf.calibration.ranges import Counter, Counts, Scanner, SmallCounts, float_tensors, roots
 from truehalf.ir.normalize import InferTypes
 
 
@@ -95,7 +95,7 @@ def test_opsets(opset: int) -> None:
     scan = Scanner(model, ["x", "a", "y"]).run({"x": x})
     assert scan.suspect.all()
     np.testing.assert_array_equal(scan.outputs["y"], x * x)
-    assert Scanner(model, [], small=["a"]).run({"x": x}).small == {"a": Small(4, 0, 1)}
+    assert Scanner(model, [], small=["a"]).run({"x": x}).small == {"a": SmallCounts(4, 0, 1)}
     counts = Counter(model, {"a": (3.5,), "x": ()}, {"a", "x"}, integers={"a"}).run({"x": x})
     assert counts["a"] == Counts(1, 1, 0, np.square(np.float32(1e-3)), 9.0, {3.5: 2}, 1)
     assert counts["x"] == Counts(1, 1, 0, -2.0, 3.0, {})
@@ -107,7 +107,7 @@ def test_a_tensor_of_nothing_else(bad: float, opset: int) -> None:
     model = parsed("g (float[N] x) => (float[N] y) { y = Identity(x) }", opset)
     x = np.full(5, bad, np.float32)
     scan = Scanner(model, ["x"], small=["x"]).run({"x": x})
-    assert (scan.nonfinite.tolist(), scan.small) == ([True], {"x": Small(0, 0, 0)})
+    assert (scan.nonfinite.tolist(), scan.small) == ([True], {"x": SmallCounts(0, 0, 0)})
     counter = Counter(model, {"x": (2.0,)}, {"x"}, integers={"x"})
     expected = [5 * int(np.isnan(bad)), 5 * int(bad == np.inf), 5 * int(bad == -np.inf)]
     assert counter.run({"x": x}) == {"x": Counts(*expected, None, None, {2.0: 0}, 0)}
@@ -116,7 +116,7 @@ def test_a_tensor_of_nothing_else(bad: float, opset: int) -> None:
 def test_integers_and_small_elements() -> None:
     x = np.float32([0, -0.0, 2**-25, -(2**-25), np.nextafter(np.float32(2**-25), 1), 2**-14, 2**-15, -1e-40, 3, 1e30])
     model = identity()
-    assert Scanner(model, [], small=["x"]).run({"x": x}).small == {"x": Small(nonzero=8, zero=3, subnormal=5)}
+    assert Scanner(model, [], small=["x"]).run({"x": x}).small == {"x": SmallCounts(nonzero=8, zero=3, subnormal=5)}
     with np.errstate(over="ignore"):
         half = x.astype(np.float16)
     assert np.count_nonzero((half == 0) & (x != 0)) == 3

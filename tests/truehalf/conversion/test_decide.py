@@ -12,9 +12,9 @@ import pytest
 
 from tests.measuring.converted import only
 from tests.messages import expect, raises
+from truehalf.calibration.ranges_form import Ranges, TensorRange, ranges_of
 from truehalf.conversion.decide import decide
 from truehalf.conversion.rules.base import Decision, Verdict
-from truehalf.conversion.rules.ranges import Ranges, TensorRange, ranges_of
 from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.selectors import Lists
 

@@ -41,10 +41,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import Ranges
 from truehalf.codes import coded
 from truehalf.conversion.masks.spread import MOVES, Facts, Mark, Spread
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
-from truehalf.conversion.rules.ranges import Ranges
 from truehalf.float16 import MAX
 from truehalf.ir.facts import is_op, reached, subgraphs
 from truehalf.ir.ops import Trait, with_trait

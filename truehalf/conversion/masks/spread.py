@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import Ranges
 from truehalf.conversion.rules.facts import ConstantFacts
-from truehalf.conversion.rules.ranges import Ranges
 from truehalf.float16 import MAX
 from truehalf.ir import ops
 from truehalf.ir.facts import all_nodes, is_op, reached
@@ -165,7 +165,7 @@ class Spread:
         entry = self.tensors.get(value.name or "")
         if entry is None or entry.nonfinite or entry.absmax is None:
             return None
-        return -entry.absmax if entry.low is None else entry.low, entry.absmax if entry.high is None else entry.high
+        return -entry.absmax if entry.min is None else entry.min, entry.absmax if entry.max is None else entry.max
 
     def _is_zero_or_one(self, value: ir.Value) -> bool:
         interval = self._interval(value)

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import TensorRange
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
-from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.float16 import MAX
 from truehalf.ir.facts import reached, subgraphs
 from truehalf.ir.ops import moved_inputs

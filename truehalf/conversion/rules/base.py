@@ -11,9 +11,9 @@ from enum import Enum
 
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import Ranges, RangesJson, TensorRange
 from truehalf.config.precision import Precision
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
-from truehalf.conversion.rules.ranges import Ranges, RangesJson, TensorRange
 from truehalf.ir import ops
 from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import Ranges, TensorRange
 from truehalf.conversion.rules.base import on_sample
 from truehalf.conversion.rules.facts import constant_facts
-from truehalf.conversion.rules.ranges import Ranges, TensorRange
 from truehalf.float16 import MAX
 from truehalf.ir.slots import is_float32
 

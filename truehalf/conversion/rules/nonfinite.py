@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import TensorRange
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
-from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.ir.facts import all_nodes, subgraphs
 from truehalf.ir.ops import Trait, has, with_trait
 

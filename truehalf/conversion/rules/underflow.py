@@ -24,8 +24,8 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.hazards import sensitive
+from truehalf.calibration.ranges_form import TensorRange
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
-from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.float16 import LOST, NORMAL_MIN
 from truehalf.ir.facts import all_nodes, is_op
 from truehalf.ir.ops import Trait, has, row_of
@@ -100,7 +100,7 @@ def _variance(node: ir.Node, context: RuleContext) -> Decision | None:
             errors = np.abs(variances.astype(np.float16).astype(np.float64) - variances)
     else:
         entry = context.entry(value) or TensorRange()
-        low, high, sample = entry.low, entry.absmax, entry.sample
+        low, high, sample = entry.min, entry.absmax, entry.sample
         if low is None or high is None:
             return None
         variances = np.array([max(low, 0.0), min(max(low, LOST), high)])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.config.schema import Config
 from truehalf.io_spec.profile_shapes import completed
@@ -28,11 +29,11 @@ class Reconversion:
     """
 
     precision: Precision
-    ranges: Mapping[str, Any] | None
+    ranges: RangesJson | None
     input_shapes: Mapping[str, Sequence[int]] | None
 
     @classmethod
-    def of(cls, config: Config, spec: IoSpec, ranges: Mapping[str, Any] | None) -> Reconversion:
+    def of(cls, config: Config, spec: IoSpec, ranges: RangesJson | None) -> Reconversion:
         """That of a run; `spec` is the I/O spec of its model."""
         profiles = completed(config.engine.profiles, spec.inputs)
         return cls(

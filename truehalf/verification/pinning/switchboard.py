@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import RangesJson
 from truehalf.conversion.ports import FP16
 from truehalf.emulation.emulate import emulate
 from truehalf.errors import StageError
@@ -44,7 +45,7 @@ class Switchboard:
         self,
         model: Path | str | ir.Model,
         *,
-        ranges: Mapping[str, Any] | None = None,
+        ranges: RangesJson | None = None,
         masks: bool = True,
         keep_io_types: bool | Collection[str] = True,
         init_conversion_max_bytes: int | None = None,

@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import RangesJson, ranges_of
 from truehalf.config.precision import Precision
 from truehalf.conversion.masks.masks import find_masks
 from truehalf.conversion.ports import FP16, FP32, End, Ports, Slot, Tensor, Use, ports
 from truehalf.conversion.rounding import Losses, half
 from truehalf.conversion.rules.base import RuleContext
-from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, with_subgraphs
@@ -68,7 +68,7 @@ class Board:
 def switchboard(
     model: ir.Model,
     *,
-    ranges: Mapping[str, Any] | None = None,
+    ranges: RangesJson | None = None,
     masks: bool = True,
     keep_io_types: bool | Collection[str] = True,
     init_conversion_max_bytes: int | None = None,
@@ -180,7 +180,7 @@ def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
 
 
 class _Wiring:
-    def __init__(self, model: ir.Model, found: Ports, ranges: Mapping[str, Any] | None, masks: bool) -> None:
+    def __init__(self, model: ir.Model, found: Ports, ranges: RangesJson | None, masks: bool) -> None:
         self.model, self.ports = model, found
         self.names = Names(model)
         self.home = {inner: node for node in model.graph for inner in with_subgraphs(node)}

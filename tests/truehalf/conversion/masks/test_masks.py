@@ -10,9 +10,9 @@ import pytest
 
 from tests.measuring.converted import only
 from tests.messages import expect
+from truehalf.calibration.ranges_form import ranges_of
 from truehalf.conversion.decide import decide
 from truehalf.conversion.masks.masks import Masks, find_masks
-from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.selectors import Lists
 

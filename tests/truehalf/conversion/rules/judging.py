@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tests.measuring.converted import only
+from truehalf.calibration.ranges_form import ranges_of
 from truehalf.conversion.decide import decide
 from truehalf.conversion.rules.base import CustomRule, Decision
-from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.ir.normalize import NORMALIZE
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '

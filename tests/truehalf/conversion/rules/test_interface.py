@@ -10,8 +10,8 @@ import pytest
 from tests.measuring.converted import only
 from tests.messages import expect
 from tests.truehalf.conversion.rules.judging import HEAD
+from truehalf.calibration.ranges_form import ranges_of
 from truehalf.conversion.convert import convert_to_fp16
-from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.ir.normalize import PREPARE
 
 TEXT = (

@@ -24,9 +24,9 @@ from tests.measuring.converted import only, to_fp16
 from tests.messages import raises
 from tests.tiers import examples
 from tests.truehalf.random_graphs import FEEDS, models
+from truehalf.calibration.ranges_form import read_ranges
 from truehalf.config.precision import Precision
 from truehalf.conversion.convert import convert_to_fp16
-from truehalf.conversion.rules.ranges import read_ranges
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.files import read_json
 from truehalf.ir.normalize import PREPARE

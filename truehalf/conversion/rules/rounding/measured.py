@@ -9,8 +9,8 @@ is computed from; the first of these steps whose error is within the limit says 
 
 from __future__ import annotations
 
+from truehalf.calibration.ranges_form import Rounding
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
-from truehalf.conversion.rules.ranges import Rounding
 
 LIMIT = 2.0**-7
 
