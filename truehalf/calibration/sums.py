@@ -10,6 +10,8 @@ import onnx_ir as ir
 from truehalf.calibration.hazards import Reduction, Term
 from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented
 
+_AXES_FROM = 13  # opset since when Squeeze and Unsqueeze read their axes
+
 
 def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> None:
     """Report the largest value of a sum inside a node as "inner".
@@ -47,7 +49,7 @@ def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> No
 def _over_channels(place: InsertionPoint, terms: ir.Value, size: int) -> ir.Value:
     """Sums of `size` neighbouring channels of [N, C, ...], fewer at the ends: averages over them, times `size`."""
     whole = place.node("Reshape", [terms, place.graph.constant([0, 0, -1])])
-    axes = {"axes": [1]} if place.graph.opset < 13 else None
+    axes = {"axes": [1]} if place.graph.opset < _AXES_FROM else None
     image = place.node("Unsqueeze", [whole, *([] if axes else [place.graph.constant([1])])], axes)
     before = (size - 1) // 2
     window: dict[str, int | Sequence[int]] = {
@@ -101,7 +103,9 @@ def cumulative_sum(place: InsertionPoint, node: ir.Node, source: ir.Value | None
     outputs = [after.outputs[0], kept.outputs[0]]
     body = ir.Graph([before, term], outputs, nodes=steps, opset_imports={"": place.graph.opset}, name="cumulative_sum")
     first = place.node("Gather", [source, place.graph.constant([0])], {"axis": axis})
-    start = place.node("Squeeze", [place.node("Sub", [first, first]), place.graph.constant([axis])])
+    axes = {"axes": [axis]} if place.graph.opset < _AXES_FROM else None
+    zeros = place.node("Sub", [first, first])
+    start = place.node("Squeeze", [zeros, *([] if axes else [place.graph.constant([axis])])], axes)
     along, reverse = [axis], [node.attributes.get_int("reverse", 0) or 0]
     attributes: dict[str, int | Sequence[int] | ir.Graph] = {"body": body, "num_scan_inputs": 1}
     attributes |= {"scan_input_axes": along, "scan_input_directions": reverse}

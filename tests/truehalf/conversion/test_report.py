@@ -131,3 +131,20 @@ def test_malformed_ranges_are_named(tmp_path: Path, entry: Any, facts: list[obje
     assert "'a'" not in str(caught.value)
     with raises("file-unreadable", "inner: 'n':", "'quantity'", "'value'", repr(entry)):
         to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {}, "inner": {"n": entry}})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        5.0,
+        {"kind": "phases", "error": 1.0},
+        {"kind": "phases", "error": "much", "steps": []},
+        {"kind": "phases", "error": 1.0, "steps": [3]},
+        {"kind": "phases", "error": 1.0, "steps": [{"error": 0.0, "nodes": "n"}]},
+    ],
+)
+def test_malformed_rounding_errors_are_named(tmp_path: Path, entry: Any) -> None:
+    with raises("file-unreadable", "rounding: 'n':", repr(entry)):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {}, "rounding": {"n": entry}})
+    with raises("file-unreadable", "rounding:", "[]"):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {}, "rounding": []})

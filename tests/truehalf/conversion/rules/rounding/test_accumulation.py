@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.truehalf.calibration.small_graphs import parsed
 from tests.truehalf.conversion.rules.rounding.losses import TOLERANCE, losses
+from truehalf.calibration.calibrate import calibrate
+from truehalf.ir.normalize import PREPARE
 
 
 @pytest.mark.parametrize(
@@ -26,6 +29,35 @@ def test_a_long_cumulative_sum_stays_float32(shape: str, node: str) -> None:
     assert found.before > TOLERANCE
     assert found.after <= TOLERANCE
     assert found.kept == {"CumSum_y": "inner"}
+
+
+@pytest.mark.parametrize("opset", [11, 13, 20])
+def test_a_cumulative_sum_is_measured_in_each_opset(opset: int) -> None:
+    model = parsed("g (float[2,3000] x) => (float[2,3000] y) <int64 last = {1}> { y = CumSum(x, last) }", opset)
+    PREPARE(model)
+    x = np.random.default_rng(0).uniform(0, 0.2, (2, 3000)).astype(np.float32)
+    error = calibrate(model, [{"x": x}])["rounding"]["CumSum_y"]["error"]
+    half = np.cumsum(x.astype(np.float16), axis=1, dtype=np.float16).astype(np.float32)
+    exact = np.cumsum(x, axis=1, dtype=np.float64)
+    assert error == pytest.approx(np.abs(half - exact).max() / exact.max(), rel=1e-4)
+
+
+OVERFLOWS = {
+    "LpNormalization": ("y = LpNormalization<axis = 1>(x)", 60.0),
+    "LpNormalization, p = 1": ("y = LpNormalization<axis = 2, p = 1>(x)", 10000.0),
+    "GlobalLpPool": ("y = GlobalLpPool(x)", 60.0),
+    "LRN": ("y = LRN<size = 9, bias = 1.0>(x)", 150.0),
+    "LRN, of few channels": ("y = LRN<size = 3, bias = 1.0>(x)", 200.0),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_sums_inside_that_overflow_stay_float32(name: str) -> None:
+    node, size = OVERFLOWS[name]
+    text = f"g (float[2,16,10,10] x) => (float[2,A,B,C] y) {{ {node} }}"
+    x = np.random.default_rng(0).uniform(0.9, 1, (2, 16, 10, 10)).astype(np.float32)
+    assert list(losses(text, {"x": x * size}).kept.values()) == ["inner"]
+    assert not losses(text, {"x": x * (size / 30)}).kept
 
 
 @pytest.mark.parametrize("seed", range(3))
