@@ -44,6 +44,7 @@ def fused_in_fp16(plan: EnginePlan, model_path: Path) -> list[str]:
 
     Raises:
         BuildError: when the compiler refuses an option or the graph.
+        StageError: when the model cannot be converted or written.
         RuntimeError: when the library ends otherwise.
     """
     from truehalf.conversion.casts import CleanCasts

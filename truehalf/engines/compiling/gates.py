@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from truehalf.config.engine import EngineGates
 from truehalf.engines.compiling.fused import fused_in_fp16
 from truehalf.engines.engine_report import CompilerFacts, EngineGate, EnginePlan
+from truehalf.errors import StageError
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import UNFUSED_KEY
@@ -101,7 +102,7 @@ def _fused_attention(
         return row
     try:
         in_fp16 = fused_in_fp16(plan, model_path)
-    except (BuildError, RuntimeError) as error:
+    except (BuildError, RuntimeError, StageError) as error:  # of a graph that is the gate's own
         return row | {"state": NOT_VERIFIED, "reason": f"the graph wholly in FP16 is refused: {error}"}
     row["limit"] = len([name for name in in_fp16 if name not in excused])
     lost = [name for name in missing if name in in_fp16]

@@ -18,6 +18,7 @@ from truehalf.engines.build import Order, build_engine
 from truehalf.engines.compiling import fused
 from truehalf.engines.compiling.gates import gates
 from truehalf.engines.compiling.report import compiler_facts
+from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
 from truehalf.ir.selectors import Lists
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, layer_facts
@@ -107,9 +108,12 @@ def test_the_graph_wholly_in_fp16_is_compiled_once(tmp_path: Path, monkeypatch: 
     assert seen == [1, 1, 1]
 
 
-def test_a_graph_that_is_refused_is_not_verified(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "error", [BuildError("no-engine", "x"), StageError("no-engine", "x"), RuntimeError("[no-engine]")]
+)
+def test_a_graph_that_is_refused_is_not_verified(error: Exception, tmp_path: Path, monkeypatch: Any) -> None:
     def refuses(*_: Any, **__: Any) -> Any:
-        raise BuildError("no-engine", "nothing was built")
+        raise error
 
     monkeypatch.setattr(fused, "build", refuses)
     found = report(tmp_path, attention(Form(), ("qk", "scale")))
