@@ -8,7 +8,14 @@ from typing import TypedDict, cast
 
 from pipeline.forms import Reports
 from truehalf.codes import coded
-from truehalf.engines.engine_report import CompilerFacts, EngineGate, EngineReport, Parity, PointOfProfile
+from truehalf.engines.engine_report import (
+    CompilerFacts,
+    EngineGate,
+    EngineReport,
+    Parity,
+    PointOfProfile,
+    excused_count,
+)
 from truehalf.report.forms import StageNumbers
 from truehalf.runtime.timing import BeforeAndAfter
 
@@ -77,6 +84,8 @@ def engine_sentence(engine: EngineReport) -> str:
         if compiled := engine.get("compiled"):
             fused, regions = compiled["fused_attention"], compiled["attention_regions"]
             text += f", {fused} of {regions} attentions fused" if fused is not None and regions else ""
+            left_out = excused_count(engine.get("gates", []))
+            text += f" ({left_out} have evidence against it)" if left_out else ""
             text += "; not run. The build plan for a host with a GPU is artifacts/engine/plan.json"
         return text
     if engine.get("status") == "planned":
@@ -192,8 +201,8 @@ def _compiled_rows(compiled: CompilerFacts) -> list[tuple[str, str]]:
 def _gate_text(gate: EngineGate) -> str:
     """Such as "failed: 5 of 7 ...", and the attentions that have evidence against them."""
     text = f"{gate['state']}: {gate['reason']}" if gate["reason"] else gate["state"]
-    excused = [f"{name}: {why}" for name, why in gate.get("excused", {}).items()]
-    return text + (f"; {len(excused)} excused: {'; '.join(excused)}" if excused else "")
+    left_out = [f"{name}: {why}" for name, why in gate.get("excused", {}).items()]
+    return text + (f"; {len(left_out)} excused: {'; '.join(left_out)}" if left_out else "")
 
 
 def _share(value: float) -> str:
@@ -249,8 +258,7 @@ def engine_metrics(engine: EngineReport) -> dict[str, object]:
     found["engine/fp16_nodes_in_fp32"] = len(compiled["computed_in_fp32"]) if compiled else None
     shares = ("file_half_arithmetic", "half_arithmetic")
     found |= {f"engine/{name}": compiled.get(name) if compiled else None for name in shares}
-    excused = sum(len(gate.get("excused", {})) for gate in engine.get("gates") or [])
-    found["engine/attention_excused"] = excused if "gates" in engine else None
+    found["engine/attention_excused"] = excused_count(engine["gates"]) if "gates" in engine else None
     for row in engine.get("latency") or []:
         for point in row["points"]:
             for name in ("p50_ms", "p99_ms", "throughput_per_s"):

@@ -198,6 +198,10 @@ def test_a_compiled_engine_is_not_verified_and_tells_what_the_compiler_made() ->
     expect(rows["fused attention"], None, "6 of 7", "/a/Softmax")
     expect(rows["FP16 nodes computed in FP32"], None, "2", "/b/Add", "/c/Mul")
     expect(rows["compiled for"], None, "sm86")
+    gate = {"gate": "fused_attention", "state": "verified", "value": 6, "limit": 6, "reason": ""}
+    gated = COMPILED | {"gates": [gate | {"excused": {"/a/Softmax": "overflow of scores"}}]}
+    assert engine_metrics(gated)["engine/attention_excused"] == 1
+    expect(dict(fact_rows(gated))["gate fused_attention"], None, "verified", "/a/Softmax", "overflow of scores")
     metrics = engine_metrics(COMPILED)
     assert (metrics["engine/fused_attention"], metrics["engine/attention_regions"]) == (6, 7)
     assert (metrics["engine/fp16_nodes_in_fp32"], metrics["engine/cast_layers"]) == (2, 3)

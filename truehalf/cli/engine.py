@@ -75,6 +75,8 @@ def _of_model(file: Path, out: Path, given: dict[str, Any]) -> EngineReport:
 
 def _lines(report: EngineReport, file: Path) -> list[str]:
     """The state of the engine, its precision, outputs and latency, and what was not verified."""
+    from truehalf.engines.engine_report import excused_count
+
     precision, parity = report["precision"], report.get("parity")
     built = file.parent / Path(report.get("engine", "")).name
     lines = [f"{report['status']}: {report.get('reason') or built}", f"report: {file}", ""]
@@ -85,6 +87,8 @@ def _lines(report: EngineReport, file: Path) -> list[str]:
         half = report.get("half_layers_fraction")
         of_layers = "" if half is None else f", {100 * half:.1f} % of what computes floats in Half"
         fused = f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused"
+        if left_out := excused_count(report.get("gates", [])):
+            fused += f" ({left_out} have evidence against it)"
         facts = f"{compiled['compiler']}, {report['engine_mb']:.1f} MB, {compiled['computing_layers']} layers"
         lines += [f"engine: {built}", f"compiled: {facts}{of_layers}, {fused}; nothing was executed"]
     if parity is not None:

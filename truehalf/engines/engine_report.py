@@ -115,6 +115,11 @@ class EngineGate(TypedDict, total=False):
     excused: dict[str, str]
 
 
+def excused_count(gates: Sequence[EngineGate]) -> int:
+    """How many attentions are not fused that the conversion has evidence against."""
+    return sum(len(gate.get("excused", {})) for gate in gates)
+
+
 class LintRow(TypedDict, total=False):
     """A finding of truehalf.linting."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from tests.measuring.attention_graphs import Form, attention
 from tests.messages import expect
 from truehalf.cli.app import run as truehalf
 from truehalf.runtime.tensorrt.versions import RTX
@@ -74,3 +75,13 @@ def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run(tmp_path / "model.onnx") == 2
     assert run(tmp_path / "missing.onnx") == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("wide", "code"), [(("qk", "scale"), 1), (("softmax", "pv"), 1), (("softmax",), 0)])
+def test_a_gate_that_fails_is_the_exit_code(
+    wide: tuple[str, ...], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(attention(Form(), wide), tmp_path / "model.onnx")
+    assert run(tmp_path / "model.onnx") == code
+    if code:
+        expect(capsys.readouterr().out, "engine-gate", "softmax.0")
