@@ -8,7 +8,6 @@ which nothing is to be found.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from truehalf.config.schema import Config
 from truehalf.data.drawn import Drawn, LabelledImage
 from truehalf.data.images import left_out, open_image, same_content, take
 from truehalf.errors import StageError, refuse
+from truehalf.json_values import is_finite_number
 
 EMPTY = "boxes without an area"
 STRAY = "annotations of images that the file does not list"
@@ -179,7 +179,7 @@ def _problem(annotation: Any, categories: Mapping[Any, Any]) -> str | None:
     if annotation["category_id"] not in categories:
         return coded("wrong-name", f"category_id {annotation['category_id']} is no id of categories")
     box = annotation["bbox"]
-    if not isinstance(box, list) or len(box) != 4 or not all(_is_number(value) for value in box):
+    if not isinstance(box, list) or len(box) != 4 or not all(is_finite_number(value) for value in box):
         return coded("wrong-type", f"bbox: expected [x, y, width, height] in pixels, got {box}")
     crowd = annotation.get("iscrowd", 0)
     if not isinstance(crowd, int) or crowd not in (0, 1):  # true and false are 1 and 0
@@ -189,10 +189,6 @@ def _problem(annotation: Any, categories: Mapping[Any, Any]) -> str | None:
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, (int, str)) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _read(path: Path) -> dict[str, Any]:

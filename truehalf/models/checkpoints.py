@@ -20,6 +20,8 @@ from truehalf.errors import StageError
 if TYPE_CHECKING:
     import torch
 
+    from truehalf.config.schema import Config
+
 PICKLED = (".pt", ".pth", ".ckpt", ".bin")
 KEYS = (  # where training scripts put the state dict, in the order in which they are looked for
     *("ema", "model_ema", "ema_state_dict", "params_ema", "state_dict", "model_state_dict", "model", "module"),
@@ -31,6 +33,11 @@ _CONVERSION = (
     "content = torch.load('{name}', weights_only=False); torch.save(state, 'weights.pt') with "
     "state = content['model'] or where its state dict is (module.state_dict() of a whole module)"
 )
+
+
+def files(config: Config, root: Path) -> list[Path]:
+    """What a source reads that has one checkpoint: it, where there is one; weights by name or tag are no file here."""
+    return [] if config.model.checkpoint is None else [root / config.model.checkpoint]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from typing import Any
 from truehalf.config.schema import Config, PreprocessingConfig, Resample
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import refuse
+from truehalf.json_values import is_finite_number
 
 _PIXEL_KEYS = ("range", "mean", "std")
 _RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers, which are written
@@ -108,7 +109,7 @@ def _problems_of_pixels(content: Mapping[str, Any] | None, given: PreprocessingC
         if content.get(key):
             yield f"{key}: the processor {does}, which is not done here; {remedy}"
     factor = content.get("rescale_factor", 1 / 255)
-    if content.get("do_rescale", True) and not (_is_number(factor) and factor > 0):
+    if content.get("do_rescale", True) and not (is_finite_number(factor) and factor > 0):
         yield f"rescale_factor: expected a number above 0, got {factor!r}; {remedy}"
     if given.mean is not None and given.std is not None:
         return
@@ -117,7 +118,7 @@ def _problems_of_pixels(content: Mapping[str, Any] | None, given: PreprocessingC
     elif content["do_normalize"]:
         for key, given_value in (("image_mean", given.mean), ("image_std", given.std)):
             found: Any = content.get(key)
-            fits = isinstance(found, list) and len(found) == 3 and all(map(_is_number, found))
+            fits = isinstance(found, list) and len(found) == 3 and all(map(is_finite_number, found))
             if given_value is None and not (fits and (key == "image_mean" or all(found))):
                 yield f"{key}: expected three numbers, of std none 0, got {found!r}; {remedy}"
 
@@ -144,10 +145,6 @@ def _resample_of(value: Any) -> str | None:
 
 def _is_side(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _shown(value: Any) -> str:

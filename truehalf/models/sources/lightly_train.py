@@ -24,6 +24,7 @@ from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling
+from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import another_layout, declared_needlessly, half_a_size
 from truehalf.models.declared import declared_inputs
 from truehalf.models.libraries.lightly_checkpoint import Wanted, described
@@ -85,11 +86,6 @@ def _problems(config: Config) -> Iterator[str]:
             )
     yield from another_layout(config, "LT-DETR takes")
     yield from declared_needlessly(config)
-
-
-def files(config: Config, root: Path) -> list[Path]:
-    """The checkpoint, where there is one."""
-    return [] if config.model.checkpoint is None else [root / config.model.checkpoint]
 
 
 def open_model(config: Config, root: Path) -> Model:

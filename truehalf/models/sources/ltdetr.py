@@ -18,6 +18,7 @@ from truehalf.data.preprocessing import Preprocessing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.attention_gain import scale_attention_values
 from truehalf.models.architectures.ltdetr import ConvNext, Vit, architecture, build
+from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import declared_needlessly
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
@@ -149,11 +150,6 @@ def _problems_of_vit(vit: Vit, where: str) -> Iterator[str]:
             f"{where}.layers: expected three different layers in order, from 1 to depth ({vit.depth}), got "
             f"{vit.layers}",
         )
-
-
-def files(config: Config, root: Path) -> list[Path]:
-    """The checkpoint, where there is one."""
-    return [] if config.model.checkpoint is None else [root / config.model.checkpoint]
 
 
 def open_model(config: Config, root: Path) -> Model:

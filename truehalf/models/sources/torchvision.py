@@ -22,6 +22,7 @@ from truehalf.errors import StageError
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.candidates import candidates
 from truehalf.models.calling import calling
+from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import (
     another_layout,
     declared_needlessly,
@@ -99,11 +100,6 @@ def _problems_of_task(config: Config) -> Iterator[str]:
                 f"trace.dynamic_axes.images: axis {axis} cannot vary: anchors are baked for model.image_size; only the "
                 "batch (axis 0) is dynamic",
             )
-
-
-def files(config: Config, root: Path) -> list[Path]:
-    """The checkpoint, where there is one; weights by name are those of the installed torchvision."""
-    return [] if config.model.checkpoint is None else [root / config.model.checkpoint]
 
 
 def open_model(config: Config, root: Path) -> Model:
