@@ -89,7 +89,8 @@ def neighbourhoods(
     model: ir.Model, absmax: Callable[[ir.Value], float | None], deep: bool = False
 ) -> list[Neighbourhood]:
     """Those of the nodes of the main graph that may amplify, in graph order; none of a node whose result nothing reads
-    but what leads to another one: in the logit log(p / (1 - p)) it is the logarithm that counts, not the quotient.
+    but what leads to another one: in the logit log(p / (1 - p)) it is the logarithm that counts, not the quotient. Of
+    the deep ones, which reach further, all.
 
     Args:
         absmax: largest |x| that was measured of a value; None: it is not known.
@@ -97,7 +98,7 @@ def neighbourhoods(
     order = {node: index for index, node in enumerate(model.graph)}
     ends = [node for node in order if _is_replayed(node, True) and _amplifies(node, absmax)]
     found = [_neighbourhood(node, order, deep) for node in ends]
-    covered = {node for around in found for node in _inside(around)}
+    covered = {node for around in found for node in _inside(around)} if not deep else set()
     return [around for around in found if around.end not in covered]
 
 

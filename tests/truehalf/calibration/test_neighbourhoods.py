@@ -69,6 +69,12 @@ def test_what_leads_to_another_node_that_amplifies_is_not_looked_at_by_itself() 
     assert found.end.op_type == "Log"
 
 
+def test_a_deep_neighbourhood_hides_none_of_the_nodes_that_the_others_begin_at() -> None:
+    nodes = "a = Log(x) b = Neg(a) d = Neg(b) f = Neg(d) i = Neg(f) j = Neg(i) k = Neg(j) l = Neg(k) y = Sqrt(l)"
+    for deep in (False, True):
+        assert [each.end.op_type for each in found_in(nodes, deep=deep)] == ["Log", "Sqrt"]
+
+
 def test_nodes_that_stay_float32_anyway_are_leaves() -> None:
     model = parsed("g (float[4] x) => (float[4] y) { a = Mul(x, x) y = Sqrt(a) }")
     PREPARE(model)
