@@ -29,6 +29,7 @@ import onnx_ir as ir
 from truehalf.ir import ops
 from truehalf.ir.facts import all_nodes, subgraphs
 from truehalf.ir.ops import Trait, moved_inputs
+from truehalf.ir.slots import takes_any_type
 
 _PASSED = ops.with_trait(Trait.LAYOUT) | {"Cast", "Dropout"}
 _PRODUCTS = ops.with_trait(Trait.PRODUCT)
@@ -175,8 +176,8 @@ class Neighbours:
 
 
 def beside(node: ir.Node) -> list[ir.Node]:
-    """Nodes that compute or cast the floats that a node reads, and that compute with or cast those that it makes, with
-    nothing between but moves (a Where is none); constants are left out.
+    """Nodes that compute the floats that a node reads, and that compute with those that it makes, with nothing between
+    but moves (a Where is none). Behind a Cast, and behind what reads shapes alone, there is none; so with constants.
     """
     found: dict[ir.Node, None] = {}
     values = list(node.inputs)
@@ -186,14 +187,14 @@ def beside(node: ir.Node) -> list[ir.Node]:
         if maker is not None:
             moved = _moved(maker)
             values += [maker.inputs[index] for index in moved]
-            found |= {} if moved or not maker.inputs else {maker: None}
+            found |= {} if moved or not maker.inputs or _is(maker, "Cast") else {maker: None}
     values = list(node.outputs)
     while values:
         value = values.pop()
         for reader, index in value.uses() if value is not None and value.dtype in _FLOATS else ():
             moves = index in _moved(reader)
             values += reader.outputs if moves else []
-            found |= {} if moves else {reader: None}
+            found |= {} if moves or takes_any_type(reader) else {reader: None}
     return list(found)
 
 

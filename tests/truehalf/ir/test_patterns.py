@@ -7,7 +7,7 @@ import pytest
 
 from tests.messages import raises
 from truehalf.ir.normalize import NORMALIZE
-from truehalf.ir.patterns import Chain, Neighbours, Position, parse_pattern
+from truehalf.ir.patterns import Chain, Neighbours, Position, beside, parse_pattern
 
 ATTENTION = """<ir_version: 8, opset_import: ["": 17]>
 g (float[2,4,8] x, bool[4,4] c, float[8,8] w, float[8,8] v) => (float[2,4,8] out)
@@ -133,3 +133,33 @@ def test_parsing() -> None:
 def test_what_is_no_pattern(text: str) -> None:
     with raises(None, "'MatMul -> Softmax'", "'LayerNormalization <- Add'", "outputs:2", error=ValueError):
         parse_pattern(text)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("scores", {"q", "scaled"}),
+        ("mix", {"soft", "proj", "residual"}),
+        ("masked", {"scaled", "mask", "soft"}),
+        ("q", {"scores"}),
+        ("act", {"norm", "last"}),
+        ("last", {"act"}),
+    ],
+)
+def test_what_computes_beside_a_node(node: str, expected: set[str]) -> None:
+    model = ir.from_onnx_text(ATTENTION)
+    NORMALIZE(model)
+    (found,) = (each for each in model.graph if each.name == node)
+    assert {str(each.name) for each in beside(found)} == expected
+
+
+@pytest.mark.parametrize(
+    "reader", ["[n] n = Shape(s)", "[n] n = Cast<to = 9>(s)", "[t] t = Transpose(s) [n] n = Size(t)"]
+)
+def test_what_reads_no_floats_as_such_is_not_beside_it(reader: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2,2] x, float[2,2] w) => (float[2,2] y, float[2,2] z)
+    {{ [c] a = Cast<to = 1>(x) [s] s = MatMul(a, w) [e] y = Exp(s) {reader} [z] z = Relu(x) }}"""
+    model = ir.from_onnx_text(text)
+    NORMALIZE(model)
+    (product,) = (node for node in model.graph if node.op_type == "MatMul")
+    assert [node.op_type for node in beside(product)] == ["Exp"]

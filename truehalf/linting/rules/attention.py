@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op
 from truehalf.ir.model_file import UNFUSED_KEY
 from truehalf.ir.patterns import Neighbours, beside
 from truehalf.linting.base import LocatedFinding, Rule, Subject
@@ -29,7 +28,7 @@ def attentions(subject: Subject) -> Iterator[LocatedFinding]:
     evidence = json.loads(subject.model.metadata_props.get(UNFUSED_KEY, "{}"))
     for attention in Neighbours(subject.model).attentions():
         wide = (product for product in attention.products if product.outputs[0].dtype == ir.DataType.FLOAT)
-        pairs = ((product, node) for product in wide for node in beside(product) if not is_op(node, "Cast"))
+        pairs = ((product, node) for product in wide for node in beside(product))
         if (found := next(pairs, None)) is not None:
             product, node = found
             why = evidence.get(attention.softmax.name)
