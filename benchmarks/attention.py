@@ -3,7 +3,7 @@
     python -m benchmarks.attention [--docs docs/attention.md]
 
 Every set of the parts {Q K^T, scale, mask, Softmax, product with V} of each form (tests/measuring/attention_graphs.py)
-is made FP32, with casts around it, and compiled by TensorRT for RTX without a GPU: 700 engines, ten minutes of a core.
+is made FP32, with casts around it, and compiled by TensorRT for RTX without a GPU: 500 engines, eight minutes.
 """
 
 from __future__ import annotations
