@@ -12,19 +12,17 @@ from stages.frame import Stage, stage_main
 from truehalf.config.verification import Evaluation
 from truehalf.engines.precision import nothing_in_fp16
 from truehalf.files import read_json
-from truehalf.models.source import open_model
 from truehalf.runtime.device_lock import device_lock
 from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, Making, verify
-from truehalf.verification.chain.configured import batch_sizes, freeze_configured
-from truehalf.verification.chain.reference import write_reference
+from truehalf.verification.chain.configured import batch_sizes, read_frozen
 from truehalf.verification.pinning.reconversion import Reconversion
 
 
 def run(stage: Stage) -> Mapping[str, object]:
     config, root, spec = stage.config, stage.root, stage.io_spec()
     files = {name: stage.artifact(name) for name in MEASURED_STAGES}
-    frozen = freeze_configured(open_model(config, root).module, config, root, spec, files["slim"])
-    write_reference(stage.out("reference"), frozen.reference, frozen.adversarial)
+    kept = read_frozen(root / "artifacts" / "reference", config, root, spec)
+    frozen, options = kept.first(config.verify.samples), kept.options(config.verify)
     decisions, left_open = root / "artifacts/fp16/decisions.json", root / "artifacts/trace/open.json"
     ranges = read_json(stage.artifact("calibrate", "ranges.json"))
     left = [f"trace: {reason}" for reason in read_json(left_open)] if left_open.exists() else []
@@ -36,11 +34,12 @@ def run(stage: Stage) -> Mapping[str, object]:
         left_out=frozen.left_out,
         pinned=config.precision.node_block_list,
         left_open=left,
+        samples=len(kept.reference.names),
         conversion=Reconversion.of(config, spec, ranges) if config.verify.suggest else None,
     )
-    on_cuda = frozen.options.evaluation is Evaluation.cuda
+    on_cuda = options.evaluation is Evaluation.cuda
     with device_lock("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
-        return verify(frozen.reference, files, stage.out(), frozen.options, made)
+        return verify(frozen.reference, files, stage.out(), options, made)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def test_deps_cover_the_files_of_earlier_stages(name: str) -> None:
 
 def test_whatever_opens_the_model_depends_on_all_that_opening_reads() -> None:
     opening = [name for name in STAGES if ROOT / "truehalf/models/source.py" in code(name)]
-    assert opening == ["trace", "fp16", "verify"]
+    assert opening == ["trace", "fp16", "reference"]
     for name in opening:
         stage, keys = STAGES[name], set(STAGES["trace"]["params"])
         missing = {key for key in keys if key.startswith(("model.", "decoder.", "data.")) or key == "seed"}
@@ -79,6 +79,14 @@ def test_calibrate_reads_no_precision_key_and_trace_none_of_what_follows() -> No
     for name in ("trace", "slim", "calibrate"):
         keys = set(STAGES[name]["params"]) - (lints if name == "trace" else set())
         assert not [key for key in keys if key.startswith(("precision", "verify", "engine"))]
+
+
+def test_the_reference_reads_no_precision_key() -> None:
+    """A run with another precision, block list or gate takes the FP32 outputs that are there."""
+    stage = STAGES["reference"]
+    read = [key for key in stage["params"] if key.startswith(("precision", "verify", "engine"))]
+    assert read == ["verify.batch", "verify.memory_gb", "verify.skip_corrupt"]
+    assert not [dep for dep in stage["deps"] if "fp16" in dep or "cast_cleanup" in dep]
 
 
 def test_cached_outs_are_not_persistent() -> None:

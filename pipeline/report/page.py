@@ -36,7 +36,8 @@ _STAGE_WORK = {
     "calibrate": "ranges of every tensor",
     "fp16": "FP32 to FP16",
     "cast_cleanup": "the final file",
-    "verify": "against FP32 torch",
+    "reference": "FP32 torch, for all files",
+    "verify": "against that reference",
     "engine": "TensorRT, or ONNX Runtime",
 }
 

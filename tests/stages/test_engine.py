@@ -45,7 +45,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "artifacts/trace/io_spec.json").write_text(json.dumps(spec.to_json()))
     samples, adversarial = verification_samples(config, ROOT, SPEC), adversarial_samples(config, SPEC)
     reference = freeze(network, samples, spec, 6)
-    write_reference(root / "artifacts/reference", reference, freeze(network, adversarial, spec, 3))
+    write_reference(root / "artifacts/reference", reference, freeze(network, adversarial, spec, 3), 6)
     (root / "artifacts/verify/verdict.json").write_text('{"verdict": "passed"}')
     (root / "reports/probe.json").write_text(json.dumps(probe()))
     return root

@@ -8,31 +8,23 @@ from truehalf.config.params import read_params
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.config.validate import validate
-from truehalf.data.samples import adversarial_samples, readable, verification_samples
 from truehalf.engines.parity import EngineReference
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import read_spec
 from truehalf.ir.model_file import external_files, load_model
 from truehalf.runtime.tensorrt.plan_content import sha256
-from truehalf.verification.chain.reference import read_reference
+from truehalf.verification.chain.configured import read_frozen
 
 
 def evidence_of(config: Config, root: Path) -> EngineReference:
-    """What verify has frozen in a workspace, on the samples of its configuration.
+    """What the stage reference has frozen in a workspace, on the samples of its configuration.
 
     Raises:
         StageError: when it is missing, or its samples are others.
     """
-    folder = root / "artifacts" / "reference"
     spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
-    samples = verification_samples(config, root, spec)
-    if config.verify.skip_corrupt:
-        samples, _ = readable(samples)
-    reference = read_reference(folder, "reference", samples, spec)
-    if isinstance(reference, str):
-        raise StageError("file-missing", f"{folder}: holds no reference ({reference}); run `dvc repro verify`")
-    adversarial = adversarial_samples(config, spec)
-    return EngineReference(reference, read_reference(folder, "adversarial", adversarial, spec), config.verify)
+    frozen = read_frozen(root / "artifacts" / "reference", config, root, spec)
+    return EngineReference(frozen.reference, frozen.adversarial, config.verify)
 
 
 def evidence_of_workspace(root: Path, onnx_sha256: str) -> EngineReference | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.model_file import adopt_proto, load_model, read_proto, save_model
+from truehalf.ir.model_file import adopt_proto, external_files, load_model, read_proto, save_model
 
 Model: TypeAlias = Path | str | onnx.ModelProto | ir.Model
 
@@ -38,6 +39,15 @@ class ModelFile:
     def model(self) -> ir.Model:
         """The content, external data left on disk; who changes it changes a clone, or is its last reader."""
         return adopt_proto(self.proto, self.path)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file and its external data."""
+        found = hashlib.sha256()
+        for path in (self.path, *(self.path.parent / name for name in external_files(self.model))):
+            with path.open("rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+        return found.hexdigest()
 
     @cached_property
     def fixed_batch(self) -> int | None:

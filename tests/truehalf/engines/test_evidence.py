@@ -33,6 +33,7 @@ def config(tmp_path: Path) -> Config:
         tmp_path / "artifacts/reference",
         freeze(Detector(), samples, SPEC_OF_PICTURES, 6),
         freeze(Detector(), adversarial, SPEC_OF_PICTURES, 3),
+        6,
     )
     return config
 
@@ -45,5 +46,5 @@ def test_the_evidence_is_that_of_verify(config: Config, tmp_path: Path) -> None:
 
 
 def test_a_reference_on_other_samples_is_refused(config: Config, tmp_path: Path) -> None:
-    with raises("wrong-file", 6, 5, "dvc repro verify"):
+    with raises("wrong-file", 6, 5, "dvc repro reference"):
         evidence_of(validate(composed("data.verification_samples=5")), tmp_path)

@@ -100,6 +100,7 @@ class Making:
         left_open: why the traced file itself is not verified, or the final one is not in the declared precision; a
             verdict that would be passed is then "not verified".
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
+        samples: how many the run has, of which the reference may be the first; None: as many as the reference.
     """
 
     adversarial: Reference | str = "no adversarial samples were given"
@@ -109,6 +110,7 @@ class Making:
     pinned: Sequence[str] = ()
     left_open: Sequence[str] = ()
     conversion: Reconversion | None = None
+    samples: int | None = None
 
 
 def verify(
@@ -152,16 +154,18 @@ def verify(
     def verify_again(path: Path) -> list[Finding]:
         return judge_final(measured(ModelFile(path), total, made.batch_sizes), options)
 
-    stages = {
-        name: measured(fp32 if name == "slim" else ModelFile(path), subset, (1,))
-        for name, path in files.items()
-        if name != FINAL
-    }
-    final = stages[FINAL] = measured(last, total, made.batch_sizes)
+    final = measured(last, total, made.batch_sizes)
+    known = {last.digest: final}  # files of the same bytes are measured once
+    stages: dict[str, StageResult] = {}
+    for name, path in files.items():
+        model = {FINAL: last, "slim": fp32}.get(name) or ModelFile(path)
+        if model.digest not in known:
+            known[model.digest] = measured(model, subset, (1,))
+        stages[name] = known[model.digest]
     findings = judge_final(final, options)
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
     findings += lost_axes(fp32.model, last.model)
-    findings += [*beyond(final, total), *(not_checked(f"a sample that was left out: {what}") for what in made.left_out)]
+    findings += [*beyond(final, made.samples or total), *(not_checked(f"a sample that was left out: {what}") for what in made.left_out)]
     place, suggestion, profile = None, None, None
     if verdict_of(findings) == FAILED:
         looked_at = last, reference, final, findings, made.adversarial, options
@@ -219,11 +223,14 @@ def _why_none(profile: list[NodeRow] | None, final: StageResult, options: Verify
 def beyond(final: StageResult, total: int) -> Iterator[Finding]:
     """What a verification of `total` samples says nothing about."""
     rows = final.facts["batches"]["sizes"]
+    ran = final.facts["samples"]
+    if ran < total:
+        yield not_checked(coded("smoke", f"{ran} of {total} samples (verify.samples={ran})"))
     sizes = {final.facts["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
     yield not_checked(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
     yield not_checked(f"the TensorRT engine: {NO_ENGINE}")
-    if total > SUBSET:
-        yield not_checked(f"{', '.join(MEASURED_STAGES[:-1])}: measured on the first {SUBSET} of {total} samples")
+    if ran > SUBSET:
+        yield not_checked(f"{', '.join(MEASURED_STAGES[:-1])}: measured on the first {SUBSET} of {ran} samples")
 
 
 def profile_of(

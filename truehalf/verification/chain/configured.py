@@ -1,20 +1,22 @@
-"""Reference of a run: the configured torch model on samples that no other stage has seen."""
+"""Reference of a run: the configured torch model on samples that no other stage has seen, frozen and read again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truehalf.config.schema import Config
 from truehalf.config.verification import VerifyConfig
-from truehalf.data.samples import adversarial_samples, readable, verification_samples
+from truehalf.data.samples import Sample, adversarial_samples, readable, verification_samples
 from truehalf.errors import StageError
+from truehalf.files import read_json
 from truehalf.io_spec.profile_shapes import completed
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.verification.chain.batch_memory import fitting_batch
-from truehalf.verification.chain.reference import Reference, freeze
+from truehalf.verification.chain.reference import Reference, freeze, read_reference
 
 if TYPE_CHECKING:
     import torch
@@ -27,14 +29,24 @@ class Frozen:
     Attributes:
         reference: outputs of the torch model on the samples of verification.
         adversarial: the same on the adversarial samples, or why there is none.
-        options: config.verify, with a batch that fits into the memory that it allows.
+        batch: samples of a run, so many that they fit into the memory that config.verify allows.
         left_out: what is wrong with each sample that was left out.
     """
 
     reference: Reference
     adversarial: Reference | str
-    options: VerifyConfig
+    batch: int
     left_out: list[str]
+
+    def options(self, verify: VerifyConfig) -> VerifyConfig:
+        """Those of the configuration, with the batch that fits into memory."""
+        return replace(verify, batch=self.batch)
+
+    def first(self, samples: int | None) -> Frozen:
+        """The reference on the first samples alone; None: all."""
+        if samples is None or samples >= len(self.reference.names):
+            return self
+        return replace(self, reference=self.reference.subset(range(samples)))
 
 
 def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec: IoSpec, slim_path: Path) -> Frozen:
@@ -50,14 +62,34 @@ def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec:
     Raises:
         StageError: a sample that cannot be read, or a model that fails on it.
     """
-    samples = verification_samples(config, root, spec)
-    left_out: list[str] = []
-    if config.verify.skip_corrupt:
-        samples, left_out = readable(samples)
+    samples, left_out = _samples(config, root, spec)
     batch = fitting_batch(load_model(slim_path), samples[0], config.verify.batch, config.verify.memory_gb)
     reference = freeze(module, samples, spec, batch)
-    adversarial = _adversarial(module, config, spec, batch)
-    return Frozen(reference, adversarial, replace(config.verify, batch=batch), left_out)
+    return Frozen(reference, _adversarial(module, config, spec, batch), batch, left_out)
+
+
+def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Frozen:
+    """What `freeze_configured` has given, from the files in which it was kept (write_reference).
+
+    Args:
+        folder: artifacts/reference of the workspace.
+        config, root, spec: see freeze_configured.
+
+    Raises:
+        StageError: when it is missing, or the samples of the configuration are others.
+    """
+    samples, left_out = _samples(config, root, spec)
+    reference = read_reference(folder, "reference", samples, spec)
+    if isinstance(reference, str):
+        raise StageError("file-missing", f"{folder}: holds no reference ({reference}); run `dvc repro reference`")
+    adversarial = read_reference(folder, "adversarial", adversarial_samples(config, spec), spec)
+    return Frozen(reference, adversarial, read_json(folder / "samples.json")["batch"], left_out)
+
+
+def _samples(config: Config, root: Path, spec: IoSpec) -> tuple[Sequence[Sample], list[str]]:
+    """Those of verification, and what is wrong with each that was left out."""
+    samples = verification_samples(config, root, spec)
+    return readable(samples) if config.verify.skip_corrupt else (samples, [])
 
 
 def _adversarial(model: torch.nn.Module, config: Config, spec: IoSpec, batch: int) -> Reference | str:

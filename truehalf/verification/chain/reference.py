@@ -107,7 +107,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
     names: list[str] = []
     digests: list[str] = []
     truth: list[Detections | None] = []
-    for group in track(batches(samples, batch), "verify: FP32 reference", groups(samples, batch)):
+    for group in track(batches(samples, batch), "reference: FP32 model", groups(samples, batch)):
         feeds = stacked(group)
         try:
             with torch.no_grad():
@@ -131,9 +131,11 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
     return _reference(samples, names, digests, outputs, truth, spec)
 
 
-def write_reference(folder: Path, reference: Reference, adversarial: Reference | str) -> None:
-    """The frozen outputs, reference.npz and adversarial.npz, and samples.json: what belongs to their rows."""
-    index: dict[str, Any] = {}
+def write_reference(folder: Path, reference: Reference, adversarial: Reference | str, batch: int) -> None:
+    """The frozen outputs, reference.npz and adversarial.npz, and samples.json: what belongs to their rows, and the
+    samples of a run that fit into memory.
+    """
+    index: dict[str, Any] = {"batch": batch}
     for name, frozen in (("reference", reference), ("adversarial", adversarial)):
         index[name] = frozen if isinstance(frozen, str) else frozen.index
         if isinstance(frozen, Reference):
@@ -142,7 +144,7 @@ def write_reference(folder: Path, reference: Reference, adversarial: Reference |
 
 
 def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoSpec) -> Reference | str:
-    """A reference that the stage verify has frozen; or, where it could not freeze one, why.
+    """A reference that the stage of that name has frozen; or, where it could not freeze one, why.
 
     Args:
         folder: artifacts/reference of a workspace.
@@ -160,7 +162,7 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoS
         raise StageError(
             "wrong-file",
             f"{folder}/samples.json: frozen on {len(names)} samples from {names[0]} on, and the configuration says "
-            f"{len(samples)}; run `dvc repro verify`",
+            f"{len(samples)}; run `dvc repro reference`",
         )
     truth = []
     for sample, digest in zip(samples, digests, strict=True):
@@ -168,7 +170,7 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoS
             raise StageError(
                 "wrong-file",
                 f"{folder}/samples.json: {sample.name} is not what it was when the reference was frozen; run "
-                "`dvc repro verify`",
+                "`dvc repro reference`",
             )
         truth.append(_truth(sample))
     outputs = read_arrays(folder / f"{name}.npz")

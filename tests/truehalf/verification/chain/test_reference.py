@@ -39,7 +39,7 @@ class Network(torch.nn.Module):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_reference(tmp_path, freeze(Network(), SAMPLES, SPEC, 2), "FP32 is not finite there")
+    write_reference(tmp_path, freeze(Network(), SAMPLES, SPEC, 2), "FP32 is not finite there", 2)
     return tmp_path
 
 
@@ -59,7 +59,7 @@ def test_it_comes_back_as_it_was(folder: Path) -> None:
 def test_outputs_of_any_name(name: str, tmp_path: Path) -> None:
     spec = replace(SPEC, outputs=(OutputSpec(name, "tensor"), OutputSpec("x", "tensor")), trained=True)
     frozen = freeze(Network(), SAMPLES, spec, 2)
-    write_reference(tmp_path, frozen, "none")
+    write_reference(tmp_path, frozen, "none", 2)
     read = read_reference(tmp_path, "reference", SAMPLES, spec)
     assert not isinstance(read, str) and list(read.outputs) == [name, "x"]
     np.testing.assert_array_equal(read.outputs[name], frozen.outputs[name])
@@ -78,10 +78,10 @@ def test_random_weights_stay_unusable(folder: Path) -> None:
 
 def test_other_samples_are_refused(folder: Path) -> None:
     index = folder / "samples.json"
-    with raises("wrong-file", index, 3, "s/0", 2, "dvc repro verify"):
+    with raises("wrong-file", index, 3, "s/0", 2, "dvc repro reference"):
         read_reference(folder, "reference", SAMPLES[:2], SPEC)
     changed = [*SAMPLES[:2], replace(SAMPLES[2], feeds={"x": np.zeros((1,), np.float32)})]
-    with raises("wrong-file", index, "s/2", "dvc repro verify"):
+    with raises("wrong-file", index, "s/2", "dvc repro reference"):
         read_reference(folder, "reference", changed, SPEC)
     index.unlink()
     with raises("file-missing", index):
