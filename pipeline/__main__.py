@@ -8,7 +8,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from pipeline.compose import missing_precision, opened
+from pipeline.compose import mistyped, opened
 from pipeline.job import execute
 from pipeline.sweep import ray_launcher
 from pipeline.sweep.hook import finish, push
@@ -28,8 +28,8 @@ def job(config: DictConfig) -> None:
 
 
 def main() -> None:
-    if message := missing_precision(sys.argv[1:]):
-        print(message, file=sys.stderr)
+    if errors := mistyped(sys.argv[1:]):
+        print("\n".join(errors), file=sys.stderr)
         sys.exit(2)
     sys.argv[1:] = opened(sys.argv[1:])
     ray_launcher.register()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -15,6 +16,7 @@ from truehalf.config.precision import Precision, PrecisionName
 from truehalf.config.schema import Config
 from truehalf.config.typed import plain
 from truehalf.config.validate import as_typed, completed
+from truehalf.errors import did_you_mean
 
 # Precisions that people ask for and that conf/precision has no file of, with the reason.
 _NO_PRECISION = {
@@ -23,6 +25,7 @@ _NO_PRECISION = {
     "int8": "it needs scales from a quantizer, which is another tool's work, such as NVIDIA's Model Optimizer",
 }
 # Mappings whose keys the user defines.
+_OVERRIDE = re.compile(r"(\w[\w./]*)(?:@[^=]*)?=(.*)", re.DOTALL)
 _OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
 
 
@@ -33,16 +36,44 @@ def opened(arguments: Sequence[str]) -> list[str]:
     return [f"++{each}" if _OPEN.match(each) else each for each in arguments]
 
 
-def missing_precision(arguments: Sequence[str]) -> str | None:
-    """Why there is no configuration of a precision that people ask for; None where none of these is asked for."""
-    for each in arguments:
-        key, _, asked = each.partition("=")
-        for name in asked.split(",") if key == "precision" else ():
-            if name in _NO_PRECISION:
-                known = ", ".join(sorted(path.stem for path in (CONF / "precision").glob("*.yaml")))
-                message = f"precision={name}: expected {known}; there is no {name}: {_NO_PRECISION[name]}"
-                return coded("unknown-choice", message)
-    return None
+def mistyped(arguments: Sequence[str]) -> list[str]:
+    """What is wrong with the names on a command line: keys and choices that there are none of, a line each, with those
+    most like them. Values are checked later, when the configuration is composed.
+    """
+    return [error for each in arguments if (found := _OVERRIDE.fullmatch(each)) for error in _wrong(*found.groups())]
+
+
+def _wrong(key: str, value: str) -> Iterator[str]:
+    if key.split("/")[0].split(".")[0] == "hydra":  # with choices that other packages bring
+        return
+    if (CONF / key).is_dir():
+        choices = sorted(path.stem for path in (CONF / key).glob("*.yaml"))
+        for name in () if value[:1] in "[{'\"$" else value.split(","):
+            if name not in (*choices, "null"):
+                why = f"; there is no {name}: {_NO_PRECISION[name]}" if name in _NO_PRECISION else ""
+                why = why or did_you_mean(name, choices)
+                yield coded("unknown-choice", f"{key}={name}: expected one of {', '.join(choices)}{why}")
+        return
+    keys = _keys(Config)
+    if not any(key == known or (known.endswith(".") and key.startswith(known)) for known in keys):
+        groups = [path.name for path in CONF.iterdir() if path.is_dir()]
+        likely = did_you_mean(key, [*(known.rstrip(".") for known in keys), *groups])
+        yield coded("unknown-key", f"{key}: unknown key{likely or '; python -m pipeline --help lists them'}")
+
+
+def _keys(section: type, prefix: str = "") -> list[str]:
+    """Dotted keys of a section; one whose keys depend on other values, or are the user's, ends with a dot, too."""
+    found = []
+    for name, expected in get_type_hints(section).items():
+        if get_origin(expected) is ClassVar:
+            continue
+        path = f"{prefix}{name}"
+        found.append(path)
+        if is_dataclass(expected):
+            found += _keys(cast("type", expected), f"{path}.")
+        elif expected is Any or get_origin(expected) in (dict, Mapping):
+            found.append(f"{path}.")
+    return found
 
 
 def resolved(config: DictConfig) -> Params:

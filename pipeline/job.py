@@ -34,9 +34,9 @@ from pipeline.sweep.snapshot import NoSnapshot, take
 from pipeline.sweep.sweep import JobResult, Sweep
 from pipeline.track import without_address
 from pipeline.tracking.record import run_name
-from pipeline.workspace import AWAY_VARIABLE, locked, problems_of_lock, read_params, read_reports, root
+from pipeline.workspace import AWAY_VARIABLE, locked, problems_of_lock, read_params, read_reports, root, without_git
 from truehalf.codes import coded
-from truehalf.config.named_files import missing_files
+from truehalf.config.named_files import missing_files, missing_functions
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.models.configuration import validated
@@ -206,10 +206,12 @@ def _checked(values: Params) -> Config:
     except ConfigErrors as error:
         errors += error.errors
     keys = {error.partition(":")[0] for error in errors}
-    errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
+    for missing in (missing_files, missing_functions):
+        found = missing(values, root())
+        errors += [error for error in found if error.partition(":")[0] not in keys]
     if not keys:
         errors += [*without_remote(values["workspace"], root()), *without_address(values["tracking"])]
-    errors += problems_of_lock(root())
+    errors += [*problems_of_lock(root()), *without_git(root())]
     if errors or config is None:
         raise ConfigErrors(errors)
     return config

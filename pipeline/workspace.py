@@ -140,6 +140,17 @@ def problems_of_lock(folder: Path) -> list[str]:
     return []
 
 
+def without_git(folder: Path) -> list[str]:
+    """That a folder is in no git repository, without which DVC does not run unless it is told so: a line, or none."""
+    settings = [path.read_text() for path in (folder / ".dvc").glob("config*") if path.is_file()]
+    if any((each / ".git").exists() for each in (folder, *folder.parents)) or any(
+        "no_scm" in each for each in settings
+    ):
+        return []
+    message = f"{folder}: no git repository, which DVC needs; run `git init` there, or `dvc config core.no_scm true`"
+    return [coded("file-missing", message)]
+
+
 def only(stages: Container[str], reports: Reports) -> Reports:
     return cast("Reports", {stage: report for stage, report in reports.items() if stage in stages})
 

@@ -15,7 +15,18 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for room in ("pipeline", "stages", "truehalf") for path in (ROOT / room).rglob("*.py"))
 STAGE_MODULES = {
     f"stages.{name}"
-    for name in ("inputs", "trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify", "probe", "engine")
+    for name in (
+        "inputs",
+        "trace",
+        "slim",
+        "calibrate",
+        "fp16",
+        "cast_cleanup",
+        "reference",
+        "verify",
+        "probe",
+        "engine",
+    )
 }
 # Rooms and single modules of truehalf stand on floors: each imports from its own and from those before it.
 FLOORS = (

@@ -16,7 +16,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CHAIN = (
-    *("inputs", "trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify", "probe", "engine", "report"),
+    *(
+        "inputs",
+        "trace",
+        "slim",
+        "calibrate",
+        "fp16",
+        "cast_cleanup",
+        "reference",
+        "verify",
+        "probe",
+        "engine",
+        "report",
+    ),
     *("track", "gate"),
 )
 OF_MODEL = ("trace", "slim", "calibrate")  # no precision setting re-runs them

@@ -8,7 +8,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 
-from pipeline.compose import effective, opened, resolved
+from pipeline.compose import effective, mistyped, opened, resolved
 from pipeline.workspace import CONF
 from tests.configurations import composed
 from truehalf.codes import codes_in
@@ -115,3 +115,36 @@ def test_in_fp32_what_has_no_effect_says_nothing() -> None:
     assert effective_of("precision=fp32", "decoder=rtdetrv2") != plain
     for told in (["precision.data_max=128"], ["precision.method=half"]):
         assert effective_of(*told) == values_of(*told)
+
+
+@pytest.mark.parametrize(
+    ("argument", "code", "likely"),
+    [
+        ("precison=fp16", "unknown-key", "did you mean precision?"),
+        ("precision=fp61", "unknown-choice", "did you mean fp16?"),
+        ("decoder=dfin", "unknown-choice", "did you mean dfine?"),
+        ("decoder=dfine,rtdetr", "unknown-choice", "did you mean rtdetrv2?"),
+        ("precision.data_mx=3", "unknown-key", "precision.data_max"),
+        ("iou_threshold=0.5", "unknown-key", "did you mean verify.iou_threshold?"),
+        ("verify.gates.matched_fraction=0.9", "unknown-key", "verify.gates.matched_fraction_min"),
+        ("verify=smok", "unknown-choice", "did you mean smoke?"),
+        ("model.image_sze=[64,64]", "unknown-key", "did you mean model.image_size?"),
+        ("trace.dynamic_axis={}", "unknown-key", "did you mean trace.dynamic_axes?"),
+        ("zzz=1", "unknown-key", "--help"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_one_meant(argument: str, code: str, likely: str) -> None:
+    (line,) = mistyped(["decoder=dfine", argument, "seed=1"])
+    assert codes_in(line) == [code] and likely in line
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        *("-m", "--cfg", "precision=fp16,fp32", "hydra/launcher=ray", "hydra.sweep.dir=out", "+experiment=nightly"),
+        *("experiment=null", "model.options.kwargs.classes=5", "trace.dynamic_axes.images={0: n}", "seed=0,1"),
+        *("engine.memory_pools_gb.workspace=2", "~data.folder", "precision.op_block_list=[Softmax]", "data.folder=a=b"),
+    ],
+)
+def test_a_name_that_there_is_passes(argument: str) -> None:
+    assert not mistyped([argument])

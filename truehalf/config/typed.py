@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from truehalf.codes import coded
+from truehalf.errors import did_you_mean
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 
@@ -95,7 +96,8 @@ class _Reader:
             options = [member.value for member in expected]
             if value in options:
                 return expected(value)
-            return self._problem(path, f"one of {', '.join(options)}", value, choice=True)
+            like = did_you_mean(str(value), map(str, options))
+            return self._problem(path, f"one of {', '.join(options)}", value, like, choice=True)
         if origin in (list, tuple):
             if not isinstance(value, list):
                 return self._problem(path, "a list", value)
@@ -122,7 +124,7 @@ class _Reader:
         prefix = f"{path}." if path else ""
         for key in value:
             if key not in names:
-                message = f"{prefix}{key}: unknown key; known here: {', '.join(names)}"
+                message = f"{prefix}{key}: unknown key; known here: {', '.join(names)}{did_you_mean(str(key), names)}"
                 self._errors.append(coded("unknown-key", message))
         section: Any = object.__new__(expected)
         for name in names:
@@ -139,6 +141,6 @@ class _Reader:
             return value
         return self._problem(path, _NAMES[expected], value)
 
-    def _problem(self, path: str, expected: str, got: Any, choice: bool = False) -> None:
-        text = f"{path}: expected {self._wording.get(path, expected)}, got {got!r}"
+    def _problem(self, path: str, expected: str, got: Any, like: str = "", *, choice: bool = False) -> None:
+        text = f"{path}: expected {self._wording.get(path, expected)}, got {got!r}{like}"
         self._errors.append(coded("unknown-choice" if choice else "wrong-type", text))

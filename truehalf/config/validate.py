@@ -12,6 +12,7 @@ from truehalf.config.options import problems_of
 from truehalf.config.rules import HEIGHT_AND_WIDTH, RULES
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors, typed
+from truehalf.errors import did_you_mean
 from truehalf.json_values import Json, JsonObject
 
 _EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where the type does not say enough
@@ -122,7 +123,8 @@ def _with_options(
     """`model.options` as its source has them, and the source's rules."""
     name = config.model.source
     if name not in sources.names():
-        expected = f"model.source: expected one of {', '.join(sources.names())}, got {name!r}"
+        like = did_you_mean(str(name), sources.names())
+        expected = f"model.source: expected one of {', '.join(sources.names())}, got {name!r}{like}"
         errors.append(coded("unknown-choice", expected))
         return config, []
     options = typed(sources.options_of(name), config.model.options, "model.options", errors)

@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.messages import expect
 from truehalf.codes import codes_in
-from truehalf.config.named_files import missing_files
+from truehalf.config.named_files import missing_files, missing_functions
 
 
 def values(source: str = "digits", checkpoint: Any = None, **data: Any) -> dict[str, Any]:
@@ -61,3 +61,50 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder(tmp_path: Path) -> None:
     assert told(errors) == [("data.folder", "wrong-file"), ("data.annotations", "wrong-file")]
     for error, name in zip(errors, ("file", "mine"), strict=True):
         expect(error, None, f"{tmp_path}/{name}")
+
+
+CODE = "import numpy as np\nfrom os.path import join as joined\nSIZE = LIMIT = 3\nclass Model: ...\ndef build(): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "code"),
+    [
+        ("model.options.factory", "mine:build", None),
+        ("model.options.factory", "mine:Model.make", None),
+        ("model.options.prepare", "mine:joined", None),
+        ("model.options.factory", "json:loads", None),  # of what is installed
+        ("model.options.factory", "package.deep:build", None),
+        ("model.options.factory", "mine", None),  # whose syntax another check names
+        ("model.options.factory", "mien:build", "file-missing"),
+        ("model.options.prepare", "mine:biuld", "function-fails"),
+        ("precision.custom_rule", "none_of_mine.rules:rule", "file-missing"),
+        ("verify.metrics", "mine:iou >= 0.9", "function-fails"),
+        ("verify.metrics", "mine:LIMIT>=0.9", None),
+        ("data.function", "package.deep:biuld", "function-fails"),
+    ],
+)
+def test_functions_that_are_not_there_are_named_and_nothing_is_imported(
+    key: str, name: str, code: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "deep.py").write_text("raise SystemExit  # if anything imports it\ndef build(): ...\n")
+    section, _, rest = key.partition(".")
+    if key == "data.function":
+        (tmp_path / "package" / "deep.py").write_text("def build(): ...\n")
+    options = {rest.removeprefix("options."): name}
+    given: dict[str, Any] = {
+        "model": {section: options} | {"options": options},
+        "verify": {"metrics": [name]},
+        "precision": {"custom_rule": name},
+        "data": {"source": "function", "function": name},
+    }
+    only = {section: given[section]}
+    assert told(missing_functions(only, tmp_path)) == ([] if code is None else [(key, code)])
+
+
+@pytest.mark.parametrize("line", ["from os.path import *", "globals()['build'] = len", "if True:\n    build = len"])
+def test_names_that_code_may_bind_as_it_runs_are_left_to_the_import(line: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"{line}\n")
+    given = {"model": {"options": {"factory": "mine:build"}}}
+    assert not missing_functions(given, tmp_path)

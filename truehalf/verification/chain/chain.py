@@ -165,7 +165,10 @@ def verify(
     findings = judge_final(final, options)
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
     findings += lost_axes(fp32.model, last.model)
-    findings += [*beyond(final, made.samples or total), *(not_checked(f"a sample that was left out: {what}") for what in made.left_out)]
+    findings += [
+        *beyond(final, made.samples or total),
+        *(not_checked(f"a sample that was left out: {what}") for what in made.left_out),
+    ]
     place, suggestion, profile = None, None, None
     if verdict_of(findings) == FAILED:
         looked_at = last, reference, final, findings, made.adversarial, options
