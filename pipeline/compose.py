@@ -14,9 +14,8 @@ from pipeline.workspace import CONF
 from truehalf.codes import coded
 from truehalf.config.precision import Precision, PrecisionName
 from truehalf.config.schema import Config
-from truehalf.config.typed import plain
+from truehalf.config.typed import did_you_mean, plain
 from truehalf.config.validate import as_typed, completed
-from truehalf.errors import did_you_mean
 
 # Precisions that people ask for and that conf/precision has no file of, with the reason.
 _NO_PRECISION = {

@@ -34,7 +34,7 @@ def run(stage: Stage) -> Mapping[str, object]:
         left_out=frozen.left_out,
         pinned=config.precision.node_block_list,
         left_open=left,
-        samples=len(kept.reference.names),
+        of_samples=len(kept.reference.names),
         conversion=Reconversion.of(config, spec, ranges) if config.verify.suggest else None,
     )
     on_cuda = options.evaluation is Evaluation.cuda

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from truehalf.codes import coded, codes_in
 
@@ -49,10 +48,3 @@ def first_line(error: BaseException) -> str:
 def typed_line(error: BaseException) -> str:
     """The name of an error's type and the first line of its message."""
     return f"{type(error).__name__}: {first_line(error) if str(error).strip() else 'no message'}"
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean a or b?`: the known words most like this one, or that end in it after a dot; empty for none."""
-    names = list(dict.fromkeys(known))
-    like = [name for name in names if name.endswith(f".{word}")] or difflib.get_close_matches(word, names, 2, 0.7)
-    return f"; did you mean {' or '.join(like)}?" if like else ""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from truehalf.codes import coded
-from truehalf.errors import did_you_mean
+from truehalf.config.typed import did_you_mean
 from truehalf.json_values import JsonObject
 
 # What each source of data reads, and whether that is a folder.

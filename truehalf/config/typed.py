@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -9,7 +10,6 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from truehalf.codes import coded
-from truehalf.errors import did_you_mean
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 
@@ -71,6 +71,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
         return [plain(item) for item in value]
     return value.item() if hasattr(value, "item") else value
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean a or b?`: the known words most like this one, or that end in it after a dot; empty for none."""
+    names = list(dict.fromkeys(known))
+    like = [name for name in names if name.endswith(f".{word}")] or difflib.get_close_matches(word, names, 2, 0.7)
+    return f"; did you mean {' or '.join(like)}?" if like else ""
 
 
 class _Reader:

@@ -11,8 +11,7 @@ from truehalf.config.engine import EngineConfig
 from truehalf.config.options import problems_of
 from truehalf.config.rules import HEIGHT_AND_WIDTH, RULES
 from truehalf.config.schema import Config
-from truehalf.config.typed import ConfigErrors, typed
-from truehalf.errors import did_you_mean
+from truehalf.config.typed import ConfigErrors, did_you_mean, typed
 from truehalf.json_values import Json, JsonObject
 
 _EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where the type does not say enough

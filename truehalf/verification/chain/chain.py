@@ -15,6 +15,7 @@ recorded (`cpu_provider_claims`), for the difference. The gates and checks judge
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -40,7 +41,7 @@ from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.caveats import lost_axes
 from truehalf.verification.chain.judge import judge_final
-from truehalf.verification.chain.plot_data import write_data
+from truehalf.verification.chain.plot_data import detection_errors, write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
     StageResult,
@@ -67,7 +68,6 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import error_profile, locate
 from truehalf.verification.localize.worst_sample import worst_samples
-from truehalf.verification.metrics.histograms import ErrorHistogram, error_histogram
 from truehalf.verification.open_file import FP32_CPU, opened
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
@@ -100,7 +100,7 @@ class Making:
         left_open: why the traced file itself is not verified, or the final one is not in the declared precision; a
             verdict that would be passed is then "not verified".
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
-        samples: how many the run has, of which the reference may be the first; None: as many as the reference.
+        of_samples: how many the run has, of which the reference may be the first; None: as many as the reference.
     """
 
     adversarial: Reference | str = "no adversarial samples were given"
@@ -110,7 +110,7 @@ class Making:
     pinned: Sequence[str] = ()
     left_open: Sequence[str] = ()
     conversion: Reconversion | None = None
-    samples: int | None = None
+    of_samples: int | None = None
 
 
 def verify(
@@ -166,7 +166,7 @@ def verify(
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
     findings += lost_axes(fp32.model, last.model)
     findings += [
-        *beyond(final, made.samples or total),
+        *beyond(stages, made.of_samples or total),
         *(not_checked(f"a sample that was left out: {what}") for what in made.left_out),
     ]
     place, suggestion, profile = None, None, None
@@ -223,17 +223,17 @@ def _why_none(profile: list[NodeRow] | None, final: StageResult, options: Verify
     return coded("not-searched", "it ended with an error, see above") if options.profile else "verify.profile is false"
 
 
-def beyond(final: StageResult, total: int) -> Iterator[Finding]:
+def beyond(stages: Mapping[str, StageResult], total: int) -> Iterator[Finding]:
     """What a verification of `total` samples says nothing about."""
-    rows = final.facts["batches"]["sizes"]
-    ran = final.facts["samples"]
+    final = stages[FINAL].facts
+    rows, ran = final["batches"]["sizes"], final["samples"]
     if ran < total:
         yield not_checked(coded("smoke", f"{ran} of {total} samples (verify.samples={ran})"))
-    sizes = {final.facts["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
+    sizes = {final["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
     yield not_checked(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
     yield not_checked(f"the TensorRT engine: {NO_ENGINE}")
-    if ran > SUBSET:
-        yield not_checked(f"{', '.join(MEASURED_STAGES[:-1])}: measured on the first {SUBSET} of {ran} samples")
+    if fewer := [name for name, stage in stages.items() if stage.facts["samples"] < ran]:
+        yield not_checked(f"{', '.join(fewer)}: measured on the first {SUBSET} of {ran} samples")
 
 
 def profile_of(
@@ -259,17 +259,7 @@ def profile_of(
 def worst_nodes(profile: Sequence[NodeRow]) -> list[NodeRow]:
     """Rows of the nodes that make the largest errors by themselves, the largest first; None is not finite."""
     made = [row for row in profile if row["local_error"] != 0]
-    return sorted(made, key=lambda row: -np.inf if row["local_error"] is None else -row["local_error"])[:_WORST_NODES]
-
-
-def detection_errors(final: StageResult) -> dict[str, ErrorHistogram]:
-    """Histograms of what matched detections are off by (truehalf.verification.metrics.histograms.error_histogram)."""
-    errors = {
-        "score_error": [np.abs(m.score_error) for m in final.seen.matchings],
-        "box_error_px": [m.box_error_px for m in final.seen.matchings],
-    }
-    joined = {name: np.concatenate([np.zeros(0), *each]) for name, each in errors.items()}
-    return {name: error_histogram(np.zeros_like(each), each) for name, each in joined.items()}
+    return sorted(made, key=lambda row: -math.inf if row["local_error"] is None else -row["local_error"])[:_WORST_NODES]
 
 
 def draw(folder: Path, reference: Reference, final: StageResult, options: VerifyConfig) -> list[JsonObject]:

@@ -6,9 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from truehalf.files import write_json
 from truehalf.report.drawings import Histogram
 from truehalf.report.page import NodeRow
+from truehalf.verification.chain.stage_results import StageResult
+from truehalf.verification.metrics.histograms import ErrorHistogram, error_histogram
 
 
 def write_data(folder: Path, histograms: Mapping[str, Histogram], profile: Sequence[NodeRow]) -> None:
@@ -46,3 +50,13 @@ def _bins(histograms: Mapping[str, Histogram]) -> Iterator[tuple[str, float, int
     for name, data in histograms.items():
         for edge, count in zip(data["edges"], data["counts"], strict=False):
             yield name, edge, count
+
+
+def detection_errors(final: StageResult) -> dict[str, ErrorHistogram]:
+    """Histograms of what matched detections are off by (truehalf.verification.metrics.histograms.error_histogram)."""
+    errors = {
+        "score_error": [np.abs(m.score_error) for m in final.seen.matchings],
+        "box_error_px": [m.box_error_px for m in final.seen.matchings],
+    }
+    joined = {name: np.concatenate([np.zeros(0), *each]) for name, each in errors.items()}
+    return {name: error_histogram(np.zeros_like(each), each) for name, each in joined.items()}

@@ -225,9 +225,18 @@ def test_no_detection_in_the_reference_means_nothing_was_compared_and_what_is_fo
 def test_earlier_stages_see_a_subset_and_the_final_file_all(tmp_path, monkeypatch):
     monkeypatch.setattr(chain, "SUBSET", 4)
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
-    assert [report["stages"][name]["samples"] for name in chain.MEASURED_STAGES] == [4, 4, 4, 12]
-    (said,) = [item for item in report["not_verified"] if item.startswith("trace, slim, fp16:")]
+    measured = [report["stages"][name]["samples"] for name in chain.MEASURED_STAGES]
+    assert measured == [4, 4, 12, 12], "fp16 is the same file as the final one, and not measured twice"
+    (said,) = [item for item in report["not_verified"] if item.startswith("trace, slim:")]
     expect(said, None, 4, 12)
+
+
+def test_a_verification_of_the_first_samples_is_called_one(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", FP16)
+    report = verified(tmp_path, final, of_samples=40)
+    assert report["verdict"] == "passed" and report["samples"] == 12
+    (line,) = [item for item in report["not_verified"] if codes_in(item) == ["smoke"]]
+    expect(line, "smoke", 12, 40)
 
 
 def test_the_error_of_every_node_is_not_measured_when_that_is_not_wanted(tmp_path, monkeypatch):
