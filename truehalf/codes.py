@@ -67,6 +67,7 @@ RUNTIMES = {
 }
 PARITY = {
     "boxes-misread": "boxes that are not what the I/O spec declares: of another format, or in other units",
+    "first-samples": "a verification of the first samples, as verify.samples asks for",
     "hidden-by-scale": "a part of an output of a scale so small that the tensor rule does not see that it is wrong",
     "input-ignored": "an output that is the same whatever the input",
     "no-labels": "samples without true boxes, so that no average precision can be measured against them",
@@ -79,7 +80,6 @@ PARITY = {
     "pins-open": "suggested pins of which it is open whether a file holds all its gates; they were not applied",
     "queries-beyond": "values of queries that are beyond the tensor rule, and that no gate judges",
     "samples-alike": "one sample, or samples that are all alike, which do not show whether outputs react to the input",
-    "smoke": "a verification of the first samples alone, as verify.samples asks for",
     "sums-not-rounded": "sums inside FP16 nodes that an evaluation does not round",
     "weights-random": "random weights, so that what the model finds means nothing",
     "wrong-spec": "an I/O spec that is none, or is not that of the model",
