@@ -102,7 +102,7 @@ def calibrate(
         "warnings": run.warnings,
         "tensors": {name: run.facts[root].range(ladder).to_json() for name, root in run.roots.items()},
         "inner": {name: asdict(found) for name, found in run.inner.items()},
-        "rounding": {name: found.to_json() for name, found in run.errors.measured(samples).items()},
+        "rounding": {name: found.to_json() for name, found in run.errors.measured(samples, run.kept).items()},
     }
 
 
@@ -202,6 +202,7 @@ class _Run:
         facts: of the measured tensors.
         inner: as in ranges.json.
         errors: of float16, at nodes that amplify them.
+        kept: checkpoints of the first samples, in their order.
     """
 
     def __init__(self, model: ir.Model, samples: Samples, ladder: Sequence[float], nonfinite_outputs: str) -> None:
@@ -217,7 +218,7 @@ class _Run:
             names = ", ".join(map(repr, untyped[:_LISTED])) + (", ..." if len(untyped) > _LISTED else "")
             self.warnings.append(f"{len(untyped)} tensors of unknown type are not measured: {names}; add value_info")
         self._warned: set[str] = set()
-        self._kept: list[Mapping[str, np.ndarray]] = []  # checkpoints of the first samples, in their order
+        self.kept: list[Mapping[str, np.ndarray]] = []
 
     def first_pass(self) -> None:
         """Extremes of every tensor, and where the second pass goes on from."""
@@ -229,7 +230,7 @@ class _Run:
             scan = scanner.run(feeds)
             bytes_left -= sum(array.nbytes for array in scan.kept.values())
             if bytes_left >= 0:
-                self._kept.append(scan.kept)
+                self.kept.append(scan.kept)
             self._check_outputs(name, feeds, scan)
             columns = (column.tolist() for column in (scan.low, scan.high, scan.elements, scan.suspect))
             for fact, low, high, elements, suspect in zip(self.facts.values(), *columns, strict=True):
@@ -258,7 +259,7 @@ class _Run:
             return
         for tensor in suspects:
             self.facts[tensor].forget_extremes()
-        starts = itertools.chain(self._kept, itertools.repeat({}))
+        starts = itertools.chain(self.kept, itertools.repeat({}))
         given: list[str] | None = None
         for name, feeds in track(self._samples, "calibrate: counts", len(self._samples)):
             start = next(starts)

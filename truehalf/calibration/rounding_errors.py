@@ -6,8 +6,10 @@ exceeds 2^-7, sixteen roundings, it is replayed once more on its worst sample, w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.neighbourhoods import Neighbourhood, neighbourhoods
@@ -53,7 +55,7 @@ class RoundingErrors:
             if error > max(_NOTED, self._worst.get(end, (0.0, ""))[0]):
                 self._worst[end] = error, sample
 
-    def measured(self, samples: Samples) -> dict[str, Rounding]:
+    def measured(self, samples: Samples, kept: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Rounding]:
         """By name of the node."""
         if not self._worst:
             return {}
@@ -61,13 +63,16 @@ class RoundingErrors:
         planned = {around.end: steps(around) for around in noted}
         replays = [step for around in noted for step in planned[around.end]]
         suspects = {str(value.name) for around in noted for value in around.end.outputs}
-        counter = Counter(self._model, {}, suspects, replays=replays)
         wanted = {sample for _, sample in self._worst.values()}
         found: dict[str, Rounding] = {}
-        for name, feeds in samples:
+        given: list[str] | None = None
+        for (name, feeds), start in zip(samples, itertools.chain(kept, itertools.repeat({})), strict=False):
             if name not in wanted:
                 continue
-            errors = iter(counter.measure(feeds)[2])
+            if given != list(start):
+                given = list(start)
+                counter = Counter(self._model, {}, suspects, replays=replays, given=given)
+            errors = iter(counter.measure({**feeds, **start})[2])
             lost = {around.end: [next(errors) for _ in planned[around.end]] for around in noted}
             found |= {
                 str(around.end.name): self._rounding(around, lost[around.end])

@@ -160,6 +160,18 @@ def test_offset_rows_in_the_middle_of_a_graph(seed: int) -> None:
     assert "MatMul_y" not in found.kept
 
 
+def test_in_a_graph_that_is_measured_from_checkpoints() -> None:
+    """Beyond 64 nodes of known sizes the second pass goes on from tensors that the first one kept."""
+    chain = " ".join(f"h{i + 1} = Tanh(h{i})" for i in range(80))
+    text = f"""g (float[4,50] x) => (float[4,50] y, float[4,50] z)
+        <float o = {{1}}, float s = {{300}}, float t = {{60}}> {{ h0 = Identity(x) {chain}
+        p = Mul(h80, t) q = Sigmoid(p) r = Sub(o, q) y = Log(r) k = Add(h80, s) z = Sub(k, s) }}"""
+    found = losses(text, between(0.1, 9)(np.random.default_rng(0)))
+    assert found.before > TOLERANCE
+    assert found.after <= TOLERANCE
+    assert {"Sigmoid_q", "Log_y", "Add_k"} <= found.kept.keys()
+
+
 def test_what_does_not_cancel_stays_float16() -> None:
     text = """g (float[8,64] x, float[64,64] w, float[64] s) => (float[8,64] y) { h = MatMul(x, w) a = Add(h, x)
         n = LayerNormalization(a, s) p = Sigmoid(n) l = Log(p) y = MatMul(l, w) }"""
