@@ -23,8 +23,10 @@ _FAILED = "the model failed verify; engine.build_unverified=true builds it all t
 def run(stage: Stage) -> EngineReport:
     options, declared = stage.config.engine, stage.config.precision.dtype.value
     model_path = stage.artifact("cast_cleanup")
-    if (samples := stage.config.verify.samples) is not None:
-        return _none_built(stage, "skipped", f"verify.samples={samples}: a verification for iterating compiles nothing")
+    if (samples := stage.config.verify.first_samples) is not None:
+        return _none_built(
+            stage, "skipped", f"verify.first_samples={samples}: a verification for iterating compiles nothing"
+        )
     if nothing := nothing_in_fp16(model_path, declared):
         return _none_built(stage, "failed", nothing)
     check_precision(model_path, declared)

@@ -22,7 +22,7 @@ def run(stage: Stage) -> Mapping[str, object]:
     config, root, spec = stage.config, stage.root, stage.io_spec()
     files = {name: stage.artifact(name) for name in MEASURED_STAGES}
     kept = read_frozen(root / "artifacts" / "reference", config, root, spec)
-    frozen, options = kept.first(config.verify.samples), kept.options(config.verify)
+    frozen, options = kept.first(config.verify.first_samples), kept.options(config.verify)
     decisions, left_open = root / "artifacts/fp16/decisions.json", root / "artifacts/trace/open.json"
     ranges = read_json(stage.artifact("calibrate", "ranges.json"))
     left = [f"trace: {reason}" for reason in read_json(left_open)] if left_open.exists() else []

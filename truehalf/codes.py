@@ -67,7 +67,7 @@ RUNTIMES = {
 }
 PARITY = {
     "boxes-misread": "boxes that are not what the I/O spec declares: of another format, or in other units",
-    "first-samples": "a verification of the first samples, as verify.samples asks for",
+    "first-samples": "a verification of the first samples, as verify.first_samples asks for",
     "hidden-by-scale": "a part of an output of a scale so small that the tensor rule does not see that it is wrong",
     "input-ignored": "an output that is the same whatever the input",
     "no-labels": "samples without true boxes, so that no average precision can be measured against them",

@@ -90,7 +90,7 @@ class VerifyConfig(Options):
 
     score_threshold: float = key(0.5, "detections of the reference above this must be matched", least=0, most=1)
     iou_threshold: float = key(0.9, "least IoU of a match, which has the same class", least=0, most=1)
-    samples: int | None = key(
+    first_samples: int | None = key(
         None, "the first of data.verification_samples that files run on, no engine is compiled then; null: all", least=1
     )
     batch: int = key(25, "samples in memory at a time, at most", least=1)

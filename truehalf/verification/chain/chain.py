@@ -228,7 +228,7 @@ def beyond(stages: Mapping[str, StageResult], total: int) -> Iterator[Finding]:
     final = stages[FINAL].facts
     rows, ran = final["batches"]["sizes"], final["samples"]
     if ran < total:
-        yield not_checked(coded("first-samples", f"{ran} of {total} samples (verify.samples={ran})"))
+        yield not_checked(coded("first-samples", f"{ran} of {total} samples (verify.first_samples={ran})"))
     sizes = {final["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
     yield not_checked(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
     yield not_checked(f"the TensorRT engine: {NO_ENGINE}")
