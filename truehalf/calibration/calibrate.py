@@ -35,11 +35,12 @@ from truehalf.calibration.ranges_form import InnerSum, RangesJson, Small, Tensor
 from truehalf.calibration.rounding_errors import RoundingErrors
 from truehalf.calibration.samples import Samples
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, constant_of
+from truehalf.ir.facts import constant_of
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.opset import ToOpset
 from truehalf.progress import track
+from truehalf.runtime.ort.operators import refusal
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
 _OPSET_MIN = 7  # of what ONNX Runtime runs; an older model is measured at this one, where its tensors keep their names
@@ -89,13 +90,7 @@ def calibrate(
         run.first_pass()
         run.second_pass()
     except StageError as error:
-        if error.code == "runtime-refuses" and (strange := _custom_operators(model)):
-            raise StageError(
-                "not-supported",
-                f"{error.args[1]}. ONNX does not define these operators, and ONNX Runtime may not have them "
-                f"({', '.join(strange)}): convert without calibration, or give ranges",
-            ) from error
-        raise
+        raise refusal(error, model, "convert without calibration, or give ranges") from error
     return {
         "samples": len(samples),
         "ladder": list(ladder),
@@ -104,13 +99,6 @@ def calibrate(
         "inner": {name: asdict(found) for name, found in run.inner.items()},
         "rounding": {name: found.to_json() for name, found in run.errors.measured(samples, run.kept).items()},
     }
-
-
-def _custom_operators(model: ir.Model) -> list[str]:
-    """Operators of domains that neither ONNX nor ONNX Runtime has, as domain::Op."""
-    known = ("ai.onnx", "com.microsoft", "com.ms", "org.pytorch.aten")
-    found = {f"{node.domain}::{node.op_type}" for node in all_nodes(model) if node.domain}
-    return sorted(name for name in found if not name.startswith(known))
 
 
 def _raised(model: ir.Model) -> ir.Model:

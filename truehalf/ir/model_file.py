@@ -26,7 +26,8 @@ _INSIDE_BELOW = 256  # bytes; a weight that small stays in the model file
 _ALIGN_FROM, _PAGE = 1 << 20, 4096  # bytes; larger weights start on a page, so that readers can map them
 PRECISION_KEY = "truehalf.precision"  # of what made the file FP16, there
 UNFUSED_KEY = "truehalf.unfused_attention"  # JSON: by name of a Softmax, what rules out its fused kernel
-_SOURCE = "truehalf.source"  # key of ir.Model.meta
+_SOURCE = "truehalf.source"  # keys of ir.Model.meta
+_RESTATED = "truehalf.restated"
 
 
 def load_model(path: Path | str) -> ir.Model:
@@ -77,14 +78,19 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     """
     import onnx_ir as ir
 
+    from truehalf.ir.normalize import check_acyclic
+    from truehalf.ir.proto.forms import restate
+    from truehalf.ir.proto.names import check_names
+
     path = Path(path)
-    for name in (name for graph in (proto.graph, *proto.functions) for name in _sparse(graph)):
-        raise StageError("not-supported", f"{path}: tensor {name!r} is sparse; expected dense tensors: store it as one")
     try:
         _check_content(proto)
+        check_names(proto, path)
+        restated = restate(proto, path)
         model = ir.from_proto(proto)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise _no_model(path, error) from error
+    check_acyclic(model)
     if not len(model.graph) and not model.graph.outputs:
         raise StageError(
             "file-unreadable", f"{path}: expected an ONNX model, got an empty one ({path.stat().st_size} bytes)"
@@ -100,6 +106,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
         elif isinstance(tensor, ir.TensorProtoTensor) and tensor.raw.HasField("raw_data"):
             _check_size(tensor, path)
     model.meta[_SOURCE] = path, frozenset(map(os.path.realpath, files))
+    model.meta[_RESTATED] = restated
     return model
 
 
@@ -131,6 +138,11 @@ def save_model(model: ir.Model, path: Path | str) -> None:
         ) from error
     except OSError as error:
         raise StageError("file-unwritable", f"{path}: {explain(error)}") from error
+
+
+def is_restated(model: ir.Model) -> bool:
+    """Whether a loaded model has another form than its file, which runtimes do not take (truehalf.ir.proto.forms)."""
+    return bool(model.meta.get(_RESTATED))
 
 
 def source_weights(model: ir.Model) -> list[str]:
@@ -197,17 +209,6 @@ def _check_size(tensor: ir.TensorProtoTensor, path: Path) -> None:
             "file-unreadable",
             f"{path}: tensor {tensor.name!r}: expected {expected} bytes, by type and shape, got {got}",
         )
-
-
-def _sparse(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
-    """Names of the sparse tensors of a graph or function, and of the graphs in it. onnx_ir leaves out initializers."""
-    yield from (tensor.values.name for tensor in getattr(graph, "sparse_initializer", ()))
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-                yield next(iter(node.output), node.name)
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _sparse(inner)
 
 
 def _check_external(tensor: ir.ExternalTensor, path: Path, files: dict[str, int]) -> None:

@@ -12,7 +12,9 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.model_file import adopt_proto, external_files, load_model, read_proto, save_model
+from truehalf.ir.model_file import adopt_proto, external_files, is_restated, load_model, read_proto, save_model
+from truehalf.ir.proto.forms import restate
+from truehalf.ir.proto.names import check_names
 
 Model: TypeAlias = Path | str | onnx.ModelProto | ir.Model
 
@@ -32,13 +34,18 @@ class ModelFile:
 
     @cached_property
     def proto(self) -> onnx.ModelProto:
-        """The content, external data left on disk; who changes it changes a copy."""
+        """The content, external data left on disk; who changes it changes a copy. `model` is made of it."""
         return read_proto(self.path)
 
     @cached_property
     def model(self) -> ir.Model:
         """The content, external data left on disk; who changes it changes a clone, or is its last reader."""
         return adopt_proto(self.proto, self.path)
+
+    @cached_property
+    def runnable(self) -> Path | ir.Model:
+        """What ONNX Runtime runs: the file, or the model in memory where it does not take the file's form."""
+        return self.model if is_restated(self.model) else self.path
 
     @cached_property
     def digest(self) -> str:
@@ -77,7 +84,11 @@ def as_ir(model: Model) -> ir.Model:
     if not isinstance(model, onnx.ModelProto):
         expected = "a path, an onnx.ModelProto or an onnx_ir.Model"
         raise StageError("wrong-type", f"model: expected {expected}, got {type(model).__name__}")
-    return ir.from_proto(model)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model)
+    check_names(proto, Path("model"))
+    restate(proto, Path("model"))
+    return ir.from_proto(proto)
 
 
 def as_file(model: Model, folder: Path, name: str = "model") -> Path:

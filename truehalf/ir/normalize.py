@@ -62,12 +62,9 @@ class SortNodes(Pass):
         before = list(all_nodes(model))
         try:
             model.graph.sort()
-        except ValueError as error:
-            raise StageError(
-                "graph-cycle",
-                f"the graph has a cycle through node {label_of(_node_on_cycle(model))!r}: expected every node to read "
-                "only what nodes before it write; the tool that wrote this file broke it, convert the original again",
-            ) from error
+        except ValueError:
+            check_acyclic(model)
+            raise
         done.counts["moved"] += sum(one is not other for one, other in zip(before, all_nodes(model), strict=True))
 
 
@@ -301,24 +298,40 @@ def _names(model: ir.Model) -> Iterator[str]:
         yield from (node.name for node in graph if node.name)
 
 
-def _node_on_cycle(model: ir.Model) -> ir.Node:
+def check_acyclic(model: ir.Model) -> None:
+    """Check that no node of the graph or of a function waits for itself.
+
+    Raises:
+        StageError: naming a node that does.
+    """
+    node = _node_on_cycle(model)
+    if node is not None:
+        raise StageError(
+            "graph-cycle",
+            f"the graph has a cycle through node {label_of(node)!r}: expected every node to read only what nodes "
+            "before it write; the tool that wrote this file broke it, convert the original again",
+        )
+
+
+def _node_on_cycle(model: ir.Model) -> ir.Node | None:
     """A node that can be reached from itself: take away what depends on nothing that is left, then walk backwards."""
-    waits_for = {node: dict.fromkeys(_predecessors(node)) for node in all_nodes(model)}
+    waits_for = {node: dict.fromkeys(_predecessors(node)) for node in all_nodes(model, functions=True)}
     followers: dict[ir.Node, list[ir.Node]] = {node: [] for node in waits_for}
-    for node, predecessors in waits_for.items():
+    for follower, predecessors in waits_for.items():
         for predecessor in predecessors:
-            followers[predecessor].append(node)
+            followers[predecessor].append(follower)
     waiting = {node: len(predecessors) for node, predecessors in waits_for.items()}
     ready = [node for node, count in waiting.items() if count == 0]
     while ready:
-        node = ready.pop()
-        del waiting[node]
-        for follower in followers[node]:
+        done = ready.pop()
+        del waiting[done]
+        for follower in followers[done]:
             waiting[follower] -= 1
             if waiting[follower] == 0:
                 ready.append(follower)
-    node, visited = next(iter(waiting)), set[ir.Node]()
-    while node not in visited:
+    node: ir.Node | None = next(iter(waiting), None)
+    visited = set[ir.Node]()
+    while node is not None and node not in visited:
         visited.add(node)
         node = next(predecessor for predecessor in waits_for[node] if predecessor in waiting)
     return node

@@ -33,6 +33,7 @@ from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
 from truehalf.repairs import repair as repaired
 from truehalf.report.forms import Parity, SlimReport
+from truehalf.runtime.ort.operators import check_loads
 from truehalf.runtime.ort.session import Session
 from truehalf.slimming.constants import constants_as_tensors
 from truehalf.verification.findings import NOT_VERIFIED
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Arrays = Mapping[str, np.ndarray]
-_WITHOUT = (
-    "or slim nothing: `truehalf convert --no-slim`, convert(slim=False), python -m pipeline simplify=false "
+_UNSLIMMED = (
+    "slim nothing: `truehalf convert --no-slim`, convert(slim=False), python -m pipeline simplify=false "
     "precision=fp32, which only repairs"
 )
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
@@ -154,7 +155,7 @@ def slim_model(
     try:
         model, repairs, parity = attempt((), passes)
     except StageError as error:
-        Session(file.path)  # raises where the original file cannot be loaded either
+        check_loads(file.runnable, before, _UNSLIMMED)
         raise StageError(error.code, f"slim: {error.text}; {verdict()}") from error
     facts_before, facts = model_facts(before), model_facts(model)
     report: SlimReport = {
@@ -190,9 +191,9 @@ def names_to_skip(agrees: Callable[[Sequence[str]], bool], names: Sequence[str])
 
 def _verdict(causes: Sequence[str]) -> str:
     if not causes:
-        return f"it is none of onnxslim's patterns; {_WITHOUT}, or report it to onnxslim"
+        return f"it is none of onnxslim's patterns; or {_UNSLIMMED}, or report it to onnxslim"
     skipped = f"python -m pipeline slim.skip_patterns='[{','.join(causes)}]'"
-    return f"onnxslim's {' and '.join(causes)} did it; slim without it: {skipped}; {_WITHOUT}"
+    return f"onnxslim's {' and '.join(causes)} did it; slim without it: {skipped}; or {_UNSLIMMED}"
 
 
 def _repair_verdict(causes: Sequence[str], passes: Sequence[str], simplified: bool) -> str:
@@ -200,7 +201,7 @@ def _repair_verdict(causes: Sequence[str], passes: Sequence[str], simplified: bo
     kept = ",".join(name for name in passes if name not in causes)
     return (
         f"repair's {' and '.join(causes)} did it, onnxslim {onnxslim}; leave it out: "
-        f"python -m pipeline repair.passes='[{kept}]'; {_WITHOUT}; and please report it"
+        f"python -m pipeline repair.passes='[{kept}]'; or {_UNSLIMMED}; and please report it"
     )
 
 
@@ -331,7 +332,7 @@ class _Comparison:
     def __init__(self, file: ModelFile, feeds: Sequence[Arrays], options: SlimConfig) -> None:
         self._feeds, self._options = feeds, options
         self._spec = spec_inside(file.model)
-        session = Session(file.path) if feeds else None
+        session = Session(file.runnable) if feeds else None
         self._references = [session.run(feed) for feed in feeds] if session else []
 
     def parity(self, model: Path | ir.Model) -> Parity:

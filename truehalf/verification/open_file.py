@@ -66,9 +66,9 @@ def open_runner(file: ModelFile, evaluation: str) -> Runner:
         StageError: a file that cannot be loaded or emulated, or a provider that is not there.
     """
     if evaluation == FP32_CPU:
-        return Session(file.path)
+        return Session(file.runnable)
     if evaluation == Evaluation.cuda.value:
-        return Session(file.path, CUDA)
+        return Session(file.runnable, CUDA)
     return EmulatedSession(file.model, pessimistic=evaluation == Evaluation.emulated_fp16_pessimistic.value)
 
 

@@ -1,0 +1,210 @@
+"""Models in forms that readers do not take are restated; what breaks the rules of graphs is refused in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+from onnx import helper
+
+import truehalf
+from tests.messages import raises
+from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
+from truehalf.runtime.ort.session import Session
+
+Make = Callable[[], onnx.ModelProto]
+HEAD = '<ir_version: 9, opset_import: ["": 17, "my": 1]> g (float[2,4] x) => (float[2,4] y) '
+
+
+def text(nodes: str, functions: str = "", head: str = HEAD) -> onnx.ModelProto:
+    return onnx.parser.parse_model(head + "{" + nodes + "}" + functions)
+
+
+def of_function(body: str, inner: int, outer: int = 17) -> onnx.ModelProto:
+    """A graph that calls a function of another opset."""
+    head = HEAD.replace("17", str(outer))
+    function = f' <domain: "my", opset_import: ["": {inner}, "my": 1]> F (x) => (y) {{ {body} }}'
+    return text("a = my.F(x) y = Neg(a)", function, head)
+
+
+def drawn_function(seed: int) -> onnx.ModelProto:
+    """Operators whose definition changed between the two opsets, in a drawn order."""
+    rng = np.random.default_rng(seed)
+    old = [
+        "{0} = Softmax<axis=-1>({1})",
+        "{0} = ReduceSum<axes=[1], keepdims=1>({1})",
+        "{0} = Clip<min=-1.0, max=1.0>({1})",
+        "{0} = ReduceMax<axes=[-1], keepdims=1>({1})",
+    ]
+    chosen = [old[i] for i in rng.permutation(len(old))]
+    steps = [line.format(f"t{i}", f"t{i - 1}" if i else "x") for i, line in enumerate(chosen)]
+    return of_function(" ".join([*steps, f"y = Add(t{len(steps) - 1}, x)"]), 10, int(rng.choice([13, 17, 20])))
+
+
+def sparse(name: str, shape: tuple[int, ...], seed: int, coordinates: bool) -> onnx.SparseTensorProto:
+    rng = np.random.default_rng(seed)
+    flat = np.sort(rng.choice(int(np.prod(shape)), 3, replace=False)).astype(np.int64)
+    indices = np.stack(np.unravel_index(flat, shape), 1).astype(np.int64) if coordinates else flat
+    values = rng.normal(size=3).astype(np.float32)
+    tensors = [onnx.numpy_helper.from_array(values, name), onnx.numpy_helper.from_array(indices, f"{name}_at")]
+    return helper.make_sparse_tensor(*tensors, list(shape))
+
+
+def dense(tensor: onnx.SparseTensorProto) -> np.ndarray:
+    indices, values = map(onnx.numpy_helper.to_array, (tensor.indices, tensor.values))
+    whole = np.zeros(tuple(tensor.dims), np.float32)
+    whole[tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, whole.shape)] = values
+    return whole
+
+
+def convert(model: onnx.ModelProto, folder: Path) -> None:
+    onnx.save(model, folder / "in.onnx")
+    feed = {"x": np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)}
+    result = truehalf.convert(folder / "in.onnx", folder / "out.onnx", samples=[feed])
+    assert result.report.check is not None
+    assert result.report.check.state == "verified"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: of_function("y = Softmax<axis=-1>(x)", 11),
+        lambda: of_function("t = ReduceSum<axes=[1], keepdims=1>(x) y = Add(x, t)", 11),
+        lambda: of_function("t = ReduceMean<axes=[1], keepdims=1>(x) y = Sub(x, t)", 17, 18),
+        lambda: of_function("a = Constant<value_ints=[1]>() t = ReduceMean<keepdims=1>(x, a) y = Sub(x, t)", 18),
+        lambda: of_function("y = Clip<min=-1.0, max=1.0>(x)", 6, 20),
+        lambda: of_function("y = Relu(x)", 14),  # defined alike in both
+        *(lambda seed=seed: drawn_function(seed) for seed in range(3)),
+    ],
+)
+def test_functions_of_another_opset(tmp_path: Path, make: Make) -> None:
+    model = make()
+    feed = {"x": np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)}
+    expected = onnx.reference.ReferenceEvaluator(model).run(None, feed)[0]
+    onnx.save(model, tmp_path / "in.onnx")
+    np.testing.assert_allclose(Session(ModelFile(tmp_path / "in.onnx").runnable).run(feed)["y"], expected, 1e-5, 1e-6)
+    convert(model, tmp_path)
+
+
+@pytest.mark.parametrize("coordinates", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("where", ["initializer", "constant", "branch", "vector"])
+def test_sparse_tensors(tmp_path: Path, where: str, seed: int, coordinates: bool) -> None:
+    tensor = sparse("w", (4,) if where == "vector" else (4, 4), seed, coordinates and where != "vector")
+    model = (
+        text("y = Add(x, w)" if where == "vector" else "y = MatMul(x, w)")
+        if where != "branch"
+        else text(
+            "c = Constant<value_int=1>() b = Cast<to=9>(c)"
+            "y = If(b) <then_branch = t () => (float[2,4] p) { p = MatMul(x, w) },"
+            " else_branch = e () => (float[2,4] q) { q = Neg(x) }>"
+        )
+    )
+    if where == "constant":
+        model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=tensor))
+    else:
+        held = model.graph if where != "branch" else model.graph.node[2].attribute[0].g
+        held.sparse_initializer.append(tensor)
+    onnx.save(model, tmp_path / "in.onnx")
+    found = [v.const_value for g in load_model(tmp_path / "in.onnx").graphs() for v in g.initializers.values()]
+    if where != "constant":
+        np.testing.assert_array_equal(found[0].numpy(), dense(tensor))
+    convert(model, tmp_path)
+
+
+@pytest.mark.parametrize("index", [-1, 16, 99])
+def test_an_index_outside_a_sparse_tensor(tmp_path: Path, index: int) -> None:
+    model, tensor = text("y = MatMul(x, w)"), sparse("w", (4, 4), 0, False)
+    tensor.indices.CopyFrom(onnx.numpy_helper.from_array(np.array([0, 1, index]), "at"))
+    model.graph.sparse_initializer.append(tensor)
+    onnx.save(model, tmp_path / "in.onnx")
+    with raises("model-invalid", "'w'"):
+        load_model(tmp_path / "in.onnx")
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17, 18])
+@pytest.mark.parametrize("axes", ["", "<axes=[1]>", "<axes=[0, 2, 3]>"])
+def test_mean_variance_normalization(tmp_path: Path, opset: int, axes: str) -> None:
+    head = HEAD.replace("17", str(opset)).replace("[2,4]", "[2,3,4,4]")
+    model = text(f"a = MeanVarianceNormalization{axes}(x) y = Neg(a)", head=head)
+    onnx.save(model, tmp_path / "in.onnx")
+    feed = {"x": np.random.default_rng(0).normal(size=(2, 3, 4, 4)).astype(np.float32)}
+    result = truehalf.convert(tmp_path / "in.onnx", tmp_path / "out.onnx", samples=[feed])
+    assert result.report.check is not None
+    assert result.report.check.state == "verified"
+
+
+@pytest.mark.parametrize("sides", [(-1, 4), (-2, 4), (-1, -1)])
+@pytest.mark.parametrize("kind", ["input", "output", "value_info"])
+def test_sizes_below_zero_are_free(tmp_path: Path, kind: str, sides: tuple[int, ...]) -> None:
+    model = text("a = Relu(x) y = Neg(a)", head=HEAD.replace("[2,4]", "[n,4]"))
+    info = helper.make_tensor_value_info("x" if kind == "input" else "y" if kind == "output" else "a", 1, sides)
+    values = getattr(model.graph, kind)
+    del values[:]
+    values.append(info)
+    convert(model, tmp_path)
+
+
+CIRCLE = ' <domain: "my", opset_import: ["": 17, "my": 1]> '
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "facts"),
+    [
+        (lambda: text("y = Add(x, nope)"), "model-invalid", ["'nope'", "Add"]),
+        (lambda: text("a = MatMul(x, w) y = Relu(a)"), "model-invalid", ["'w'", "MatMul"]),
+        (lambda: text("z = Relu(x)"), "model-invalid", ["'y'"]),
+        (lambda: of_function("y = Add(x, nope)", 17), "model-invalid", ["'nope'", "'F'"]),
+        (lambda: of_function("z = Relu(x)", 17), "model-invalid", ["'y'", "'F'"]),
+        (lambda: of_function("y = my.F(x)", 17), "model-invalid", ["my::F -> my::F"]),
+        (
+            lambda: text(
+                "y = my.F(x)", f"{CIRCLE} F (x) => (y) {{ y = my.G(x) }}{CIRCLE} G (x) => (y) {{ y = my.F(x) }}"
+            ),
+            "model-invalid",
+            ["my::F -> my::G -> my::F"],
+        ),
+        (lambda: of_function("y = my.Gone(x)", 17), "not-supported", ["my::Gone"]),
+        (lambda: text("y = my.Gone(x)"), "not-supported", ["my::Gone"]),
+        (lambda: text("[one] a = Add(x, b) [two] b = Relu(a) y = Relu(b)"), "graph-cycle", ["'one'"]),
+        (lambda: text("[one] y = Add(x, y)"), "graph-cycle", ["'one'"]),
+        (lambda: of_function("[one] a = Add(x, b) b = Relu(a) y = Relu(b)", 17), "graph-cycle", ["'one'"]),
+    ],
+)
+def test_broken_graphs_are_refused_with_their_cause(
+    tmp_path: Path, make: Make, code: str, facts: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(make(), tmp_path / "in.onnx")
+    with raises(code, *facts):
+        truehalf.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    assert capfd.readouterr().out == ""
+    assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_cut_name_of_a_drawn_graph_is_named(tmp_path: Path, seed: int) -> None:
+    """Of a chain with skips, one node is taken away: its first reader is named."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(4, 9))
+    lines = ["t0 = Relu(x)"] + [f"t{i} = Add(t{i - 1}, t{rng.integers(0, i)})" for i in range(1, count)]
+    model = text(" ".join([*lines, f"y = Neg(t{count - 1})"]))
+    cut = int(rng.integers(0, count))
+    del model.graph.node[cut]
+    for make in (lambda path: onnx.save(model, path), lambda path: onnx.save(shuffled(model, rng), path)):
+        make(tmp_path / "in.onnx")
+        with raises("model-invalid", f"'t{cut}'"):
+            load_model(tmp_path / "in.onnx")
+
+
+def shuffled(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.ModelProto:
+    nodes = list(model.graph.node)
+    mixed = onnx.ModelProto()
+    mixed.CopyFrom(model)
+    del mixed.graph.node[:]
+    mixed.graph.node.extend(nodes[i] for i in rng.permutation(len(nodes)))
+    return mixed
