@@ -106,11 +106,11 @@ def test_one_corrupt_picture_is_named_or_left_out_as_asked(
     corrupt.write_bytes(corrupt.read_bytes()[:100])
     data = ("data=images", "data.folder=one_broken", "data.calibration_samples=2", "data.verification_samples=3")
     with pytest.raises(SystemExit) as ended:
-        run_stages(after_chain, *data, stages=("verify",))
+        run_stages(after_chain, *data, stages=("reference",))
     stopped = capsys.readouterr().err
     assert ended.value.code == 1
     expect(stopped, "file-unreadable", corrupt.name)
-    run_stages(after_chain, *data, "verify.skip_corrupt=true", "verify.profile=false", stages=("verify",))
+    run_stages(after_chain, *data, "verify.skip_corrupt=true", "verify.profile=false", stages=("reference", "verify"))
     verify = report(after_chain, "verify")
     assert verify["samples"] == 2 and len(verify["left_out"]) == 1 and corrupt.name in verify["left_out"][0]
     assert any(corrupt.name in item for item in verify["not_verified"])

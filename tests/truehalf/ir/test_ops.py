@@ -22,6 +22,13 @@ MANY = 3  # names of operators in one literal
 # Where names of operators stand beside each other outside the table, and why.
 ELSEWHERE = {
     ("calibration/hazards.py", "_REDUCES"): "what is added up, for each",
+    **{
+        ("calibration/neighbourhoods.py", name): "what the module's docstring derives for these: how each amplifies"
+        for name in ("NORMS", "PHASES", "_COMPUTES", "_HEAVY", "_INVERSES", "_PRODUCTS", "_ROOTS")
+    },
+    ("calibration/replays.py", ""): "a formula for each",
+    ("calibration/replays.py", "keeps"): "a formula for each",
+    ("conversion/rules/rounding/phases.py", "_PRODUCTS"): "products of two positions, which the rule's bound is for",
     ("config/precision.py", "_FP16_OPS"): "default of an option, which users read; config stands above ir",
     ("conversion/masks/spread.py", "_JOINS"): "the rules of masks, which the module's docstring proves for these",
     ("emulation/pessimistic.py", "_RULES"): "a function for each",
