@@ -1,4 +1,5 @@
-"""report: everything that a run found, as one page (truehalf.report.page): reports/report.html.
+"""report: everything that a run found, as one page (truehalf.report.page), reports/report.html, and the
+figures by which runs are compared, reports/metrics.json.
 
     python -m pipeline.report
 
@@ -21,6 +22,7 @@ from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_ro
 from pipeline.forms import Params, Reports, StageReport, model_of, of_stage
 from pipeline.report.data import data_of
 from pipeline.report.headlines import headline, tiles
+from pipeline.report.metrics import metrics_of
 from pipeline.workspace import STAGES, only, read_reports, root
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.output_files import write_text
@@ -46,6 +48,8 @@ def main() -> None:
     folder = root()
     place = folder / "reports" / "report.html"
     write_text(place, render(folder))
+    metrics = metrics_of(_reports(folder)[0], _params(folder))
+    write_text(folder / "reports" / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     print(f"report: {place.relative_to(folder)}")
 
 

@@ -228,6 +228,7 @@ class VerifyReport(TypedDict, total=False):
     ap50_fp32: float | None
     ap50_95: float | None
     ap50_95_fp32: float | None
+    ap50_95_drop: float | None
     matched_fraction: float | None
     matched: int
     reference: int

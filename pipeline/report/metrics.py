@@ -1,0 +1,55 @@
+"""Metrics of a run for `dvc metrics`, reports/metrics.json: figures to compare runs by, with flat keys."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from pipeline.caveats import unmet
+from pipeline.forms import Params, Reports, failed, model_of, of_stage
+
+
+class Metrics(TypedDict):
+    """Ten figures; None: not measured in this run. `dvc metrics show` gives each key a column: keys are short.
+
+    ap: AP50-95 of the final file, 0 to 1; ap_drop: by how much it is below the FP32 model's. matched: share of the FP32
+    detections that are found again. box_p99, score_p99: 99th percentile of the errors of boxes, in pixels, and of
+    scores. fp16: share of the arithmetic in FP16, 0 to 1, as compiled where there is a compiled engine, else of the
+    file. casts: in the final file, beyond those of the FP32 graph. fused: attentions in a fused kernel, where it was
+    compiled. mb: size of the final file, 10^6 bytes. verdict: "passed", "failed" or "not verified".
+    """
+
+    ap: float | None
+    ap_drop: float | None
+    matched: float | None
+    box_p99: float | None
+    score_p99: float | None
+    fp16: float | None
+    casts: int | None
+    fused: int | None
+    mb: float | None
+    verdict: str
+
+
+def metrics_of(reports: Reports, params: Params) -> Metrics:
+    verify, compiled = reports.get("verify", {}), reports.get("engine", {}).get("compiled")
+    before, after = (model_of(of_stage(reports, stage) or {}) for stage in ("slim", "cast_cleanup"))
+    share = compiled["half_arithmetic"] if compiled else None
+    if share is None:
+        share = reports.get("fp16", {}).get("fp16_arithmetic")
+    not_passed = failed(reports) or bool(unmet(params, reports))
+    return {
+        "ap": _rounded(verify.get("ap50_95"), 4),
+        "ap_drop": _rounded(verify.get("ap50_95_drop"), 4),
+        "matched": _rounded(verify.get("matched_fraction"), 4),
+        "box_p99": _rounded(verify.get("box_error_px_p99"), 4),
+        "score_p99": _rounded(verify.get("score_error_p99"), 4),
+        "fp16": _rounded(share, 4),
+        "casts": after["casts"] - before["casts"] if "casts" in before and "casts" in after else None,
+        "fused": compiled["fused_attention"] if compiled else None,
+        "mb": _rounded(after.get("size_mb"), 2),
+        "verdict": "failed" if not_passed else verify.get("verdict", "not verified"),
+    }
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits) + 0.0  # no -0.0
