@@ -72,12 +72,13 @@ def _verify(given: dict[str, Any]) -> int:
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
     models = {"fp32.onnx": reference, "fp16.onnx": candidate}
     check_places({"--json": output.file}, models, samples=given["samples"], spec=spec, preprocessing=preprocessing)
+    samples = given.pop("samples")  # not VerifyConfig.samples
     gates = options_of(GatesConfig, given)
     options = options_of(VerifyConfig, given, gates=gates)
     report = compare(
         reference,
         candidate,
-        given["samples"],
+        samples,
         spec=spec,
         preprocessing=preprocessing,
         locate=_LOCATE[given["locate"]],
