@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from truehalf.cli.engine import ENGINE, engine_lines, engine_of_model, engine_options, given_shapes
 from truehalf.cli.form import (
     FAILED,
     FILE,
@@ -31,6 +32,7 @@ from truehalf.cli.form import (
 )
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
+from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
 from truehalf.report.forms import Decision
 from truehalf.report.terminal import terminal_width, wrapped
@@ -40,12 +42,14 @@ if TYPE_CHECKING:
     from truehalf.api import Result
     from truehalf.conversion.report import ConvertReport, QuickCheck
     from truehalf.data.given import Split
+    from truehalf.engines.engine_report import EngineReport
     from truehalf.verification.chain.compare import Report
 
 _EXAMPLES = (
     "truehalf convert model.onnx --samples images/     (writes model_fp16.onnx)",
     "truehalf convert model.onnx --samples feeds.npz -o o.onnx --op-block-list Exp",
     "truehalf convert model.onnx -o out.onnx     (no samples: not verified, exit 3)",
+    "truehalf convert model.onnx --samples images/ --engine --target sm86",
 )
 _NO_SAMPLES = {  # by whether ranges were given
     False: "no --samples: converted by the rules that need none (weights, lists, graph), not compared",
@@ -85,6 +89,8 @@ def _group(name: str) -> str | None:
 @option("--verification-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
 @option("--no-slim", is_flag=True, group="Conversion", help="skip onnxslim and the repairs: the file is slim already")
 @option("--no-check", is_flag=True, group="Conversion", help="where nothing is verified, run no sample either")
+@option("--engine", is_flag=True, group=ENGINE, help="make its engine in <FILE>_engine, as `truehalf engine` does")
+@engine_options
 @image_options
 @flags(Precision, _group)
 def command(**given: Any) -> int:
@@ -101,6 +107,7 @@ def _convert(given: dict[str, Any]) -> int:
     out = given["out"] or model.with_name(f"{model.stem}_fp16.onnx")
     outputs = {"--out": out, "--json": output.file}
     check_places(outputs, {"model.onnx": model}, samples=samples, ranges=ranges, preprocessing=preprocessing)
+    _check_engine(given)
     calibration, verification, share = _shared_out(given, preprocessing)
     slim = False if given["no_slim"] else None
     check = verification is None and not given["no_check"]
@@ -115,7 +122,9 @@ def _convert(given: dict[str, Any]) -> int:
     few = _few(report.samples) if report is not None and verdict == "passed" else None
     first = reason if report is None else few
     notes = [*filter(None, [few, warning]), *_notes(result, ranges is not None and report is not None)]
+    engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
     content = _content(model, out, result, report, share, precision) | {"verdict": verdict, "notes": notes}
+    content["engine"] = engine
     lines = [f"{verdict}: {out}" + (f": {first}" if first else "")]
     lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, output.is_verbose)]
     lines += ["", "notes:", *wrapped(map(with_flags, notes))] if notes else []
@@ -125,8 +134,52 @@ def _convert(given: dict[str, Any]) -> int:
             *([f"why: {reason}"] if reason else []),
             report_text(report, model, out, terminal_width(), with_flags),
         ]
+    if engine is not None:
+        lines += ["", "engine:", *_of_engine(engine, out)]
     output.give(lines, content)
-    return _VERDICTS[verdict]
+    if refusal is not None:
+        raise refusal
+    return FAILED if engine is not None and engine["status"] == "failed" else _VERDICTS[verdict]
+
+
+def _check_engine(given: Mapping[str, Any]) -> None:
+    """Before the work: what the flags of the engine say fits the model.
+
+    Raises:
+        StageError: flags of an engine without --engine, shapes that do not fit or are missing.
+    """
+    if not given["engine"]:
+        stated = [name for name in ("target", "min_shape", "opt_shape", "max_shape", "no_gates") if given[name]]
+        if stated:
+            listed = ", ".join(f"--{name.replace('_', '-')}" for name in stated)
+            raise StageError("needs-value", f"{listed}: of an engine, and none is asked for; add --engine")
+        return
+    from truehalf.engines.of_file import profile_of
+    from truehalf.ir.model_file import load_model
+
+    profile_of(load_model(given["model"]), given_shapes(given))
+
+
+def _engine(out: Path, verdict: str, given: Mapping[str, Any]) -> tuple[EngineReport, Exception | None]:
+    """Report of the engine of the converted file, and what ended it: the conversion is shown all the same."""
+    if verdict == "failed":
+        return {"status": "refused", "reason": "the file failed its verification"}, None
+    try:
+        return engine_of_model(out, _engine_folder(out), given), None
+    except (StageError, ConfigErrors, OSError) as error:
+        return {"status": "failed", "reason": str(error)}, error
+
+
+def _engine_folder(out: Path) -> Path:
+    return out.with_name(f"{out.stem}_engine")
+
+
+def _of_engine(engine: EngineReport, out: Path) -> list[str]:
+    from truehalf.engines.build import REPORT_FILE
+
+    if "precision" not in engine:
+        return wrapped([f"{engine['status']}: {engine['reason']}"])
+    return engine_lines(engine, _engine_folder(out) / REPORT_FILE)
 
 
 def _shared_out(given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any, Split | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,23 +25,27 @@ _EXITS = (
     "of truehalf, 130 stopped."
 )
 _KINDS = ("min", "opt", "max")
-_SHAPES = "Inputs of a model (default: 1 to 8 samples)"
+ENGINE = "Engine (default of a model: 1 to 8 samples)"
+
+
+def engine_options(command: Any) -> Any:
+    """Decorator of commands that make an engine of a model: --target, shapes of the profile, --no-gates."""
+    nearest = {"min": "smallest [--opt-shape]", "opt": "optimised for [--max-shape]", "max": "largest [--opt-shape]"}
+    gates = "what is compiled fails for neither its share of Half nor an attention that is not fused"
+    command = option("--no-gates", is_flag=True, group=ENGINE, help=gates)(command)
+    for kind, meaning in reversed(nearest.items()):
+        command = option(f"--{kind}-shape", multiple=True, metavar="NAME:SHAPE", group=ENGINE, help=meaning)(command)
+    of_target = "GPU that it is compiled for without one [Ampere and later]; may be repeated"
+    chosen = click.Choice(COMPUTE_CAPABILITIES)
+    return option("--target", multiple=True, type=chosen, group=ENGINE, help=of_target)(command)
 
 
 @click.command(cls=Command, examples=_EXAMPLES, exits=_EXITS)
 @click.argument("file", type=FILE, metavar="model.onnx|plan.json")
 @option("--out", type=FILE, metavar="FOLDER", help="folder for the engine and engine.json [<model>_engine, the plan's]")
-@option(
-    "--target",
-    multiple=True,
-    type=click.Choice(COMPUTE_CAPABILITIES),
-    help="of a model: GPU that it is compiled for without one [Ampere and later]; may be repeated",
-)
-@option("--min-shape", multiple=True, metavar="NAME:SHAPE", group=_SHAPES, help="smallest [--opt-shape]")
-@option("--opt-shape", multiple=True, metavar="NAME:SHAPE", group=_SHAPES, help="optimised for [--max-shape]")
-@option("--max-shape", multiple=True, metavar="NAME:SHAPE", group=_SHAPES, help="largest [--opt-shape]")
 @option("--workspace", type=FILE, default=".", metavar="FOLDER", help="of a plan: project with the FP32 reference [.]")
 @output_options
+@engine_options
 def command(**given: Any) -> int:
     """Build the engine of an ONNX file, or of a plan, verify it, and write engine.json, the whole report.
 
@@ -57,23 +62,38 @@ def _engine(given: dict[str, Any]) -> int:
     check_outputs({"--json": output.file}, {"model.onnx|plan.json": file})
     of_plan = file.suffix.lower() == ".json"
     out = out or (file.parent if of_plan else file.with_name(f"{file.stem}_engine"))
-    report = execute_plan(file, out, workspace=given["workspace"]) if of_plan else _of_model(file, out, given)
+    if of_plan:
+        report = execute_plan(file, out, workspace=given["workspace"], with_gates=not given["no_gates"])
+    else:
+        report = engine_of_model(file, out, given)
     findings = [f"{each['severity']} {each['rule']}: {each['message']}" for each in report.get("lint", [])]
     further = ["", "lint:", *wrapped(findings)] if findings else []
-    output.give(_lines(report, out / REPORT_FILE), report, further)
+    output.give(engine_lines(report, out / REPORT_FILE), report, further)
     return FAILED if report["status"] == "failed" else PASSED
 
 
-def _of_model(file: Path, out: Path, given: dict[str, Any]) -> EngineReport:
-    from truehalf.config.engine import EngineConfig, TargetConfig
-    from truehalf.engines.of_file import engine_of_file
+def given_shapes(given: Mapping[str, Any]) -> dict[str, dict[str, list[int]]]:
+    """{"min" | "opt" | "max": {input: shape}} of the flags.
+
+    Raises:
+        StageError: a shape that cannot be read.
+    """
     from truehalf.io_spec.profile_shapes import named_shape
 
-    shapes = {kind: dict(named_shape(text, f"--{kind}-shape") for text in given[f"{kind}_shape"]) for kind in _KINDS}
-    return engine_of_file(file, out, shapes, TargetConfig(given["target"]), EngineConfig(timing_cache=None))
+    return {kind: dict(named_shape(text, f"--{kind}-shape") for text in given[f"{kind}_shape"]) for kind in _KINDS}
 
 
-def _lines(report: EngineReport, file: Path) -> list[str]:
+def engine_of_model(file: Path, out: Path, given: Mapping[str, Any]) -> EngineReport:
+    """Engine of an ONNX file as the flags of `engine_options` say; see truehalf.engines.of_file."""
+    from truehalf.config.engine import NO_GATES, EngineConfig, EngineGates, TargetConfig
+    from truehalf.engines.of_file import engine_of_file
+
+    gates = NO_GATES if given["no_gates"] else EngineGates()
+    options = EngineConfig(timing_cache=None, gates=gates)
+    return engine_of_file(file, out, given_shapes(given), TargetConfig(given["target"]), options)
+
+
+def engine_lines(report: EngineReport, file: Path) -> list[str]:
     """The state of the engine, its precision, outputs and latency, and what was not verified."""
     from truehalf.engines.engine_report import excused_count
 

@@ -113,6 +113,7 @@ class EngineGates:
     )
 
 
+NO_GATES = EngineGates(half_share_less=None, fused_attention=False)
 COMPUTE_CAPABILITIES = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")  # that TensorRT for RTX 1.7 compiles for
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from truehalf.config.engine import Backend, EngineConfig, TargetConfig
+from truehalf.config.engine import NO_GATES, Backend, EngineConfig, TargetConfig
 from truehalf.config.schema import LintConfig
 from truehalf.config.typed import plain
 from truehalf.engines import ort_plan
@@ -100,7 +100,9 @@ def build_engine(model_path: Path | str, out_dir: Path | str, order: Order, opti
         return carry_out(plan, model_path, out_dir, found, order.probe or probe_machine(options.plugins))
 
 
-def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: Path | str = ".") -> EngineReport:
+def execute_plan(
+    plan: Path | str, out: Path | str | None = None, *, workspace: Path | str = ".", with_gates: bool = True
+) -> EngineReport:
     """Carry out a plan that was written on another machine.
 
     The model is looked for by its name in the plan from the current folder, then beside the plan.
@@ -109,6 +111,7 @@ def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: 
         plan: plan.json.
         out: folder for the engine and engine.json, the report; by default the plan's.
         workspace: folder of a project; where it holds the reference of just this model, the engine is compared with it.
+        with_gates: whether the plan's gates count.
 
     Returns:
         as build_engine.
@@ -120,6 +123,8 @@ def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: 
     plan_path = Path(plan)
     content: EnginePlan = read_json(plan_path)
     check_keys(content, str(plan_path))
+    if not with_gates:
+        content["gates"] = plain(NO_GATES)
     out_dir = Path(out) if out is not None else plan_path.parent
     folder, digest = plan_path.parent, content["onnx_sha256"]
     model_path = _found(content["onnx"], folder, "the model", digest, content["onnx_data"])

@@ -33,17 +33,23 @@ def engine_of_file(
         target: GPUs that it is compiled for where there is none.
 
     Raises:
-        StageError: a shape of an unknown input, a side that varies and has no number, and as build_engine.
+        StageError: as profile_of and build_engine.
     """
     model = load_model(model_path)
+    profile = profile_of(model, shapes)
     declared = "fp16" if float_facts(typed_model(model_path))["fp16_nodes"] else "fp32"
-    order = Order(declared=declared, profiles=[_profile(model, shapes)], target=target)
+    order = Order(declared=declared, profiles=[profile], target=target)
     report = build_engine(model_path, out_dir, order, options)
     write_json(out_dir / REPORT_FILE, {"stage": "engine", **report})
     return report
 
 
-def _profile(model: ir.Model, shapes: Mapping[str, Shapes]) -> Profile:
+def profile_of(model: ir.Model, shapes: Mapping[str, Shapes]) -> Profile:
+    """The optimization profile of a file: {input: {"min" | "opt" | "max": shape}}; arguments as engine_of_file.
+
+    Raises:
+        StageError: a shape of an unknown input, a side that varies and has no number.
+    """
     inputs = _inputs(model)
     known = {each.name: each for each in inputs}
     if unknown := sorted({name for given in shapes.values() for name in given} - {*known}):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from tests.measuring.attention_graphs import Form, attention
 from tests.messages import expect
 from truehalf.cli.app import run as truehalf
+from truehalf.cli.engine import engine_of_model
 from truehalf.runtime.tensorrt.versions import RTX
 
 pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
@@ -85,3 +87,100 @@ def test_a_gate_that_fails_is_the_exit_code(
     assert run(tmp_path / "model.onnx") == code
     if code:
         expect(capsys.readouterr().out, "engine-gate", "softmax.0")
+
+
+@pytest.mark.parametrize("of_plan", [False, True])
+def test_gates_can_be_switched_off(of_plan: bool, tmp_path: Path) -> None:
+    onnx.save(attention(Form(), ("qk", "scale")), tmp_path / "model.onnx")
+    file = tmp_path / "model.onnx"
+    if of_plan:
+        assert run(file, "--quiet") == 1
+        file = tmp_path / "model_engine" / "plan.json"
+    assert run(file, "--no-gates") == 0
+    report = json.loads((tmp_path / "model_engine" / "engine.json").read_text())
+    assert report["gates"] == [] and report["compiled"]["attention_not_fused"]
+
+
+# --- truehalf convert --engine ----------------------------------------------------------------------------------------
+
+
+def convolution() -> onnx.ModelProto:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N,3,8,8] x) => (float[N,4,8,8] y)
+    { ["conv"] c = Conv<pads = [1,1,1,1]>(x, w) ["relu"] y = Relu(c) }"""
+    made = onnx.parser.parse_model(text)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w"))
+    return made
+
+
+def convert(*arguments: object) -> int:
+    return truehalf(["convert", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("out", "targets"), [("model_fp16.onnx", ["sm86"]), ("a.onnx", ["sm89", "sm120"]), ("b.x.onnx", [])]
+)
+def test_a_conversion_compiles_what_it_wrote(
+    out: str, targets: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [flag for target in targets for flag in ("--target", target)]
+    place = tmp_path / out
+    onnx.save(convolution(), tmp_path / "model.onnx")
+    code = convert(tmp_path / "model.onnx", "-o", place, "--engine", *given, "--json", tmp_path / "r.json")
+    assert code == 3, "no samples: the file is not verified"
+    folder = tmp_path / f"{place.stem}_engine"
+    written = json.loads((folder / "engine.json").read_text())
+    engine = json.loads((tmp_path / "r.json").read_text())["engine"]
+    assert engine["compiled"] == written["compiled"] and engine["compiled"]["targets"] == targets
+    assert (engine["status"], engine["declared"]) == ("compiled", "fp16") and (folder / "model.rtx.engine").exists()
+    block = capsys.readouterr().out.partition("\nengine:\n")[2]
+    expect(block, None, "compiled", folder / "engine.json", folder / "model.rtx.engine", "not verified")
+
+
+def test_an_engine_that_fails_its_gates_fails_the_conversion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Conversion keeps attentions fused: the file that is compiled is another one, whose attention is not."""
+    onnx.save(attention(Form(), ("qk", "scale")), bad := tmp_path / "bad.onnx")
+    monkeypatch.setattr("truehalf.cli.convert.engine_of_model", lambda _, *rest: engine_of_model(bad, *rest))
+    onnx.save(convolution(), tmp_path / "model.onnx")
+    assert convert(tmp_path / "model.onnx", "--engine") == 1
+    expect(capsys.readouterr().out, "engine-gate", "softmax.0")
+    assert convert(tmp_path / "model.onnx", "--engine", "--no-gates") == 3
+
+
+@pytest.mark.parametrize(
+    ("sides", "arguments", "code"),
+    [
+        ("N,C", ("--engine",), "needs-value"),
+        ("N,8", ("--engine", "--opt-shape", "y:1x8"), "wrong-name"),
+        ("N,8", ("--engine", "--min-shape", "x"), "bad-syntax"),
+        ("N,8", ("--target", "sm86"), "needs-value"),
+        ("N,8", ("--no-gates",), "needs-value"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_the_conversion(
+    sides: str, arguments: tuple[str, ...], code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(model(tmp_path, sides, "float"), *arguments) == 2
+    expect(capsys.readouterr().err, code)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_an_engine_that_is_refused_does_not_hide_the_conversion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--engine", "--min-shape", "x:4x8", "--opt-shape", "x:2x8", "--json", tmp_path / "r.json")
+    assert convert(model(tmp_path, dtype="float"), *arguments) == 2
+    shown = capsys.readouterr()
+    expect(shown.err, "wrong-plan")
+    assert "engine:\n" in shown.out and json.loads((tmp_path / "r.json").read_text())["engine"]["status"] == "failed"
+    assert (tmp_path / "model_fp16.onnx").exists()
+
+
+def test_a_file_that_failed_its_verification_is_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("truehalf.cli.convert._verdict", lambda *_: ("failed", None))
+    onnx.save(convolution(), tmp_path / "model.onnx")
+    assert convert(tmp_path / "model.onnx", "--engine") == 1
+    assert "engine:" in capsys.readouterr().out and not (tmp_path / "model_fp16_engine").exists()
