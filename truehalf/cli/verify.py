@@ -32,7 +32,7 @@ _EXAMPLES = (
 )
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
 _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
-_COMPARISON = ("evaluation", "metrics", "batch", "score_threshold", "iou_threshold")
+_COMPARISON = ("evaluation", "metrics", "batch", "score_threshold", "iou_threshold", "tie_margin")
 _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot be held to
 
 
@@ -72,13 +72,12 @@ def _verify(given: dict[str, Any]) -> int:
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
     models = {"fp32.onnx": reference, "fp16.onnx": candidate}
     check_places({"--json": output.file}, models, samples=given["samples"], spec=spec, preprocessing=preprocessing)
-    samples = given.pop("samples")  # not VerifyConfig.samples
     gates = options_of(GatesConfig, given)
     options = options_of(VerifyConfig, given, gates=gates)
     report = compare(
         reference,
         candidate,
-        samples,
+        given["samples"],
         spec=spec,
         preprocessing=preprocessing,
         locate=_LOCATE[given["locate"]],

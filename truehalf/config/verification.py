@@ -90,6 +90,13 @@ class VerifyConfig(Options):
 
     score_threshold: float = key(0.5, "detections of the reference above this must be matched", least=0, most=1)
     iou_threshold: float = key(0.9, "least IoU of a match, which has the same class", least=0, most=1)
+    tie_margin: float = key(
+        0.004,
+        "another best class, index of an ArgMax or TopK, or softmax label is a near tie, and counted, where the FP32 "
+        "values of the two are this share of their spread apart, or less; 0.004: four to eight FP16 steps",
+        least=0,
+        most=1,
+    )
     first_samples: int | None = key(
         None, "the first of data.verification_samples that files run on, no engine is compiled then; null: all", least=1
     )

@@ -17,7 +17,7 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.report.forms import DetectionSummary
 from truehalf.verification.declared_boxes import box_format_problem
 from truehalf.verification.metrics.classification import ClassAgreement
-from truehalf.verification.metrics.decoded import confident_queries, detections_of
+from truehalf.verification.metrics.decoded import confident_queries, detections_of, near_labels, with_tied_labels
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, judged_alone
@@ -76,6 +76,8 @@ class Measured:
         untrained: why detections and classes mean nothing; None where the weights are trained.
         found: by sample, what the reference finds, and the candidate; empty where one side has another shape than
             detections have, and of other models.
+        tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; in `found`
+            they are the reference's.
         matchings: of these.
         decodable: whether the outputs of all runs have shapes that detections have.
     """
@@ -100,9 +102,15 @@ class Measured:
         self.untrained = untrained or (None if spec.trained else UNTRAINED)
         self.decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)
         self.found: list[tuple[Detections, Detections]] = []
+        self.tied_labels = 0
         for run in runs if self.decodable and self.task == DETECTIONS else ():
             expected = detections_of(run.reference, spec, run.size) if known is None else known[: run.rows]
-            self.found += zip(expected, detections_of(run.candidate, spec, run.size), strict=True)
+            tied = near_labels(run.reference, spec, options.tie_margin)
+            candidates = detections_of(run.candidate, spec, run.size)
+            for number, (ref, cand) in enumerate(zip(expected, candidates, strict=True)):
+                settled, count = with_tied_labels(ref, cand, tied[number], options.iou_threshold) if tied else (cand, 0)
+                self.found.append((ref, settled))
+                self.tied_labels += count
         thresholds = options.score_threshold, options.iou_threshold
         self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.found]
 
@@ -195,7 +203,7 @@ class Measured:
     @cached_property
     def classification(self) -> ClassAgreement | None:
         """truehalf.verification.metrics.plain_outputs.classes_in_runs."""
-        return classes_in_runs(self.runs, self.spec)
+        return classes_in_runs(self.runs, self.spec, self.options.tie_margin)
 
     def _by_tensor_rule(self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> OutputErrors:
         places = [run.names[0] for run in self.runs]

@@ -113,6 +113,20 @@ class OpenFile:
         """
         return OpenFile(self.file, FP32_CPU)
 
+    def probing(self, names: Sequence[str]) -> OpenFile:
+        """The file, run by the same evaluation but for pessimistic sums, with these inner tensors as its outputs.
+
+        Raises:
+            StageError: as open_runner.
+        """
+        model = self.file.model.clone()
+        values = {value.name: value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
+        values |= {value.name: value for node in model.graph for value in node.outputs}
+        del model.graph.outputs[:]
+        model.graph.outputs.extend(values[name] for name in names)
+        runner = Session(model) if self.evaluation == FP32_CPU else EmulatedSession(model)
+        return OpenFile(self.file, self.evaluation, runner)
+
     def run(self, feed: Mapping[str, np.ndarray], samples: int = 0) -> Arrays:
         """Outputs by name; of arrays that are float32 where the file takes float16, or the other way round.
 

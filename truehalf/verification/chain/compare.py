@@ -52,7 +52,7 @@ from truehalf.verification.findings import (
     reasons_of,
     verdict_of,
 )
-from truehalf.verification.judging.checks import of_evaluation, shape_findings
+from truehalf.verification.judging.checks import of_evaluation, shape_findings, tie_findings
 from truehalf.verification.judging.detections import is_broken
 from truehalf.verification.judging.judge import judge, judge_reactions
 from truehalf.verification.judging.user_metrics import user_metrics
@@ -63,6 +63,7 @@ from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reached import reached_outputs
 from truehalf.verification.runs import Run
+from truehalf.verification.ties import choices_of, without_ties
 
 _ALWAYS = "always"
 
@@ -155,10 +156,11 @@ def compare(
             I/O spec says of the input.
         locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
             no node's doing (boxes that the I/O spec misreads, rows in another order, inputs beyond FP16's largest).
-        options: evaluation, of a candidate that holds FP16; score_threshold and iou_threshold, 0 to 1; gates, of which
-            tensor_error_max, 0 or more, is the tolerance of the tensor rule; batch: samples a run at most, where axis 0
-            counts samples: with images, and where kinds are declared (other feeds run as they stand); skip_corrupt:
-            leave out images that cannot be read instead of stopping, refused where inputs are arrays.
+        options: evaluation, of a candidate that holds FP16; score_threshold, iou_threshold and tie_margin, 0 to 1;
+            gates, of which tensor_error_max, 0 or more, is the tolerance of the tensor rule; batch: samples a run at
+            most, where axis 0 counts samples: with images, and where kinds are declared (other feeds run as they
+            stand); skip_corrupt: leave out images that cannot be read instead of stopping, refused where inputs are
+            arrays.
 
     Raises:
         StageError: bad options, files of different interfaces, inputs that do not fit or hold a NaN, a file that
@@ -180,10 +182,13 @@ def compare(
     image = entry.name or str(files.reference.graph.inputs[0].name if files.reference.graph.inputs else "")
     by_samples = task != TENSORS or images is not None
     runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
+    choices = choices_of(files.reference) if options.tie_margin else {}
+    runs, ties = without_ties(runs, choices, options.tie_margin, lambda run, names: files.inside(feeds, run, names))
     for run in runs:
         check_values(run.reference, declared)
     seen = Measured(runs, declared, options)
     found, worst = judge(seen), worst_sample(seen)
+    found += tie_findings({f"indices in output {name!r}": count for name, count in ties.items()}, options.tie_margin)
     found += shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
     found += judge_reactions(seen, (reached_outputs(files.reference), reached_outputs(files.candidate)))
     outputs = _judged_outputs(seen, found)

@@ -66,6 +66,7 @@ class ModelPair:
         self.shape_problem: str | None = None
         self.shapes_unknown: str | None = None
         self._unrounded: OpenFile | None = None
+        self._probes: dict[tuple[str, ...], OpenFile] = {}
         nodes = self._open[1].shape_nodes
         try:
             self._unrounded = self._open[1].unrounded() if nodes else None
@@ -84,7 +85,7 @@ class ModelPair:
 
     def close(self) -> None:
         """Free what runs them."""
-        for file in (*self._open, *filter(None, [self._unrounded])):
+        for file in (*self._open, *filter(None, [self._unrounded]), *self._probes.values()):
             file.runner.close()
 
     def run(
@@ -135,6 +136,14 @@ class ModelPair:
             return feed
         copies = self._open[1].file.fixed_batch or self._open[0].file.fixed_batch or 1
         return repeated(part_of(feed, run.start + row, 1), copies)
+
+    def inside(self, feeds: Iterable[Arrays], run: Run, names: Sequence[str]) -> Arrays:
+        """Tensors inside the reference by name, of one run, floats as float32."""
+        if tuple(names) not in self._probes:
+            self._probes[tuple(names)] = self._open[0].probing(names)
+        feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
+        part = part_of(feed, run.start, run.rows) if run.rows else feed
+        return _outputs(self._probes[tuple(names)], REFERENCE, part, run.rows)
 
     def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The largest finite |x| of each input that only the candidate takes as float16, where it becomes an Inf."""

@@ -143,7 +143,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     }
     if unusable:
         reasons["detections"] = unusable
-    plain = measure_plain(run, reference.spec)
+    plain = measure_plain(run, reference.spec, options.tie_margin)
     against_fp32 = seen.self_precision(labelled=reference.truth is not None)
     facts: StageFacts = {
         "samples": count,

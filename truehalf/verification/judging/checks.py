@@ -80,6 +80,21 @@ def reaction_findings(reacted: Reactions) -> list[Finding]:
     return found or [Finding("reaction", VERIFIED, "the outputs change with the input")]
 
 
+def tie_findings(counts: Mapping[str, int], margin: float) -> list[Finding]:
+    """Near ties that were taken as equal.
+
+    Args:
+        counts: of each kind of them.
+        margin: a share of the spread of the values.
+    """
+    reason = "{} {} are others in near ties: in the FP32 model the two are at most {:g} of the spread apart"
+    return [
+        not_checked(coded("near-ties", reason.format(count, what, margin) + " (verify.tie_margin)"))
+        for what, count in counts.items()
+        if count
+    ]
+
+
 def shape_findings(wrong: Iterable[str], unknown: str | None) -> list[Finding]:
     """Shapes of outputs, where FP16 is not rounded between nodes, too; no node is looked for.
 

@@ -20,7 +20,7 @@ from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting
 from truehalf.report.forms import SameOutputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.judging import worst
-from truehalf.verification.judging.checks import reaction_findings
+from truehalf.verification.judging.checks import reaction_findings, tie_findings
 from truehalf.verification.judging.detections import Drop, judge_detections
 from truehalf.verification.judging.gates import detection_values, evaluate
 from truehalf.verification.judging.tensors import class_gate, judge_classes, judge_tensors
@@ -46,6 +46,8 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     limits = asdict(seen.options.gates)
     found += evaluate(limits, {"nonfinite": nonfinite}, {}, lambda name: worst.nonfinite_outputs(seen))
     found += judge_metrics(seen.runs, seen.options.metrics)
+    classes, margin = (seen.classification or {}).get("near_ties", 0), seen.options.tie_margin
+    found += tie_findings({"best classes": classes, "labels of detections": seen.tied_labels}, margin)
     return sorted(found, key=lambda finding: "gate" not in finding.facts)
 
 

@@ -10,6 +10,7 @@ p = softmax(reference), q = softmax(other), of one sample each:
 
 from __future__ import annotations
 
+import warnings
 from typing import TypedDict
 
 import numpy as np
@@ -26,21 +27,24 @@ class ClassAgreement(TypedDict, total=False):
     top1_agreement: float | None
     top5_agreement: float | None
     label_flips: int
+    near_ties: int
     kl_mean: float | None
     kl_max: float | None
 
 
-def classification_metrics(reference: np.ndarray, other: np.ndarray) -> ClassAgreement:
+def classification_metrics(reference: np.ndarray, other: np.ndarray, tie_margin: float = 0.0) -> ClassAgreement:
     """How far the class logits of two files agree.
 
     Args:
         reference, other: [samples, classes], before the softmax.
+        tie_margin: 0 or more; a share of the spread of the reference's logits, the largest max - min of a sample.
 
     Returns:
-        samples; top1_agreement, top5_agreement: 0..1; label_flips: samples without top-1 agreement; kl_mean, kl_max:
-        nats. A sample with a NaN or +Inf on either side, or nothing above -Inf, agrees in nothing, and its KL is
-        infinite. With five classes or fewer top5_agreement is None: it could not fail. Without samples all but
-        `samples` and `label_flips` are None.
+        samples; top1_agreement, top5_agreement: 0..1; label_flips: samples without top-1 agreement, but for near_ties:
+        those in which the reference's logit of the other's best class is within the margin; kl_mean, kl_max: nats. A
+        sample with a NaN or +Inf on either side, or nothing above -Inf, agrees in nothing, and its KL is infinite. With
+        five classes or fewer top5_agreement is None: it could not fail. Without samples all but `samples` and
+        `label_flips` are None.
 
     Raises:
         StageError: when the shapes differ or are not [samples, classes].
@@ -55,10 +59,11 @@ def classification_metrics(reference: np.ndarray, other: np.ndarray) -> ClassAgr
     samples, classes = reference.shape
     if not samples:
         nothing: ClassAgreement = {"top1_agreement": None, "top5_agreement": None, "kl_mean": None, "kl_max": None}
-        return {"samples": 0, "label_flips": 0, **nothing}
+        return {"samples": 0, "label_flips": 0, "near_ties": 0, **nothing}
     usable = _usable(reference) & _usable(other)
     best = np.where(usable, reference.argmax(axis=1), 0)  # the first of equal ones
     same = usable & (other.argmax(axis=1) == best)
+    near = usable & ~same & (_margins(reference, other, usable) <= tie_margin)
     order = np.argsort(-other, axis=1, kind="stable")[:, :_TOP]
     among = usable & (order == best[:, None]).any(axis=1)
     divergence = np.where(usable, _divergence(reference, other, usable), np.inf)
@@ -66,10 +71,23 @@ def classification_metrics(reference: np.ndarray, other: np.ndarray) -> ClassAgr
         "samples": samples,
         "top1_agreement": float(same.mean()),
         "top5_agreement": float(among.mean()) if classes > _TOP else None,
-        "label_flips": int((~same).sum()),
+        "label_flips": int((~same & ~near).sum()),
+        "near_ties": int(near.sum()),
         "kl_mean": float(divergence.mean()),
         "kl_max": float(divergence.max()),
     }
+
+
+def _margins(reference: np.ndarray, other: np.ndarray, usable: np.ndarray) -> np.ndarray:
+    """float64 [samples]: how far the other's best class is below the best one in the reference, as a share of the
+    spread.
+    """
+    finite = np.where(np.isfinite(reference) & usable[:, None], reference, np.nan)
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # rows without a number
+        spread = np.nanmax(np.nanmax(finite, axis=1) - np.nanmin(finite, axis=1))
+        below = np.nanmax(finite, axis=1) - np.take_along_axis(finite, other.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return np.asarray(np.where(below == 0, 0.0, below / spread if spread > 0 else np.inf))
 
 
 def _usable(logits: np.ndarray) -> np.ndarray:

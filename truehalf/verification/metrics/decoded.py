@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, Outputs, by_kind, picture_size, task_of
 from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.metrics.detections import Detections, class_scores, corners, decode, read_detections
+from truehalf.verification.metrics.detections import (
+    Detections,
+    class_scores,
+    corners,
+    decode,
+    match,
+    read_detections,
+)
+from truehalf.verification.metrics.score_errors import LOW_SCORE
 
 NOTHING = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
@@ -36,6 +46,43 @@ def detections_of(outputs: Outputs, spec: IoSpec, size: tuple[int, int] | None =
     if "logits" not in kinds:
         return read_detections(outputs[kinds["scores"].name], outputs[kinds["labels"].name], xyxy)
     return decode(outputs[kinds["logits"].name], xyxy, kinds["logits"])
+
+
+def near_labels(outputs: Outputs, spec: IoSpec, margin: float) -> list[np.ndarray]:
+    """Of a softmax detector, by sample and in the order of its detections, bool [n, classes]: the class is as good as
+    the label, its logit within `margin` of the logits' spread. Empty of other models.
+    """
+    declared = by_kind(spec).get("logits")
+    if declared is None or declared.activation != "softmax":
+        return []
+    logits = np.asarray(outputs[declared.name], np.float64)
+    low, high = (np.where(np.isfinite(logits), logits, other) for other in (np.inf, -np.inf))
+    spread = float((high.max(axis=2) - low.min(axis=2)).max(initial=0.0))
+    scores = class_scores(logits, declared)
+    order = np.argsort(-scores.max(axis=2), axis=1, kind="stable")
+    classes = high[..., : scores.shape[2]]
+    with np.errstate(invalid="ignore"):
+        near = classes.max(axis=2, keepdims=True) - classes <= margin * spread
+    return list(np.take_along_axis(near, order[..., None], axis=1))
+
+
+def with_tied_labels(
+    reference: Detections, candidate: Detections, tied: np.ndarray, iou_threshold: float
+) -> tuple[Detections, int]:
+    """The candidate with the reference's label on each detection that is the same one but for a near tie of classes,
+    and how many they are.
+
+    Args:
+        tied: bool [n, classes], of each reference detection the classes that are as good as its label.
+    """
+    if not (tied.sum(axis=1) > 1).any():
+        return candidate, 0
+    labels = candidate.labels.copy()
+    pairs = match(reference, candidate, LOW_SCORE, iou_threshold).relabelled
+    settled = [(r, c) for r, c in pairs if labels[c] < tied.shape[1] and tied[r, labels[c]]]
+    for r, c in settled:
+        labels[c] = reference.labels[r]
+    return replace(candidate, labels=labels), len(settled)
 
 
 def found_in(outputs: Outputs, spec: IoSpec) -> list[Detections]:

@@ -1,7 +1,7 @@
 """One output of two files, measured and judged.
 
 tensor rule    no NaN or Inf where the reference is finite, integers and bools equal, and
-               max |o - r| <= tolerance * max |r|                       r: reference, o: candidate; max over all runs
+               max |o - r| <= max(tolerance * max |r|, FLOOR)           r: reference, o: candidate; max over all runs
 NaN            equals nothing, not even a NaN: where the reference itself holds one, nothing can be compared with it,
                and the output is not verified
 Inf            equals an Inf of its sign, as in a mask; everything else is infinitely far from it
@@ -18,6 +18,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.verification.metrics.tensors import TensorErrors, tensor_errors
 
+FLOOR = 4 * 2.0**-24  # steps of FP16 next to 0: of a smaller error, rounding may be the cause, whatever the reference
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
@@ -125,7 +126,7 @@ def _judged_floats(
     """The limit, whether the tensor rule holds, and why not."""
     magnitude = np.abs(a[np.isfinite(a)].astype(np.float64))
     largest = float(magnitude.max(initial=0.0))
-    limit = tolerance * largest
+    limit = max(tolerance * largest, FLOOR)
     comparable = ~np.isnan(a)
     wide = [each[comparable].astype(np.float64) for each in (a, b)]
     with np.errstate(invalid="ignore"):

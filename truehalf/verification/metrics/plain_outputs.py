@@ -1,8 +1,9 @@
 """Outputs of a chain that are no detections: class logits, and tensors of which nothing is known.
 
     tensor error   max |o - r| / max |r| of an output, r: reference, o: the file; max over all samples and outputs;
-                   infinite where o is not finite, has another shape, or is another integer, bool or string
-    label flips    of class logits: samples whose best class is another
+                   0 where |o - r| is at most FLOOR; infinite where o is not finite, has another shape, or is another
+                   integer, bool or string
+    label flips    of class logits: samples whose best class is another, and no near tie
 
     masked         errors in parts of an output of a far smaller scale (truehalf.verification.metrics.scales), and
                    other whole numbers in an output or column that holds only whole numbers, as labels are, up to 2^11,
@@ -23,6 +24,7 @@ from truehalf.codes import coded
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, Outputs, by_kind, classes_of, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import ClassAgreement, classification_metrics
+from truehalf.verification.metrics.output_errors import FLOOR
 from truehalf.verification.metrics.scales import masked_by_scale
 from truehalf.verification.runs import Run
 
@@ -58,17 +60,17 @@ class PlainFacts(TypedDict):
     classification: ClassAgreement | None
 
 
-def measure_plain(run: Run, spec: IoSpec) -> PlainFacts:
+def measure_plain(run: Run, spec: IoSpec, tie_margin: float = 0.0) -> PlainFacts:
     """Hold outputs against the reference's."""
     errors = {name: float(errors_by_sample([run], [name]).max()) for name in judged_alone([run], spec)}
     return {
         "tensor_errors": errors,
         "tensor_error": max(errors.values(), default=None),
-        "classification": classes_in_runs([run], spec),
+        "classification": classes_in_runs([run], spec, tie_margin),
     }
 
 
-def classes_in_runs(runs: Sequence[Run], spec: IoSpec) -> ClassAgreement | None:
+def classes_in_runs(runs: Sequence[Run], spec: IoSpec, tie_margin: float = 0.0) -> ClassAgreement | None:
     """truehalf.verification.metrics.classification.classification_metrics of all samples; None of other models, and
     where shapes differ.
     """
@@ -76,7 +78,8 @@ def classes_in_runs(runs: Sequence[Run], spec: IoSpec) -> ClassAgreement | None:
     if not all(name in run.candidate and run.candidate[name].shape == run.reference[name].shape for run in runs):
         return None
     sides = [[run.reference[name] for run in runs], [run.candidate[name] for run in runs]]
-    return classification_metrics(*map(np.concatenate, sides))
+    reference, candidate = map(np.concatenate, sides)
+    return classification_metrics(reference, candidate, tie_margin)
 
 
 def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
@@ -90,7 +93,7 @@ def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
     for name in names:
         scale = max(_largest(np.asarray(run.reference[name])) for run in runs)
         apart = np.concatenate([_apart(run, name, count) for run, count in zip(runs, places, strict=True)])
-        worst = np.maximum(worst, np.where(apart == 0, 0.0, apart / scale if scale else np.inf))
+        worst = np.maximum(worst, np.where(apart <= FLOOR, 0.0, apart / scale if scale else np.inf))
     return worst
 
 

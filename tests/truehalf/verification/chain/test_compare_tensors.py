@@ -25,7 +25,7 @@ def test_tolerance_is_relative_to_the_largest_of_the_reference(tmp_path: Path) -
     assert held(tmp_path, scaled(1000), scaled(1011), tolerance=0.02).passed
     assert not held(tmp_path, scaled(1000), scaled(1000.001), tolerance=0).passed
     assert held(tmp_path, scaled(0), scaled(0), tolerance=0).verdict == "not verified", "nothing reacts to the input"
-    assert held(tmp_path, scaled(0), scaled(1e-30)).verdict == "failed"
+    assert held(tmp_path, scaled(0), scaled(1e-6)).verdict == "failed"
 
 
 @pytest.mark.parametrize(("cast", "limit", "said"), [(7, 0.0, "integer"), (9, 0.0, "bool")])

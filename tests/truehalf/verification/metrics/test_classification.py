@@ -13,6 +13,7 @@ def test_equal_logits_agree_fully() -> None:
         "top1_agreement": 1.0,
         "top5_agreement": 1.0,
         "label_flips": 0,
+        "near_ties": 0,
         "kl_mean": 0.0,
         "kl_max": 0.0,
     }
