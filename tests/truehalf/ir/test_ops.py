@@ -39,6 +39,8 @@ ELSEWHERE = {
     ("linting/rules/restrictions.py", "_CHECKS"): "a function for each",
     ("linting/support.py", "_BUILT"): "what TensorRT has, by its documentation",
     ("linting/support.py", "_SINCE"): "what TensorRT has, by its documentation",
+    ("verification/ties.py", "_CHOICES"): "the output of each that holds indices",
+    ("verification/ties.py", "_KEEP_ORDER"): "moves that keep the order of elements, which no trait says",
 }
 
 

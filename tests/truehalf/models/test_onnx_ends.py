@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -13,7 +12,6 @@ import torch
 
 from tests.configurations import composed
 from tests.messages import raises
-from truehalf.ir.model_file import load_model
 from truehalf.models.configuration import validated
 from truehalf.models.source import open_model
 
@@ -78,38 +76,3 @@ def test_which_shapes_have_rows(seed: int, tmp_path: Path) -> None:
 def test_a_file_without_inputs(tmp_path: Path) -> None:
     with raises("wrong-file", tmp_path / "m.onnx", "inputs"):
         opened(tmp_path, "() => (float[1, 4] y) { y = RandomNormal <shape = [1, 4]> () }")
-
-
-def sparse(shape: list[int]) -> onnx.SparseTensorProto:
-    values = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [2], [2.0, -1.0])
-    return onnx.helper.make_sparse_tensor(values, onnx.numpy_helper.from_array(np.array([1, 5])), shape)
-
-
-@pytest.mark.parametrize("place", ["initializer", "constant", "in a branch", "constant in a branch", "in a function"])
-def test_sparse_tensors(place: str, tmp_path: Path) -> None:
-    """They are not read, and a file without them would be another model."""
-    text = """(float[n, 6] x, bool c) => (float[n, 6] y) {
-        k = Identity (x)
-        y = If (c) <
-            then_branch = a () => (float[n, 6] p) { p = Mul (k, v) },
-            else_branch = b () => (float[n, 6] q) { q = Mul (k, v) }
-        >
-    }"""
-    model = onnx.parser.parse_model(HEAD + text.replace("v)", "w)" if place == "initializer" else "k)"))
-    branch = model.graph.node[1].attribute[0].g
-    constant = onnx.helper.make_node("Constant", [], ["w"], sparse_value=sparse([6]))
-    match place:
-        case "initializer":
-            model.graph.sparse_initializer.append(sparse([6]))
-        case "constant":
-            model.graph.node.insert(0, constant)
-        case "in a branch":
-            branch.sparse_initializer.append(sparse([6]))
-        case "constant in a branch":
-            branch.node.insert(0, constant)
-        case _:
-            opset = [onnx.helper.make_opsetid("", 17)]
-            model.functions.append(onnx.helper.make_function("own", "F", [], ["w"], [constant], opset))
-    onnx.save(model, tmp_path / "m.onnx")
-    with raises("not-supported", tmp_path / "m.onnx", "'w'", "sparse"):
-        load_model(tmp_path / "m.onnx")

@@ -93,10 +93,6 @@ CASES = {
             y = BatchNormalization(x, s, s, m, s) }""",
         offset(2, 2, 8, 8, by=300),
     ),
-    "MeanVarianceNormalization": (
-        "g (float[2,4,8,8] x) => (float[2,4,8,8] y) { y = MeanVarianceNormalization<axes = [0, 2, 3]>(x) }",
-        offset(2, 4, 8, 8, by=300),
-    ),
 }
 
 

@@ -12,7 +12,6 @@ CASES = {
     "LayerNormalization, axis 2": ("LayerNormalization<axis = 2, epsilon = 0.000000000001>(x, t)", 17),
     "InstanceNormalization": ("InstanceNormalization<epsilon = 0.000000000001>(x, c, c)", 17),
     "GroupNormalization": ("GroupNormalization<epsilon = 0.000000000001, num_groups = 2>(x, c, c)", 21),
-    "MeanVarianceNormalization": ("MeanVarianceNormalization<axes = [2, 3]>(x)", 17),
     "RMSNormalization": ("RMSNormalization<epsilon = 0.000000000001>(x, s)", 23),
     "LpNormalization": ("LpNormalization<axis = 3>(x)", 17),
 }
