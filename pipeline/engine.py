@@ -258,7 +258,7 @@ def engine_metrics(engine: EngineReport) -> dict[str, object]:
     found["engine/fp16_nodes_in_fp32"] = len(compiled["computed_in_fp32"]) if compiled else None
     shares = ("file_half_arithmetic", "half_arithmetic")
     found |= {f"engine/{name}": compiled.get(name) if compiled else None for name in shares}
-    found["engine/attention_excused"] = excused_count(engine["gates"]) if "gates" in engine else None
+    found["engine/attention_excused"] = excused_count(engine.get("gates", [])) if compiled else None
     for row in engine.get("latency") or []:
         for point in row["points"]:
             for name in ("p50_ms", "p99_ms", "throughput_per_s"):

@@ -107,7 +107,7 @@ def decide(
     region = shape_arithmetic(model)
     judge = _Judge(context, blocked, included, region)
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
-    unfused = keep_fused(model, nodes) if precision.rules is RuleSet.default else {}
+    unfused = keep_fused(model, nodes, decides=precision.rules is RuleSet.default)
     warnings += _clamped(nodes, context)
     warnings += masks.refused
     exact = frozenset(region.values)

@@ -22,11 +22,12 @@ from truehalf.ir.patterns import Attention, Neighbours, beside
 RULE = "fused_attention"
 
 
-def keep_fused(model: ir.Model, nodes: dict[ir.Node, Decision]) -> dict[str, str]:
+def keep_fused(model: ir.Model, nodes: dict[ir.Node, Decision], *, decides: bool = True) -> dict[str, str]:
     """Decide for FP16 what keeps attentions fused and no rule keeps FP32.
 
     Args:
         nodes: decisions, which are changed.
+        decides: False: evidence is named, and no node is decided for FP16.
 
     Returns:
         by name of the Softmax, what rules the kernel out.
@@ -39,7 +40,7 @@ def keep_fused(model: ir.Model, nodes: dict[ir.Node, Decision]) -> dict[str, str
         if reason := _ruled_out(attention, nodes):
             lost[name] = reason
             continue
-        for product in attention.products:
+        for product in attention.products if decides else ():
             near = [product] if nodes[product].verdict is Verdict.free else _in_fp32(product, nodes, Verdict.free)
             for node in near:
                 why = "FP16" if node is product else f"FP16 beside {product.op_type} {product.name!r}, which is FP32,"

@@ -76,9 +76,11 @@ LOST = [
 ]
 
 
-@pytest.mark.parametrize(("form", "wide", "product", "beside"), LOST)
-def test_evidence_that_rules_it_out_is_named(form: Form, wide: Any, product: str, beside: str) -> None:
-    result, _ = convert(form, wide)
+@pytest.mark.parametrize(
+    ("form", "wide", "product", "beside", "rules"), [*((*each, "default") for each in LOST), (*LOST[0], "autocast")]
+)
+def test_evidence_that_rules_it_out_is_named(form: Form, wide: Any, product: str, beside: str, rules: str) -> None:
+    result, _ = convert(form, wide, rules=rules)
     ((softmax, reason),) = result.report()["unfused_attention"].items()
     assert softmax == "softmax.0" and not any(rule == "fused_attention" for _, rule in rules_of(result).values())
     expect(reason, None, product, beside, "node_block_list")
