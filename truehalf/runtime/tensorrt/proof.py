@@ -249,6 +249,8 @@ def _nodes_seen(facts: EngineFacts, graph: Graph) -> _Nodes | None:
 
 def changed_nodes(facts: EngineFacts, graph: Graph) -> list[str] | None:
     """FP16 nodes of the file that lie only in layers without Half; None where layers name too few to judge."""
+    if not graph["fp16_nodes"]:
+        return []
     nodes = _nodes_seen(facts, graph)
     return None if nodes is None else nodes.lost
 

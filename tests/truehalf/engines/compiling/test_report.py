@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 import pytest
 
-from tests.measuring.attention_graphs import Form, attention
+from tests.measuring.attention_graphs import Everything, Form, attention
 from tests.messages import raises
 from truehalf.codes import codes_in
 from truehalf.config.engine import EngineConfig
@@ -24,10 +24,12 @@ pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine"
 HERE: Any = {"gpus": None, "tensorrt": None, RTX: "1.7"}
 
 
-def report(folder: Path, model: onnx.ModelProto, backend: str = "tensorrt", **options: Any) -> Any:
+def report(
+    folder: Path, model: onnx.ModelProto, backend: str = "tensorrt", declared: str = "fp16", **options: Any
+) -> Any:
     path = folder / "model.onnx"
     onnx.save(model, path)
-    order = Order(declared="fp16", profiles=[], probe=HERE)
+    order = Order(declared=declared, profiles=[], probe=HERE)
     return build_engine(path, folder / "out", order, EngineConfig(backend=backend, **options))
 
 
@@ -45,7 +47,12 @@ def test_a_fused_attention_survives_one_of_product_and_softmax_in_fp32_not_both(
 ) -> None:
     compiled = report(tmp_path, attention(Form(), wide))["compiled"]
     assert (compiled["attention_regions"], compiled["fused_attention"]) == (1, fused)
-    assert compiled["attention_not_fused"] == [] if fused else ["softmax.0"]
+    assert compiled["attention_not_fused"] == ([] if fused else ["softmax.0"])
+
+
+def test_an_fp32_file_has_no_arithmetic_in_half(tmp_path: Path) -> None:
+    compiled = report(tmp_path, attention(Form(), Everything()), declared="fp32")["compiled"]
+    assert (compiled["file_half_arithmetic"], compiled["half_arithmetic"], compiled["computed_in_fp32"]) == (0, 0, [])
 
 
 def test_a_file_that_it_refuses_for_another_product_is_planned(tmp_path: Path) -> None:
