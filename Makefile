@@ -87,7 +87,7 @@ bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and 
 	$(BIN)/python -m benchmarks.verification $(MODELS) $(VERIFICATION)
 	$(BIN)/python -m benchmarks.readme
 
-bench-sweep: setup ## measure sweeps, compare and tracking, and simulate a farm; fills in docs/farm.md (half an hour)
+bench-sweep: setup ## measure sweeps, compare and tracking, and simulate a farm; fills in docs/how-to/farm.md (half an hour)
 	$(BIN)/python -m benchmarks.sweep
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.compare_many

@@ -13,7 +13,7 @@ class WithRules(build_py):
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            shutil.copy2(Path("docs") / "lint.md", Path(self.build_lib) / "truehalf" / "linting" / "lint.md")
+            shutil.copy2("docs/reference/lint.md", Path(self.build_lib) / "truehalf/linting/lint.md")
 
 
 setup(cmdclass={"build_py": WithRules})

@@ -1,6 +1,6 @@
-"""Which FP32 nodes of an attention keep it in the compiler's fused kernel: the table of docs/attention.md.
+"""Which FP32 nodes of an attention keep it in the compiler's fused kernel: the table of docs/explanation/attention.md.
 
-    python -m benchmarks.attention [--docs docs/attention.md]
+    python -m benchmarks.attention [--docs docs/explanation/attention.md]
 
 Every set of the parts {Q K^T, scale, mask, Softmax, product with V} of each form (tests/measuring/attention_graphs.py)
 is made FP32, with casts around it, and compiled by TensorRT for RTX without a GPU: 500 engines, eight minutes.

@@ -2,7 +2,7 @@
 
     python -m benchmarks.covering test             make test, measured
     python -m benchmarks.covering rest             what make test-all runs beyond it
-    python -m benchmarks.covering table            statements that they run, by room, for docs/testing.md
+    python -m benchmarks.covering table            statements that they run, by room, for docs/explanation/testing.md
 
 A line's context is the test that ran it, or the fixture of more than one test that did; of each test it is noted which
 of those fixtures it reads, and of both how long they took. All of it lies in benchmarks/build/coverage/.

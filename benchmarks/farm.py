@@ -2,7 +2,7 @@
 
     python -m benchmarks.sweep && python -m benchmarks.tracking      measure what it is fed with
     python -m benchmarks.farm                                        seconds
-    python -m benchmarks.readme                                      fills in docs/farm.md
+    python -m benchmarks.readme                                      fills in docs/how-to/farm.md
 
 What is simulated: jobs in order, each on the first free worker; stage after stage, each behind its lock, as in
 pipeline/cache/shared_repro.py: the first job with the same input executes it, the others wait and then check its outs
@@ -28,7 +28,7 @@ from tests.measuring.observed import ALWAYS
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "farm.json"
-PAGE = ROOT / "docs" / "farm.md"
+PAGE = ROOT / "docs" / "how-to" / "farm.md"
 VARIANTS, WORKERS = 1000, 64
 KIND = "decoder=dfine precision=fp16"
 ASSUMED = {
@@ -195,7 +195,7 @@ _SHARES = ("stages", "workspace and DVC", "waiting for another job's stage", "fi
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """Of docs/farm.md."""
+    """Of docs/how-to/farm.md."""
     names = [*_SHARES, "idle at the end"]
     lines = [
         f"| | minutes | {' | '.join(names)} | tracking server is busy |",
@@ -209,7 +209,7 @@ def table(found: Mapping[str, Any]) -> str:
 
 
 def validation_table(found: Mapping[str, Any]) -> str:
-    """Of docs/farm.md."""
+    """Of docs/how-to/farm.md."""
     told = found["validation"]
     about = f"{told['jobs']} jobs ({told['configurations']} configurations), 2 workers"
     lines = [f"| {about} | s | error |", "|---|---|---|", f"| measured | {told['measured_s']:.0f} | |"]

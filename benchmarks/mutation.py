@@ -2,7 +2,7 @@
 
     python -m benchmarks.covering test; python -m benchmarks.covering rest    first: which tests run which lines
     python -m benchmarks.mutation run [2]          so many at a time; goes on where it was stopped
-    python -m benchmarks.mutation table            for docs/testing.md
+    python -m benchmarks.mutation table            for docs/explanation/testing.md
 
 For each mutant a copy of the project with that one change runs the tests that run the mutant's line, fast ones first,
 until one fails: those of `make test`, and where none of them does, those that `make test-all` runs beyond it. The test

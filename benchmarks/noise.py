@@ -5,7 +5,7 @@
 Beside 64 digit scenes, 64 pictures of noise: uniform in the range of a pixel (what data=random makes), and normal with
 mean 0 and deviation 1, fed as it is (what torch.randn makes). The detector as it was trained, and the same function
 with larger values inside: attention values times 2^n, output projections times 2^-n. Writes results/noise.json, the
-figures of docs/data.md.
+figures of docs/how-to/data.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Put the tables of benchmarks/results/*.json between their two markers: the zoo's into README.md, the farm's into
-docs/farm.md, the others into benchmarks/README.md.
+docs/how-to/farm.md, the others into benchmarks/README.md.
 
 python -m benchmarks.readme
 """

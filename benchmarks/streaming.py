@@ -4,7 +4,7 @@
 
 Pictures of 640 x 480 as JPEG are made in a temporary folder, half of them to calibrate and half to
 verify with, preprocessed to 640 x 640. Each count runs in a process of its own, by `inputs` (every file hashed) and by
-the samples of calibration and verification. Writes results/streaming.json, the figures of docs/data.md.
+the samples of calibration and verification. Writes results/streaming.json, the figures of docs/how-to/data.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where the seconds of the test suite go, by cause and by file.
 
     python -m benchmarks.suite_costs "not gpu and not slow"     the tests that this selects, in one process
-    python -m benchmarks.suite_costs table                      the table for docs/testing.md
+    python -m benchmarks.suite_costs table                      the table for docs/explanation/testing.md
 
 A test's seconds are those of its fixtures, too. What it spends waiting for a process goes to that process's command,
 what it spends inside an export or a copy of the project to that; the rest is its own computing.

@@ -1,5 +1,5 @@
-"""Generated parts of docs/: api.md and options.md from the library, architecture.svg
-from imports. `make docs` writes them anew.
+"""Generated parts of docs/: reference/api.md and options.md from the library,
+explanation/architecture.svg from imports. `make docs` writes them anew.
 
 python docs/generate.py            write
 python docs/generate.py --check    exit with 1 where a file is not current
@@ -195,7 +195,11 @@ def drawing() -> str:
     )
 
 
-GENERATED = {"api.md": api_page, "options.md": options_page, "architecture.svg": drawing}
+GENERATED = {
+    "reference/api.md": api_page,
+    "reference/options.md": options_page,
+    "explanation/architecture.svg": drawing,
+}
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from truehalf.json_values import JsonObject
 
 ONE_SAMPLE = (
     "calibrated on the sample that is verified with, as there is only one: that it passes proves nothing of others. "
-    "Give more samples: docs/data.md"
+    "Give more samples: docs/how-to/data.md"
 )
 
 

@@ -32,7 +32,7 @@ def test_the_picture_draws_every_room_once() -> None:
 
 
 def test_flags_of_other_tools_lead_to_flags_that_exist(capsys) -> None:  # type: ignore[no-untyped-def]
-    text = (ROOT / "docs/coming-from.md").read_text()
+    text = (ROOT / "docs/how-to/coming-from.md").read_text()
     helps = {}
     for name in ("convert", "verify", "autocast"):
         truehalf([name, "--help"])

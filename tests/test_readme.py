@@ -91,6 +91,6 @@ def test_every_file_it_names_exists() -> None:
 
 
 def test_docs_do_not_speak_of_what_is_not_there() -> None:
-    for page in [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for name in re.findall(r"`((?:conf|stages|docs|tests|examples|pipeline)/[\w./-]*\w)`", page.read_text()):
             assert (ROOT / name).exists(), f"{page.name}: {name}"

@@ -29,7 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     for name in names:
         if name.startswith(
-            ("truehalf/", "docs/lint.md", "setup.py", "pyproject.toml", "README", "LICENSE", "CHANGELOG")
+            ("truehalf/", "docs/reference/lint.md", "setup.py", "pyproject.toml", "README", "LICENSE", "CHANGELOG")
         ):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, source / name)

@@ -1,8 +1,8 @@
 """Codes of errors and findings: what stays the same when a message is worded anew.
 
 A message that may need action ends its first line with its code, `model.onnx: no such file [file-missing]`,
-so that scripts and tests can tell it by the code, and people can look it up in docs/error-codes.md, which is made of
-`CODES` by `python -m truehalf.codes`.
+so that scripts and tests can tell it by the code, and people can look it up in docs/reference/error-codes.md, which is
+made of `CODES` by `python -m truehalf.codes`.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def codes_in(text: str) -> list[str]:
 
 
 def table() -> str:
-    """docs/error-codes.md."""
+    """docs/reference/error-codes.md."""
     head = """# Codes of errors and findings
 
 A message ends its first line with a code in brackets. The code stays when the message is worded anew: look for it here,

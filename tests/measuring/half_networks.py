@@ -2,7 +2,7 @@
 
 Each is exported from the half module itself, so both sides hold the same weights and the same operations. What differs:
 torch's kernels add up in another order, and torch has single operations (a linear layer, GELU) where the graph has
-several nodes (docs/fp16-emulation.md).
+several nodes (docs/explanation/fp16-emulation.md).
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def test_the_table_holds_the_codes_that_are_used_and_no_other() -> None:
 
 
 def test_the_page_is_the_table() -> None:
-    assert (ROOT / "docs/error-codes.md").read_text() == table(), "run python -m truehalf.codes > docs/error-codes.md"
+    page = "docs/reference/error-codes.md"
+    assert (ROOT / page).read_text() == table(), f"run python -m truehalf.codes > {page}"
 
 
 @pytest.mark.parametrize("text", ["a: no such file", "two:\n  - one\n  - two"])

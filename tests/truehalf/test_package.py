@@ -46,9 +46,9 @@ def test_every_other_file_is_package_data() -> None:
 
 def test_the_documentation_of_the_rules_is_packed_where_it_is_read() -> None:
     """setup.py copies it when a wheel is built."""
-    assert (ROOT / "docs/lint.md").is_file()
+    assert (ROOT / "docs/reference/lint.md").is_file()
     text = (ROOT / "setup.py").read_text()
-    assert "lint.md" in text and "docs/lint.md" in (ROOT / "MANIFEST.in").read_text()
+    assert "lint.md" in text and "docs/reference/lint.md" in (ROOT / "MANIFEST.in").read_text()
 
 
 def test_the_command_is_a_function_of_the_package() -> None:

@@ -1,5 +1,5 @@
 """Noise: images uniform in the range of a pixel, and inputs of a file as NVIDIA AutoCast draws them or in the range
-that is declared, all seeded. It says nothing of real ranges: docs/data.md has the figures.
+that is declared, all seeded. It says nothing of real ranges: docs/how-to/data.md has the figures.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Rule:
     """A rule.
 
     Attributes:
-        id: as in docs/lint.md.
+        id: as in docs/reference/lint.md.
         severity: what its findings have, unless the rule knows better of a node.
         title: one line, for lists of rules.
         source: where it is known from.

@@ -249,7 +249,7 @@ def explained(rule: str, rules: Iterable[str]) -> str:
 def _sections() -> Mapping[str, str]:
     """What the documentation says of each rule; nothing where the package is installed without it."""
     packed = Path(__file__).with_name("lint.md")  # in a wheel; setup.py puts it there
-    file = packed if packed.exists() else Path(__file__).parents[2] / "docs" / "lint.md"
+    file = packed if packed.exists() else Path(__file__).parents[2] / "docs" / "reference" / "lint.md"
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     parts = re.split(r"^##? (.*)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))

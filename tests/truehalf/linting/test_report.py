@@ -21,7 +21,7 @@ GRID = Finding(
     "decoder",
     "Wrong " * 30 + "results.",
     "Use gathers.",
-    "docs/lint.md#grid-sample",
+    "docs/reference/lint.md#grid-sample",
 )
 DET = dataclasses.replace(GRID, rule="unsupported-op", severity="error", node="/Det", op_type="Det", message="No Det.")
 NAMES = dataclasses.replace(GRID, rule="empty-node-name", severity="info", node="", op_type="", message="17.", count=17)

@@ -1,7 +1,7 @@
 """Types that keep an attention in TensorRT's fused kernel, softmax(Q K^T) V in one layer.
 
 It is taken where each of the two products either is FP16, or is FP32 and stands between nodes in FP16, moves aside
-(measured with TensorRT for RTX, docs/attention.md). So, of an attention whose products have the verdicts p,
+(measured with TensorRT for RTX, docs/explanation/attention.md). So, of an attention whose products have the verdicts p,
 
     p = free                            fp16
     p = fp32, and so is a node beside   the evidence rules the kernel out, which the reason of p says

@@ -277,7 +277,7 @@ def _problem_in_a_run(module: torch.nn.Module, inputs: Sequence[torch.Tensor], m
 
 
 def _constants(module: torch.nn.Module) -> list[str]:
-    """Constants with an explicit type in the module's source (docs/lint.md#py-dtype-constant)."""
+    """Constants with an explicit type in the module's source (docs/reference/lint.md#py-dtype-constant)."""
     try:
         findings = [finding for finding in lint_source(module) if finding.rule == DtypeConstant.id]
     except StageError:  # its source is not to be had

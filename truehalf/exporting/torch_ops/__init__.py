@@ -2,8 +2,8 @@
 
 Each computes what torch's function does (its docstring says where it does not), on any device, and exports with both
 exporters. Lint has nothing to say of their graphs, but for the three whose result has a size that only a run knows
-(bool_index_to_long, dynamic_slice, unique without a size): data-dependent-size. docs/trt-friendly.md says which to take
-when.
+(bool_index_to_long, dynamic_slice, unique without a size): data-dependent-size. docs/how-to/trt-friendly.md says which
+to take when.
 """
 
 from truehalf.exporting.torch_ops.arctangent import atan2

@@ -1,4 +1,4 @@
-"""Attentions of FP16 files that TensorRT does not compute in its fused kernel (docs/attention.md).
+"""Attentions of FP16 files that TensorRT does not compute in its fused kernel (docs/explanation/attention.md).
 
 Lost where a product, Q K^T or that with V, is FP32 and stands beside a node that computes in FP32.
 """

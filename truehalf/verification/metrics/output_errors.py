@@ -25,7 +25,7 @@ Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 @dataclass(frozen=True)
 class OutputErrors:
     """The errors of one output over all runs; definitions: truehalf.verification.metrics.tensors.tensor_errors,
-    docs/verification.md.
+    docs/reference/verification.md.
 
     Attributes:
         dtype: of the reference's array ("float32", "int64", ...); float16 appears as float32 under emulation.

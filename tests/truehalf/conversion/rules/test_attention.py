@@ -133,7 +133,7 @@ def test_a_conversion_is_fused_unless_its_decisions_rule_it_out(name: str, tmp_p
     assert seen == {True, False}
 
 
-# docs/attention.md: what the kernel takes, by the parts that are FP32.
+# docs/explanation/attention.md: what the kernel takes, by the parts that are FP32.
 @compiled
 @pytest.mark.parametrize(
     ("wide", "fused"),

@@ -29,7 +29,7 @@ def test_each_rule_has_a_case() -> None:
 
 
 def test_each_rule_has_its_section() -> None:
-    text = (Path(__file__).parents[4] / "docs" / "lint.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "reference" / "lint.md").read_text()
     assert [rule for rule in RULES if f"\n## {rule}\n" not in text] == []
 
 

@@ -1,4 +1,4 @@
-"""docs/trt-friendly.md names every function, and its examples run."""
+"""docs/how-to/trt-friendly.md names every function, and its examples run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from truehalf.exporting import torch_ops as trt_friendly
 
-TEXT = (Path(__file__).parents[4] / "docs" / "trt-friendly.md").read_text()
+TEXT = (Path(__file__).parents[4] / "docs" / "how-to" / "trt-friendly.md").read_text()
 
 
 def test_every_function_is_named() -> None:
