@@ -58,8 +58,9 @@ $(LIGHTLY)/.installed: pyproject.toml constraints.txt
 	@$(LIGHTLY)/bin/python -c "$$ON_PATH"
 	@touch $@
 
-docs: setup ## write what docs/ takes from the code: the API, the picture of the rooms
+docs: setup ## write what docs/ takes from the code, build the site into build/docs
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
@@ -73,11 +74,11 @@ report: setup ## draw reports/report.html again
 MODELS := benchmarks/build/models
 VERIFICATION ?= # options, as in make bench VERIFICATION="--faults-in nano_dfine nano_rtdetrv2"
 
-zoo: setup $(LIGHTLY)/.installed ## every source of models through the whole chain; fills in README's table (an hour)
+zoo: setup $(LIGHTLY)/.installed ## every source of models through the whole chain; fills in docs/reference/zoo.md (an hour)
 	$(BIN)/python -m benchmarks.zoo
 	$(BIN)/python -m benchmarks.readme
 
-bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in benchmarks/README.md (about four hours)
+bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in docs/reference/benchmarks.md (about four hours)
 	$(BIN)/python -m benchmarks.models $(MODELS)
 	$(LIGHTLY)/bin/python -P benchmarks/lightly.py $(MODELS)
 	$(BIN)/python -m benchmarks.converters $(MODELS) --rounds 3

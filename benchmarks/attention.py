@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.measuring.attention_graphs import FORMS, Form, attention, is_fused
 from truehalf.runtime.tensorrt.versions import RTX, tensorrt_version
 
-BEGIN, END = "<!-- made by python -m benchmarks.attention -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- attention -->\n", "<!-- /attention -->\n"
 _CALLED = {"qk": "Q K^T", "scale": "scale", "mask": "mask", "softmax": "Softmax", "pv": "P V"}
 
 

@@ -94,7 +94,7 @@ def seconds(project: Path, *arguments: str) -> tuple[float, float]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """Of benchmarks/README.md."""
+    """Of docs/reference/benchmarks.md."""
     lines = [
         "| command | runs | wall s, least and most of three | processor s | load average |",
         "|---|---|---|---|---|",

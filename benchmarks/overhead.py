@@ -39,7 +39,7 @@ def by_itself(place: Path, notes: Path) -> dict[str, float]:
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """Of benchmarks/README.md."""
+    """Of docs/reference/benchmarks.md."""
     keys = ("before_dvc_s", "dvc_s", "after_dvc_s", "overhead_s", "stages_s")
     lines = [
         "| a job with nothing left to do, seconds | before DVC | DVC | after DVC | all of it | its stages, beside |",

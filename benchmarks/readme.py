@@ -1,5 +1,4 @@
-"""Put the tables of benchmarks/results/*.json between their two markers: the zoo's into README.md, the farm's into
-docs/how-to/farm.md, the others into benchmarks/README.md.
+"""Put the tables of benchmarks/results/*.json into the pages of docs/, each between its two markers.
 
 python -m benchmarks.readme
 """
@@ -28,45 +27,40 @@ from benchmarks import (
     zoo,
 )
 
-MAIN = Path(__file__).resolve().parent.parent / "README.md"
-README = Path(__file__).resolve().parent / "README.md"
-TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
-    "converters": (converters.RESULTS, converters.tables),
-    "backend_nodes": (backend_nodes.RESULTS, backend_nodes.table),
-    "placing": (placing.RESULTS, placing.table),
-    "emulation": (emulation.RESULTS, lambda found: emulation.markdown(found["models"])),
-    "networks": (emulation.RESULTS, lambda found: emulation.networks_markdown(found["networks"])),
-    "blind_spot": (blind_spot.RESULTS, blind_spot.table),
-    "sensitivity": (sensitivity.RESULTS, sensitivity.table),
-    "planted_faults": (planted_faults.RESULTS, planted_faults.table),
-    "repair": (repair.RESULTS, repair.tables),
-    "sweep": (sweep.RESULTS, sweep.table),
-    "overhead": (overhead.RESULTS, overhead.table),
-    "compare_many": (compare_many.RESULTS, compare_many.table),
-    "tracking": (tracking.RESULTS, tracking.table),
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/reference/benchmarks.md"
+TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
+    "converters": (PAGE, converters.RESULTS, converters.tables),
+    "backend_nodes": (PAGE, backend_nodes.RESULTS, backend_nodes.table),
+    "placing": (PAGE, placing.RESULTS, placing.table),
+    "emulation": (PAGE, emulation.RESULTS, lambda found: emulation.markdown(found["models"])),
+    "networks": (PAGE, emulation.RESULTS, lambda found: emulation.networks_markdown(found["networks"])),
+    "blind_spot": (PAGE, blind_spot.RESULTS, blind_spot.table),
+    "sensitivity": (PAGE, sensitivity.RESULTS, sensitivity.table),
+    "planted_faults": (PAGE, planted_faults.RESULTS, planted_faults.table),
+    "repair": (PAGE, repair.RESULTS, repair.tables),
+    "sweep": (PAGE, sweep.RESULTS, sweep.table),
+    "overhead": (PAGE, overhead.RESULTS, overhead.table),
+    "compare_many": (PAGE, compare_many.RESULTS, compare_many.table),
+    "tracking": (PAGE, tracking.RESULTS, tracking.table),
+    "validation": (farm.PAGE, farm.RESULTS, farm.validation_table),
+    "farm": (farm.PAGE, farm.RESULTS, farm.table),
+    "zoo": (ROOT / "docs/reference/zoo.md", zoo.RESULTS, zoo.table),
 }
 
 
-def filled(text: str, name: str, table: str) -> str:
-    """`text` with `table` between <!-- name --> and <!-- /name -->."""
-    before, opening, rest = text.partition(f"<!-- {name} -->")
+def filled(page: Path, name: str, table: str) -> str:
+    """The text of `page` with `table` between <!-- name --> and <!-- /name -->."""
+    before, opening, rest = page.read_text().partition(f"<!-- {name} -->")
     _, closing, after = rest.partition(f"<!-- /{name} -->")
-    assert opening and closing, f"{README}: expected the markers of {name}"
+    assert opening and closing, f"{page}: expected the markers of {name}"
     return f"{before}{opening}\n{table}\n{closing}{after}"
 
 
 def main() -> None:
-    text = README.read_text()
-    for name, (results, table) in TABLES.items():
+    for name, (page, results, table) in TABLES.items():
         if results.exists():
-            text = filled(text, name, table(json.loads(results.read_text())))
-    README.write_text(text)
-    if farm.RESULTS.exists():
-        found = json.loads(farm.RESULTS.read_text())
-        page = filled(farm.PAGE.read_text(), "validation", farm.validation_table(found))
-        farm.PAGE.write_text(filled(page, "farm", farm.table(found)))
-    if zoo.RESULTS.exists():
-        MAIN.write_text(filled(MAIN.read_text(), "zoo", zoo.table(json.loads(zoo.RESULTS.read_text()))))
+            page.write_text(filled(page, name, table(json.loads(results.read_text()))))
 
 
 if __name__ == "__main__":

@@ -219,7 +219,7 @@ def machine() -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """Of benchmarks/README.md."""
+    """Of docs/reference/benchmarks.md."""
     a, b, c = found["serial"], found["shared"], found["again"]
     lines = [
         f"`{found['command']}`: {len(b['jobs'])} jobs, {b['configurations']} configurations; "

@@ -90,7 +90,7 @@ def _add_model(run: Path) -> None:
 
 
 def table(found: dict[str, Any]) -> str:
-    """Of benchmarks/README.md."""
+    """Of docs/reference/benchmarks.md."""
     lines = ["| database | writers | seconds a run | runs a second |", "|---|---|---|---|"]
     for database, rows in found["databases"].items():
         for writers, row in rows.items():

@@ -1,6 +1,6 @@
 """Every source of models through the whole chain, each at its smallest real architecture.
 
-    make zoo                                     all of it, in half an hour to an hour; fills in the table of README.md
+    make zoo                                     all of it, in half an hour to an hour; fills in docs/reference/zoo.md
     python -m benchmarks.zoo detr yolos          these rows anew
     python -m benchmarks.zoo --exporter dynamo --out dynamo.json
 
@@ -181,7 +181,7 @@ def _sizes(pid: int) -> Iterator[int]:
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:
-    """The table of README.md."""
+    """Of docs/reference/zoo.md."""
     lines = [
         "| source | architecture | traces | slims | converts | verifies | seconds | nodes | casts, before and after "
         "| float nodes in FP16 | peak memory |",

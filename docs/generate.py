@@ -95,7 +95,7 @@ def _signature(function: object) -> str:
     found = inspect.signature(function)  # type: ignore[arg-type]
     lines = [f"    {parameter},".replace("typing.", "") for parameter in _written(found)]
     returned = f" -> {found.return_annotation}" if found.return_annotation is not inspect.Signature.empty else ""
-    return "\n".join([f"{function.__name__}(", *lines, f"){returned}"])  # type: ignore[attr-defined]
+    return "\n".join([f"def {function.__name__}(", *lines, f"){returned}: ..."])  # type: ignore[attr-defined]
 
 
 def _written(signature: inspect.Signature) -> list[str]:
@@ -195,8 +195,15 @@ def drawing() -> str:
     )
 
 
+def codes_page() -> str:
+    from truehalf.codes import table
+
+    return table()
+
+
 GENERATED = {
     "reference/api.md": api_page,
+    "reference/error-codes.md": codes_page,
     "reference/options.md": options_page,
     "explanation/architecture.svg": drawing,
 }

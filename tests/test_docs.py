@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import sys
+from pathlib import Path
+from typing import Any
 
+import click
+import pytest
+import yaml
+
+from tests.configurations import composed
 from tests.conftest import ROOT
+from tests.markdown import broken_links, code_blocks, command_lines
+from truehalf.cli import autocast
+from truehalf.cli.app import app
 from truehalf.cli.app import run as truehalf
 
 
@@ -53,3 +64,84 @@ def test_flags_of_other_tools_lead_to_flags_that_exist(capsys) -> None:  # type:
     assert {"--samples", "--tolerance"} <= rest and all(
         flag in helps["verify"] for flag in rest if flag in ("--samples", "--tolerance")
     )
+
+
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "NOTES.md"),
+]
+LANGUAGES = {"bash", "python", "yaml", "json", "text", "{toctree}"}
+# Programs of others, whose options are not known here.
+OTHERS = {".", "cd", "dvc", "eval", "export", "git", "mlflow", "nvidia-smi", "pip", "polygraphy", "trtexec"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_holds_together(page: Path) -> None:
+    assert broken_links(page) == []
+    for language, block in code_blocks(page.read_text()):
+        assert language in LANGUAGES, f"a block of {language!r}: {block}"
+        if language == "python":
+            assert missing_names(block) == []
+        if language == "yaml":
+            yaml.safe_load(block)
+        if language == "bash":
+            assert [(words, why) for words in command_lines(block) if (why := wrong(words))] == []
+
+
+def missing_names(program: str) -> list[str]:
+    """What a program takes from this project and is not there."""
+    found = []
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "truehalf":
+            module = importlib.import_module(node.module or "")
+            found += [name.name for name in node.names if not hasattr(module, name.name)]
+    return found
+
+
+def wrong(words: list[str]) -> str:
+    """What is wrong with a command of a page, "" where nothing is."""
+    program, *rest = words
+    if program == "truehalf":
+        return wrong_options(rest)
+    if program == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return ", ".join(word for word in rest if "=" not in word and word not in targets)
+    if program == "python" and rest[0] == "-m":
+        if importlib.util.find_spec(rest[1]) is None:
+            return f"no module {rest[1]}"
+        return wrong_keys(rest[2:]) if rest[1] == "pipeline" else ""
+    if program == "python" and rest[0] == "-c":
+        return ", ".join(missing_names(rest[1]))
+    if program == "python":
+        return "" if (ROOT / rest[0]).exists() else f"no file {rest[0]}"
+    return "" if program in OTHERS else f"unknown program {program}"
+
+
+def wrong_options(words: list[str]) -> str:
+    command = app.get_command(click.Context(app), words[0])
+    if command is None:
+        return "" if words[0].startswith("--") else f"no command {words[0]}"
+    shown = autocast.parser().format_help() if words[0] == "autocast" else command.get_help(click.Context(command))
+    known = re.findall(r"--?[\w-]+", shown)
+    return ", ".join(word for word in words[1:] if word.startswith("-") and word.split("=")[0] not in known)
+
+
+def wrong_keys(words: list[str]) -> str:
+    """Choices and keys of `python -m pipeline` that conf/ does not have."""
+    told = dict(word.lstrip("+").split("=", 1) for word in words if "=" in word and not word.startswith("hydra"))
+    choices = {key: value.split(",")[0] for key, value in told.items() if (ROOT / "conf" / key).is_dir()}
+    left = [f"{key}={value}" for key, value in choices.items() if not (ROOT / f"conf/{key}/{value}.yaml").exists()]
+    if not left:
+        values = composed(*(f"{key}={value}" for key, value in choices.items()))
+        left = [key for key in told.keys() - choices.keys() if not has(values, key)]
+    return ", ".join(left)
+
+
+def has(values: Any, key: str) -> bool:
+    for name in key.split("."):
+        if not isinstance(values, dict):
+            return True  # of what may hold anything: options, profiles
+        if name not in values:
+            return False
+        values = values[name]
+    return True

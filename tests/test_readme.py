@@ -75,19 +75,9 @@ def test_dear_commands_by_block(after_chain: Path, block: list[str]) -> None:
             run(after_chain, command)
 
 
-def anchors_of(page: Path) -> set[str]:
-    """The addresses of a page's headings."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
 def test_every_file_it_names_exists() -> None:
     for name in re.findall(r"`((?:conf|stages|docs|tests|examples|pipeline)/[\w./-]*)`", README):
         assert (ROOT / name).exists(), name
-    for name in re.findall(r"\]\(((?!http)[^)]+)\)", README):
-        page, _, anchor = name.partition("#")
-        assert (ROOT / page).exists(), name
-        assert not anchor or anchor in anchors_of(ROOT / page), name
 
 
 def test_docs_do_not_speak_of_what_is_not_there() -> None:
