@@ -26,6 +26,7 @@ from benchmarks import (
     tracking,
     zoo,
 )
+from docs.generate import filled
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/reference/benchmarks.md"
@@ -47,14 +48,6 @@ TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "farm": (farm.PAGE, farm.RESULTS, farm.table),
     "zoo": (ROOT / "docs/reference/zoo.md", zoo.RESULTS, zoo.table),
 }
-
-
-def filled(page: Path, name: str, table: str) -> str:
-    """The text of `page` with `table` between <!-- name --> and <!-- /name -->."""
-    before, opening, rest = page.read_text().partition(f"<!-- {name} -->")
-    _, closing, after = rest.partition(f"<!-- /{name} -->")
-    assert opening and closing, f"{page}: expected the markers of {name}"
-    return f"{before}{opening}\n{table}\n{closing}{after}"
 
 
 def main() -> None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
 
@@ -195,28 +197,56 @@ def drawing() -> str:
     )
 
 
+def rules_of_lint() -> str:
+    """The rules' explanations, each under its id; ids in them are links."""
+    from truehalf.exporting.source_lint import RULES as SOURCE_RULES
+    from truehalf.linting import RULES
+
+    rules = {**RULES, **SOURCE_RULES}
+    parts = [f"### {id}\n\n{rule.explanation}" for id, rule in rules.items()]
+    return re.sub(rf"`({'|'.join(rules)})`", r"[\1](#\1)", "\n\n".join(parts))
+
+
 def codes_page() -> str:
     from truehalf.codes import table
 
     return table()
 
 
-GENERATED = {
+GENERATED: dict[str, Callable[[], str]] = {  # whole pages
     "reference/api.md": api_page,
     "reference/error-codes.md": codes_page,
     "reference/options.md": options_page,
     "explanation/architecture.svg": drawing,
 }
+PARTS: dict[str, tuple[str, Callable[[], str]]] = {  # what stands between <!-- name --> and <!-- /name --> of a page
+    "reference/lint.md": ("rules", rules_of_lint),
+}
+
+
+def filled(page: Path, name: str, table: str) -> str:
+    """The text of `page` with `table` between <!-- name --> and <!-- /name -->."""
+    before, opening, rest = page.read_text(encoding="utf-8").partition(f"<!-- {name} -->")
+    _, closing, after = rest.partition(f"<!-- /{name} -->")
+    assert opening and closing, f"{page}: expected the markers of {name}"
+    return f"{before}{opening}\n{table}\n{closing}{after}"
+
+
+def made() -> Iterator[tuple[Path, str]]:
+    """Each file with the text that it should have."""
+    for name, make in GENERATED.items():
+        yield ROOT / "docs" / name, make()
+    for name, (part, make) in PARTS.items():
+        yield ROOT / "docs" / name, filled(ROOT / "docs" / name, part, make())
 
 
 def main() -> int:
     stale = []
-    for name, make in GENERATED.items():
-        path, text = ROOT / "docs" / name, make()
+    for path, text in made():
         if "--check" in sys.argv:
-            stale += [] if path.exists() and path.read_text() == text else [name]
+            stale += [] if path.exists() and path.read_text(encoding="utf-8") == text else [path.name]
         else:
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
     if stale:
         print(f"not current: {', '.join(stale)}; run make docs")
     return int(bool(stale))

@@ -31,8 +31,8 @@ def generator():  # type: ignore[no-untyped-def]
 
 
 def test_what_is_generated_is_current() -> None:
-    for name, make in generator().GENERATED.items():
-        assert (ROOT / "docs" / name).read_text() == make(), f"docs/{name}: make docs"
+    for path, text in generator().made():
+        assert path.read_text() == text, f"{path.name}: make docs"
 
 
 def test_the_picture_draws_every_room_once() -> None:

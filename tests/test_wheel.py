@@ -28,9 +28,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     for name in names:
-        if name.startswith(
-            ("truehalf/", "docs/reference/lint.md", "setup.py", "pyproject.toml", "README", "LICENSE", "CHANGELOG")
-        ):
+        if name.startswith(("truehalf/", "pyproject.toml", "README", "LICENSE", "CHANGELOG")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, source / name)
     line = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source)]
@@ -43,7 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_one_package_and_what_that_reads(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"truehalf"}
-    assert {"truehalf/py.typed", "truehalf/linting/lint.md"} <= set(names)
+    assert "truehalf/py.typed" in names
 
 
 @pytest.mark.slow

@@ -44,13 +44,6 @@ def test_every_other_file_is_package_data() -> None:
     assert {"truehalf/py.typed", "truehalf/report/page.html.j2"} <= DATA
 
 
-def test_the_documentation_of_the_rules_is_packed_where_it_is_read() -> None:
-    """setup.py copies it when a wheel is built."""
-    assert (ROOT / "docs/reference/lint.md").is_file()
-    text = (ROOT / "setup.py").read_text()
-    assert "lint.md" in text and "docs/reference/lint.md" in (ROOT / "MANIFEST.in").read_text()
-
-
 def test_the_command_is_a_function_of_the_package() -> None:
     module, _, name = PROJECT["project"]["scripts"]["truehalf"].partition(":")
     assert module.rpartition(".")[0] in PACKAGES

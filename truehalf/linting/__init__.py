@@ -1,5 +1,4 @@
-"""Patterns in a graph that TensorRT refuses, computes wrongly, or runs slowly. docs/reference/lint.md explains each
-rule.
+"""Patterns in a graph that TensorRT refuses, computes wrongly, or runs slowly.
 
 `lint` looks at a model and changes nothing. A rule is a Rule with a check, a function of a Subject that yields places;
 each file holds a small family of them. What rules share: where values come from (values), integers that are known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,16 +26,23 @@ class Rule:
     """A rule.
 
     Attributes:
-        id: as in docs/reference/lint.md.
+        id: stable, for `lint.ignore` and scripts.
         severity: what its findings have, unless the rule knows better of a node.
         title: one line, for lists of rules.
         source: where it is known from.
+        doc: Markdown, indented as a docstring is: when it is a finding, why, and what to write instead.
     """
 
     id: str
     severity: str
     title: str
     source: str
+    doc: str
+
+    @property
+    def explanation(self) -> str:
+        """What the documentation says of the rule, in Markdown."""
+        return f"{self.severity}: {self.title}.\n\n{inspect.cleandoc(self.doc)}"
 
     def at(
         self, node: ir.Node, message: str, remedy: str, severity: str | None = None, count: int = 1

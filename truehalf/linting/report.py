@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -232,38 +230,22 @@ def _uri(file: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
-def explained(rule: str, rules: Iterable[str]) -> str:
+def explained(rule: str, rules: Mapping[str, Rule]) -> str:
     """What the documentation says of a rule: why it is a finding, and what to write instead.
 
     Raises:
-        StageError: none of `rules`, a package without its documentation.
+        StageError: none of `rules`.
     """
-    if rule not in (known := sorted(rules)):
-        raise StageError("unknown-choice", f"--explain: expected one of {', '.join(known)}; got {rule!r}")
-    if (text := _sections().get(rule)) is None:
-        raise StageError("file-missing", f"--explain {rule}: the documentation of the rules is not installed")
-    return f"{rule}\n\n{text}"
-
-
-@functools.cache
-def _sections() -> Mapping[str, str]:
-    """What the documentation says of each rule; nothing where the package is installed without it."""
-    packed = Path(__file__).with_name("lint.md")  # in a wheel; setup.py puts it there
-    file = packed if packed.exists() else Path(__file__).parents[2] / "docs" / "reference" / "lint.md"
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    parts = re.split(r"^##? (.*)$", text, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
+    if rule not in rules:
+        raise StageError("unknown-choice", f"--explain: expected one of {', '.join(sorted(rules))}; got {rule!r}")
+    return f"{rule}\n\n{rules[rule].explanation}"
 
 
 def _sarif_rule(rule: Rule) -> dict[str, Any]:
-    text = _sections().get(rule.id)
     return {
         "id": rule.id,
         "shortDescription": {"text": rule.title},
-        "help": {
-            "text": f"See `{link_to(rule.id)}`. Known from: {rule.source}.",
-            **({"markdown": text} if text is not None else {}),
-        },
+        "help": {"text": f"See `{link_to(rule.id)}`. Known from: {rule.source}.", "markdown": rule.explanation},
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
     }
 

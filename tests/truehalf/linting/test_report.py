@@ -117,7 +117,7 @@ def test_json_is_plain_and_whole() -> None:
 
 # --- SARIF: the parts of the schema of 2.1.0 that readers need --------------------------------------------------------
 
-SOURCE = {"py-item": Rule("py-item", "warning", "a number read out of a tensor", "somewhere")}
+SOURCE = {"py-item": Rule("py-item", "warning", "a number read out of a tensor", "somewhere", "Compute with it.")}
 
 
 def test_sarif() -> None:
@@ -128,6 +128,7 @@ def test_sarif() -> None:
     assert driver["name"] and [rule["id"] for rule in driver["rules"]] == [*RULES, "py-item"]
     for rule in driver["rules"]:
         assert rule["shortDescription"]["text"] and f"lint --explain {rule['id']}" in rule["help"]["text"]
+        assert rule["shortDescription"]["text"] in rule["help"]["markdown"]
         assert rule["defaultConfiguration"]["level"] in ("error", "warning", "note")
     assert [result["level"] for result in run["results"]] == ["error", "warning", "note", "warning"]
     for result in run["results"]:

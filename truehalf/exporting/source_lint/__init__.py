@@ -19,13 +19,12 @@ from truehalf.exporting.source_lint.following import Following
 from truehalf.exporting.source_lint.functions import TENSOR_TYPE, definition, python_function
 from truehalf.exporting.source_lint.kinds import MAYBE, TENSOR, TEXT, UNKNOWN, at_hand
 from truehalf.exporting.source_lint.rules import RULES as _RULES
-from truehalf.linting.base import Rule
 from truehalf.linting.finding import Finding
 
 if TYPE_CHECKING:
     import torch
 
-RULES = {rule.id: Rule(rule.id, rule.severity, rule.__doc__ or "", rule.source) for rule in _RULES}
+RULES = {rule.id: rule.as_rule() for rule in _RULES}
 _OPTIONAL = rf"(typing\.)?Optional\[{TENSOR_TYPE}\]|None( \| {TENSOR_TYPE})+|({TENSOR_TYPE} \| )+None"
 
 

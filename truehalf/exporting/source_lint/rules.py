@@ -10,10 +10,10 @@ from typing import Any
 import truehalf.exporting.source_lint.kinds as kinds
 import truehalf.exporting.source_lint.torch_calls as torch_calls
 from truehalf.exporting.source_lint.expressions import Called
-from truehalf.exporting.source_lint.following import Following
 from truehalf.exporting.source_lint.functions import package_of
 from truehalf.exporting.source_lint.kinds import elements, holds_tensor, is_tensor, kind
-from truehalf.linting.finding import Finding, link_to
+from truehalf.exporting.source_lint.source_rule import SourceRule, conditions
+from truehalf.linting.finding import Finding
 from truehalf.source_files import shown_file
 
 _PRODUCTS = {
@@ -23,60 +23,15 @@ _PRODUCTS = {
 }  # fmt: skip
 
 
-class SourceRule(ast.NodeVisitor):
-    """A rule: its docstring is what a finding says, `remedy` what to write instead."""
-
-    id = remedy = ""
-    severity, source = "warning", "NVIDIA's guidance on exporting for TensorRT"
-
-    def __init__(self, program: Following) -> None:
-        self.program = program
-        self.places: dict[kinds.SourceLocation, None] = {}
-        for tree, (self.scope, self.file, _) in program.read.items():
-            self.generic_visit(tree)
-
-    def visit_FunctionDef(self, node: ast.AST) -> None:
-        """Nested functions are not read."""
-
-    visit_Lambda = visit_FunctionDef
-
-    def generic_visit(self, node: ast.AST) -> None:
-        found = [*self.wrong(node), *(node for call in self.program.calls.get(node, []) if self.wrong_call(call))]
-        self.places |= {(self.scope, self.file, getattr(each, "lineno", 0)): None for each in found}
-        super().generic_visit(node)
-
-    def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
-        """What is wrong at a node, or in it."""
-        return ()
-
-    def wrong_call(self, call: Called) -> bool:
-        return False
-
-    def of(self, *nodes: ast.AST) -> list[Any]:
-        """What is known of expressions, each time that they were reached."""
-        return [value for node in nodes for value in self.program.values.get(node, [])]
-
-    def findings(self) -> list[Finding]:
-        return [self.finding(place, self.__doc__ or "") for place in self.places]
-
-    def finding(self, place: kinds.SourceLocation, why: str) -> Finding:
-        file, link = shown_file(place[1]), link_to(self.id)
-        return Finding(self.id, self.severity, "", "", place[0], why, self.remedy, link, file, place[2])
-
-
-def conditions(node: ast.AST) -> list[ast.expr]:
-    """Expressions whose truth value Python asks for at a node: the parts of `and`, `or` and `not`, or a test."""
-    tests = [node.test] if isinstance(node, (ast.If, ast.IfExp, ast.While)) else getattr(node, "ifs", [])
-    if isinstance(node, ast.BoolOp):
-        tests = node.values[:-1]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        tests = [node.operand]
-    ends = [test.values[-1] if isinstance(test, ast.BoolOp) else test for test in tests]
-    return ends if ends == tests else [part for end in ends for part in conditions(ast.While(end, [], []))]
-
-
 class TensorIf(SourceRule):
-    """python decides on a tensor's value; the file keeps the branch that the traced example took"""
+    """python decides on a tensor's value; the file keeps the branch that the traced example took
+
+    `if`, a conditional expression, `and`, `or`, `not`, `any()`, `all()` or `bool()` on a tensor's value.
+
+    ```python
+    y = a if c else b  # instead: c = c.float(); y = c * a + (1 - c) * b
+    ```
+    """
 
     id = "py-tensor-if"
     remedy = "compute both sides and mix them with the condition as a number: c * a + (1 - c) * b"
@@ -100,7 +55,12 @@ class TensorIf(SourceRule):
 
 
 class TensorLen(SourceRule):
-    """len() of a tensor is an int; the file keeps the traced size"""
+    """len() of a tensor is an int; the file keeps the traced size
+
+    ```python
+    torch.arange(len(boxes))  # instead: torch.arange(boxes.shape[0])
+    ```
+    """
 
     id = "py-tensor-len"
     remedy = "tensor.shape[0]"
@@ -110,7 +70,16 @@ class TensorLen(SourceRule):
 
 
 class StringComparison(SourceRule):
-    """strings are no part of the graph; the file keeps the branch that the comparison took"""
+    """strings are no part of the graph; the file keeps the branch that the comparison took
+
+    Strings that may change from call to call: an argument of `forward`, or an attribute that `forward` writes.
+
+    ```python
+    if scene != self.scene:
+        memory = torch.zeros_like(memory)
+    memory = memory * same_scene  # instead; same_scene is an input, 0 or 1
+    ```
+    """
 
     id, severity = "py-string-comparison", "info"
     remedy = "compare outside, and pass what follows from it as a tensor"
@@ -122,7 +91,17 @@ class StringComparison(SourceRule):
 
 
 class NoneCheck(SourceRule):
-    """whether a tensor is None is decided when the file is written"""
+    """whether a tensor is None is decided when the file is written
+
+    `x is None`, `x or default`, `if x:` for an argument of `forward` that some calls may leave out, or an attribute
+    that `forward` writes and that starts as None.
+
+    ```python
+    if previous is not None:
+        x = x + previous
+    x = x + previous  # instead; the caller passes zeros where there is none
+    ```
+    """
 
     id, severity = "py-none-check", "info"
     remedy = "take the tensor always; pass a neutral value or a weight of 0 where there is none"
@@ -134,7 +113,10 @@ class NoneCheck(SourceRule):
 
 
 class ListComprehension(SourceRule):
-    """a list comprehension over tensors, which older exporters cannot trace"""
+    """a list comprehension over tensors, which older exporters cannot trace
+
+    Today's exporters trace it as they do a loop; those of torch 1.x did not.
+    """
 
     id, severity = "py-list-comprehension", "info"
     remedy = "a for loop that appends"
@@ -147,7 +129,14 @@ class ListComprehension(SourceRule):
 
 
 class DeepCopy(SourceRule):
-    """a deep copy of a traced tensor is an empty tensor in the file"""
+    """a deep copy of a traced tensor is an empty tensor in the file
+
+    Measured with torch 2.13: a tensor without axes, or the export fails.
+
+    ```python
+    levels = copy.deepcopy(given)  # instead: list(given), or [x.clone() for x in given]
+    ```
+    """
 
     id = "py-deepcopy"
     remedy = "a new list of the same tensors, or tensor.clone()"
@@ -157,7 +146,17 @@ class DeepCopy(SourceRule):
 
 
 class AttributeUpdate(SourceRule):
-    """what forward writes to a module is lost: a file has no state between calls"""
+    """what forward writes to a module is lost: a file has no state between calls
+
+    `self.x = ...`, `self.x += ...`, `self.x[i] = ...`, `self.x.copy_(...)`, `self.list.append(...)` in `forward` or in
+    what it calls, also through views (`self.x.view(-1).add_(1)`), another name (`x = self.x`, then `x += 1`) and
+    `out=self.x`.
+
+    Not seen: a write in a function that got the attribute as its argument, or in a loop over `self.parameters()`;
+    functions that write by a flag or by their name (`relu(self.x, inplace=True)`, `torch.nn.init`); an attribute that
+    went through a list, dict, tuple or `a if c else b`; `del self.x`; globals. `trace` sees these when it runs the
+    module.
+    """
 
     id = "py-attribute-update"
     remedy = "take the value as an input and return it as an output, or keep it in a local name"
@@ -187,7 +186,15 @@ class AttributeUpdate(SourceRule):
 
 
 class Item(SourceRule):
-    """a number is read out of a tensor; the file keeps the traced one as a constant"""
+    """a number is read out of a tensor; the file keeps the traced one as a constant
+
+    `.item()`, `.tolist()`, `.numpy()`, `int(t)`, `float(t)`, `math.f(t)`, `numpy.f(t)`. Its input may then be read by
+    nothing, which `baked-item` sees in the graph.
+
+    ```python
+    x / temperature.item()  # instead: x / temperature
+    ```
+    """
 
     id = "py-item"
     remedy = "compute with the tensor"
@@ -199,7 +206,15 @@ class Item(SourceRule):
 
 
 class BuiltinMinMax(SourceRule):
-    """python walks through a tensor or compares tensors while tracing; the file keeps what came of it"""
+    """python walks through a tensor or compares tensors while tracing; the file keeps what came of it
+
+    `min`, `max` and `sorted` of Python compare tensors one by one; `sum(tensor)` adds as many rows as the traced one
+    had. `sum` of a list of tensors is fine.
+
+    ```python
+    max(a.max(), b.max())  # instead: torch.maximum(a.max(), b.max())
+    ```
+    """
 
     id = "py-builtin-min-max"
     remedy = "torch.minimum, torch.maximum, tensor.amin, tensor.amax, tensor.sum or torch.sort"
@@ -210,7 +225,19 @@ class BuiltinMinMax(SourceRule):
 
 
 class DataDependentLoop(SourceRule):
-    """the loop runs as often as it did on the traced example"""
+    """the loop runs as often as it did on the traced example
+
+    `while` on a tensor, `range(tensor)`, and a loop over a tensor itself.
+
+    ```python
+    for i in range(count):
+        x = step(x)
+    for i in range(LARGEST):
+        x = x + (count > i).float() * (step(x) - x)  # instead
+    ```
+
+    If it cannot be vectorised, put the loop under `torch.jit.script`: the file then has a `Loop`, slow but right.
+    """
 
     id = "py-data-dependent-loop"
     remedy = "vectorise it, or run it as often as can be needed and let the rounds beyond the count change nothing"
@@ -227,7 +254,22 @@ class DataDependentLoop(SourceRule):
 
 
 class DtypeConstant(SourceRule):
-    """the constant has an explicit type; in half precision torch refuses its product with the module's tensors"""
+    """the constant has an explicit type; in half precision torch refuses its product with the module's tensors
+
+    A tensor that `forward` makes in float32, explicitly (`torch.tensor(..., dtype=torch.float32)`) or by default
+    (`zeros`, `ones`, `linspace`), and that meets the module's tensors in a matmul, a convolution, attention or a layer
+    with parameters. `module.half()` does not reach it: `Input type (HalfTensor) and weight type (FloatTensor) should be
+    the same`. Arithmetic passes the type on; `.to(x.dtype)` and `.type_as(x)` end it; a number without axes does not
+    change it.
+
+    ```python
+    kernel = torch.tensor(EDGES, dtype=torch.float32)  # instead: dtype=x.dtype, or a buffer, which half() converts
+    y = F.conv2d(x, kernel)
+    ```
+
+    Only `precision.method=half` needs the change. Not seen: a tensor that is a plain attribute of the module (use
+    `register_buffer`), `x.float()`, integers times a Python float, and `einops`.
+    """
 
     id, source = "py-dtype-constant", "torch"
     remedy = "dtype=x.dtype, of the tensor that it meets; or register it as a buffer"
@@ -253,7 +295,11 @@ class DtypeConstant(SourceRule):
 
 
 class NotFollowed(SourceRule):
-    """calls with tensors whose source is not read"""
+    """calls with tensors whose source is not read
+
+    One finding with the number of calls: they take a tensor and lead to source that is not read, or to an unknown
+    function. Check whether they decide in Python.
+    """
 
     id, severity, source = "py-not-followed", "info", "what this reader can follow"
     remedy = "look at them yourself; functions of the module's files and packages are read"

@@ -19,6 +19,19 @@ ATTENTION_WILL_NOT_FUSE = Rule(
     "warning",
     "an attention that FP32 nodes keep out of the fused kernel",
     "compiled by TensorRT for RTX 1.7, with every set of nodes in FP32",
+    """
+    `softmax(Q K^T) V` in a file with float16, where one of the products is FP32 and a node beside it computes in FP32,
+    too. TensorRT for RTX then computes scores, Softmax and product in separate layers and writes the scores to memory.
+    It fuses all other combinations of types that were tried. Casts around the Softmax cost nothing: it may be FP32.
+
+    ```python
+    weights = (q.float() @ k.float().transpose(-2, -1) * scale).softmax(-1).to(v.dtype)
+    weights = (q @ k.transpose(-2, -1) * scale).float().softmax(-1).to(v.dtype)  # instead
+    ```
+
+    The conversion keeps attentions fused unless ranges or lists keep such neighbours FP32; the finding then names them,
+    and why.
+    """,
 )
 
 

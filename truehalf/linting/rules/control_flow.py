@@ -25,24 +25,70 @@ IF_FROM_SQUEEZE = Rule(
     "error",
     "squeeze without a known size: an If whose branches differ in rank",
     "TensorRT's operator matrix (If); NVIDIA/TensorRT#1731, #2846",
+    """
+    `x.squeeze(1)` becomes `If(size == 1, Squeeze(x), Identity(x))` where the exporter does not know the size of axis 1.
+    The branches differ in rank, and TensorRT requires one rank: `IIfConditionalOutputLayer inputs must have the same
+    shape`. There is no finding where the file states the size: the `If` then folds away.
+
+    ```python
+    y = clip.squeeze(1)  # instead: clip[:, 0], or clip.reshape(...) with known sizes
+    ```
+
+    Repair pass: `squeeze_if`, where a Conv, Transpose or Gemm after it needs one of the ranks.
+    """,
 )
 ROPE_TILE = Rule(
     "rope-tile",
     "error",
     "Tile after If: rotary positions computed in the graph",
     "NVIDIA/TensorRT#4603 (DINOv3)",
+    """
+    `torch.tile` is exported with two `If`, one for each way in which tensor and repeats may differ in rank; their
+    branches differ in shape. It is an error even where fixed sizes decide the condition: a file that was not folded is
+    refused.
+
+    ```python
+    angles.tile(2)
+    torch.cat([angles, angles], -1)  # instead; best of all, cosines and sines as buffers, made once in __init__
+    ```
+
+    Repair passes: `fold_constants`, `rope_constants`.
+    """,
 )
 DATA_DEPENDENT_IF = Rule(
     "data-dependent-if",
     "warning",
     "a branch on a tensor's value or size",
     "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (If)",
+    """
+    Error where the branches differ in rank. The condition of the `If` varies with data or with a size. TensorRT fuses
+    nothing across its borders and captures no CUDA graph. A condition that is the same in every run folds away and is
+    no finding.
+
+    ```python
+    y = a if score.max() > 0 else b  # scripted
+    c = (score.max() > 0).float()  # instead; both branches must be finite: 0 * inf is NaN
+    y = c * a + (1 - c) * b
+    ```
+    """,
 )
 DATA_DEPENDENT_LOOP = Rule(
     "data-dependent-loop",
     "warning",
     "a loop whose trip count is computed from data",
     "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Loop)",
+    """
+    Error where the loop stacks a result of each round. The trip count or condition of the `Loop` is computed from data.
+    TensorRT runs it round by round, and refuses a scan output of unknown length. Loops over a fixed number, or over a
+    size, are no finding.
+
+    ```python
+    for _ in range(int(rounds.max())):
+        x = step(x)  # scripted
+    for i in range(ROUNDS):
+        x = x + (rounds.max() > i).float() * (step(x) - x)  # instead
+    ```
+    """,
 )
 
 _MOVES = MOVES | {"Concat"}

@@ -28,36 +28,107 @@ NONZERO_THRESHOLD = Rule(
     "warning",
     "detections chosen by a threshold: NonZero over a comparison",
     "NVIDIA's guidance on exporting for TensorRT",
+    """
+    `x[scores > t]` is `NonZero` over a comparison of floats: the number of rows is known only in a run. TensorRT waits
+    for the device there, and every later size varies from image to image.
+
+    ```python
+    kept = boxes[scores > 0.5]
+    best, index = scores.topk(100)  # instead: a fixed number; threshold outside the engine
+    kept = boxes[index]
+    ```
+
+    Repair pass: `nonzero_topk`. In torch: `threshold_topk`.
+    """,
 )
 BOOL_INDEX = Rule(
     "bool-index",
     "warning",
     "indexing with a boolean tensor: NonZero, GatherND, ScatterND",
     "NVIDIA's guidance on exporting for TensorRT",
+    """
+    `x[mask]` and `x[mask] = v` with another boolean tensor: `NonZero`, `GatherND` and `ScatterND` with sizes that only
+    a run knows. A mask that is only counted (`mask.nonzero().shape[0]`) is no finding.
+
+    ```python
+    state[seen] = update[seen]
+    seen = seen.float()[:, None]  # instead
+    state = state * (1 - seen) + update * seen
+    ```
+
+    Repair pass: `bool_index`. In torch: `masked_assign`; `bool_index_to_long` keeps the size that varies.
+    """,
 )
 DATA_DEPENDENT_SIZE = Rule(
     "data-dependent-size",
     "warning",
     "a size that only a run knows: NonZero of numbers, NonMaxSuppression",
     "NVIDIA's guidance on exporting for TensorRT; TensorRT's documentation of data-dependent shapes",
+    """
+    Warning for `NonZero` of numbers whose positions are used (`x.nonzero()`, `bool_index_to_long`); info for
+    `NonMaxSuppression`. Both build. TensorRT waits for the device, sizes all that follows for the worst case, and
+    captures no CUDA graph. A `NonZero` that is only counted is no finding.
+
+    ```python
+    features[labels.nonzero()[:, 0]].sum(0)
+    (features * (labels > 0).float()[:, None]).sum(0)  # instead: all rows, weighted by a mask
+    ```
+
+    In torch: `threshold_topk`, `unique(x, size=k)`.
+    """,
 )
 RANGE = Rule(
     "range-of-execution-tensor",
     "error",
     "arange over a number that is computed on the device",
     "NVIDIA's guidance on exporting for TensorRT (shape tensors and execution tensors)",
+    """
+    A `Range` over a number that is computed on the device. TensorRT needs it on the host.
+
+    ```python
+    torch.arange(mask.sum())
+    torch.arange(mask.nonzero().shape[0])  # instead: a size is known on the host
+    ```
+
+    Repair pass: `range_to_shape`.
+    """,
 )
 DYNAMIC_SLICE = Rule(
     "dynamic-slice",
     "error",
     "a slice whose ends are computed from data",
     "NVIDIA's guidance on exporting for TensorRT",
+    """
+    Error where a slice starts or ends at a number that is computed on the device. Info where it does at the value of an
+    input: that becomes a shape-tensor input, and `engine.profiles` gives its values. Warning where it starts or ends at
+    the round of a `Loop` (scripted `x[i : i + 1]`): whether TensorRT has that on the host is not documented;
+    `x.index_select(0, i)` does not need it. A slice along sizes is no finding.
+
+    ```python
+    points[:, : lengths.max()].sum(1)
+    kept = torch.arange(points.shape[1]) < lengths.max()  # instead
+    (points * kept.float()[None, :, None]).sum(1)
+    ```
+
+    In torch: `dynamic_slice`, which builds; only a run knows its size (`data-dependent-size`).
+    """,
 )
 RESHAPE_ALLOWZERO = Rule(
     "reshape-allowzero",
     "warning",
     "a reshape of a tensor that may be empty, without allowzero",
     "NVIDIA's guidance on exporting for TensorRT; ONNX's definition of Reshape",
+    """
+    A `Reshape` without `allowzero` of a tensor that may be empty, to computed sizes. A size of 0 then means "as in the
+    input", not "none".
+
+    ```python
+    kept.reshape(2, kept.shape[0] // 2, index.shape[0])  # index may be empty
+    kept.reshape(2, 4, -1)  # instead: infer the size that may be 0
+    ```
+
+    Repair pass: `allowzero`.
+    """,
 )
 
 MAY_BE_EMPTY = Rule(
@@ -65,6 +136,17 @@ MAY_BE_EMPTY = Rule(
     "info",
     "reading a row of a tensor that may be empty, or writing into one",
     "NVIDIA's guidance on exporting for TensorRT (assignment into empty tensors, zeros_like)",
+    """
+    A row is read at a fixed place of a tensor that may have no rows (`x[0]`, `zeros_like(x[0])`), or written into such
+    a tensor (`x[:, 0] = v`). The first fails on an image where nothing is selected; the second has failed to build.
+
+    ```python
+    torch.zeros_like(kept[0])
+    torch.zeros_like(tokens[0])  # instead: of what is never empty
+    kept[:, 0] = 1.0
+    kept = torch.cat([torch.ones_like(kept[:, :1]), kept[:, 1:]], 1)  # instead
+    ```
+    """,
 )
 
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}

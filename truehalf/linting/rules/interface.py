@@ -24,24 +24,59 @@ DEPLOYMENT_IO = Rule(
     "warning",
     "an input or output that TensorRT, Triton or DeepStream cannot take",
     "types of TensorRT's bindings, Triton's model configuration and DeepStream's nvinfer",
+    """
+    What TensorRT, Triton or DeepStream cannot take as input or output.
+
+    - Error: types without a binding (string, uint16, sequences).
+    - Warning: float64 (bound as float32); bool, uint8 and bfloat16 (DeepStream's nvinfer has none); float8 (nor has
+      Triton's configuration); scalars (no batch axis); names with a comma, colon, semicolon, quote, star or space,
+      which trtexec and DeepStream separate by.
+    - Info: int64 (older nvinfer has none; RT-DETR's labels are); an output that varies in more than its batch
+      (DeepStream's nvinfer keeps one size; Triton takes -1).
+    """,
 )
 BAKED_ITEM = Rule(
     "baked-item",
     "warning",
     "an input that nothing reads: its traced value is a constant now",
     "NVIDIA's guidance on exporting for TensorRT",
+    """
+    An input that nothing reads, or that the file lost though its I/O spec names it. What Python computed from it
+    (`.item()`, `int(...)`, `if`) is a constant with the traced value.
+
+    ```python
+    logits / temperature.item()  # every run divides by the traced temperature
+    logits / temperature  # instead
+    ```
+    """,
 )
 FIXED_POSITIONS = Rule(
     "fixed-positions",
     "warning",
     "height and width vary, position embeddings do not",
     "ONNX's rules of broadcasting",
+    """
+    An input varies in height and width, and a constant of one size is added to what they size: the file says that sizes
+    vary, but runs only at the traced one.
+
+    ```python
+    x.flatten(2).transpose(1, 2) + self.positions
+    grid = torch.nn.functional.interpolate(self.grid, x.shape[2:], mode="bilinear")  # instead
+    (x + grid).flatten(2).transpose(1, 2)
+    ```
+    """,
 )
 EMPTY_NODE_NAME = Rule(
     "empty-node-name",
     "info",
     "nodes without a unique name",
     "TensorRT names layers, errors and profiles after nodes",
+    """
+    One finding with the number of nodes. TensorRT names layers, errors and profiles after nodes. Nodes without a name,
+    or with the name of another, cannot be told apart, nor chosen by lists of nodes. `slim` names them.
+
+    Repair pass: `deduplicate_names`.
+    """,
 )
 
 _BINDINGS = {

@@ -21,6 +21,16 @@ DECOMPOSED_LAYER_NORM = Rule(
     "warning",
     "a layer norm spelt out as means and squares",
     "float16 ends at 65504; opset 17 has LayerNormalization",
+    """
+    A layer norm written out: `ReduceMean`, `Sub`, a square, `ReduceMean`, `Sqrt`, `Div` (or a `Pow` by 0.5 or -0.5).
+    The square leaves float16 from |x - mean| = 256 on, and TensorRT fuses it only where it recognises the pattern.
+    Exporters write it below opset 17; models write it for channels that are not last.
+
+    ```python
+    (x - x.mean(1, keepdim=True)) / torch.sqrt(x.var(1, keepdim=True, unbiased=False) + eps)
+    torch.nn.functional.layer_norm(x.permute(0, 2, 3, 1), (channels,), weight, bias, eps).permute(0, 3, 1, 2)  # instead
+    ```
+    """,
 )
 
 

@@ -25,18 +25,46 @@ MASK_BEYOND_FP16 = Rule(
     "warning",
     "a mask constant beyond 65504",
     "float16 ends at 65504",
+    """
+    `Where`, `Add`, `Sub` or `Mul` reads a finite constant beyond 65504: -1e9 or `torch.finfo(torch.float32).min` as a
+    mask, `finfo.max` as a marker (anchors of RT-DETR and D-FINE at the image's border). In float16 it is inf, and inf -
+    inf, 0 * inf, or a row that holds nothing else is NaN.
+
+    ```python
+    scores + (1 - valid) * -1e9
+    scores + (1 - valid) * -1e4  # instead: float16 holds it, and exp(-1e4) is 0 as well
+    ```
+
+    The conversion keeps FP32 around such constants, unless it proves that one is a mask; then it clamps it.
+    """,
 )
 INT64_RANGE = Rule(
     "int64-range",
     "info",
     "an integer constant beyond int32",
     "TensorRT before 10 clamps int64 to int32; its plugins and DLA still compute with int32",
+    """
+    An integer constant beyond int32. TensorRT 10 and 11 compute with int64; older versions, DLA and many plugins clamp
+    it. Open ends of slices (2**63 - 1) are no finding.
+
+    ```python
+    key = labels * 2**33 + index  # instead: * 2**12, or two keys
+    ```
+    """,
 )
 FLOAT64 = Rule(
     "float64",
     "warning",
     "float64, which TensorRT computes as float32",
     "TensorRT's operator matrix (data types)",
+    """
+    Reported where float64 begins. TensorRT computes it in float32, and clamps what lies beyond. Constants that fold
+    away are no finding.
+
+    ```python
+    x.double().cumsum(1).float()  # instead: x.cumsum(1), or in float64 before the engine
+    ```
+    """,
 )
 
 _READERS = {name: row.scaled for name, row in TABLE.items() if row.scaled and name != "Div"}

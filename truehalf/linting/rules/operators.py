@@ -20,24 +20,68 @@ from truehalf.linting.base import LocatedFinding, Rule, Subject
 from truehalf.linting.rules.restrictions import refusals
 from truehalf.linting.support import OPSET_MIN, builds, named, opset_max, since
 
-UNIQUE = Rule("unique", "error", "unique, which TensorRT does not have", "TensorRT's operator matrix (Unique)")
+UNIQUE = Rule(
+    "unique",
+    "error",
+    "unique, which TensorRT does not have",
+    "TensorRT's operator matrix (Unique)",
+    """
+    TensorRT has no `Unique`.
+
+    ```python
+    distinct = torch.unique(labels).shape[0]
+    ordered = labels.sort().values  # instead
+    distinct = (ordered[1:] > ordered[:-1]).sum() + 1
+    ```
+
+    In torch: `unique`, best with a size.
+    """,
+)
 SEQUENCE_OPS = Rule(
     "sequence-ops",
     "error",
     "lists of tensors and optional tensors",
     "TensorRT's operator matrix (Sequence*, Optional*)",
+    """
+    `SequenceConstruct`, `SplitToSequence`, `ConcatFromSequence`, `Optional` and the like: TensorRT has neither lists of
+    tensors nor optional tensors. They come from lists in scripted code, and from splits of sizes that the exporter does
+    not know.
+
+    ```python
+    parts = [f(level) for level in levels]  # scripted, over a tensor's first axis
+    stacked = f(levels)  # instead: one tensor, with an axis for the elements
+    ```
+    """,
 )
 RESOLVE_CONJ = Rule(
     "resolve-conj",
     "error",
     "resolve_conj or resolve_neg left in the graph",
     "NVIDIA's guidance on exporting for TensorRT",
+    """
+    `aten::resolve_conj` or `aten::resolve_neg` left over from the exporter. On real tensors they do nothing. torch's
+    exporter translates them since 2.0; with an older one:
+
+    ```python
+    torch.onnx.register_custom_op_symbolic("aten::resolve_conj", lambda g, x: x, 9)
+    ```
+    """,
 )
 UNSUPPORTED_OP = Rule(
     "unsupported-op",
     "error",
     "an operator, or a use of one, that TensorRT does not have",
     "TensorRT's operator matrix and change log (truehalf/linting/support.py)",
+    """
+    An operator that TensorRT does not have, with the versions that lack it. A use of one that it refuses: `TopK` beyond
+    3840, `Squeeze` without axes where a size varies (before 11.5), pooling with dilations, `ScatterND` with a
+    reduction, a second output of `MaxPool` or `LayerNormalization`, axes that are no constant. An operator of another
+    domain without a plugin. An opset below 9. Warning for an opset beyond the last that the version is documented to
+    read.
+
+    Write it with other operators, build with a version that has it, or bring a plugin: `engine.plugins`, here
+    `--plugin-ops`.
+    """,
 )
 
 _CONJUGATES = frozenset({"resolve_conj", "resolve_neg"})

@@ -14,12 +14,30 @@ GRID_SAMPLE = Rule(
     "warning",
     "GridSample, which TensorRT computes wrongly in DETR models",
     "NVIDIA/TensorRT#4813, #4646; lightly-ai/lightly-train#917",
+    """
+    TensorRT, FP32 too, has given wrong boxes without a message on DETR models that sample with `GridSample`
+    (NVIDIA/TensorRT#4813, #4646: D-FINE and DEIMv2 lose three quarters of their detections;
+    lightly-ai/lightly-train#917). The ONNX file is right, so parity of the file proves nothing about the engine: verify
+    the engine.
+
+    Repair pass: `grid_sample_gather`, in the default list: bilinear sampling as gathers and arithmetic. In torch:
+    `grid_sample`.
+    """,
 )
 RESIZE_MODE = Rule(
     "resize-mode",
     "error",
     "a way of resizing that TensorRT refuses",
     "TensorRT's operator matrix (Resize) and the static checks of its ONNX parser",
+    """
+    What TensorRT's `Resize` refuses: `tf_crop_and_resize` and other coordinate transformations than half_pixel,
+    pytorch_half_pixel, asymmetric, align_corners and tf_half_pixel_for_nn (this one with round_prefer_floor only);
+    antialiasing; an aspect ratio policy; scales for some axes only; sizes that are computed on the device.
+
+    ```python
+    y = interpolate(x, size, mode="bilinear", antialias=True)  # instead: antialias=False, or before the engine
+    ```
+    """,
 )
 
 _TRANSFORMATIONS = {"align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn"}

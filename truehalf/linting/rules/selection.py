@@ -23,18 +23,48 @@ WHERE_CONDITION = Rule(
     "info",
     "where on a computed condition, which may be built as an IffCondition",
     "NVIDIA's guidance on exporting for TensorRT",
+    """
+    `torch.where` on a computed condition may be built as an IffCondition, and engines have failed to build over it.
+    Most build, so change it only where a build fails.
+
+    ```python
+    y = torch.where(c, a, b)
+    y = c.float() * a + (1 - c.float()) * b  # provided that a and b are finite: 0 * inf is NaN
+    ```
+
+    Repair pass: `where_arithmetic`, which refuses branches that may be non-finite or beyond 65504. In torch: `where`.
+    """,
 )
 BOOL_ARITHMETIC = Rule(
     "bool-arithmetic",
     "info",
     "&, | and ~ on booleans; bitwise operators",
     "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Bitwise*, BitShift)",
+    """
+    Info for `And`, `Or`, `Xor` and `Not` on computed booleans: most builds accept them, some refuse. Error for
+    `BitwiseAnd`, `BitwiseOr`, `BitwiseXor`, `BitwiseNot` and `BitShift`, which TensorRT does not have. Warning for
+    `Mod` of a boolean.
+
+    ```python
+    keep = inside & ~small
+    keep = inside.int() * (1 - small.int())  # where a build fails
+    ```
+
+    In torch: `bitwise_and`, `bitwise_or`, `bitwise_not`.
+    """,
 )
 ATAN2 = Rule(
     "atan2",
     "warning",
     "atan2 spelt out by the exporter: NaN at the origin",
     "torch's exporter; NVIDIA's guidance on exporting for TensorRT",
+    """
+    The exporter writes `atan2(y, x)` as `atan(y / x)` with the quadrant chosen by two `Where`. At x = y = 0 that is 0 /
+    0: NaN, where torch gives 0. Info where 0 replaces NaN at the end, as the dynamo exporter writes it: right at the
+    origin, but it hides an input that is NaN. Error for an operator that is called atan2: there is none.
+
+    In torch: `atan2`, which is 0 there.
+    """,
 )
 
 

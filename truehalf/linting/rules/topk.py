@@ -26,6 +26,16 @@ DYNAMIC_TOPK = Rule(
     "warning",
     "topk with a k that is no constant",
     "TensorRT's operator matrix (TopK)",
+    """
+    Warning where `k` varies with a size, or is the value of an input: TensorRT builds for the largest, refuses more
+    than 3840, and all that follows varies. Error where `k` is computed on the device. Sorting (`k` is the size of the
+    axis) is no finding.
+
+    ```python
+    scores.topk(scores.shape[1] // 4)
+    scores.topk(300)  # instead
+    ```
+    """,
 )
 
 _MOVES = MOVES | {"Concat"}

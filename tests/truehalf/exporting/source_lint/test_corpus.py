@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -28,9 +26,8 @@ def test_each_rule_has_a_case() -> None:
     assert {rule for case in CASES.values() for rule in case.SOURCE_RULES} == set(RULES) - {"py-not-followed"}
 
 
-def test_each_rule_has_its_section() -> None:
-    text = (Path(__file__).parents[4] / "docs" / "reference" / "lint.md").read_text()
-    assert [rule for rule in RULES if f"\n## {rule}\n" not in text] == []
+def test_each_rule_is_explained() -> None:
+    assert [id for id, rule in RULES.items() if not rule.doc.strip() or "\n" in rule.title] == []
 
 
 def test_a_finding_says_where() -> None:
