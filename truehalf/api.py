@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from truehalf.config.arguments import checked
 from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import REPAIR_PASSES, TraceConfig
 from truehalf.config.verification import VerifyConfig
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from truehalf.ir.model_forms import Model
     from truehalf.linting.report import LintReport
     from truehalf.repairs import RepairReport
-    from truehalf.report.forms import Decision, SlimReport
+    from truehalf.report.forms import Decision
     from truehalf.verification.chain.compare import Report
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
@@ -64,6 +65,7 @@ class Result(Generic[R]):
         return load_model(self._made) if isinstance(self._made, Path) else self._made
 
 
+@checked
 def convert(
     model: Model,
     out: Path | str | None = None,
@@ -104,29 +106,25 @@ def convert(
     from truehalf.verification.pinning.reconversion import Reconversion
 
     precision = precision or Precision()
-    if not isinstance(precision, Precision):
-        raise StageError("wrong-type", f"precision: expected a truehalf.Precision, got {precision!r}")
     if precision.method is not Method.convert:
         traced = f"precision.method={precision.method.value} traces a torch module; expected convert, for an ONNX model"
         raise StageError("not-supported", f"{traced}. `python -m pipeline precision.method=...` traces")
     if samples is not None and ranges is not None:
         raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
-        file, target = ModelFile(as_file(model, Path(name))), Path(out or Path(name) / "made.onnx")
+        file, target = ModelFile(as_file(model, Path(name))), Path(name, "made.onnx") if out is None else Path(out)
         source = file.model
         if out is not None:
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
-        before = model_facts(source)
-        slim_report: SlimReport | None = None
+        before, slim_report = model_facts(source), None
         if slim or (slim is None and ranges is None):
             with step("slim"):
                 slimmed = slim_model(file)
             source, slim_report = slimmed.model, slimmed.report
         feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
         made, cleaned = write_converted(source, target, precision, ranges, calibration=feeds)
-        counts = {"nodes": before["nodes"], "casts": before["casts"]}
-        report = ConvertReport(counts, slim_report, made.report(), cleaned)
+        report = ConvertReport({name: before[name] for name in ("nodes", "casts")}, slim_report, made.report(), cleaned)
         if check and made.is_converted:
             again = Reconversion(precision, made.ranges, None), slim_model if slim_report else None
             report = replace(report, check=quick_check(file.path, target, feeds, *again))
@@ -140,6 +138,7 @@ def _result(written: Path, out: Path | str | None) -> Path | ir.Model:
     return in_memory(written) if out is None else written
 
 
+@checked
 def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | str | None = None) -> RangesJson:
     """Ranges of every float32 tensor inside a model, over real inputs.
 
@@ -161,13 +160,13 @@ def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | 
     from truehalf.ir.normalize import PREPARE
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        source = as_file(model, Path(folder))
-        loaded = load_model(source)
+        loaded = load_model(as_file(model, Path(folder)))
         feeds = calibration_feeds(samples, loaded, preprocessing)
         PREPARE(loaded)
         return measured(loaded, feeds)
 
 
+@checked
 def clean_casts(
     model: Model, out: Path | str | None = None, *, strict: bool = False, fold_max_bytes: int | None = None
 ) -> Result[CastsReport]:
@@ -186,11 +185,12 @@ def clean_casts(
     from truehalf.ir.model_forms import as_file
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        source, target = as_file(model, Path(folder)), Path(out or Path(folder) / "clean.onnx")
+        source, target = as_file(model, Path(folder)), Path(folder, "clean.onnx") if out is None else Path(out)
         report = clean(source, target, strict=strict, fold_max_bytes=fold_max_bytes)
         return Result(_result(target, out), report)
 
 
+@checked
 def compare(
     reference: Model,
     candidate: Model,
@@ -221,17 +221,11 @@ def compare(
     from truehalf.verification.chain.compare import compare as compared
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        return compared(
-            as_file(reference, Path(folder), "reference"),
-            as_file(candidate, Path(folder), "candidate"),
-            samples,
-            spec=spec,
-            preprocessing=preprocessing,
-            locate=locate,
-            options=options,
-        )
+        files = as_file(reference, Path(folder), "reference"), as_file(candidate, Path(folder), "candidate")
+        return compared(*files, samples, spec=spec, preprocessing=preprocessing, locate=locate, options=options)
 
 
+@checked
 def export(
     module: torch_.nn.Module | str,
     out: Path | str | None = None,
@@ -257,13 +251,16 @@ def export(
     from truehalf.exporting.module import export_module, made
 
     network = made(module, Path.cwd()) if isinstance(module, str) else module
-    given = [samples] if isinstance(samples, Mapping) else list(samples)
+    given: Any = samples if isinstance(samples, Iterable) and not isinstance(samples, Mapping) else [samples]
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        target = Path(out or Path(folder) / "model.onnx")
-        report = export_module(network, target, given, outputs=outputs, dynamic_axes=dynamic_axes, options=options)
+        target = Path(folder, "model.onnx") if out is None else Path(out)
+        report = export_module(
+            network, target, list(given), outputs=outputs, dynamic_axes=dynamic_axes, options=options
+        )
         return Result(_result(target, out), report)
 
 
+@checked
 def lint(
     model: Model | None = None,
     *,
@@ -292,13 +289,11 @@ def lint(
     from truehalf.linting.support import parse_version
 
     if model is None and torch is None:
-        wanted = "expected an ONNX model, torch code (module:factory), or both; got neither"
-        raise StageError("needs-value", f"lint: {wanted}")
+        raise StageError(
+            "needs-value", "lint: expected an ONNX model, torch code (module:factory), or both; got neither"
+        )
     ignores = parse_ignores(ignore, RULES)
-    try:
-        versions = parse_version(tensorrt)
-    except ValueError as error:
-        raise StageError("bad-syntax", f"lint: {error}") from error
+    versions = parse_version(tensorrt)
     path, findings = str(model) if isinstance(model, (str, Path)) else None, []
     if model is not None:
         try:
@@ -323,6 +318,7 @@ def lint(
     )
 
 
+@checked
 def repair(
     model: Model, out: Path | str | None = None, *, passes: Sequence[str] = REPAIR_PASSES
 ) -> Result[RepairReport]:

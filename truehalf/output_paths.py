@@ -58,6 +58,7 @@ def _check_writable(name: str, path: Path) -> None:
     try:
         place = destination(path)
         place.parent.mkdir(parents=True, exist_ok=True)
+        destination(place)  # its name, too, now that its folder is there
         with tempfile.TemporaryFile(dir=place.parent):
             pass
     except NoPlace as error:

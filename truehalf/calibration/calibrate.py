@@ -73,7 +73,7 @@ def calibrate(
 
     Raises:
         StageError: when an output is not finite (naming output, sample and first node), when names and feeds differ
-            in number, when there is no feed, or when the model cannot be loaded or run.
+            in number, when there is no feed or one without rows, or when the model cannot be loaded or run.
     """
     if iter(feeds) is feeds:
         raise StageError(
@@ -219,6 +219,7 @@ class _Run:
             bytes_left -= sum(array.nbytes for array in scan.kept.values())
             if bytes_left >= 0:
                 self.kept.append(scan.kept)
+            self._check_rows(name, feeds, scan)
             self._check_outputs(name, feeds, scan)
             columns = (column.tolist() for column in (scan.low, scan.high, scan.elements, scan.suspect))
             for fact, low, high, elements, suspect in zip(self.facts.values(), *columns, strict=True):
@@ -285,6 +286,15 @@ class _Run:
         known = self.inner.get(str(reduction.node.name))
         if value is not None and (known is None or known.value is None or value > known.value):
             self.inner[str(reduction.node.name)] = InnerSum(reduction.quantity, value, sample)
+
+    def _check_rows(self, sample: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> None:
+        """A sample with an empty input has no rows where nothing comes out, or no tensor of a node has an element."""
+        empty = [f"{name!r} is {list(array.shape)}" for name, array in feeds.items() if not np.size(array)]
+        read = {str(value.name) for value in self._model.graph.inputs}
+        computed = (count for name, count in zip(self.facts, scan.elements, strict=True) if name not in read)
+        if empty and not (any(map(np.size, scan.outputs.values())) and any(computed)):
+            message = f"calibrate: sample {sample!r} has no rows to measure: {', '.join(empty)}"
+            raise StageError("too-few-samples", f"{message}; expected at least one row in each sample")
 
     def _check_outputs(self, sample: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> None:
         for name, output in scan.outputs.items():

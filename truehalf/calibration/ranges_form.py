@@ -142,7 +142,8 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
     """The content of a ranges.json, from its path or as it is.
 
     Raises:
-        StageError: naming every entry that is none, or that holds something else than numbers.
+        StageError: naming every entry that is none, or that holds something else than numbers; where no tensor had an
+            element.
     """
     content = read_json(Path(ranges)) if isinstance(ranges, (str, Path)) else ranges
     if content is None:
@@ -163,6 +164,9 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
         ]
     problems += _rounding_problems(content.get("rounding"))
     refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", problems, _LISTED_PROBLEMS)
+    if content["tensors"] and all(entry["absmax"] is None for entry in content["tensors"].values()):
+        nothing = f"absmax is null for all {len(content['tensors'])} tensors"
+        raise StageError("too-few-samples", f"ranges: {nothing}; calibrate on samples that have rows")
     return ranges_of(content)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -34,22 +35,32 @@ def _missing(values: JsonObject, root: Path) -> Iterator[str]:
     checkpoint = _text(values, "model", "checkpoint")
     if checkpoint is not None:
         path = root / checkpoint
-        if not path.exists():
+        kind = _kind(path)
+        if kind is None:
             message = f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
             yield coded("file-missing", message)
-        elif path.is_dir():
+        elif kind == "folder":
             yield coded("wrong-file", f"model.checkpoint: {folder_instead(path)}")
     for key, folder in _OF_DATA.get(_text(values, "data", "source") or "", {}).items():
         place = _text(values, "data", key)
         if place is None:
             continue
         path = root / place
-        if not path.exists():
+        kind = _kind(path)
+        if kind is None:
             message = f"data.{key}: no such {'folder' if folder else 'file'}: {path}; paths are relative to {root}"
             yield coded("file-missing", message)
-        elif folder is not None and path.is_dir() != folder:
-            expected, got = ("folder", "file") if folder else ("file", "folder")
-            yield coded("wrong-file", f"data.{key}: {path} is a {got}; expected a {expected}")
+        elif folder is not None and (kind == "folder") != folder:
+            expected = "folder" if folder else "file"
+            yield coded("wrong-file", f"data.{key}: {path} is a {kind}; expected a {expected}")
+
+
+def _kind(path: Path) -> str | None:
+    """folder or file; None where there is nothing, or can be nothing, as under a name that is too long."""
+    try:
+        return "folder" if stat.S_ISDIR(path.stat().st_mode) else "file"
+    except (OSError, ValueError):
+        return None
 
 
 def missing_functions(values: JsonObject, root: Path) -> list[str]:
@@ -84,10 +95,10 @@ def _missing_function(key: str, name: str, root: Path) -> Iterator[str]:
     if not all(part.isidentifier() for part in module.split(".")) or not attribute:
         return  # for the check of the key's syntax to name
     place = root.joinpath(*module.split("."))
-    file = place.with_suffix(".py") if place.with_suffix(".py").exists() else place / "__init__.py"
-    if not file.exists():
+    file = place.with_suffix(".py") if _kind(place.with_suffix(".py")) else place / "__init__.py"
+    if not _kind(file):
         top = module.split(".")[0]
-        if not (root / top).exists() and importlib.util.find_spec(top) is None:
+        if not _kind(root / top) and importlib.util.find_spec(top) is None:
             likely = did_you_mean(module, (path.stem for path in root.glob("*.py")))
             message = f"{key}: {name!r}: there is no module {module!r} in {root}, nor among what is installed{likely}"
             yield coded("file-missing", message)

@@ -131,6 +131,7 @@ def _rules_of_verify(c: Config) -> Iterator[str]:
 
 
 def _rules_of_trace(c: Config) -> Iterator[str]:
+    yield from c.trace.problems()
     low, high = _OPSETS[c.trace.exporter]
     if not low <= c.trace.opset <= high:
         yield coded(
@@ -153,8 +154,6 @@ def _rules_of_trace(c: Config) -> Iterator[str]:
         )
     for tensor, axes in c.trace.dynamic_axes.items():
         for axis, symbol in axes.items():
-            if axis < 0:
-                yield coded("out-of-range", f"trace.dynamic_axes.{tensor}: expected axes from 0, got {axis}")
             if not re.fullmatch(r"[A-Za-z_]\w*", symbol):
                 yield coded(
                     "bad-syntax", f"trace.dynamic_axes.{tensor}.{axis}: expected a name such as batch, got {symbol!r}"

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
+from truehalf.codes import coded
 from truehalf.config.engine import EngineConfig, TargetConfig
-from truehalf.config.options import key
+from truehalf.config.options import Options, key
 from truehalf.config.precision import Precision
 from truehalf.config.verification import VerifyConfig
 
@@ -230,17 +231,25 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class TraceConfig:
+class TraceConfig(Options):
     """How the model becomes ONNX, and how far ONNX Runtime may be off from torch."""
 
+    SECTION: ClassVar[str] = "trace"
+
     exporter: Exporter = key(Exporter.torchscript, "torchscript or dynamo")
-    opset: int = key(17, "17 keeps LayerNormalization one node; dynamo needs 18 or later")
+    opset: int = key(17, "17 keeps LayerNormalization one node; dynamo needs 18 or later", least=1)
     input_shape: tuple[int | None, ...] = key((2, 3, None, None), "of the traced batch of real samples")
     dynamic_axes: Mapping[str, Mapping[int, str]] = key({"images": {0: "batch"}}, "input or output: {axis: name}")
     atol: float = key(
         1e-3, "ONNX Runtime against torch, |a - b| <= atol + rtol * |b| for 99.9 % of the values", least=0
     )
     rtol: float = key(1e-3, "see atol", least=0)
+
+    def problems(self) -> Iterator[str]:
+        for tensor, axes in self.dynamic_axes.items():
+            for axis in axes:
+                if axis < 0:
+                    yield coded("out-of-range", f"trace.dynamic_axes.{tensor}: expected axes from 0, got {axis}")
 
 
 @dataclass(frozen=True)

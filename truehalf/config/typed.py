@@ -68,9 +68,11 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):
         return sorted(map(plain, value), key=str)
+    if getattr(value, "ndim", None) == 0:  # of numpy and torch
+        return value.item()
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
         return [plain(item) for item in value]
-    return value.item() if hasattr(value, "item") else value
+    return value
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

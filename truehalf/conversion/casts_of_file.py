@@ -63,6 +63,8 @@ def clean_casts(
     Raises:
         StageError: when a file cannot be read or written, or the graph has a cycle (named; nothing is deleted).
     """
+    if fold_max_bytes is not None and fold_max_bytes < 1:
+        raise StageError("out-of-range", f"fold_max_bytes: expected 1 or more, or None, got {fold_max_bytes}")
     proto = read_proto(model_path)
     repeated = drop_repeated_nodes(proto.graph)
     model = adopt_proto(proto, model_path)

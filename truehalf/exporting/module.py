@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -69,9 +70,17 @@ def export_module(
     Raises:
         StageError: no sample, a module that fails on one, names that do not fit; as truehalf.exporting.trace.trace.
     """
+    import torch
+
     options = options or TraceConfig()
+    if not isinstance(network, torch.nn.Module):
+        raise StageError("wrong-type", f"export: module: expected a torch.nn.Module, got {reprlib.repr(network)}")
     if not samples:
         raise StageError("too-few-samples", "export: expected at least one sample to trace on, got none")
+    for sample in samples:
+        if not isinstance(sample, Mapping) or not all(isinstance(array, np.ndarray) for array in sample.values()):
+            expected = "export: samples: expected arrays of numpy by input name, or several such mappings"
+            raise StageError("wrong-type", f"{expected}, got {reprlib.repr(sample)}")
     inputs = [
         Input(name, "tensor", str(samples[0][name].dtype), tuple(samples[0][name].shape[1:]))
         for name in _in_order(network, samples[0])

@@ -189,7 +189,7 @@ def trace(
 def places(out_path: Path | str, inputs: Mapping[str, object], weights: Sequence[Path | str] = ()) -> tuple[Path, Path]:
     """Where the model and its I/O spec are written, links followed."""
     out_path = Path(out_path)
-    spec_path = out_path.with_name(SPEC_FILE)
+    spec_path = out_path.parent / SPEC_FILE
     check_outputs({"out_path": out_path, "the I/O spec": spec_path}, inputs, weights)
     return destination(out_path), spec_path
 

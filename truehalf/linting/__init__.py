@@ -11,7 +11,6 @@ from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
-from truehalf.errors import StageError
 from truehalf.ir.slots import check_required_inputs
 from truehalf.linting.base import Check, LocatedFinding, Rule, Subject
 from truehalf.linting.finding import SEVERITIES, Finding
@@ -125,10 +124,7 @@ def lint(
             output that its operator has to have.
     """
     ignores = parse_ignores(ignore, RULES)
-    try:
-        versions = parse_version(tensorrt)
-    except ValueError as error:
-        raise StageError("bad-syntax", f"lint: {error}") from error
+    versions = parse_version(tensorrt)
     model, reason = inlined(model, plugin_ops)
     check_required_inputs(model, plugin_ops)
     subject = Subject(model, versions, plugin_ops, inputs)

@@ -7,6 +7,8 @@ operator that is in neither is looked for among the plugins, and building fails 
 
 from __future__ import annotations
 
+from truehalf.errors import StageError
+
 Version = tuple[int, int]
 
 # Versions that a model is checked against where none is named, and what a bare major version means.
@@ -72,13 +74,14 @@ def parse_version(text: str | None) -> tuple[Version, ...]:
     """The versions that are stated by "10", "11.4" or "10.16.1.11"; None means those of CHECKED.
 
     Raises:
-        ValueError: when it is none of 10 or 11.
+        StageError: when it is none of 10 or 11.
     """
     if text is None:
         return CHECKED
     parts = text.split(".")
     if not all(part.isdigit() for part in parts) or parts[0] not in ("10", "11"):
-        raise ValueError(f"expected a version of TensorRT such as 10, 11 or 11.4, got {text!r}")
+        expected = "expected a version of TensorRT such as 10, 11 or 11.4"
+        raise StageError("bad-syntax", f"lint: {expected}, got {text!r}")
     major = int(parts[0])
     return ((major, int(parts[1])),) if len(parts) > 1 else tuple(known for known in CHECKED if known[0] == major)
 

@@ -15,6 +15,7 @@ import pytest
 from tests.messages import expect, raises
 from truehalf.calibration import calibrate as calibration
 from truehalf.calibration.calibrate import LADDER, calibrate
+from truehalf.calibration.ranges_form import read_ranges
 from truehalf.data.feeds import load_feeds
 from truehalf.ir.model_file import load_model
 from truehalf.runtime.ort.session import Session
@@ -331,3 +332,65 @@ def test_nothing_to_measure(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", "g (int64[2] x) => (int64[2] y) { y = Neg(x) }")
     ranges = calibrate(path, [{"x": np.array([1, 2])}])
     assert (ranges["tensors"], ranges["inner"], ranges["samples"]) == ({}, {}, 1)
+
+
+EMPTY = {
+    "matmul": ("float[n,4] x", "float[n,3] y", "y = MatMul(x, w)", {"x": (0, 4)}),
+    "image": ("float[n,3,8,8] x", "float[n,3,8,8] y", "y = Relu(x)", {"x": (0, 3, 8, 8)}),
+    "last axis": ("float[1,2,n] x", "float[1,2,n] y", "y = Softmax(x)", {"x": (1, 2, 0)}),
+    "tokens": ("int64[n,t] x", "float[n,t,3] y", "y = Gather(w, x)", {"x": (2, 0)}),
+    "a scalar beside": ("float[n,4] x, float s", "float[n,4] y", "y = Mul(x, s)", {"x": (0, 4), "s": ()}),
+    "a size of its own": (
+        "float[n,4] x",
+        "float[n,4] y",
+        "s = Shape(x)  f = Cast<to = 1>(s)  m = ReduceMax<keepdims = 0>(f)  r = Sqrt(m)  y = Div(x, r)",
+        {"x": (0, 4)},
+    ),
+    "an output of sizes": ("float[n,4] x", "float[n,4] y, int64[2] s", "y = Relu(x)  s = Shape(x)", {"x": (0, 4)}),
+}
+
+
+def _generated(seed: int) -> tuple[str, str, str, dict[str, tuple[int, ...]]]:
+    """A chain of operators over rows of four, as many inputs as it takes."""
+    rng = np.random.default_rng(seed)
+    nodes, last, inputs = [], "x0", ["x0"]
+    for i in range(int(rng.integers(1, 6))):
+        op = rng.choice(["Relu", "Sigmoid", "Softmax", "Add", "Mul", "MatMul"])
+        second = ", v" if op == "MatMul" else ""
+        if op in ("Add", "Mul"):
+            inputs.append(f"x{len(inputs)}")
+            second = f", {inputs[-1]}"
+        nodes.append(f"t{i} = {op}({last}{second})")
+        last = f"t{i}"
+    stated = ", ".join(f"float[n,4] {name}" for name in inputs)
+    return stated, "float[n,4] y", "  ".join([*nodes, f"y = Neg({last})"]), dict.fromkeys(inputs, (0, 4))
+
+
+@pytest.mark.parametrize("case", [*EMPTY, *range(6)])
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_sample_without_rows_is_refused(case: str | int, position: int, tmp_path: Path) -> None:
+    inputs, outputs, nodes, shapes = EMPTY[case] if isinstance(case, str) else _generated(case)
+    weights = "<float[4,3] w = {0,1,2,3,4,5,6,7,8,9,10,11}, float[4,4] v = {0,1,2,3,4,5,6,7,8,9,1,1,1,1,1,1}>"
+    model = write(tmp_path / "m.onnx", f"g ({inputs}) => ({outputs}) {weights} {{ {nodes} }}")
+    kinds = dict.fromkeys(shapes, np.int64 if "int64" in inputs else np.float32)
+    empty = {name: np.zeros(shape, kinds[name]) for name, shape in shapes.items()}
+    whole = {name: np.ones([side or 2 for side in shape], kinds[name]) for name, shape in shapes.items()}
+    assert calibrate(model, [whole])["samples"] == 1
+    with raises("too-few-samples", repr(str(position)), str(list(next(iter(shapes.values()))))):
+        calibrate(model, [*[whole] * position, empty])
+
+
+def test_an_input_may_be_empty_where_others_are_measured(tmp_path: Path) -> None:
+    text = "g (float[n,4] x, float[m,4] past) => (float[k,4] y) { y = Concat<axis = 0>(past, x) }"
+    feed = {"x": np.ones((2, 4), np.float32), "past": np.ones((0, 4), np.float32)}
+    assert calibrate(write(tmp_path / "m.onnx", text), [feed])["tensors"]["y"]["absmax"] == 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_ranges_of_no_element_are_refused(count: int) -> None:
+    entry = {"min": None, "max": None, "absmax": None, "elements": 0}
+    ranges: Any = {"samples": 1, "tensors": {f"t{i}": dict(entry) for i in range(count)}}
+    with raises("too-few-samples", count):
+        read_ranges(ranges)
+    ranges["tensors"]["t0"]["absmax"] = 0.0
+    assert read_ranges(ranges) is not None

@@ -108,3 +108,14 @@ def test_names_that_code_may_bind_as_it_runs_are_left_to_the_import(line: str, t
     (tmp_path / "mine.py").write_text(f"{line}\n")
     given = {"model": {"options": {"factory": "mine:build"}}}
     assert not missing_functions(given, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "ä" * 200, f"{'n' * 300}/w.pt"])
+def test_a_name_that_is_too_long_is_not_there(name: str, tmp_path: Path) -> None:
+    assert told(missing_files(values("npz", name, file=name), tmp_path)) == [
+        ("model.checkpoint", "file-missing"),
+        ("data.file", "file-missing"),
+    ]
+    module = f"{'n' * 300}:build"
+    (error,) = missing_functions(values() | {"precision": {"custom_rule": module}}, tmp_path)
+    assert told([error]) == [("precision.custom_rule", "file-missing")]
