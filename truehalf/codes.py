@@ -67,9 +67,11 @@ RUNTIMES = {
 }
 PARITY = {
     "boxes-misread": "boxes that are not what the I/O spec declares: of another format, or in other units",
+    "boxes-unlikely": "boxes that may be of another format than the I/O spec declares",
     "first-samples": "a verification of the first samples, as verify.first_samples asks for",
     "hidden-by-scale": "a part of an output of a scale so small that the tensor rule does not see that it is wrong",
     "input-ignored": "an output that is the same whatever the input",
+    "metadata-differ": "metadata of a candidate that contradict the reference's, or the file itself",
     "near-ties": "other classes or indices where the FP32 values are as good as equal, so that rounding decides",
     "no-labels": "samples without true boxes, so that no average precision can be measured against them",
     "not-asked-for": "a comparison that was not made, as no samples were given, or --no-verify",

@@ -73,6 +73,12 @@ class GatesConfig(Options):
     box_error_p99_max: float = key(
         0.005, "error of corners, as a share of the image; rounding: 0.0006, and 0.0013 at most", least=0, most=1
     )
+    box_shift_max: float = key(
+        0.001,
+        "what corners are off on average, less three standard errors, of all boxes or the larger half; rounding: 0",
+        least=0,
+        most=1,
+    )
     label_flips_max: int = key(
         0, "detections that the final file finds again, as another class; samples with another best class", least=0
     )

@@ -159,6 +159,7 @@ class DetectionSummary(TypedDict, total=False):
     iou: dict[str, float] | None
     box_error_px: Spread | None
     box_error: Spread | None
+    box_shift: float | None
     score_error: Spread | None
     score_error_share: float | None
     low_score_error: Spread | None

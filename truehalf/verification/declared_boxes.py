@@ -8,13 +8,18 @@ Read as the spec declares, a box above the score threshold is odd where it
     is in the corner            within the first two pixels: 0..1, taken for pixels
 
 Where more than SHARE of them are odd, nothing that follows from them says anything about the candidate. xyxy taken for
-cxcywh makes no odd boxes, but boxes that stick out of the image. These are reported where more than SHARE stick out
-by MARGIN of its side, and all of them are in the image as xyxy.
+cxcywh makes no odd boxes, but boxes that stick out of the image by MARGIN of its side: so, too, where more than SHARE
+do and next to none of them as xyxy.
+
+Less counts where more than FEW of the boxes are odd or stick out, or ONE_SIDE of them (ENOUGH or more) lie to one side
+of the middle in both axes, and none of this holds in another format. Where none is odd, it is a doubt that the report
+states, and the gates stand. Large cxcywh taken for xyxy lie below and to the right; xywh, which nothing declares,
+sticks out as cxcywh to the left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -26,16 +31,20 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.decoded import detections_of
 
 SHARE = 0.25
+FEW = 0.05
+ENOUGH, ONE_SIDE = 8, 0.9  # boxes; eight are on one side in both axes by chance in one case of 4^7
 MARGIN = 0.05  # of the image's side
 _CORNER = 2.0  # pixels
 _SMALLEST = 16  # side of an image whose corner means something
 _LARGEST = 2.0  # sides of the image that a box may be long
-_FORMATS, _NORMALIZED = ("cxcywh", "xyxy"), (True, False)
+_XYWH = "xywh"  # with the upper left corner; never declared
+_FORMATS, _NORMALIZED = ("cxcywh", "xyxy", _XYWH), (True, False)
 Runs = Sequence[tuple[Outputs, tuple[int, int] | None]]
 
 
-def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> str | None:
-    """Why the boxes are not what the I/O spec declares; None where they may well be, or there is none to look at.
+def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tuple[str, bool] | None:
+    """Why the boxes are not what the I/O spec declares, and whether that is sure, no doubt alone; None where they may
+    well be, or there is none to look at.
 
     Args:
         runs: outputs of the reference by name, and the height and width of the image in pixels where they are known.
@@ -44,25 +53,33 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> str 
     """
     declared = by_kind(spec)["boxes"]
     layout = (declared.format or "cxcywh", declared.normalized is not False)
+
+    def best_of(layouts: Iterable[tuple[str, bool]]) -> _Reading:
+        others = (_Reading(runs, spec, score_threshold, *each) for each in layouts if each != layout)
+        return min(others, key=_Reading.badness)
+
     read = _Reading(runs, spec, score_threshold, *layout)
     if not read.boxes:
         return None
-    if read.odd > SHARE * read.boxes:
-        others = [each for each in product(_FORMATS, _NORMALIZED) if each != layout]
-        best = min((_Reading(runs, spec, score_threshold, *each) for each in others), key=_Reading.badness)
+    sure = read.odd > SHARE * read.boxes
+    if sure:
+        best = best_of(product(_FORMATS[:2], _NORMALIZED))
         better = best if best.odd <= SHARE * best.boxes else None
-    elif layout[0] == "cxcywh" and read.sticking_out > SHARE * read.boxes:
-        better = _Reading(runs, spec, score_threshold, "xyxy", layout[1])
-        if better.badness() != (0, 0):
+    elif read.odd + read.sticking_out > max(1, FEW * read.boxes) or read.is_lopsided:
+        better = best_of((each, layout[1]) for each in _FORMATS)
+        sure = read.odd > 0 or (layout[0] == "cxcywh" and read.sticking_out > SHARE * read.boxes)
+        if better.odd or better.is_lopsided or better.sticking_out > (FEW * read.sticking_out if sure else 0):
             return None
     else:
         return None
     instead = f"they are boxes in the image as {_changes(better, layout)}: declare that" if better else _NONE
-    return coded(
-        "boxes-misread",
+    if better and better.box_format == _XYWH:
+        instead = "they are boxes in the image as x, y, width, height: put out cxcywh or xyxy"
+    problem = (
         f"output {declared.name!r}: {read.summary()} of {read.boxes} boxes of the reference above the score "
-        f"threshold, read as the I/O spec declares ({_declaration(*layout)}); {instead}",
+        f"threshold, read as the I/O spec declares ({_declaration(*layout)}); {instead}"
     )
+    return coded("boxes-misread" if sure else "boxes-unlikely", problem), sure
 
 
 _NONE = "no other format or normalized makes boxes in the image of them; is it the output of that kind?"
@@ -78,7 +95,9 @@ class _Reading:
 
     def __init__(self, runs: Runs, spec: IoSpec, score_threshold: float, box_format: str, normalized: bool) -> None:
         self.box_format, self.normalized = box_format, normalized
-        read = replace(by_kind(spec)["boxes"], format=box_format, normalized=normalized)
+        self._sides = np.zeros((2, 2), np.int64)  # boxes before the middle and beyond it, in x and y
+        as_read = "xyxy" if box_format == _XYWH else box_format
+        read = replace(by_kind(spec)["boxes"], format=as_read, normalized=normalized)
         outputs = tuple(read if output.kind == "boxes" else output for output in spec.outputs)
         self.boxes = self.sticking_out = 0
         self._counts = dict.fromkeys(("no area", "outside", "in the corner"), 0)
@@ -93,31 +112,39 @@ class _Reading:
     def odd(self) -> int:
         return sum(self._counts.values())
 
+    @property
+    def is_lopsided(self) -> bool:
+        """Whether next to all of them lie to one side of the image's middle, in both axes."""
+        return self.boxes >= ENOUGH and bool((self._sides.max(axis=0) >= ONE_SIDE * self.boxes).all())
+
     def badness(self) -> tuple[int, int]:
         return self.odd, self.sticking_out
 
     def summary(self) -> str:
         """What is odd about them, with numbers."""
-        if self.odd <= SHARE * self.boxes:
-            return f"{self.sticking_out} stick out of the image"
         named = ", ".join(f"{what} {count}" for what, count in self._counts.items() if count)
-        return f"{self.odd} are no boxes in the image ({named})"
+        parts = [f"{self.odd} are no boxes in the image ({named})"] if self.odd else []
+        parts += [f"{self.sticking_out} stick out of the image"] if self.sticking_out else []
+        parts += [f"{ONE_SIDE:.0%} or more lie to one side"] if self.is_lopsided else []
+        return " and ".join(parts)
 
     def _count(self, boxes: np.ndarray, size: tuple[int, int] | None) -> None:
         boxes = boxes[boxes.any(axis=1)]  # those that are not finite are all 0, and are reported as not finite
         self.boxes += len(boxes)
         low, high = boxes[:, :2], boxes[:, 2:]
+        high = high + low if self.box_format == _XYWH else high
         empty = (high <= low).any(axis=1)
         self._counts["no area"] += int(empty.sum())
         if size is None:
             return
         side = np.array(size[::-1], np.float64)
         outside = ((high <= 0) | (low >= side) | (high - low > _LARGEST * side)).any(axis=1) & ~empty & self.normalized
-        corner = (np.abs(boxes) <= _CORNER).all(axis=1) & ~empty & ~outside
+        corner = (np.abs(low) <= _CORNER).all(axis=1) & (np.abs(high) <= _CORNER).all(axis=1) & ~empty & ~outside
         self._counts["outside"] += int(outside.sum())
         self._counts["in the corner"] += int(corner.sum()) if min(size) >= _SMALLEST else 0
         beyond = (low < -MARGIN * side) | (high > (1 + MARGIN) * side)
         self.sticking_out += int(beyond.any(axis=1).sum())
+        self._sides += [(low + high < side).sum(axis=0), (low + high > side).sum(axis=0)]
 
 
 def _declaration(box_format: str, normalized: bool) -> str:

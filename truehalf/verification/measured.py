@@ -122,9 +122,9 @@ class Measured:
         return summarize(self.matchings)
 
     @cached_property
-    def misinterpreted(self) -> str | None:
-        """Why the reference's boxes are not what the I/O spec declares; not asked of random weights and of outputs that
-        are not finite, which are reported as not finite.
+    def misinterpreted(self) -> tuple[str, bool] | None:
+        """Why the reference's boxes are not what the I/O spec declares, and whether that is sure; not asked of random
+        weights and of outputs that are not finite, which are reported as not finite.
         """
         taking = detecting(self.spec)
         finite = all(np.isfinite(run.reference[name]).all() for run in self.runs for name in taking)
@@ -135,7 +135,8 @@ class Measured:
     @cached_property
     def meaningless(self) -> str | None:
         """Why detections are not judged; None where they are."""
-        return self.untrained or (None if self.decodable else UNLIKE) or self.misinterpreted
+        why, is_sure = self.misinterpreted or (None, False)
+        return self.untrained or (None if self.decodable else UNLIKE) or (why if is_sure else None)
 
     def self_precision(self, labelled: bool = False) -> dict[str, float | None]:
         """truehalf.verification.metrics.precision.self_precision; Nones where detections mean nothing."""

@@ -10,8 +10,9 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.precision import FP16_MAX
 from truehalf.io_spec.outputs import DECLARE, DETECTIONS, TENSORS
-from truehalf.io_spec.spec import InputSpec
+from truehalf.io_spec.spec import InputSpec, IoSpec
 from truehalf.verification.chain.model_pair import ModelPair
+from truehalf.verification.contradictions import contradictions
 from truehalf.verification.findings import NOT_VERIFIED, Finding
 from truehalf.verification.open_file import FP32_CPU
 from truehalf.verification.runs import Run
@@ -49,7 +50,12 @@ def not_compared(task: str, files: ModelPair) -> Iterator[str]:
         yield f"shapes of input {name!r} other than {ran}{more}"
 
 
-def lost_axes(reference: ir.Model, candidate: ir.Model) -> list[Finding]:
+def of_files(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> list[Finding]:
+    """What two files say of themselves: axes that the candidate lost, and metadata that contradict."""
+    return [*_lost_axes(reference, candidate), *contradictions(reference, candidate, spec)]
+
+
+def _lost_axes(reference: ir.Model, candidate: ir.Model) -> list[Finding]:
     """Axes of inputs, and axes of outputs named as one of an input, that the reference leaves free and the candidate
     fixes.
     """

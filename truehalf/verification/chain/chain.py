@@ -39,7 +39,7 @@ from truehalf.report.images import boxes_over_image
 from truehalf.report.page import NodeRow, Verdict
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
-from truehalf.verification.chain.caveats import lost_axes
+from truehalf.verification.chain.caveats import of_files
 from truehalf.verification.chain.judge import judge_final
 from truehalf.verification.chain.plot_data import detection_errors, write_data
 from truehalf.verification.chain.reference import Reference
@@ -164,7 +164,7 @@ def verify(
         stages[name] = known[model.digest]
     findings = judge_final(final, options)
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
-    findings += lost_axes(fp32.model, last.model)
+    findings += of_files(fp32.model, last.model, reference.spec)
     findings += [
         *beyond(stages, made.of_samples or total),
         *(not_checked(f"a sample that was left out: {what}") for what in made.left_out),

@@ -36,8 +36,8 @@ from truehalf.report.forms import DetectionSummary
 from truehalf.verification.chain.caveats import (
     beyond_float16,
     empty_comparisons,
-    lost_axes,
     not_compared,
+    of_files,
     outside_range,
 )
 from truehalf.verification.chain.model_pair import ModelPair
@@ -200,7 +200,7 @@ def compare(
     found += [not_checked(reason, explains=True) for reason in beyond_float16(files.beyond_float16)]
     caveats = outside_range(feeds, entry) if images is None else []
     caveats += not_compared(task, files)
-    found += lost_axes(files.reference, files.candidate)
+    found += of_files(files.reference, files.candidate, declared)
     left_out = images.left_out if images is not None else {}
     found += [
         not_checked(each) for each in (*caveats, *(f"image {name}: left out, {why}" for name, why in left_out.items()))

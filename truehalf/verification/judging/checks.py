@@ -9,6 +9,8 @@
     reaction           outputs change with the input where the reference's do (truehalf.verification.reaction)
     accumulation       kernels that accumulate in FP16 inside a node
     nonfinite          NaN and Inf in the outputs, within the gate
+    metadata           those that contradict the reference's (truehalf.verification.contradictions); a check of files
+                       that have some
     shapes             outputs of the reference's shapes; a check of files that have others
 
 A failed check fails the file. Of those that are not gates, one that was not verified leaves the verdict as it is,

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DECLARE, by_kind, detecting
 from truehalf.report.forms import DetectionSummary
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, verdict_of
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked, verdict_of
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import detection_values, evaluate
 from truehalf.verification.measured import Measured
@@ -49,6 +49,8 @@ def judge_detections(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     ]
     if seen.decodable:
         found += _count(seen)
+    if seen.misinterpreted and not seen.meaningless:
+        found.append(not_checked(seen.misinterpreted[0]))
     for name, errors in taking_part.items():
         if errors.nan_reference:
             reason = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
@@ -89,7 +91,7 @@ def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
         "low_self_ap50_95_drop": (missed, extra, ranks),
         **dict.fromkeys(("score_error_p99", "score_error_share"), (rescored,)),
         **dict.fromkeys(("rank_error_p99", "rank_error_share"), (ranks,)),
-        "box_error_p99": (displaced,),
+        **dict.fromkeys(("box_error_p99", "box_shift"), (displaced,)),
         "matched_fraction": (missed,),
         "extra_fraction": (extra,),
         "label_flips": (worst.flipped_detections,),
@@ -99,7 +101,7 @@ def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
         return [item for list_them in named[name] for item in list_them(seen)]
 
     found = evaluate(asdict(seen.options.gates), values, reasons, worst_of)
-    no_node = seen.misinterpreted is not None
+    no_node = seen.misinterpreted is not None and seen.misinterpreted[1]
     found = [replace(gate, no_node=gate.state == NOT_VERIFIED and no_node) for gate in found]
     return found if drop is not None else [_renamed(gate) for gate in found]
 

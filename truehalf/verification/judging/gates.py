@@ -8,9 +8,10 @@ score_error_p99, score_error_share             score errors of matched detection
                                                (truehalf.verification.metrics.score_errors)
 rank_error_p99, rank_error_share               of scores by rank, which sees what lies below the score threshold
 box_error_p99                                  corner coordinates of matched detections, as a share of the image
+box_shift                                      what their corners are off on average, as chance does not explain it
 low_self_ap50_95_drop                          average precision that is lost against the reference's detections,
                                                low scores included (truehalf.verification.metrics.average_precision); of
-                                               all six the limit is called <name>_max
+                                               all seven the limit is called <name>_max
 label_flips      <= label_flips_max            reference detections matched as another class: a number, no fraction;
                                                of a classifier the samples whose best class is another
 tensor_error     <= tensor_error_max           of each other output, see truehalf.verification.metrics.plain_outputs
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 
 _OF_DETECTIONS = (
     *("low_self_ap50_95_drop", "matched_fraction", "extra_fraction", "score_error_p99", "score_error_share"),
-    *("rank_error_p99", "rank_error_share", "box_error_p99", "label_flips"),  # label flips: of a classifier "classes"
+    *(
+        "rank_error_p99",
+        "rank_error_share",
+        "box_error_p99",
+        "box_shift",
+        "label_flips",
+    ),  # label flips: of a classifier "classes"
 )
 # Each measure with the check that its gate is part of.
 MEASURES = {"ap50_95_drop": "average_precision", **dict.fromkeys(_OF_DETECTIONS, "detections")}
@@ -88,7 +95,7 @@ def detection_values(summary: DetectionSummary) -> dict[str, float | None]:
     """
     invented = {"extra_fraction": 1.0} if summary.get("extra") else {}
     found: Mapping[str, Any] = summary if summary.get("reference") else invented
-    names = ("matched_fraction", "extra_fraction", "label_flips", "score_error_share", "rank_error_share")
+    names = ("matched_fraction", "extra_fraction", "label_flips", "score_error_share", "rank_error_share", "box_shift")
     spreads = ("score_error", "rank_error", "box_error")
     values = {name: found.get(name) for name in names}
     values |= {f"{name}_p99": (found.get(name) or {}).get("p99") for name in spreads}

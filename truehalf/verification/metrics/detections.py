@@ -24,7 +24,14 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.report.forms import DetectionSummary, Spread
-from truehalf.verification.metrics.score_errors import LOW_SCORE, RANK_FLOOR, all_but_one, rank_errors, share_beyond
+from truehalf.verification.metrics.score_errors import (
+    LOW_SCORE,
+    RANK_FLOOR,
+    all_but_one,
+    box_shift,
+    rank_errors,
+    share_beyond,
+)
 
 SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
 
@@ -52,7 +59,8 @@ class Matching:
         reference, candidate: detections with a score at or above the threshold.
         pairs: int64 [m, 2], (reference, candidate) of each reference detection that was matched.
         iou: float64 [m] of the pairs.
-        box_error_px: float64 [m], the largest difference of a corner coordinate, in pixels.
+        corner_error_px: float64 [m, 4], candidate minus reference, in pixels.
+        side_px: float64 [m], the longer side of the reference's box.
         extent_px: the largest corner coordinate of the reference's boxes, in pixels.
         score_error: float64 [m], candidate minus reference.
         low_score_error: float64, of detections below the threshold, see `low_score_errors`.
@@ -68,7 +76,8 @@ class Matching:
     candidate: int
     pairs: np.ndarray
     iou: np.ndarray
-    box_error_px: np.ndarray
+    corner_error_px: np.ndarray
+    side_px: np.ndarray
     extent_px: float
     score_error: np.ndarray
     low_score_error: np.ndarray
@@ -78,6 +87,11 @@ class Matching:
     absent: list[int] = field(default_factory=list)
     extra: list[int] = field(default_factory=list)
     rank_changes: int = 0
+
+    @property
+    def box_error_px(self) -> np.ndarray:
+        """float64 [m], the largest difference of a corner coordinate, in pixels."""
+        return np.asarray(np.abs(self.corner_error_px).max(axis=1, initial=0.0))
 
     @property
     def missed(self) -> int:
@@ -220,13 +234,14 @@ def match(
 
     kept = np.array([pair for pair in found if counts_r[pair[0]]], np.int64).reshape(-1, 2)
     pairs = np.stack([pool_r[kept[:, 0]], pool_c[kept[:, 1]]], axis=1)
-    corners = np.abs(reference.boxes[pairs[:, 0]].astype(np.float64) - candidate.boxes[pairs[:, 1]])
+    boxes = reference.boxes[pairs[:, 0]].astype(np.float64)
     return Matching(
         reference=int(counts_r.sum()),
         candidate=int(counts_c.sum()),
         pairs=pairs,
         iou=iou[kept[:, 0], kept[:, 1]],
-        box_error_px=corners.max(axis=1, initial=0.0),
+        corner_error_px=candidate.boxes[pairs[:, 1]] - boxes,
+        side_px=(boxes[:, 2:] - boxes[:, :2]).max(axis=1, initial=0.0),
         extent_px=float(np.abs(reference.boxes).max(initial=0.0)),
         score_error=score_error[kept[:, 0], kept[:, 1]],
         low_score_error=low_score_errors(reference, candidate, score_threshold, iou_threshold),
@@ -277,8 +292,8 @@ def summarize(matchings: Sequence[Matching]) -> DetectionSummary:
         images; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
         displaced and absent together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
         iou {min, p01, p50}; {p50, p99, max} of box_error_px, box_error (as a share of the largest extent_px),
-        score_error (absolute), low_score_error and rank_error (all but the largest one); of each of them its share
-        (truehalf.verification.metrics.score_errors); rank_changes.
+        score_error (absolute), low_score_error and rank_error (all but the largest one); of each of them its share, and
+        box_shift, a share of the same extent (truehalf.verification.metrics.score_errors); rank_changes.
         Where the reference holds no detection, nothing was compared: fractions and errors are None, `reason` says so.
     """
     count = {name: sum(getattr(m, name) for m in matchings) for name in ("reference", "candidate", "missed")}
@@ -309,6 +324,7 @@ def summarize(matchings: Sequence[Matching]) -> DetectionSummary:
         else None,
         "box_error_px": _spread(box_error_px),
         "box_error": _spread(box_error_px / (extent_px or 1.0)),
+        "box_shift": box_shift([(m.corner_error_px / (extent_px or 1.0), m.side_px) for m in matchings]),
         "score_error": _spread(score_error),
         "score_error_share": share_beyond(score_error, spared=2),
         "low_score_error": _spread(low_score_error),

@@ -1,0 +1,118 @@
+"""Metadata of a candidate that contradict the reference's: who reads them takes the file for another one.
+
+    I/O spec           what both declare of an input or output, but for float16 against float32 and sizes that vary,
+                       and the names of classes                                                         a failure
+    other metadata     names (a list or mapping of texts), or a choice of the I/O spec (cxcywh, NCHW)   a failure
+                       any other value under one key                                                    said
+    precision          a candidate that holds FP16 and says float32, or the other way round             said
+
+What one of the two leaves out is no contradiction, nor are numbers that float32 has rounded.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from truehalf.codes import coded
+from truehalf.errors import StageError
+from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
+from truehalf.io_spec.spec import IoSpec
+from truehalf.ir.facts import holds_fp16
+from truehalf.verification.findings import FAILED, Finding, not_checked
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_OURS = "truehalf."  # a key that begins so is the I/O spec, or says how a file was made
+_CHOICES = {"cxcywh", "xywh", "xyxy", "yxyx", "sigmoid", "softmax", "identity", "nchw", "nhwc", "rgb", "bgr"}
+_PRECISIONS = {"fp16": True, "float16": True, "half": True, "fp32": False, "float32": False, "float": False}
+_SIZES = ("shape", "traced")
+_SHOWN = 60  # characters of a value
+
+
+def contradictions(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> Iterator[Finding]:
+    """What the candidate's metadata say otherwise.
+
+    Args:
+        spec: in force, where the reference's metadata hold none.
+    """
+    try:
+        ours = spec_inside(reference) if SPEC_KEY in reference.metadata_props else spec
+        theirs = spec_inside(candidate)
+    except StageError as error:
+        yield not_checked(_reason(f"the I/O spec: {error.text}"))
+    else:
+        for where, a, b in _of_specs(ours, theirs):
+            yield Finding("metadata", FAILED, _reason(f"I/O spec, {where}", a, b), no_node=True)
+    for key, text in candidate.metadata_props.items():
+        if key.startswith(_OURS):
+            continue
+        a, b = _value(reference.metadata_props.get(key, text)), _value(text)
+        is_half = _PRECISIONS.get(str(b).lower())
+        if is_half is not None:
+            holds = "holds none" if is_half else "holds FP16"
+            if is_half != holds_fp16(candidate):
+                yield not_checked(_reason(f"{key!r} of the candidate is {b}, and it {holds}"))
+        elif not _is_same(a, b):
+            reason = _reason(repr(key), a, b)
+            fails = all(_is_names(each) or str(each).lower() in _CHOICES for each in (a, b))
+            yield Finding("metadata", FAILED, reason, no_node=True) if fails else not_checked(reason)
+
+
+def _of_specs(ours: IoSpec, theirs: IoSpec) -> Iterator[tuple[str, Any, Any]]:
+    for both in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)):
+        others = {tensor.name: tensor for tensor in both[1]}
+        for tensor in both[0]:
+            other = others.get(tensor.name, tensor)
+            if tensor.shape and other.shape and not _fit(tensor.shape, other.shape):
+                yield f"shape of {tensor.name!r}", list(tensor.shape), list(other.shape)
+            content = other.to_json()
+            for key, value in tensor.to_json().items():
+                if key not in _SIZES and not _is_same(value, content.get(key, value)):
+                    yield f"{key} of {tensor.name!r}", value, content[key]
+    if ours.class_names and theirs.class_names and ours.class_names != theirs.class_names:
+        yield "class_names", list(ours.class_names), list(theirs.class_names)
+
+
+def _fit(a: Sequence[int | str], b: Sequence[int | str]) -> bool:
+    """Sizes; one with a name may be any."""
+    pairs = zip(a, b, strict=False)
+    return len(a) == len(b) and all(isinstance(x, str) or isinstance(y, str) or x == y for x, y in pairs)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Mappings by what both hold; those of names as a whole."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        a, b = ({str(key): value for key, value in each.items()} for each in (a, b))
+        shared = a.keys() | b.keys() if _is_names(a) and _is_names(b) else a.keys() & b.keys()
+        return all(_is_same(a.get(key), b.get(key)) for key in shared)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(_is_same, a, b))
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return math.isclose(a, b, rel_tol=1e-6)
+    return bool(a == b or {a, b} == {"float16", "float32"}) if isinstance(a, str) and isinstance(b, str) else a is b
+
+
+def _is_names(value: Any) -> bool:
+    texts = list(value.values()) if isinstance(value, Mapping) else value
+    return isinstance(texts, (list, tuple)) and bool(texts) and all(isinstance(each, str) for each in texts)
+
+
+def _value(text: str) -> Any:
+    """JSON or a literal of Python, else the text."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return text
+
+
+def _reason(where: str, *values: Any) -> str:
+    shown = [text if len(text := str(each)) <= _SHOWN else f"{text[:_SHOWN]}..." for each in values]
+    said = ": the reference says {}, the candidate {}".format(*shown) if values else ""
+    return coded("metadata-differ", f"metadata, {where}{said}")
