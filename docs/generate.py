@@ -1,5 +1,5 @@
-"""Generated parts of docs/: reference/api.md and options.md from the library,
-explanation/architecture.svg from imports. `make docs` writes them anew.
+"""Generated parts of docs/: API, command, keys, rules of lint and error codes from the library, choices from conf/, rooms
+and their picture from packages and imports. `make docs` writes them anew.
 
 python docs/generate.py            write
 python docs/generate.py --check    exit with 1 where a file is not current
@@ -7,34 +7,14 @@ python docs/generate.py --check    exit with 1 where a file is not current
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from html import escape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOORS = (
-    *(
-        "config",
-        "report",
-        "io_spec",
-        "ir",
-        "linting",
-        "repairs",
-        "runtime",
-        "data",
-        "provenance",
-        "calibration",
-        "emulation",
-    ),
-    *("conversion", "verification", "slimming", "engines", "models", "exporting", "api", "cli"),
-)
-_FILES = "files, errors, codes"  # the modules beside the rooms
 
 
 # --- api.md -----------------------------------------------------------------------------------------------------------
@@ -51,19 +31,52 @@ def api_page() -> str:
         parts.append(f"## {name}\n\n```python\n{_signature(function)}\n```\n\n{_text(function)}")
     for made in (api.Result, ConvertReport, QuickCheck, api.Precision):
         parts.append(f"## {made.__name__}\n\n{_text(made)}")
-    parts.append("The options of `Precision`, of verification and of the others stand in [options.md](options.md).")
+    parts.append("Keys of `Precision` and of the other sections: [configuration](configuration.md).")
     return "\n\n".join(parts) + "\n"
 
 
-def options_page() -> str:
-    """Every option in Markdown: key, type's bounds, default and meaning, by section."""
+def command_page() -> str:
+    """What `truehalf --help` and each command's --help print."""
+    import click
+
+    from truehalf.cli import autocast
+    from truehalf.cli.app import COMMANDS, app
+
+    def shown(command: click.Command, name: str) -> str:
+        return command.get_help(click.Context(command, info_name=name, terminal_width=100, max_content_width=100))
+
+    parts = ["# Command", "Generated from the command's own help by `make docs`.", _block(shown(app, "truehalf"))]
+    for name in COMMANDS:
+        command = app.get_command(click.Context(app), name)
+        assert command is not None
+        if name != "autocast":
+            parts.append(f"## {name}\n\n{_block(shown(command, f'truehalf {name}'))}")
+    rows = ["| argument | meaning |", "|---|---|"]
+    for each in autocast.parser()._actions:
+        meaning = (each.help or "").replace("%%", "%").replace("|", "\\|")
+        rows.append(f"| {', '.join(each.option_strings)} | {meaning} |")
+    parts.append("## autocast\n\nArguments of NVIDIA AutoCast ([more](../how-to/coming-from.md)).")
+    parts.append("\n".join(rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text.rstrip()}\n```"
+
+
+def configuration_page() -> str:
+    """The choices of every group, and every key: bounds, default and meaning, by section."""
     from truehalf.config import schema
     from truehalf.config.engine import EngineConfig, LatencyConfig, TargetConfig
     from truehalf.config.precision import Precision
     from truehalf.config.verification import GatesConfig, VerifyConfig
 
-    parts = ["# Options", "Generated from the dataclasses of `truehalf/config/` by `make docs`."]
-    parts.append("A key of the configuration has its section in front: `verify.gates.matched_fraction_min`.")
+    parts = ["# Configuration", "Generated from `conf/` and the dataclasses of `truehalf/config/` by `make docs`."]
+    parts.append(
+        "`python -m pipeline group=choice section.key=value`. Keys of `model` are in [models](../how-to/models.md)."
+    )
+    parts.append("## Choices\n\n| group | choice | what it is | when to use it |\n|---|---|---|---|")
+    parts[-1] += "".join(f"\n{row}" for row in _choices())
     sections = {"precision": Precision, "verify": VerifyConfig, "verify.gates": GatesConfig, "engine": EngineConfig}
     sections |= {
         "engine.latency": LatencyConfig,
@@ -75,6 +88,15 @@ def options_page() -> str:
         parts.append(f"## {name}\n\n{inspect.cleandoc(section.__doc__ or '').splitlines()[0]}")
         parts.append("\n".join(["| key | default | bounds | meaning |", "|---|---|---|---|", *_rows(section)]))
     return "\n\n".join(parts) + "\n"
+
+
+def _choices() -> Iterator[str]:
+    """A row for each file of a group, of its first comments: what it is, and after "When:" when to use it."""
+    for file in sorted((ROOT / "conf").glob("*/*.yaml")):
+        head = file.read_text(encoding="utf-8").partition("\n# Use:")[0]
+        lines = [line.lstrip("# ") for line in head.splitlines() if line.startswith("#") and "@package" not in line]
+        what, _, when = " ".join(lines).replace("|", "\\|").partition(" When: ")
+        yield f"| `{file.parent.name}` | `{file.stem}` | {what} | {when} |"
 
 
 def _rows(section: type) -> list[str]:
@@ -130,73 +152,6 @@ def _text(documented: object) -> str:
     return "\n".join(found).strip()
 
 
-# --- architecture.svg -------------------------------------------------------------------------------------------------
-
-
-def imports() -> dict[str, set[str]]:
-    """By room of truehalf: the rooms that its modules import, in functions, too."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for path in sorted((ROOT / "truehalf").rglob("*.py")):
-        room = _room(path.relative_to(ROOT / "truehalf").with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
-            for name in names:
-                if name.startswith("truehalf.") and (other := _room(tuple(name.split(".")[1:]))) != room:
-                    found[room].add(other)
-    return found
-
-
-def _room(parts: tuple[str, ...]) -> str:
-    return parts[0] if parts[0] in FLOORS else _FILES
-
-
-def direct(found: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """The imports without those that follow from others: what remains says as much with fewer lines."""
-
-    def reached(room: str) -> set[str]:
-        return set().union(*({each} | reached(each) for each in found[room] if _place(each) < _place(room)), set())
-
-    pairs = []
-    for room in (*FLOORS,):
-        further = set().union(*(reached(each) for each in found[room] if _place(each) < _place(room)), set())
-        pairs += [(room, other) for other in found[room] if other not in further and _place(other) < _place(room)]
-    return sorted(pairs, key=lambda pair: (_place(pair[0]), _place(pair[1])))
-
-
-def _place(room: str) -> int:
-    return 0 if room == _FILES else 1 + FLOORS.index(room)
-
-
-def drawing() -> str:
-    """The rooms from top to bottom; an arc leads from a room to each that it builds on."""
-    rooms, high, left, wide = (_FILES, *FLOORS), 34, 20, 190
-    modules = {room: len(list((ROOT / "truehalf" / room).rglob("*.py"))) for room in FLOORS}
-    parts = []
-    for other, room in ((b, a) for a, b in direct(imports())):
-        top, bottom = (20 + high * _place(each) + 12 for each in (other, room))
-        reach = 14 + 9 * (_place(room) - _place(other))
-        start = left + wide
-        parts.append(
-            f'<path d="M{start},{bottom} C{start + reach},{bottom} {start + reach},{top} {start + 4},{top}" '
-            f'fill="none" stroke="#6e7781" stroke-width="1.2" marker-end="url(#tip)"/>'
-        )
-    for i, room in enumerate(rooms):
-        count = f" ({modules[room]})" if modules.get(room, 0) > 1 else ""
-        parts.append(
-            f'<rect x="{left}" y="{20 + high * i}" width="{wide}" height="24" rx="4" fill="#ddf4ff" stroke="#0969da"/>'
-            f'<text x="{left + 10}" y="{36 + high * i}" font-size="13">{escape(room + count)}</text>'
-        )
-    height = 30 + high * len(rooms)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 420 {height}" width="420" height="{height}" '
-        'font-family="system-ui, sans-serif" role="img" aria-label="Rooms of truehalf, each with those it builds on">\n'
-        '<defs><marker id="tip" markerWidth="6" markerHeight="6" refX="1" refY="3" orient="auto">'
-        '<path d="M6,0 L0,3 L6,6" fill="#6e7781"/></marker></defs>\n'
-        f'<rect width="420" height="{height}" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
-
-
 def rules_of_lint() -> str:
     """The rules' explanations, each under its id; ids in them are links."""
     from truehalf.exporting.source_lint import RULES as SOURCE_RULES
@@ -213,13 +168,27 @@ def codes_page() -> str:
     return table()
 
 
+def rooms_table() -> str:
+    from docs import rooms
+
+    return rooms.table()
+
+
+def architecture_svg() -> str:
+    from docs import rooms
+
+    return rooms.drawing()
+
+
 GENERATED: dict[str, Callable[[], str]] = {  # whole pages
     "reference/api.md": api_page,
     "reference/error-codes.md": codes_page,
-    "reference/options.md": options_page,
-    "explanation/architecture.svg": drawing,
+    "reference/command.md": command_page,
+    "reference/configuration.md": configuration_page,
+    "explanation/architecture.svg": architecture_svg,
 }
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {  # what stands between <!-- name --> and <!-- /name --> of a page
+    "explanation/architecture.md": ("rooms", rooms_table),
     "reference/lint.md": ("rules", rules_of_lint),
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import click
 import pytest
 import yaml
 
+from docs import generate, rooms
 from tests.configurations import composed
 from tests.conftest import ROOT
 from tests.markdown import broken_links, code_blocks, command_lines
@@ -21,25 +21,16 @@ from truehalf.cli.app import app
 from truehalf.cli.app import run as truehalf
 
 
-def generator():  # type: ignore[no-untyped-def]
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs/generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_what_is_generated_is_current() -> None:
-    for path, text in generator().made():
+    for path, text in generate.made():
         assert path.read_text() == text, f"{path.name}: make docs"
 
 
 def test_the_picture_draws_every_room_once() -> None:
-    module = generator()
-    rooms = {path.name for path in (ROOT / "truehalf").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert rooms | {"api"} == set(module.FLOORS)
-    assert all(module._place(other) < module._place(room) for room, other in module.direct(module.imports()))
+    found = {path.name for path in (ROOT / "truehalf").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert found | {"api"} == set(rooms.FLOORS)
+    assert all(rooms._place(other) < rooms._place(room) for room, other in rooms.direct(rooms.imports()))
+    assert all(line.split("|")[2].strip() for line in rooms.table().splitlines())
 
 
 def test_flags_of_other_tools_lead_to_flags_that_exist(capsys) -> None:  # type: ignore[no-untyped-def]

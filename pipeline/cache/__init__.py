@@ -1,0 +1,1 @@
+"""DVC's run-cache, its locks, and remotes."""

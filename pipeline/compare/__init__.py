@@ -1,0 +1,1 @@
+"""Runs beside each other, and the frontier of error and cost."""

@@ -1,0 +1,1 @@
+"""Jobs side by side: launchers, isolated workspaces."""

@@ -1,0 +1,1 @@
+"""What MLflow gets, and registered models."""

@@ -1,0 +1,1 @@
+"""Ranges measured inside the graph, streamed."""

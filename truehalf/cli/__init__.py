@@ -1,0 +1,1 @@
+"""The command `truehalf`, one subcommand a file."""

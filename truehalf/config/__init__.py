@@ -1,0 +1,1 @@
+"""Configuration as types, rules between keys, all problems at once."""

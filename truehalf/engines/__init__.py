@@ -1,0 +1,1 @@
+"""Engines: plans, profiles, proof of precision, parity; ONNX Runtime as an engine."""

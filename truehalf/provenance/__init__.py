@@ -1,0 +1,1 @@
+"""Fingerprints of weights, samples, code and software."""

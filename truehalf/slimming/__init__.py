@@ -1,0 +1,1 @@
+"""onnxslim with parity and bisection of its patterns."""

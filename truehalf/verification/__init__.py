@@ -1,0 +1,3 @@
+"""Comparison of files: runs, findings, `metrics/`, `judging/` (one strategy a task), `chain/`, `localize/` (the node at
+fault), `pinning/` (further pins).
+"""
