@@ -1,5 +1,5 @@
-"""Generated parts of docs/: API, command, keys, rules of lint and error codes from the library, choices from conf/, rooms
-and their picture from packages and imports. `make docs` writes them anew.
+"""Generated parts of docs/: API, command, keys, rules of lint and error codes from the library, choices from conf/,
+rooms and their picture from packages and imports. `make docs` writes them anew.
 
 python docs/generate.py            write
 python docs/generate.py --check    exit with 1 where a file is not current
