@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from truehalf.runtime.tensorrt.versions import RTX, tensorrt_version
+
+compiled = pytest.mark.skipif(tensorrt_version(RTX) is None, reason="TensorRT for RTX has no wheel for this machine")
+
 # Of the Hypothesis profiles "sample" and "all" (tests/conftest.py).
 ALL_EXAMPLES = 200
 

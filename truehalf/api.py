@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from truehalf.config.arguments import checked
 from truehalf.config.precision import Method, Precision
-from truehalf.config.schema import REPAIR_PASSES, TraceConfig
+from truehalf.config.schema import DEFAULT_PASSES, TraceConfig
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.json_values import JsonObject
@@ -320,7 +320,7 @@ def lint(
 
 @checked
 def repair(
-    model: Model, out: Path | str | None = None, *, passes: Sequence[str] = REPAIR_PASSES
+    model: Model, out: Path | str | None = None, *, passes: Sequence[str] = DEFAULT_PASSES
 ) -> Result[RepairReport]:
     """A model whose TensorRT-hostile patterns are replaced by equal ones.
 

@@ -4,7 +4,7 @@ that needs no GPU leaves them in one fused kernel.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 from truehalf.config.engine import EngineConfig
 from truehalf.config.typed import plain
 from truehalf.engines.compiling.report import compiler_facts
+from truehalf.engines.engine_report import CompilerFacts
 from truehalf.engines.plan_files import make_plan
 from truehalf.ir.model_file import load_model
 from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.versions import RTX
+from truehalf.runtime.tensorrt.versions import RTX, Profile
 
 PARTS = ("qk", "scale", "mask", "softmax", "pv")
 _TYPES: dict[int, Any] = {int(TensorProto.FLOAT): np.float32, int(TensorProto.FLOAT16): np.float16}
@@ -175,11 +176,17 @@ def attention(form: Form, wide: Container[str] = ()) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def compiled_facts(path: Path, folder: Path, profiles: Sequence[Profile] = (), declared: str = "fp16") -> CompilerFacts:
+    """What TensorRT for RTX makes of a file; `folder` gets the engine."""
+    options = plain(EngineConfig()) | {"timing_cache": None}
+    names = (str(path), "model.engine")
+    plan: Any = make_plan(path, names=names, options=options, profiles=list(profiles), declared=declared)
+    return compiler_facts(build(plan, folder, module=RTX), load_model(path), plan)
+
+
 def is_fused(model: onnx.ModelProto, folder: Path) -> bool:
     """Whether TensorRT for RTX leaves every attention of a model in one kernel; `folder` gets file and engine."""
     path = folder / "model.onnx"
     onnx.save(model, path)
-    options = plain(EngineConfig()) | {"timing_cache": None}
-    plan: Any = make_plan(path, names=(str(path), "model.engine"), options=options, profiles=[], declared="fp16")
-    found = compiler_facts(build(plan, folder, module=RTX), load_model(path), plan)
+    found = compiled_facts(path, folder)
     return found["fused_attention"] == found["attention_regions"] > 0

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from truehalf.cli.form import EXITS_OF_WORK, FILE, Command, check_places, guarded, option, output_of, output_options
-from truehalf.config.schema import REPAIR_PASSES
+from truehalf.config.schema import DEFAULT_PASSES, REPAIR_PASSES
 
 _EXAMPLES = ("truehalf repair model.onnx -o repaired.onnx", "truehalf repair in.onnx -o out.onnx --only squeeze_if")
 
@@ -33,7 +33,7 @@ def _repair(given: dict[str, Any]) -> int:
 
     model, out, output = given["model"], given["out"], output_of(given)
     check_places({"--out": out, "--json": output.file}, {"in.onnx": model})
-    report = repair(model, out, passes=given["only"] or REPAIR_PASSES).report
+    report = repair(model, out, passes=given["only"] or DEFAULT_PASSES).report
     changed = [f"{name} {count}" for name, count in report.counts.items() if count]
     lines = [f"done: {out}: {', '.join(changed) or 'nothing to repair'}"]
     lines += [f"not repaired: {each['node']} ({each['pass']}): {each['reason']}" for each in report.refused]

@@ -30,6 +30,9 @@ REPAIR_PASSES = (
     "deduplicate_names",
     "infer_value_info",
 )
+# Not run unless named: current compilers build their pattern (docs/reference/lint.md).
+_OFF = ("where_arithmetic", "range_to_shape")
+DEFAULT_PASSES = tuple(name for name in REPAIR_PASSES if name not in _OFF)
 
 
 class DecoderName(Enum):
@@ -203,7 +206,7 @@ class DecoderConfig:
 class RepairConfig:
     """Passes of truehalf.repairs, in the order in which they run."""
 
-    passes: tuple[str, ...] = REPAIR_PASSES
+    passes: tuple[str, ...] = DEFAULT_PASSES
 
 
 @dataclass(frozen=True)

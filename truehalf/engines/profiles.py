@@ -97,8 +97,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _may_be_shape(value: ir.Value) -> bool:
+    """Of at most one axis, whose size TensorRT wants to know: one of a size that varies is data to it."""
     axes = _axes(value)
-    return value.dtype is not None and value.dtype.name in _INTEGERS and axes is not None and len(axes) <= 1
+    is_integer = value.dtype is not None and value.dtype.name in _INTEGERS
+    return is_integer and axes is not None and len(axes) <= 1 and not _dynamic(value)
 
 
 def _reaches_a_shape(value: ir.Value) -> bool:

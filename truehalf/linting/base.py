@@ -17,6 +17,7 @@ from truehalf.linting.finding import Finding, link_to
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Values
 
+BUILT, REFUSED, NO_NONZERO = "built", "refused", "refused, as it has no NonZero"
 Version = tuple[int, int]  # of TensorRT: major, minor
 MOVES = with_trait(Trait.LAYOUT) | {"Cast"}  # what a rule looks through
 
@@ -31,6 +32,7 @@ class Rule:
         title: one line, for lists of rules.
         source: where it is known from.
         doc: Markdown, indented as a docstring is: when it is a finding, why, and what to write instead.
+        compiled: what TensorRT for RTX 1.7 does with it (tests/truehalf/linting/test_compiled.py); "": not asked.
     """
 
     id: str
@@ -38,11 +40,13 @@ class Rule:
     title: str
     source: str
     doc: str
+    compiled: str = BUILT
 
     @property
     def explanation(self) -> str:
         """What the documentation says of the rule, in Markdown."""
-        return f"{self.severity}: {self.title}.\n\n{inspect.cleandoc(self.doc)}"
+        compiled = f" TensorRT for RTX 1.7: {self.compiled}." if self.compiled else ""
+        return f"{self.severity}: {self.title}.{compiled}\n\n{inspect.cleandoc(self.doc)}"
 
     def at(
         self, node: ir.Node, message: str, remedy: str, severity: str | None = None, count: int = 1

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from truehalf.config.schema import REPAIR_PASSES, SlimConfig
+from truehalf.config.schema import DEFAULT_PASSES, SlimConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.facts import model_facts
@@ -118,7 +118,7 @@ def slim_model(
             there are such.
     """
     options = options or SlimConfig()
-    passes = tuple(REPAIR_PASSES if repair is None else repair)
+    passes = tuple(DEFAULT_PASSES if repair is None else repair)
     before, known = file.model, _patterns()
     if unknown := [name for name in options.skip_patterns if name not in known]:
         raise StageError("unknown-choice", f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")

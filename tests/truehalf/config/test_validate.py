@@ -11,7 +11,7 @@ from tests.measuring.shipped import CONF
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.config.precision import OF_CONVERT_ALONE
-from truehalf.config.schema import REPAIR_PASSES, InputConfig, InputKind, OutputConfig, OutputKind, Pins
+from truehalf.config.schema import DEFAULT_PASSES, InputConfig, InputKind, OutputConfig, OutputKind, Pins
 from truehalf.config.selector_entries import problems_of_lists
 from truehalf.config.typed import ConfigErrors
 from truehalf.config.validate import check_engine, completed, validate
@@ -389,7 +389,7 @@ def test_operators_of_plugins_are_named_beside_their_plugins() -> None:
 
 
 def test_repair_passes_are_known_by_name_and_run_once() -> None:
-    assert tuple(composed()["repair"]["passes"]) == REPAIR_PASSES
+    assert tuple(composed()["repair"]["passes"]) == DEFAULT_PASSES
     assert composed("repair=none")["repair"]["passes"] == []
     errors = errors_of("repair.passes=[allowzero, polish, allowzero]")
     assert told(errors) == [("repair.passes[1]", "unknown-choice"), ("repair.passes[2]", "given-twice")]

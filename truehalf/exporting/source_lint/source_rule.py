@@ -55,7 +55,7 @@ class SourceRule(ast.NodeVisitor):
     @classmethod
     def as_rule(cls) -> Rule:
         title, _, explanation = (cls.__doc__ or "").partition("\n")
-        return Rule(cls.id, cls.severity, title, cls.source, explanation)
+        return Rule(cls.id, cls.severity, title, cls.source, explanation, compiled="")
 
     def finding(self, place: kinds.SourceLocation, why: str) -> Finding:
         file, link = shown_file(place[1]), link_to(self.id)

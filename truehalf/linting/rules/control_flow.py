@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, subgraphs
-from truehalf.linting.base import MOVES, LocatedFinding, Rule, Subject, rank, upstream
+from truehalf.linting.base import MOVES, REFUSED, LocatedFinding, Rule, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -36,16 +36,17 @@ IF_FROM_SQUEEZE = Rule(
 
     Repair pass: `squeeze_if`, where a Conv, Transpose or Gemm after it needs one of the ranks.
     """,
+    REFUSED,
 )
 ROPE_TILE = Rule(
     "rope-tile",
-    "error",
+    "info",
     "Tile after If: rotary positions computed in the graph",
-    "NVIDIA/TensorRT#4603 (DINOv3)",
+    "NVIDIA/TensorRT#4558 (10.3 refuses what 10.13 builds), #4603",
     """
     `torch.tile` is exported with two `If`, one for each way in which tensor and repeats may differ in rank; their
-    branches differ in shape. It is an error even where fixed sizes decide the condition: a file that was not folded is
-    refused.
+    branches differ in shape. Where fixed sizes decide the condition, TensorRT 10.13 folds it. Error for versions
+    before: 10.3, as on JetPack 6, refuses the file.
 
     ```python
     angles.tile(2)
@@ -78,9 +79,8 @@ DATA_DEPENDENT_LOOP = Rule(
     "a loop whose trip count is computed from data",
     "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Loop)",
     """
-    Error where the loop stacks a result of each round. The trip count or condition of the `Loop` is computed from data.
-    TensorRT runs it round by round, and refuses a scan output of unknown length. Loops over a fixed number, or over a
-    size, are no finding.
+    The trip count or condition of the `Loop` is computed from data. TensorRT runs it round by round. Only a run knows
+    how many results are stacked. Loops over a fixed number, or over a size, are no finding.
 
     ```python
     for _ in range(int(rounds.max())):
@@ -92,6 +92,7 @@ DATA_DEPENDENT_LOOP = Rule(
 )
 
 _MOVES = MOVES | {"Concat"}
+_FOLDED_SINCE = (10, 13)  # an If that fixed sizes decide (NVIDIA/TensorRT#4558)
 
 
 def squeezes(subject: Subject) -> Iterator[LocatedFinding]:
@@ -129,27 +130,23 @@ def squeezed_axis(node: ir.Node) -> str | None:
 
 
 def tiles(subject: Subject) -> Iterator[LocatedFinding]:
+    refused = any(version < _FOLDED_SINCE for version in subject.versions)
     for node in subject.of_type("Tile"):
         sources = [upstream(value, _MOVES) for value in node.inputs]
-        if any(is_op(source, "If") for source in sources):
+        if any(is_op(source, "If") and source is not None and _decided(source, subject) for source in sources):
             yield ROPE_TILE.at(
                 node,
                 "torch.tile asks in the graph which of tensor and repeats has fewer axes, with an If whose branches "
-                "differ in shape; TensorRT builds no such If, even where fixed sizes decide it, unless it is folded.",
+                "differ in shape. Fixed sizes decide it; TensorRT 10.3 refuses it all the same, 10.13 folds it.",
                 "Repeat with torch.cat([x, x], -1), or compute cosines and sines once, in __init__; repair passes "
                 "fold_constants and rope_constants.",
+                "error" if refused else None,
             )
 
 
 def ifs(subject: Subject) -> Iterator[LocatedFinding]:
-    tiled = {
-        source
-        for node in subject.of_type("Tile")
-        for value in node.inputs
-        if is_op(source := upstream(value, _MOVES), "If") and source is not None
-    }
     for node in subject.of_type("If"):
-        if node in tiled or squeezed_axis(node) is not None or _decided(node, subject):
+        if squeezed_axis(node) is not None or _decided(node, subject):
             continue
         unequal = _unequal_rank(node)
         if unequal:
@@ -196,12 +193,11 @@ def loops(subject: Subject) -> Iterator[LocatedFinding]:
             node,
             f"Its {what} is computed from data"
             + (
-                ", and it stacks a result of each round: TensorRT builds no scan output whose length it cannot know."
+                ", and it stacks a result of each round, as many as only a run knows."
                 if scans
                 else ": TensorRT runs it round by round, with nothing fused across rounds."
             ),
             "Vectorise it; or run the largest number of rounds, and let those beyond the count change nothing.",
-            "error" if scans else None,
         )
 
 

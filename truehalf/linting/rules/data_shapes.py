@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import Trait, has
-from truehalf.linting.base import MOVES, LocatedFinding, Rule, Subject, rank, upstream
+from truehalf.linting.base import MOVES, NO_NONZERO, LocatedFinding, Rule, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -40,6 +40,7 @@ NONZERO_THRESHOLD = Rule(
 
     Repair pass: `nonzero_topk`. In torch: `threshold_topk`.
     """,
+    NO_NONZERO,
 )
 BOOL_INDEX = Rule(
     "bool-index",
@@ -58,6 +59,7 @@ BOOL_INDEX = Rule(
 
     Repair pass: `bool_index`. In torch: `masked_assign`; `bool_index_to_long` keeps the size that varies.
     """,
+    NO_NONZERO,
 )
 DATA_DEPENDENT_SIZE = Rule(
     "data-dependent-size",
@@ -76,33 +78,35 @@ DATA_DEPENDENT_SIZE = Rule(
 
     In torch: `threshold_topk`, `unique(x, size=k)`.
     """,
+    NO_NONZERO,
 )
 RANGE = Rule(
     "range-of-execution-tensor",
-    "error",
+    "warning",
     "arange over a number that is computed on the device",
     "NVIDIA's guidance on exporting for TensorRT (shape tensors and execution tensors)",
     """
-    A `Range` over a number that is computed on the device. TensorRT needs it on the host.
+    A `Range` over a number that is computed on the device, so that only a run knows the size of all that follows.
+    TensorRT for RTX builds it, and refuses the `NonZero` of the line below it.
 
     ```python
     torch.arange(mask.sum())
-    torch.arange(mask.nonzero().shape[0])  # instead: a size is known on the host
+    torch.arange(mask.nonzero().shape[0])  # where a TensorRT refuses the line above
     ```
 
-    Repair pass: `range_to_shape`.
+    Repair pass: `range_to_shape` (not in the default list).
     """,
 )
 DYNAMIC_SLICE = Rule(
     "dynamic-slice",
-    "error",
+    "warning",
     "a slice whose ends are computed from data",
     "NVIDIA's guidance on exporting for TensorRT",
     """
-    Error where a slice starts or ends at a number that is computed on the device. Info where it does at the value of an
-    input: that becomes a shape-tensor input, and `engine.profiles` gives its values. Warning where it starts or ends at
-    the round of a `Loop` (scripted `x[i : i + 1]`): whether TensorRT has that on the host is not documented;
-    `x.index_select(0, i)` does not need it. A slice along sizes is no finding.
+    A slice starts or ends at a number that is computed on the device, so that only a run knows its size; or at the
+    round of a `Loop` (scripted `x[i : i + 1]`), which TensorRT for RTX refuses: `x.index_select(0, i)` needs no size.
+    Info where it does at the value of an input: that becomes a shape-tensor input, and `engine.profiles` gives its
+    values. A slice along sizes is no finding.
 
     ```python
     points[:, : lengths.max()].sum(1)
@@ -230,9 +234,9 @@ def ranges(subject: Subject) -> Iterator[LocatedFinding]:
         if any(subject.values.origin(value) is Origin.DATA for value in node.inputs):
             yield RANGE.at(
                 node,
-                "Its limits are computed on the device; TensorRT wants them on the host, as a shape.",
-                "Count with mask.nonzero().shape[0] instead of mask.sum(), or take the size of a tensor; repair pass "
-                "range_to_shape.",
+                "Its limits are computed on the device, so that only a run knows the size of all that follows.",
+                "Take the size of a tensor. Where a TensorRT refuses it: mask.nonzero().shape[0] instead of "
+                "mask.sum(); repair pass range_to_shape.",
             )
 
 
@@ -242,9 +246,9 @@ def slices(subject: Subject) -> Iterator[LocatedFinding]:
         if origin is Origin.DATA:
             yield DYNAMIC_SLICE.at(
                 node,
-                "Where it starts or ends is computed on the device; TensorRT wants it on the host, as a shape.",
-                "Keep all rows, and mask those beyond the end; or dynamic_slice of truehalf.exporting.torch_ops, which "
-                "builds, and whose size only a run knows.",
+                "Where it starts or ends is computed on the device, so that only a run knows its size.",
+                "Keep all rows, and mask those beyond the end. Where a TensorRT refuses it: dynamic_slice of "
+                "truehalf.exporting.torch_ops.",
             )
         elif origin is Origin.ROUND:
             yield DYNAMIC_SLICE.at(

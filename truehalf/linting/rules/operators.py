@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.ops import Trait, has
-from truehalf.linting.base import LocatedFinding, Rule, Subject
+from truehalf.linting.base import REFUSED, LocatedFinding, Rule, Subject
 from truehalf.linting.rules.restrictions import refusals
 from truehalf.linting.support import OPSET_MIN, builds, named, opset_max, since
 
@@ -36,6 +36,7 @@ UNIQUE = Rule(
 
     In torch: `unique`, best with a size.
     """,
+    REFUSED,
 )
 SEQUENCE_OPS = Rule(
     "sequence-ops",
@@ -52,6 +53,7 @@ SEQUENCE_OPS = Rule(
     stacked = f(levels)  # instead: one tensor, with an axis for the elements
     ```
     """,
+    REFUSED,
 )
 RESOLVE_CONJ = Rule(
     "resolve-conj",
@@ -66,6 +68,7 @@ RESOLVE_CONJ = Rule(
     torch.onnx.register_custom_op_symbolic("aten::resolve_conj", lambda g, x: x, 9)
     ```
     """,
+    REFUSED,
 )
 UNSUPPORTED_OP = Rule(
     "unsupported-op",
@@ -82,6 +85,7 @@ UNSUPPORTED_OP = Rule(
     Write it with other operators, build with a version that has it, or bring a plugin: `engine.plugins`, here
     `--plugin-ops`.
     """,
+    REFUSED,
 )
 
 _CONJUGATES = frozenset({"resolve_conj", "resolve_neg"})

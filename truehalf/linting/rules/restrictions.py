@@ -50,8 +50,6 @@ def _pools_two_or_three(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
 
 
 def _topk(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
-    if node.attributes.get_int("sorted", 1) != 1:
-        yield "TensorRT's TopK sorts; sorted=0 is refused.", "sorted=True."
     k = subject.values.integers(node.inputs[1]) if len(node.inputs) > 1 else None
     if k and max(k) > TOPK_MAX:
         yield f"TensorRT's TopK ends at k = {TOPK_MAX}; this one has {max(k)}.", "Take fewer, or in two steps."

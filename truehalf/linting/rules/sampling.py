@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.linting.base import LocatedFinding, Rule, Subject
+from truehalf.linting.base import REFUSED, LocatedFinding, Rule, Subject
 from truehalf.linting.values import Origin
 
 GRID_SAMPLE = Rule(
@@ -38,6 +38,7 @@ RESIZE_MODE = Rule(
     y = interpolate(x, size, mode="bilinear", antialias=True)  # instead: antialias=False, or before the engine
     ```
     """,
+    REFUSED,
 )
 
 _TRANSFORMATIONS = {"align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn"}

@@ -32,7 +32,8 @@ WHERE_CONDITION = Rule(
     y = c.float() * a + (1 - c.float()) * b  # provided that a and b are finite: 0 * inf is NaN
     ```
 
-    Repair pass: `where_arithmetic`, which refuses branches that may be non-finite or beyond 65504. In torch: `where`.
+    Repair pass: `where_arithmetic` (not in the default list), which refuses branches that may be non-finite or beyond
+    65504. In torch: `where`.
     """,
 )
 BOOL_ARITHMETIC = Rule(

@@ -28,8 +28,8 @@ DYNAMIC_TOPK = Rule(
     "TensorRT's operator matrix (TopK)",
     """
     Warning where `k` varies with a size, or is the value of an input: TensorRT builds for the largest, refuses more
-    than 3840, and all that follows varies. Error where `k` is computed on the device. Sorting (`k` is the size of the
-    axis) is no finding.
+    than 3840, and all that follows varies; or is computed on the device. Sorting (`k` is the size of the axis) is no
+    finding.
 
     ```python
     scores.topk(scores.shape[1] // 4)
@@ -59,9 +59,8 @@ def topks(subject: Subject) -> Iterator[LocatedFinding]:
             f"{_VARIES[origin]}; TensorRT builds for the largest, refuses more than {TOPK_MAX}, and all that follows "
             "has a size that varies."
             if origin in _VARIES
-            else "Its k is computed on the device; TensorRT wants it on the host, as a shape.",
+            else "Its k is computed on the device, so that only a run knows the size of all that follows.",
             "Give topk a number.",
-            None if origin in _VARIES else "error",
         )
 
 

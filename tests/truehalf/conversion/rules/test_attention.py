@@ -14,16 +14,13 @@ import pytest
 from tests.measuring.attention_graphs import FORMS, PARTS, Everything, Form, attention, is_fused
 from tests.measuring.converted import only
 from tests.messages import expect
-from tests.tiers import first_of
+from tests.tiers import compiled, first_of
 from tests.truehalf.conversion.conversion import check_invariants
 from truehalf.config.precision import Precision
 from truehalf.conversion.casts import CleanCasts
 from truehalf.conversion.convert import Conversion, convert_model
 from truehalf.ir.model_file import UNFUSED_KEY
 from truehalf.ir.selectors import Lists
-from truehalf.runtime.tensorrt.versions import RTX, tensorrt_version
-
-compiled = pytest.mark.skipif(tensorrt_version(RTX) is None, reason="TensorRT for RTX has no wheel for this machine")
 
 
 def convert(form: Form, wide: Any, **options: Any) -> tuple[Conversion, onnx.ModelProto]:

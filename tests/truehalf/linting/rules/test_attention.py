@@ -11,11 +11,10 @@ import pytest
 
 from tests.measuring.attention_graphs import FORMS, Everything, Form, attention, is_fused
 from tests.messages import expect
-from tests.tiers import first_of
+from tests.tiers import compiled, first_of
 from truehalf.ir.model_file import UNFUSED_KEY
 from truehalf.ir.normalize import InferTypes
 from truehalf.linting import Finding, lint
-from truehalf.runtime.tensorrt.versions import RTX, tensorrt_version
 
 
 def found(form: Form, *wide: str, evidence: str = "") -> list[Finding]:
@@ -63,7 +62,7 @@ def test_a_file_without_float16_has_none() -> None:
     assert [each for each in findings if each.rule == "attention-will-not-fuse"] == []
 
 
-@pytest.mark.skipif(tensorrt_version(RTX) is None, reason="TensorRT for RTX has no wheel for this machine")
+@compiled
 @pytest.mark.parametrize("name", first_of(["decoder, 3 axes, mask constant", "ViT, scale both", "cross, mask where"]))
 def test_the_compiler_finds_the_same(name: str, tmp_path: Path) -> None:
     form, seen = FORMS[name], set()

@@ -54,13 +54,14 @@ SIZE_IF = """q = If(k) <then_branch = t () => (int64[A] a) { a = Concat<axis = 0
 
 def test_tile_behind_if() -> None:
     text = TILE.replace("SIZE", "n = Size(x) k = Greater(n, two) " + SIZE_IF)
-    assert found(text) == [("error", "rope-tile")]  # the If is part of it, and no finding of its own
+    assert found(text) == [("info", "rope-tile")]  # the If is part of it, and no finding of its own
+    assert found(text, tensorrt="10.3") == [("error", "rope-tile")]
 
 
 def test_tile_behind_an_if_that_fixed_sizes_decide() -> None:
     """As torch.tile is exported where sizes are fixed; users report that TensorRT refuses it as it stands."""
     text = TILE.replace("SIZE", "n = Size(x) m = Cast<to = 7>(n) k = Greater(m, two) " + SIZE_IF)
-    assert found(text) == [("error", "rope-tile")]
+    assert found(text) == [("info", "rope-tile")]
 
 
 def test_tile_alone() -> None:
@@ -117,9 +118,9 @@ def test_a_trip_count_from_data() -> None:
     assert "condition" not in finding.message
 
 
-def test_a_trip_count_from_data_that_stacks_is_an_error() -> None:
+def test_a_trip_count_from_data_that_stacks() -> None:
     text = loop("m", STEP + " e = Neg(a)", ", float[N,4] e", "y, z")
-    assert found(text) == [("error", "data-dependent-loop")]
+    assert found(text) == [("warning", "data-dependent-loop")]
 
 
 def test_an_input_as_trip_count() -> None:

@@ -16,7 +16,6 @@ INPUTS = """float[1,4,9,9] x, int64[1] n, float[8,5000] w, int64[4] labels, floa
     ("refused", "taken", "opset"),
     [
         ("y, i = TopK(w, k3841)", "y, i = TopK(w, k3840)", 17),
-        ("y, i = TopK<sorted = 0>(w, one)", "y, i = TopK(w, one)", 17),
         ("y = Squeeze(batch)", "y = Squeeze(batch, one)", 17),
         ("y = Squeeze(batch)", "y = Squeeze(x)", 17),  # the sizes are known
         ("y = Squeeze(x, n)", "y = Squeeze<axes = [0]>(x)", 0),

@@ -1,0 +1,64 @@
+"""What lint says of the corpus, and what NVIDIA's compiler does with it, hold together.
+
+A file with an error is refused; any other is built, but for operators that TensorRT for RTX lacks and TensorRT has.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+
+from tests.corpus import CASES, exported
+from tests.measuring.attention_graphs import compiled_facts
+from tests.tiers import compiled, first_of
+from truehalf.engines.profiles import profiled_inputs, shape_inputs
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.model_file import load_model
+from truehalf.linting import RULES, lint
+from truehalf.linting.base import BUILT, NO_NONZERO, REFUSED
+from truehalf.runtime.tensorrt.build import BuildError
+
+
+def profiles(name: str, model: ir.Model) -> list[dict[str, Any]]:
+    """Every axis that varies from 1 to twice its size, values of inputs that become shapes from 1 to 3."""
+    found, case = {}, CASES[name]
+    shapes = set(shape_inputs(model.graph))
+    for input_name, array in zip(case.INPUT_NAMES, case.examples()[0], strict=True):
+        if input_name in shapes:
+            found[input_name] = {end: [value] * array.numel() for end, value in (("min", 1), ("opt", 2), ("max", 3))}
+        elif input_name in profiled_inputs(model.graph):
+            sizes, axes = list(array.shape), case.DYNAMIC_AXES[input_name]
+            low, high = ([change(n) if axis in axes else n for axis, n in enumerate(sizes)] for change in _ENDS)
+            found[input_name] = {"min": low, "opt": sizes, "max": high}
+    return [found] if found else []
+
+
+_ENDS = (lambda size: 1, lambda size: 2 * size)
+
+
+@compiled
+@pytest.mark.parametrize("kind", ["Bad", "Good"])
+@pytest.mark.parametrize("name", first_of(CASES))
+def test_errors_are_refused_and_nothing_else_is(name: str, kind: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    path = exported(getattr(case, kind)(), case.examples(), tmp_path)
+    model = load_model(path)
+    rules = {finding.rule for finding in lint(model, inputs=case.INPUT_NAMES)}
+    expected = REFUSED if any(RULES[rule].compiled == REFUSED for rule in rules) else BUILT
+    if any(node.op_type == "NonZero" for node in all_nodes(model)):
+        expected = NO_NONZERO
+    try:
+        compiled_facts(path, tmp_path, profiles(name, model), "fp32")
+        outcome = BUILT
+    except BuildError as error:
+        outcome = NO_NONZERO if "NonZero" in str(error) else REFUSED
+    assert outcome == expected
+
+
+def test_errors_are_what_is_refused() -> None:
+    """By severity: errors are what the compiler refuses."""
+    for rule in RULES.values():
+        assert (rule.severity == "error") == (rule.compiled == REFUSED), rule.id
