@@ -101,6 +101,7 @@ def test_a_job_of_submitit_that_is_killed_stops_no_other(project: tuple[Path, Ra
     assert "│   0 │ precision.data_max=1 │ failed" in out
 
 
+@pytest.mark.slow
 def test_a_job_that_is_preempted_goes_on_from_what_had_finished(project: tuple[Path, Ran]) -> None:
     """Slurm's signal, as submitit_local takes it: the job is put back, and runs once more."""
     workspace, ran = project

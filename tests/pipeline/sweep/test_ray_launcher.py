@@ -128,6 +128,7 @@ def test_a_job_whose_node_is_lost_runs_on_another(ray: RayCluster) -> None:
     assert not (ray.workspace / "artifacts").exists(), "artifacts stay in the cache"
 
 
+@pytest.mark.slow
 def test_a_job_with_no_retries_left_fails_alone_and_with_its_reason(ray: RayCluster) -> None:
     ray.want(nodes=2)
     ray.ran.hold("own-3")

@@ -110,7 +110,12 @@ def test_names_carry_the_module_scope(exporter: str, opset: int, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("module", "exporter", "opset"), [(Net(), "torchscript", 17), (Net(), "dynamo", 18), (Guarded(), "dynamo", 18)]
+    ("module", "exporter", "opset"),
+    [
+        (Net(), "torchscript", 17),
+        (Net(), "dynamo", 18),
+        pytest.param(Guarded(), "dynamo", 18, marks=pytest.mark.slow),
+    ],
 )
 def test_other_batch_sizes_run_and_agree(module: torch.nn.Module, exporter: str, opset: int, tmp_path: Path) -> None:
     model = exported(module, tmp_path / "m.onnx", exporter, opset)
@@ -127,7 +132,7 @@ def test_other_batch_sizes_run_and_agree(module: torch.nn.Module, exporter: str,
         np.testing.assert_allclose(session.run({"x": x.numpy()})["y"], expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("exporter", "opset"), EXPORTERS)
+@pytest.mark.parametrize(("exporter", "opset"), [EXPORTERS[0], pytest.param(*EXPORTERS[1], marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("axes", "traced", "sizes"),
     [

@@ -302,9 +302,9 @@ def test_an_axis_that_cannot_vary_is_named(module: torch.nn.Module, facts: list[
 @pytest.mark.parametrize(
     ("module", "facts"),
     [
-        (FixedHeight(), ["axis 2", "'images' (height)", [2, 3, 32, 64]]),
+        pytest.param(FixedHeight(), ["axis 2", "'images' (height)", [2, 3, 32, 64]], marks=pytest.mark.slow),
         (BakedWidth(), ["export: axis 3", "'images' (width)", 64]),
-        (BakedReshape(), ["axis 2", "'features'", 16]),
+        pytest.param(BakedReshape(), ["axis 2", "'features'", 16], marks=pytest.mark.slow),
     ],
 )
 def test_an_axis_that_cannot_vary_is_named_under_dynamo(
@@ -376,7 +376,8 @@ def test_prepared_is_entered_for_the_export_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "exporter", [pytest.param({}, id="torchscript"), pytest.param(DYNAMO, id="dynamo", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("decoder", first_of(["rtdetrv2", "dfine"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("decoder", ["rtdetrv2", "dfine"])
 def test_a_detector_makes_its_anchors_for_the_size_that_comes(
     decoder: str, exporter: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from tests.configurations import composed
 from tests.conftest import ROOT
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
+from tests.tiers import first_of
 from tests.tracing import half_tracing, trace_config
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import first_line
@@ -182,7 +183,7 @@ def test_what_a_source_prepares_is_there_while_tracing_and_undone(method: str, t
     assert "Conv" not in {node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node}
 
 
-@pytest.mark.parametrize("method", TRACED)
+@pytest.mark.parametrize("method", first_of(TRACED))
 def test_inputs_and_outputs_are_float16_on_request(method: str, tmp_path: Path) -> None:
     report = traced(resnet(), tmp_path / "m.onnx", method, keep_io_types=False)
     assert types_of_ends(tmp_path / "m.onnx") == [FLOAT16, FLOAT16]
@@ -209,7 +210,7 @@ def test_half_names_the_line_of_a_constant_with_its_own_type(tmp_path: Path) -> 
     assert not (tmp_path / "m.onnx").exists()
 
 
-@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+@pytest.mark.parametrize("exporter", first_of(["torchscript", "dynamo"]))
 def test_autocast_and_convert_take_a_constant_with_its_own_type(exporter: str, tmp_path: Path) -> None:
     module = Edges().eval()
     report = traced(module, tmp_path / "autocast.onnx", "autocast", exporter, outputs=3)
@@ -219,6 +220,7 @@ def test_autocast_and_convert_take_a_constant_with_its_own_type(exporter: str, t
         assert error_of(tmp_path / f"{method}.onnx", module) < 2e-2, method  # differences of neighbours: digits cancel
 
 
+@pytest.mark.slow
 def test_what_half_makes_of_it_by_dynamo_is_checked_all_the_same(tmp_path: Path) -> None:
     """The exporter does not run the kernels, and writes a Conv of float16 and float32."""
     facts = (
@@ -354,6 +356,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 def test_every_input_varies_as_it_does_in_trace(tmp_path: Path) -> None:
     (tmp_path / "two_inputs_for_fp16.py").write_text(TWO_INPUTS)
     sizes = "{name: sizes, kind: picture_size, dtype: int64}"

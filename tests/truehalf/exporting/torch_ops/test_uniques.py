@@ -87,6 +87,7 @@ def test_exports(size: int | None, exporter: tuple[str, int], tmp_path: Path) ->
     check_export(of, examples, {"a": {0: "n"}} if varies else {}, exporter, tmp_path, rules=rules)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimize", [False, True])
 @pytest.mark.parametrize("shape", [(7,), (7, 2)])
 def test_dynamo_with_an_axis_that_varies(shape: tuple[int, ...], optimize: bool, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.messages import raises
+from tests.tiers import first_of
 from tests.truehalf.models import detectors
 from tests.truehalf.models.detectors import CONVNEXT, QUERIES, VIT, detector, pictures
 from tests.truehalf.models.refusing import in_order
@@ -92,7 +93,7 @@ def test_features_on_a_vit_are_those_of_deimv2_to_the_bit(decoder: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("decoder", first_of(DECODERS))
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_a_trace_on_a_vit_takes_other_heights_and_widths(decoder: str) -> None:
     module = on_vit(decoder)

@@ -50,7 +50,7 @@ def test_every_family_whose_logits_are_known_is_tried() -> None:
     assert set(LOGITS) == set(DETECTORS)
 
 
-@pytest.mark.parametrize("model_type", [*DETECTORS, *CLASSIFIERS])
+@pytest.mark.parametrize("model_type", [*first_of(DETECTORS), *first_of(CLASSIFIERS)])
 def test_a_family_opens_says_what_it_is_and_traces(model_type: str, tmp_path: Path) -> None:
     theirs = saved(tmp_path, model_type)
     model = opened(tmp_path, model=choice_of(model_type))
