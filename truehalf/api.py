@@ -86,7 +86,7 @@ def convert(
         ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; measured on the file that is
             converted, so it is not slimmed then.
         preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
-        slim: whether onnxslim and the repairs run first; None: unless ranges are given.
+        slim: whether onnxslim and the repairs run first; None: unless there are ranges or weights_as_inputs.
         check: run one sample, or a drawn one, in emulated FP16; report.check says which nodes to pin.
         precision: options; None: the defaults.
 
@@ -111,6 +111,10 @@ def convert(
         raise StageError("not-supported", f"{traced}. `python -m pipeline precision.method=...` traces")
     if samples is not None and ranges is not None:
         raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
+    if slim and precision.weights_as_inputs:
+        raise StageError(
+            "in-conflict", "slim and weights_as_inputs: onnxslim computes with weights; expected one of them"
+        )
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
         file, target = ModelFile(as_file(model, Path(name))), Path(name, "made.onnx") if out is None else Path(out)
         source = file.model
@@ -118,7 +122,7 @@ def convert(
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
         before, slim_report = model_facts(source), None
-        if slim or (slim is None and ranges is None):
+        if slim or (slim is None and ranges is None and not precision.weights_as_inputs):
             with step("slim"):
                 slimmed = slim_model(file)
             source, slim_report = slimmed.model, slimmed.report

@@ -72,6 +72,10 @@ class Precision(Options):
         True,
         "true: inputs and outputs stay float32, a drop-in for the FP32 file; false: float16; or names to keep",
     )
+    weights_as_inputs: bool = key(
+        False,
+        "true: weights that are listed among the inputs stay inputs, which a run may replace (nothing is slimmed then)",
+    )
     opset: int | None = key(None, "raise the model to this opset first; null: keep the model's", least=1)
     placement: Placement = key(
         Placement.min_cut,
@@ -152,7 +156,15 @@ class Precision(Options):
 
 # What only method=convert reads; half and autocast leave the decisions to torch.
 OF_CONVERT_ALONE = (
-    *("placement", "fp16_ops", "op_block_list", "node_block_list", "scope_block_list", "pattern_block_list"),
+    *(
+        "weights_as_inputs",
+        "placement",
+        "fp16_ops",
+        "op_block_list",
+        "node_block_list",
+        "scope_block_list",
+        "pattern_block_list",
+    ),
     *("op_include_list", "node_include_list", "scope_include_list", "pattern_include_list", "strict_selectors"),
     *("rules", "safety_factor", "data_max", "data_max_share", "init_max", "init_overflow", "inner", "integers"),
     *("masks", "underflow_share_max", "reduction_depth_max", "custom_rule"),

@@ -26,6 +26,12 @@ def _rules_of_precision(c: Config) -> Iterator[str]:
             "simplify: precision=fp16 needs simplify=true: unfolded constants (positions, anchors, masks) would be "
             "rounded one operation at a time; set simplify=true or precision=fp32",
         )
+    if c.precision.weights_as_inputs:
+        yield coded(
+            "in-conflict",
+            "precision.weights_as_inputs: expected false, as no file of the chain lists weights among its inputs; "
+            "`truehalf convert --weights-as-inputs model.onnx` keeps them there",
+        )
 
 
 def _rules_of_method(c: Config) -> Iterator[str]:

@@ -23,9 +23,11 @@ from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.rules.custom import custom_rule_of
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
 from truehalf.data.given import given_samples
+from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import model_facts, values_of
+from truehalf.ir.inlining import WeightsApart, said_of, weights_taken_out
 from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
 from truehalf.ir.opset import ToOpset
@@ -167,6 +169,10 @@ def convert_model(
         facts = model_facts(typed)
         skipped: Fp16Report = {"status": "skipped", "reason": reason, "warnings": [], "not_done": [], "model": facts}
         return Conversion(model, [], False, skipped)
+    if not precision.weights_as_inputs:
+        WeightsApart(of_any_version=True)(model)
+    taken_out = weights_taken_out(model)
+    no_inputs = [f"{said_of(taken_out)}; precision.weights_as_inputs=true leaves them inputs"] if taken_out else []
     raised = ToOpset(precision.opset)(model)
     PREPARE(model)
     unmatched, lines = unmatched_fp16_ops(model, precision)
@@ -174,9 +180,13 @@ def convert_model(
         measured = read_ranges(ranges)
     else:
         feeds = given_samples(calibration, model)
+        first = next(iter(feeds))
+        if replaced := [name for name in taken_out if name in first]:
+            is_weight = f"samples give values of {', '.join(map(repr, replaced))}, which the model holds as weights"
+            raise StageError("in-conflict", f"{is_weight}; leave them out, or set precision.weights_as_inputs=true")
         measured = ranges_of(calibrate(model, feeds, nonfinite_outputs="warn"))
         if input_shapes is None:
-            input_shapes = {name: array.shape for name, array in next(iter(feeds)).items()}
+            input_shapes = {name: array.shape for name, array in first.items()}
     covered = coverage(float_outputs(model), measured)
     with step("convert"):
         result = convert_to_fp16(model, measured, precision, input_shapes)
@@ -193,7 +203,7 @@ def convert_model(
     report |= {
         "placement": precision.placement.value,
         "fp16_fraction": facts["fp16_fraction"],
-        "warnings": [*raised.notes(), *lines, *warnings, *result.decisions.warnings],
+        "warnings": [*no_inputs, *raised.notes(), *lines, *warnings, *result.decisions.warnings],
         "model": facts,
     }
     content = None if measured is None else measured.content

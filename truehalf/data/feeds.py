@@ -126,7 +126,7 @@ class _Part:
 
 def _fixed_rows(inputs: Mapping[str, ir.Value]) -> int:
     """The number of rows that all inputs are fixed to on axis 0; 0 where they are not."""
-    axes = {value.shape[0] if value.shape else None for value in inputs.values()}
+    axes = {value.shape[0] if value.shape else None for value in inputs.values() if not value.is_initializer()}
     axis = axes.pop() if len(axes) == 1 else None
     return axis if isinstance(axis, int) else 0
 

@@ -44,7 +44,8 @@ class SampleFeeds:
 
 def fixed_batch(model: ir.Model) -> int:
     """The leading axis of the inputs where the model fixes it, else 1."""
-    leading = {value.shape[0] for value in model.graph.inputs if value.shape is not None and len(value.shape)}
+    fed = (value for value in model.graph.inputs if not value.is_initializer())
+    leading = {value.shape[0] for value in fed if value.shape is not None and len(value.shape)}
     fixed = {axis for axis in leading if isinstance(axis, int)}
     return fixed.pop() if len(fixed) == 1 else 1
 

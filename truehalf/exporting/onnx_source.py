@@ -15,8 +15,9 @@ from truehalf.exporting.trace import TraceReport, Tracing, moved_into_place, pla
 from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
+from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import load_model, save_model, source_weights
-from truehalf.ir.normalize import InferTypes, WeightsApart
+from truehalf.ir.normalize import InferTypes
 from truehalf.output_files import write_text
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.findings import NOT_VERIFIED
@@ -55,7 +56,7 @@ def pass_on(
     """
     model = load_model(model_path)
     out_path, spec_path = places(out_path, {"model_path": model_path}, source_weights(model))
-    WeightsApart()(model)
+    WeightsApart(of_any_version=True)(model)
     InferTypes()(model)
     check_names(model, spec)
     check_declared(spec)

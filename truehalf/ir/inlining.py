@@ -1,18 +1,23 @@
-"""Functions of a file become the nodes that they stand for, so that a walk over nodes sees all of them."""
+"""Functions become the nodes that they stand for, and weights are taken out of the inputs, so that a walk over a graph
+sees all nodes and all constants.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
+from onnx_ir.passes.common import InlinePass, RemoveInitializersFromInputsPass
 
 from truehalf.ir.facts import all_nodes, name_of
 from truehalf.ir.passes import Done, Pass
 
 _CALL = "truehalf.call"  # of the call that a node is being inlined from
+_TAKEN_OUT = "truehalf.weights_taken_out"  # key of ir.Model.meta
+_WEIGHTS_AMONG_INPUTS_UNTIL = 3  # IR version
+_LISTED = 5  # names in a line of a report
 _NODE_NAME = "truehalf.name"  # that a node has in its function
 
 
@@ -109,3 +114,38 @@ def _leaves(model: ir.Model, kept: Collection[str]) -> set[ir.OperatorIdentifier
 
 def _is_kept(domain: str, name: str, kept: Collection[str]) -> bool:
     return name in kept or f"{domain}::{name}" in kept
+
+
+@dataclass(frozen=True)
+class WeightsApart(Pass):
+    """Takes weights out of the inputs. Until IR version 3 every weight had to be listed there; a later file lists those
+    that a run may replace.
+
+    Attributes:
+        of_any_version: whether those of later files are taken out, too, as exporters list all weights by habit. Where
+            every input has a value, all stay: one of them is what the model computes from.
+    """
+
+    of_any_version: bool = False
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        listed = [str(value.name) for value in model.graph.inputs if value.is_initializer()]
+        if model.ir_version is not None and model.ir_version <= _WEIGHTS_AMONG_INPUTS_UNTIL:
+            RemoveInitializersFromInputsPass()(model)
+            model.ir_version = _WEIGHTS_AMONG_INPUTS_UNTIL + 1
+            done.counts["ir_version"] += 1
+        elif self.of_any_version and 0 < len(listed) < len(model.graph.inputs):
+            RemoveInitializersFromInputsPass()(model)
+            model.meta[_TAKEN_OUT] = listed
+            done.counts["weights"] += len(listed)
+
+
+def weights_taken_out(model: ir.Model) -> list[str]:
+    """Names of those that a run could replace before WeightsApart took them out of the inputs."""
+    return list(model.meta.get(_TAKEN_OUT, ()))
+
+
+def said_of(weights: Sequence[str]) -> str:
+    """What a report says of such weights."""
+    named = ", ".join(weights[:_LISTED]) + (", ..." if len(weights) > _LISTED else "")
+    return f"{len(weights)} weights that a run could replace are inputs no longer ({named})"

@@ -63,7 +63,7 @@ class ModelFile:
         Raises:
             StageError: when inputs are fixed to different numbers.
         """
-        axes = {str(value.name): value.shape[0] for value in self.model.graph.inputs if value.shape}
+        axes = {str(value.name): value.shape[0] for value in _fed(self.model) if value.shape}
         fixed = {name: axis for name, axis in axes.items() if isinstance(axis, int)}
         if len(set(fixed.values())) > 1:
             found = ", ".join(f"{name}: {size}" for name, size in fixed.items())
@@ -73,6 +73,11 @@ class ModelFile:
                 "the model with the batch as the first axis of each input",
             )
         return next(iter(fixed.values()), None)
+
+
+def _fed(model: ir.Model) -> list[ir.Value]:
+    """The inputs that have no default."""
+    return [value for value in model.graph.inputs if not value.is_initializer()]
 
 
 def as_ir(model: Model) -> ir.Model:

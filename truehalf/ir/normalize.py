@@ -22,15 +22,13 @@ from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveInitializersFromInputsPass
 
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, is_op, label_of, name_of, subgraphs, values_of
-from truehalf.ir.inlining import InlineFunctions
+from truehalf.ir.inlining import InlineFunctions, WeightsApart
 from truehalf.ir.passes import Done, Pass, Passes
 
 _Shapes = dict[ir.Value, tuple[int, ...]]
-_WEIGHTS_AMONG_INPUTS_UNTIL = 3  # IR version
 _SMALL = 1000  # bytes; constants that shapes are computed from are smaller
 
 
@@ -121,16 +119,6 @@ class OpsetsOfSubgraphs(Pass):
     def edit(self, model: ir.Model, done: Done) -> None:
         for graph in model.graphs():
             graph.opset_imports.update(model.graph.opset_imports)
-
-
-class WeightsApart(Pass):
-    """Until IR version 3 every weight was listed among the inputs as well; none is an input of the model."""
-
-    def edit(self, model: ir.Model, done: Done) -> None:
-        if model.ir_version is not None and model.ir_version <= _WEIGHTS_AMONG_INPUTS_UNTIL:
-            RemoveInitializersFromInputsPass()(model)
-            model.ir_version = _WEIGHTS_AMONG_INPUTS_UNTIL + 1
-            done.counts["ir_version"] += 1
 
 
 @dataclass(frozen=True)

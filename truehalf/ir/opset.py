@@ -21,8 +21,8 @@ import onnx_ir as ir
 
 from truehalf.errors import StageError, first_line
 from truehalf.ir.facts import all_nodes, values_of
-from truehalf.ir.inlining import InlineFunctions
-from truehalf.ir.normalize import InferTypes, LiftConstants, WeightsApart, proto_without_weights, rename, unique_names
+from truehalf.ir.inlining import InlineFunctions, WeightsApart
+from truehalf.ir.normalize import InferTypes, LiftConstants, proto_without_weights, rename, unique_names
 from truehalf.ir.ops import Trait, with_trait
 from truehalf.ir.passes import Done, Pass
 

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.config.schema import DEFAULT_PASSES, SlimConfig
-from truehalf.errors import StageError
+from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.facts import model_facts
+from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes
@@ -119,7 +120,7 @@ def slim_model(
     """
     options = options or SlimConfig()
     passes = tuple(DEFAULT_PASSES if repair is None else repair)
-    before, known = file.model, _patterns()
+    before, known = WeightsApart(of_any_version=True)(file.model).model, _patterns()
     if unknown := [name for name in options.skip_patterns if name not in known]:
         raise StageError("unknown-choice", f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
     if unknown := [name for name in passes if name not in PASSES]:
@@ -222,9 +223,13 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     given.CopyFrom(file.proto)  # onnxslim changes what it is given
     onnx.load_external_data_for_model(given, str(file.path.parent))
     constants_as_tensors(given.graph)
+    kept = {value.name for value in file.model.graph.inputs}
+    inputs = [value for value in file.proto.graph.input if value.name in kept]
+    _restore_inputs(given, inputs)
+    given.ir_version = file.model.ir_version or 0
     proto = _onnxslim(given, skip)
     _restore_names(proto, file.proto)
-    _restore_inputs(proto, file.proto)
+    _restore_inputs(proto, inputs)
     del proto.metadata_props[:]
     proto.metadata_props.extend(file.proto.metadata_props)
     del proto.graph.value_info[:]
@@ -248,21 +253,16 @@ def _onnxslim(model: onnx.ModelProto, skip: Sequence[str]) -> onnx.ModelProto:
                 model, skip_fusion_patterns=patterns, skip_optimizations=optimizations
             )
         except Exception as error:  # its patterns raise what they like
-            lines = str(error).strip().splitlines()
-            raise StageError(
-                "slim-fails", f"onnxslim failed: {type(error).__name__}: {lines[0] if lines else 'no message'}"
-            ) from error
+            raise StageError("slim-fails", f"onnxslim failed: {typed_line(error)}") from error
     if proto is None:
         raise StageError("slim-fails", "onnxslim returned no model: its check of the result failed")
     return proto
 
 
-def _restore_inputs(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """Inputs that nothing reads, or nothing any more, are inputs still."""
-    there = {value.name for value in proto.graph.input}
-    if any(value.name not in there for value in original.graph.input):
-        del proto.graph.input[:]
-        proto.graph.input.extend(original.graph.input)
+def _restore_inputs(proto: onnx.ModelProto, original: Sequence[onnx.ValueInfoProto]) -> None:
+    """Inputs that nothing reads, or nothing any more, are inputs still; weights are none."""
+    del proto.graph.input[:]
+    proto.graph.input.extend(original)
 
 
 def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:

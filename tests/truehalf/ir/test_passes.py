@@ -11,8 +11,8 @@ import pytest
 from tests.messages import raises
 from truehalf.conversion.casts import CleanCasts
 from truehalf.exporting.after_export import DropCastsToOwnType, NameAxes, SplitWithoutSequences
-from truehalf.ir.inlining import InlineFunctions, InlineNamed
-from truehalf.ir.normalize import NORMALIZE, PREPARE, InferTypes, NameNodes, SortNodes, WeightsApart
+from truehalf.ir.inlining import InlineFunctions, InlineNamed, WeightsApart
+from truehalf.ir.normalize import NORMALIZE, PREPARE, InferTypes, NameNodes, SortNodes
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass, Passes
 from truehalf.repairs import PASSES

@@ -86,13 +86,14 @@ def open_model(config: Config, root: Path) -> Model:
         StageError: when the file cannot be read or run, is FP16 in part, has inputs of unknown kind, or
             has not what model.* declares.
     """
+    from truehalf.ir.inlining import WeightsApart, said_of, weights_taken_out
     from truehalf.ir.model_file import load_model
-    from truehalf.ir.normalize import InferTypes, WeightsApart
+    from truehalf.ir.normalize import InferTypes
 
     assert config.model.checkpoint is not None, "checked by problems"
     path = root / config.model.checkpoint
     model = load_model(path)
-    WeightsApart()(model)
+    WeightsApart(of_any_version=True)(model)
     InferTypes()(model)
     _check_fp32(model, path)
     spec = _spec_inside(model, path)
@@ -108,7 +109,11 @@ def open_model(config: Config, root: Path) -> Model:
         file=path,
         axes=axes_of(model),
         batch=batch,
-        notes=[*([f"I/O spec: from the file's metadata ({SPEC_KEY})"] if spec.inputs else []), *_of_no_use(config)],
+        notes=[
+            *([said_of(names)] if (names := weights_taken_out(model)) else []),
+            *([f"I/O spec: from the file's metadata ({SPEC_KEY})"] if spec.inputs else []),
+            *_of_no_use(config),
+        ],
     )
 
 
