@@ -71,6 +71,12 @@ def test_what_only_a_conversion_reads_is_refused_where_fp16_is_traced(method: st
     validate(composed(f"precision.method={method}", "precision=fp32", "precision.op_block_list=[Softmax]"))
 
 
+def test_no_file_of_a_chain_lists_weights_among_its_inputs() -> None:
+    (error,) = errors_of("precision.weights_as_inputs=true")
+    assert told([error]) == [("precision.weights_as_inputs", "in-conflict")]
+    expect(error, None, "--weights-as-inputs")
+
+
 def test_the_keys_of_a_conversion_are_keys_and_the_others_are_read_by_every_route() -> None:
     names = set(composed()["precision"])
     assert set(OF_CONVERT_ALONE) <= names

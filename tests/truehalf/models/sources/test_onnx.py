@@ -363,3 +363,17 @@ def test_what_it_does_not_take(override: str, key: str, code: str, facts: list[s
 def test_outputs_of_a_file_are_known_by_name() -> None:
     with refuses("model.outputs[0].take", "in-conflict", "null", "'0'"):
         config(outputs=[output("classes", take="0")])
+
+
+def test_weights_that_are_listed_among_the_inputs_are_weights(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        HEAD + " g (float[n, 3, 32, 32] images, float[3, 3] w) => (float[n, 3] classes)"
+        " <float[3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> {"
+        " pooled = ReduceMean <axes = [2, 3], keepdims = 0> (images)  classes = MatMul (pooled, w) }"
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    opened = open_model(config(), tmp_path)
+    assert [each.name for each in opened.inputs] == ["images"] and any("(w)" in note for note in opened.notes)
+    _, out = traced(tmp_path)
+    assert [each["name"] for each in json.loads((out / "io_spec.json").read_text())["inputs"]] == ["images"]
+    assert [value.name for value in load_model(out / "model.onnx").graph.inputs] == ["images"]
