@@ -168,6 +168,18 @@ def codes_page() -> str:
     return table()
 
 
+def report_keys() -> str:
+    from docs import keys
+
+    return keys.report_keys()
+
+
+def repair_passes() -> str:
+    from docs import keys
+
+    return keys.repair_passes()
+
+
 def rooms_table() -> str:
     from docs import rooms
 
@@ -185,11 +197,13 @@ GENERATED: dict[str, Callable[[], str]] = {  # whole pages
     "reference/error-codes.md": codes_page,
     "reference/command.md": command_page,
     "reference/configuration.md": configuration_page,
+    "reference/report-keys.md": report_keys,
     "explanation/architecture.svg": architecture_svg,
 }
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {  # what stands between <!-- name --> and <!-- /name --> of a page
     "explanation/architecture.md": ("rooms", rooms_table),
     "reference/lint.md": ("rules", rules_of_lint),
+    "reference/repair.md": ("passes", repair_passes),
 }
 
 

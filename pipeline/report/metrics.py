@@ -9,13 +9,18 @@ from pipeline.forms import Params, Reports, failed, model_of, of_stage
 
 
 class Metrics(TypedDict):
-    """Ten figures; None: not measured in this run. `dvc metrics show` gives each key a column: keys are short.
+    """Ten figures to compare runs by; None: not measured in this run. Each key is a column of `dvc metrics show`.
 
-    ap: AP50-95 of the final file, 0 to 1; ap_drop: by how much it is below the FP32 model's. matched: share of the FP32
-    detections that are found again. box_p99, score_p99: 99th percentile of the errors of boxes, in pixels, and of
-    scores. fp16: share of the arithmetic in FP16, 0 to 1, as compiled where there is a compiled engine, else of the
-    file. casts: in the final file, beyond those of the FP32 graph. fused: attentions in a fused kernel, where it was
-    compiled. mb: size of the final file, 10^6 bytes. verdict: "passed", "failed" or "not verified".
+    Attributes:
+        ap: AP50-95 of the final file, 0 to 1.
+        ap_drop: by how much it is below the FP32 model's.
+        matched: share of the FP32 detections that are found again.
+        box_p99, score_p99: 99th percentile of the errors of boxes, in pixels, and of scores.
+        fp16: share of the arithmetic in FP16, 0 to 1; as compiled where there is a compiled engine.
+        casts: casts of the final file beyond those of the FP32 graph.
+        fused: attentions in a fused kernel, where compiled.
+        mb: size of the final file, 10^6 bytes.
+        verdict: "passed", "failed" or "not verified".
     """
 
     ap: float | None

@@ -80,12 +80,16 @@ class Parity(StageNumbers, total=False):
 class CompilerFacts(TypedDict):
     """What a compiler made of a file without running it, by the layers that it logged; None: not known.
 
-    targets: compute capabilities, none: the compiler's default. computing_layers: those that do more than move or
-    convert. fused_attention: of the `attention_regions` of the graph, those whose Softmax lies in an attention kernel;
-    attention_not_fused: the Softmax nodes of the others. computed_in_fp32: nodes that the file types FP16 in layers
-    without Half. file_half_arithmetic, half_arithmetic: share of the arithmetic in FP16, 0 to 1, of the file and as
-    compiled (truehalf.engines.compiling.gates). cast_layers: kernels that only cast. constants: number by type.
-    nodes_without_layer: nodes of the file that no layer names, as they were folded or moved.
+    Attributes:
+        compiler, targets: which compiler; compute capabilities, none: its default.
+        computing_layers: layers that do more than move or convert.
+        fused_attention: of the `attention_regions` of the graph, those whose Softmax lies in an attention kernel.
+        attention_not_fused: the Softmax nodes of the others.
+        computed_in_fp32: nodes that the file types FP16, in layers without Half.
+        file_half_arithmetic, half_arithmetic: share of the arithmetic in FP16, 0 to 1: of the file, and as compiled.
+        cast_layers: kernels that only cast.
+        constants: number by type.
+        nodes_without_layer: nodes of the file that were folded or moved.
     """
 
     compiler: str
@@ -130,10 +134,20 @@ class LintRow(TypedDict, total=False):
 
 
 class EngineReport(EngineFacts, total=False):
-    """engine.json and reports/engine.json; the facts are those of a built engine.
+    """Content of engine.json and reports/engine.json, beside the facts of a built engine.
 
-    status: "built"; "compiled", and "planned", with the machine's `reason`; "failed", with `reasons`; "refused" by the
-    stage.
+    Attributes:
+        status: "built"; "compiled" and "planned", with the machine's reason; "failed", with reasons; "refused" by the
+            stage.
+        declared: precision of the configuration.
+        plan: all that the build takes.
+        lint: findings of the file that is built.
+        precision: FP16 nodes of the file, and whether the layers bear it out: state and reason.
+        compiled: what a compiler made of it.
+        gates: of a compiled engine.
+        parity: outputs against the reference.
+        latency: by profile point: p50, p95, p99 of a run in ms, p50 of each round, samples per second, clocks.
+        not_verified: what is not known, and why.
     """
 
     stage: str

@@ -76,15 +76,23 @@ class SlimReport(TypedDict, total=False):
 
 
 class Fp16Report(TypedDict, total=False):
-    """What the conversion, or a trace in FP16, has done. Of a model that is passed on: status ("skipped"), reason,
-    warnings, not_done, model.
+    """What the conversion, or a trace in FP16, has done; of a model that is passed on status, reason, warnings, model.
 
-    status is "done"; verdicts are nodes by rule; fp32_nodes are the first 20 of fp32_nodes_total, each with its
-    reason; fp16_fraction is a share of the float nodes, fp16_arithmetic of float operations; costs (bytes, casts,
-    cast_bytes, fp32_owners) are "placed", and "naive"; weights are counts of tensors and elements as they are
-    stored; masks say what became of each; unfused_attention has by name of a Softmax what rules its fused kernel
-    out; ranges hold tensors judged and without a range; not_done is what was asked for and could not be done. Of a
-    trace: method, device, exporter, norms (truehalf/exporting/routes/half_norms.py) and slim.
+    Attributes:
+        status: "done", or "skipped" with a reason.
+        verdicts: nodes by the rule that decided; placement: free, and cheaper in FP32.
+        fp32_nodes_total, fp32_nodes: nodes that stay FP32: how many, and the first 20 with reasons.
+        fp16_fraction, fp16_arithmetic: share of the float nodes, and of float operations, 0 to 1.
+        costs: bytes, casts, cast_bytes and fp32_owners, "placed" and "naive".
+        casts_to_fp16, casts_to_fp32: Casts of the file.
+        weights: constants by stored type; elements that underflowed, became subnormal or were clamped.
+        masks: attention masks, and what became of each.
+        unfused_attention: by name of a Softmax: what rules its fused kernel out.
+        ranges: tensors with and without a measured range.
+        unmatched_selectors: list entries that match nothing.
+        method, device, exporter, norms, slim: of a trace in FP16 (methods half and autocast).
+        warnings: what to look at.
+        not_done: what was asked for and could not be done.
     """
 
     status: str
@@ -141,8 +149,26 @@ class Spread(TypedDict):
 
 
 class DetectionSummary(TypedDict, total=False):
-    """See truehalf.verification.metrics.detections.summarize; with average precision against the reference's
-    detections, where that was measured.
+    """Metrics of detections of a set of images (truehalf.verification.metrics.detections.summarize).
+
+    Attributes:
+        reference, candidate: detections with a score at or above the threshold t (0.5).
+        matched: of the reference, with a partner: same class, IoU at the threshold, scores both >= t or at most 0.05
+            apart.
+        missed: without a partner: label_flips (another class there), displaced (less overlap) and absent.
+        extra: of the candidate, without a partner.
+        matched_fraction, extra_fraction: of the reference's detections, of the candidate's.
+        iou: of pairs: min, p01, p50.
+        box_error_px: of pairs: largest difference of a corner coordinate in pixels, p50, p99, max.
+        box_error: the same as a share of the largest coordinate of all reference boxes.
+        box_shift: largest mean error of a corner, as such a share, less what chance explains.
+        score_error: of pairs: |difference| of scores, 0 to 1; score_error_share: the share beyond 0.02, two left out.
+        low_score_error: of reference scores from 0.1 to t: |difference| to the nearest score of its class and place.
+        rank_error: |difference| of the i-th best scores of an image, from 0.05 on, the largest left out.
+        rank_changes: pairs of matched detections whose scores have the other order.
+        self_ap50, self_ap50_95: COCO average precision with the reference's detections as labels: likeness.
+        self_ap50_95_drop: of the reference against itself, minus the candidate's.
+        low_self_ap50_95_drop: 1 minus self AP50-95 with the reference's detections from 0.1 on as labels.
     """
 
     images: int
@@ -209,7 +235,26 @@ class StageNumbers(TypedDict, total=False):
 
 
 class VerifyReport(TypedDict, total=False):
-    """Verdict and flat metrics of the final file of a chain, and the stages in short."""
+    """Verdict and flat metrics of the final file of a chain, and the stages in short.
+
+    Attributes:
+        verdict, reasons: "passed", "failed" or "not verified", and why.
+        not_verified: what this verification says nothing about, and why.
+        left_out: images that could not be read.
+        evaluation, provider: how FP16 was evaluated; the execution provider, as ONNX Runtime reports it.
+        stages: each file of the chain in short.
+        suggestion: further pins, searched and confirmed; None unless asked for.
+        cpu_provider_claims: what ONNX Runtime's CPU provider gives for the same file; it decides nothing.
+        ap50, ap50_95: COCO average precision against true labels, 0 to 1; ..._fp32 of the reference.
+        matched_fraction, missed, extra, label_flips: of detections above the score threshold.
+        metrics: of the user's own functions.
+        top1_agreement: of a classifier: share of samples with the FP32 best class.
+        tensor_error: of other outputs: largest difference as a share of the largest FP32 value.
+        box_error_px_p99, box_error_px_max: of matched detections, pixels.
+        score_error_p99, score_error_max: of matched detections, 0 to 1.
+        nan, inf: counts in the outputs.
+        max_abs_error: by output; of a detector over confident queries.
+    """
 
     stage: str
     status: str

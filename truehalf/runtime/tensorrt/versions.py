@@ -108,7 +108,21 @@ class CacheUse(TypedDict):
 
 
 class EngineFacts(TypedDict, total=False):
-    """What is known of an engine that was made, as engine.json has it."""
+    """Facts of an engine that was made, as engine.json has them.
+
+    Attributes:
+        tensorrt, gpu, onnxruntime, provider: versions and names.
+        engine_mb, build_seconds, device_memory_mb: 10^6 bytes; seconds; 10^6 bytes of one execution context.
+        layers, half_layers, half_layers_fraction: layers; those that compute with a Half output; their share of those
+            that compute floats.
+        half_io_fraction: share of Half in all float inputs and outputs of layers.
+        untyped_layers, tensor_keys: layers that compute and tell no type; keys of the inspector's JSON.
+        layer_table: each layer's name, type, types and ONNX nodes.
+        nodes_by_provider, cpu_nodes: of ONNX Runtime.
+        io: inputs and outputs.
+        inspection_fault: what TensorRT did not report, and why; None: nothing.
+        timing_cache, warnings: file, loaded, saved; TensorRT's warnings, each once.
+    """
 
     tensorrt: str
     gpu: str | None

@@ -21,7 +21,15 @@ _TOP = 5
 
 
 class ClassAgreement(TypedDict, total=False):
-    """See `classification_metrics`."""
+    """Agreement of class logits (see `classification_metrics`), p = softmax(r), q = softmax(o).
+
+    Attributes:
+        top1_agreement: share of samples with the same best class.
+        top5_agreement: share where r's best class is among o's five best; None with five classes or fewer.
+        label_flips: samples with another best class, near ties left out.
+        near_ties: see verify.tie_margin.
+        kl_mean, kl_max: of KL(p, q) = sum p log(p / q), nats.
+    """
 
     samples: int
     top1_agreement: float | None

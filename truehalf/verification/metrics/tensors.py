@@ -33,7 +33,16 @@ Outputs = Mapping[str, np.ndarray]
 
 
 class TensorErrors(TypedDict):
-    """How far a tensor is from its reference (see `tensor_errors`)."""
+    """How far a tensor o is from its reference r (see `tensor_errors`).
+
+    Attributes:
+        max_abs, p99_abs, mean_abs: of |o - r|; infinite with a NaN on either side or an Inf on one.
+        max_rel: max of |o - r| / max(|r|, floor), floor = 0.001 max |r|.
+        cosine: r . o / (|r| |o|); None where an error is infinite.
+        sqnr_db: 10 log10(sum r^2 / sum (o - r)^2), dB; Inf when equal.
+        ulp: histogram of |o - r| in FP16 steps at r; "<=4" holds 3 and 4.
+        nonfinite_new: NaN and Inf of o where r is finite.
+    """
 
     elements: int
     max_abs: float
@@ -72,11 +81,7 @@ def tensor_errors(reference: np.ndarray, other: np.ndarray, floor: float | None 
         floor: least magnitude that an error is divided by in max_rel; default 1e-3 of the reference's largest.
 
     Returns:
-        elements; max_abs, p99_abs, mean_abs of |other - reference|; max_rel of |other - reference| / max(|reference|,
-        floor); cosine of the two as vectors (None where an error is infinite); sqnr_db, see _sqnr_db; ulp, see
-        _ulp_histogram; nan_reference, inf_reference, nan_other, inf_other; nonfinite_new: NaN and Inf of the other
-        where the reference is finite. Equal infinities differ by 0; a NaN on either side, or an infinity on one, by
-        infinity. All errors of empty tensors are 0.
+        see TensorErrors; equal infinities differ by 0, and all errors of empty tensors are 0.
 
     Raises:
         StageError: when the shapes differ.
@@ -120,9 +125,7 @@ def _cosine(reference: np.ndarray, other: np.ndarray, error: np.ndarray) -> floa
 
 
 def _sqnr_db(reference: np.ndarray, error: np.ndarray) -> float:
-    """10 log10(sum r^2 / sum (o - r)^2) over the finite elements of r: Inf where there is no error, -Inf where one is
-    infinite or there is no signal.
-    """
+    """Over the finite elements of r: Inf where there is no error, -Inf where one is infinite or there is no signal."""
     if not error.any():
         return float("inf")
     values = np.asarray(reference, np.float64)

@@ -1,0 +1,67 @@
+"""Reference pages of forms and passes: keys of reports from the classes that hold them, repairs from their modules."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+
+FORMS = {  # heading -> the classes whose keys stand there
+    "reports/metrics.json": ("pipeline.report.metrics.Metrics",),
+    "reports/trace.json": ("truehalf.exporting.trace.TraceReport",),
+    "reports/fp16.json": ("truehalf.report.forms.Fp16Report",),
+    "reports/verify.json": ("truehalf.report.forms.VerifyReport",),
+    "reports/engine.json": (
+        "truehalf.engines.engine_report.EngineReport",
+        "truehalf.runtime.tensorrt.versions.EngineFacts",
+    ),
+    "compiled (in engine.json)": ("truehalf.engines.engine_report.CompilerFacts",),
+    "Metrics of tensors": ("truehalf.verification.metrics.tensors.TensorErrors",),
+    "Metrics of detections": ("truehalf.report.forms.DetectionSummary",),
+    "Metrics of classes": ("truehalf.verification.metrics.classification.ClassAgreement",),
+}
+
+
+def report_keys() -> str:
+    """Keys of reports and metrics with their meaning, from "Attributes:" of docstrings."""
+    parts = [
+        "# Report keys and metrics",
+        "Generated from docstrings by `make docs`. r is the reference, o the candidate.",
+    ]
+    for heading, names in FORMS.items():
+        parts.append(f"## {heading}")
+        for name in names:
+            module, _, cls = name.rpartition(".")
+            said = inspect.cleandoc(getattr(importlib.import_module(module), cls).__doc__ or "")
+            first, _, attributes = said.partition("\n\nAttributes:\n")
+            rows = [f"| {names} | {meaning} |" for names, meaning in _attributes(attributes)]
+            parts += [first, "\n".join(["| key | meaning |", "|---|---|", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _attributes(text: str) -> Iterator[tuple[str, str]]:
+    """Names, as code, and their meaning in one line, of a docstring's section."""
+    joined = re.sub(r"\n {5,}", " ", text.partition("\n\n")[0])
+    for line in joined.splitlines():
+        names, _, meaning = line.strip().replace("|", "\\|").partition(": ")
+        yield ", ".join(f"`{name}`" for name in names.split(", ")), meaning
+
+
+def repair_passes() -> str:
+    """Each pass of truehalf.repairs with the docstring of its module; indented lines are its algebra."""
+    from truehalf.repairs import PASSES
+
+    parts = []
+    for name, made in PASSES.items():
+        said = inspect.cleandoc(importlib.import_module(type(made).__module__).__doc__ or "")
+        parts.append(f"### {name}\n\n{re.sub(_INDENTED, _block, said, flags=re.MULTILINE)}")
+    return "\n\n".join(parts)
+
+
+_INDENTED = r"(?:^ {4}.*\n?(?:\n(?= {4}))?)+"
+
+
+def _block(match: re.Match[str]) -> str:
+    return f"```text\n{textwrap.dedent(match[0]).strip()}\n```\n"
