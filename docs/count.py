@@ -16,7 +16,7 @@ FILLED = re.compile(r"<!-- ([\w-]+) -->.*?<!-- /\1 -->", re.DOTALL)
 
 def pages() -> list[Path]:
     """The README and the site's pages."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "NOTES.md")]
 
 
 def words(page: Path, whole: bool) -> tuple[int, int]:

@@ -79,6 +79,33 @@ def test_a_page_holds_together(page: Path) -> None:
             assert [(words, why) for words in command_lines(block) if (why := wrong(words))] == []
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("truehalf convert model.onnx --sample x.npz", "--sample"),
+        ("truehalf autocast --onnx_paht model.onnx", "--onnx_paht"),
+        ("truehalf check model.onnx", "check"),
+        ("python -m pipeline precision=fp8", "precision=fp8"),
+        ("python -m pipeline -m decoder=dfine,none precision.data_maximum=1", "precision.data_maximum"),
+        ("python -m pipeline.compared", "pipeline.compared"),
+        ("python docs/generated.py", "docs/generated.py"),
+        ("python -c 'from truehalf import converts'", "converts"),
+        ("make documents", "documents"),
+        ("polygraph run model.onnx", "polygraph"),
+    ],
+)
+def test_what_is_wrong_with_a_command_is_named(command: str, named: str) -> None:
+    (words,) = command_lines(f"A=1 {command}  # why")
+    assert named in wrong(words)
+
+
+def test_links_that_lead_nowhere_are_named(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# One two\n```bash\n# no heading\n```\n")
+    page = tmp_path / "page.md"
+    page.write_text("[a](other.md#one-two) [b](other.md#no-heading) [c](none.md) [d](#here) [e](https://x.org/none.md)")
+    assert broken_links(page) == ["other.md#no-heading", "none.md", "#here"]
+
+
 def missing_names(program: str) -> list[str]:
     """What a program takes from this project and is not there."""
     found = []
