@@ -11,9 +11,11 @@ With r(x) = Cast(Cast(x, FLOAT16), FLOAT), which ONNX Runtime honours at every o
     FP16 constants                   ->  the same numbers in FP32
 
 One rounding per node: what a node accumulates inside (matrix products, convolutions, Softmax, LayerNormalization,
-reductions) is accumulated in FP32, as tensor cores and FP32-accumulating kernels do. A kernel that accumulates in FP16
-can overflow where this does not: truehalf.emulation.pessimistic makes such sums separate nodes. +, -, *, / and Sqrt
-give the bits of correctly rounded FP16: FP32 has the 2 * 11 + 2 bits that make rounding twice harmless.
+reductions) is accumulated in FP32, as tensor cores and FP32-accumulating kernels do; but for operators that no kernel
+runs on tensor cores (CumSum, LRN, ...), which round term by term (truehalf.emulation.term_by_term). A kernel that
+accumulates in FP16 can overflow where this does not: truehalf.emulation.pessimistic makes such sums separate nodes.
++, -, *, / and Sqrt give the bits of correctly rounded FP16: FP32 has the 2 * 11 + 2 bits that make rounding twice
+harmless.
 
 FP32, BF16 and FP64 parts stay as they are. A Cast from FP64 to FP16 is rounded twice, for ONNX Runtime's goes by way of
 FP32: 1 + 2^-11 + 2^-40 becomes 1, and not the next number, which is nearer.
@@ -26,11 +28,12 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, split
 from truehalf.errors import StageError
 from truehalf.ir.facts import insert_after, is_op
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, Names
-from truehalf.ir.ops import Trait, has
+from truehalf.ir.ops import Trait, adds_up, has
 
 _HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
@@ -44,15 +47,20 @@ def emulate(model: ir.Model) -> ir.Model:
     Values keep their names, so that inner tensors of both graphs compare by name; graph inputs and outputs keep name,
     order and shape, and those of type FLOAT16 become FLOAT. Functions are inlined.
 
+    Returns:
+        the graph. Its `meta["not_split"]` has, beside what `model` has there, the FP16 nodes that add up term by term
+        and were left, each with the reason.
+
     Raises:
         StageError: when the type of a value cannot be inferred, or a node depends on the bits of FP16.
     """
     emulated = model.clone()
     InlineFunctions()(emulated)
     _infer_types(emulated)
+    names = Names(emulated)
+    emulated.meta[NOT_SPLIT] = model.meta.get(NOT_SPLIT, {}) | split(emulated, RULES, names)
     graphs = list(emulated.graphs())
     nodes = [node for graph in graphs for node in graph]
-    names = Names(emulated)
     half = _half_values(graphs, nodes)
     for node in nodes:
         if any(value in half for value in (*node.inputs, *node.outputs)):
@@ -88,7 +96,8 @@ def _producer_of_input(node: ir.Node | None) -> ir.Node | None:
 
 def _infer_types(model: ir.Model) -> None:
     nodes = [node for graph in model.graphs() for node in graph]
-    if all(output.type is not None for node in nodes for output in node.outputs if output.name):
+    adding = any(node.op_type in RULES and adds_up(node) for node in nodes)  # its rule asks for sizes
+    if not adding and all(output.type is not None for node in nodes for output in node.outputs if output.name):
         return
     InferTypes()(model)
     values = [output for graph in model.graphs() for node in graph for output in node.outputs]

@@ -111,7 +111,8 @@ class HalfNodes:
         Returns:
             the last state, and what was output, stacked.
         """
-        state, *terms = (ir.Value(name=self.fresh("of_a_step"), type=ir.TensorType(HALF)) for _ in range(len(axes) + 1))
+        types = [HALF, *(source.dtype or HALF for source in sources)]
+        state, *terms = (ir.Value(name=self.fresh("of_a_step"), type=ir.TensorType(dtype)) for dtype in types)
         outside, self.nodes = self.nodes, []
         results = step(state, terms)
         inside, self.nodes = self.nodes, outside
@@ -121,8 +122,8 @@ class HalfNodes:
         outputs = self.op("Scan", start, *sources, count=len(results), **attributes)
         return [outputs] if len(results) == 1 else list(outputs)
 
-    def zeros_like(self, value: ir.Value) -> ir.Value:
-        result: ir.Value = self.op("Expand", self.half(0), self.shape(value))
+    def filled_like(self, value: ir.Value, number: float) -> ir.Value:
+        result: ir.Value = self.op("Expand", self.half(number), self.shape(value))
         return result
 
     # --- sums ---------------------------------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ class HalfNodes:
         def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
             return [self.op("Add", state, self.reduced("ReduceSum", terms[0], [axis]))]
 
-        start = self.zeros_like(self.reduced("ReduceMax", value, [axis]))
+        start = self.filled_like(self.reduced("ReduceMax", value, [axis]), 0)
         return self.scan(start, [self.in_blocks(value, rank, axis)], [axis], step)[0]
 
     def in_blocks(self, value: ir.Value, rank: int, axis: int) -> ir.Value:

@@ -7,7 +7,9 @@ blocks of 128 terms, each block rounded, and added up in FP16 one after the othe
     ReduceMean, GlobalAveragePool    s(x) / n                  ReduceSum, ReduceL1    s(x), s(|x|)
     ReduceSumSquare, ReduceL2        s(x * x), its Sqrt        ReduceLogSum(Exp)      Log(s(x)), Log(s(Exp(x)))
     AveragePool                      sum of the window (one rounding), divided by its number of terms
-    CumSum                           a Scan that rounds after each term
+    CumSum, LRN, ScatterND, ...      term by term, as in each evaluation (truehalf.emulation.term_by_term)
+    Attention                        the nodes that ONNX defines it by, its products and Softmax as above: logits beyond
+                                     FP16's largest are Inf
     Softmax, LogSoftmax              d = x - max, e = Exp(d):  e / s(e),  d - Log(s(e))
     Layer-, Instance-, Group-,       d = x - s(x) / n, v = s(d * d) / n:  d * (1 / Sqrt(v + epsilon)) * scale + bias
       MeanVariance-, RMS-,           (RMS: d = x; MeanVariance: no scale, d / (Sqrt(v) + 1e-9);
@@ -39,11 +41,11 @@ Functions of one element (Gelu, Softplus, ...) are computed inside as `emulate` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from typing import Any
 
+import onnx
 import onnx_ir as ir
 
-from truehalf.emulation.half_nodes import HALF, HalfNodes, NotSplitError
 from truehalf.emulation.split_normalizations import (
     batch_normalization,
     group_normalization,
@@ -52,22 +54,23 @@ from truehalf.emulation.split_normalizations import (
     mean_variance_normalization,
 )
 from truehalf.emulation.split_products import conv, einsum, gemm, matmul
-from truehalf.emulation.split_reductions import add, average_pool, cumulative_sum, global_average_pool, reduce, softmax
-from truehalf.ir.facts import label_of
+from truehalf.emulation.split_reductions import add, average_pool, global_average_pool, reduce, softmax
+from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, Rule, is_half, split
+from truehalf.ir.facts import all_nodes, is_op, label_of
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, Names
 from truehalf.ir.ops import TABLE, Trait, adds_up, with_trait
 from truehalf.ir.passes import Passes
 
-NOT_SPLIT = "not_split"  # key of ir.Model.meta
+_ATTENTION = "truehalf.attention"  # domain of functions that take its place
 
-_RULES: dict[str, Callable[[HalfNodes], list[ir.Value] | None]] = {
+_RULES: dict[str, Rule] = {
     "Sum": add,
     "Mean": add,
     **{name: reduce for name in with_trait(Trait.ACCUMULATES) - {"ReduceProd"} if name.startswith("Reduce")},
     "GlobalAveragePool": global_average_pool,
     "AveragePool": average_pool,
-    "CumSum": cumulative_sum,
+    **RULES,
     "Softmax": softmax,
     "LogSoftmax": softmax,
     "LayerNormalization": layer_normalization,
@@ -93,50 +96,48 @@ def split_sums(model: ir.Model) -> ir.Model:
         The new graph. Its `meta["not_split"]` maps the FP16 nodes with sums that were left as they are, or were not cut
         into blocks everywhere, to the reason, in graph order; nodes without a name go by "<OpType> -> <first output>".
     """
-    split = model.clone()
-    Passes(InlineFunctions(), InferTypes())(split)
-    names = Names(split)
-    opset = split.graph.opset_imports.get("", 0)
-    left: dict[str, str] = {}
-    for graph in list(split.graphs()):
-        for node in list(graph):
-            if reasons := _split(node, graph, opset, names):
-                left[label_of(node)] = reasons
-    split.meta[NOT_SPLIT] = left
-    return split
+    explicit = model.clone()
+    inferred = Passes(InlineFunctions(), InferTypes())
+    inferred(explicit)
+    if _spell_attentions(explicit):
+        inferred(explicit)
+    places = {label_of(node): i for i, node in enumerate(all_nodes(explicit))}
+    left = {label_of(node): why for node in all_nodes(explicit) if (why := _unruled(node))}
+    left |= split(explicit, _RULES, Names(explicit))
+    explicit.meta[NOT_SPLIT] = dict(sorted(left.items(), key=lambda item: places[item[0]]))
+    return explicit
 
 
-def _split(node: ir.Node, graph: ir.Graph, opset: int, names: Names) -> str:
-    """Replace `node`; what could not be done, or nothing."""
-    rule = _RULES.get(node.op_type) if node.domain == "" else None
-    if rule is None:
-        return _unruled(node)
-    if not _is_half(node.inputs[:1]) or not _is_half(node.outputs[:1]):
-        return ""
-    if opset < 13:
-        return f"opset {opset}: expected 13 or more; raise it first"
-    build = HalfNodes(node, opset, names)
-    try:
-        results = rule(build)
-    except NotSplitError as error:
-        return str(error)
-    if results is not None:
-        old = [value for value, _ in zip(node.outputs, results, strict=False) if value.name]
-        new = [result for value, result in zip(node.outputs, results, strict=False) if value.name]
-        ir.convenience.replace_nodes_and_values(graph, node, [node], build.nodes, old, new)
-    return "; ".join(build.notes)
+def _spell_attentions(model: ir.Model) -> bool:
+    """Calls of the function that ONNX defines it by, in place of each FP16 Attention; whether there are any."""
+    opset, names = model.graph.opset_imports.get("", 0), Names(model)
+    for number, node in enumerate(node for node in all_nodes(model) if is_op(node, "Attention")):
+        if not is_half(node.inputs[:1]):
+            continue
+        types = [None if value is None else value.type for value in node.inputs]
+        texts = [b"" if each is None else ir.serde.serialize_type(each).SerializeToString() for each in types]
+        schema: Any = onnx.defs.get_schema("Attention", opset, "")
+        body = schema.get_context_dependent_function(ir.to_proto(node).SerializeToString(), texts)
+        proto = onnx.FunctionProto.FromString(body)
+        del proto.output[len(node.outputs) :]
+        made = {name for each in proto.node for name in each.output}
+        missing = [name for name in proto.output if name not in made]  # optional ones, which nothing reads
+        proto.node.extend(onnx.helper.make_node("Identity", [proto.input[0]], [name]) for name in missing)
+        proto.domain, proto.name = _ATTENTION, f"Attention{number}"
+        function = ir.serde.deserialize_function(proto)
+        model.functions[function.identifier()] = function
+        node.domain, node.op_type = _ATTENTION, proto.name
+        for value in node.outputs:
+            value.name = value.name or names.fresh("not_read")
+    return bool(model.functions)
 
 
 def _unruled(node: ir.Node) -> str:
     """The caveat on a node that has no rule, or nothing."""
-    if not _is_half(node.inputs) or not _is_half(node.outputs):
+    if not is_half(node.inputs) or not is_half(node.outputs) or (node.domain == "" and node.op_type in _RULES):
         return ""
     if node.domain != "":
         return f"{node.domain}:{node.op_type} is no standard operator: what it accumulates is unknown"
     if node.op_type in TABLE and not adds_up(node):
         return ""
     return f"{node.op_type}: there is no rule for it"
-
-
-def _is_half(values: Iterable[ir.Value | None]) -> bool:
-    return any(value is not None and value.dtype == HALF for value in values)

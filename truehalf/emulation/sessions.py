@@ -10,7 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.emulation.emulate import emulate
-from truehalf.emulation.pessimistic import NOT_SPLIT, split_sums
+from truehalf.emulation.pessimistic import split_sums
+from truehalf.emulation.term_by_term import NOT_SPLIT
 from truehalf.ir.model_file import load_model
 from truehalf.runtime.ort.session import Session
 
@@ -26,8 +27,8 @@ class EmulatedSession:
         input_names, output_names: in the model's order.
         cpu_nodes: None: all of them run there.
         evaluation: "emulated-fp16", or "emulated-fp16-pessimistic".
-        not_split: of a pessimistic session, the FP16 nodes whose inner sums are not rounded, or not everywhere, each
-            with the reason (truehalf.emulation.pessimistic); else empty.
+        not_split: the FP16 nodes whose inner sums are not rounded, or not everywhere, each with the reason: of those
+            that add up term by term (truehalf.emulation.term_by_term), and of a pessimistic session of all.
     """
 
     cpu_nodes: list[str] | None = None
@@ -45,11 +46,9 @@ class EmulatedSession:
         """
         loaded = _loaded(model)
         self.evaluation = PESSIMISTIC if pessimistic else EVALUATION
-        self.not_split: dict[str, str] = {}
-        if pessimistic:
-            loaded = split_sums(loaded)
-            self.not_split = loaded.meta[NOT_SPLIT]
-        self._session = Session(emulate(loaded), **options)
+        emulated = emulate(split_sums(loaded) if pessimistic else loaded)
+        self.not_split: dict[str, str] = emulated.meta[NOT_SPLIT]
+        self._session = Session(emulated, **options)
         self.provider = self._session.provider
         self.input_names = self._session.input_names
         self.output_names = self._session.output_names

@@ -45,7 +45,7 @@ def _matmul_of_unknown_length(
 
     sides = (left, left_rank, left_rank - 1), (right, right_rank, axis)
     first = [build.op("Slice", value, *(build.ints([n]) for n in (0, 1, at))) for value, _, at in sides]
-    start = build.zeros_like(build.op("MatMul", *first))
+    start = build.filled_like(build.op("MatMul", *first), 0)
     blocks = [build.in_blocks(value, rank, at) for value, rank, at in sides]
     return build.scan(start, blocks, [at for _, _, at in sides], step)[0]
 

@@ -1,4 +1,4 @@
-"""Sums, reductions, pools, running sums and Softmax, in smaller FLOAT16 nodes (the table is in pessimistic.py)."""
+"""Sums, reductions, pools and Softmax, in smaller FLOAT16 nodes (the table is in pessimistic.py)."""
 
 from __future__ import annotations
 
@@ -84,26 +84,6 @@ def average_pool(build: HalfNodes) -> list[ir.Value]:
         return [build.divided(total, math.prod(kernel))]
     present = build.op("Expand", build.half(1), build.shape(source))
     return [build.op("Div", total, build.op("Conv", present, ones, group=channels, **attributes))]
-
-
-def cumulative_sum(build: HalfNodes) -> list[ir.Value]:
-    """A Scan along the axis; a step outputs its state after the addition, or before it (exclusive)."""
-    node = build.node
-    source, dims = source_of(build)
-    tensor = ir.convenience.get_const_tensor(node.inputs[1]) if node.inputs[1] is not None else None
-    if tensor is None:
-        raise NotSplitError("its axis is no constant")
-    axis = int(tensor.numpy().reshape(-1)[0]) % len(dims)
-    exclusive = node.attributes.get_int("exclusive", 0)
-
-    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
-        added = build.op("Add", state, terms[0])
-        return [added, build.op("Identity", state if exclusive else added)]
-
-    start = build.zeros_like(build.reduced("ReduceMax", source, [axis], keepdims=0))
-    way = [int(node.attributes.get_int("reverse", 0))]
-    ways: dict[str, Any] = {"scan_input_directions": way, "scan_output_directions": way, "scan_output_axes": [axis]}
-    return [build.scan(start, [source], [axis], step, **ways)[1]]
 
 
 def softmax(build: HalfNodes) -> list[ir.Value]:

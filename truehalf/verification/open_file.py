@@ -40,7 +40,7 @@ class Runner(Protocol):
     Attributes:
         provider: the execution provider, read back.
         cpu_nodes: on CUDA, after the first run, the nodes that computed floats on the CPU provider; else None.
-        not_split: the FP16 nodes whose inner sums a pessimistic emulation does not round, each with the reason.
+        not_split: the FP16 nodes whose inner sums an emulation does not round, each with the reason (EmulatedSession).
     """
 
     provider: str

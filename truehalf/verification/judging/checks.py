@@ -29,7 +29,7 @@ from truehalf.verification.stage_facts import StageFacts
 
 SUMS_IN_FP32 = (
     "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
-    "as tensor cores do"
+    "as tensor cores do, or rounds term by term what these do not run"
 )
 NAMED = 10  # nodes of a sentence; details.json has all
 OF_OUTPUTS = ("detections", "average_precision", "classes", "tensors")  # a model has those of what it outputs
@@ -121,7 +121,10 @@ def of_evaluation(evaluation: str, not_split: Mapping[str, str], cpu_nodes: Sequ
 
 def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> Finding:
     if not_split:
-        return Finding("accumulation", NOT_VERIFIED, sums_not_rounded(not_split), decides=False)
+        reason = sums_not_rounded(not_split)
+        if evaluation == Evaluation.emulated_fp16.value:
+            reason = f"{SUMS_IN_FP32}; {reason}"
+        return Finding("accumulation", NOT_VERIFIED, reason, decides=False)
     if evaluation == Evaluation.emulated_fp16.value:
         other = "verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too"
         reason = coded("sums-not-rounded", f"{SUMS_IN_FP32}; {other}")

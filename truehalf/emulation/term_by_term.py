@@ -1,0 +1,234 @@
+"""Sums that no kernel makes on tensor cores: FP16 nodes that add up term by term, each sum rounded.
+
+    CumSum, CumProd                   a Scan that rounds after each term
+    ScatterElements, ScatterND        a Scan along the updates (reduction add or mul), that rounds after each
+    LpNormalization                   x / s,  s = the sum of |x| term by term, or the Sqrt of that of x * x
+    LRN                               the sum of x * x over the channels around, term by term; then in FP32, and rounded
+                                      once: x / (bias + alpha / size * sum) ^ beta
+    LpPool, GlobalLpPool              the sum of |x| ^ p term by term; its root
+
+Each evaluation has them so. Where a sum has more than TERMS terms, or a Scan would write more than WRITTEN numbers, the
+node is left as it is in the default evaluation, which accumulates in FP32 and rounds once, and listed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import onnx_ir as ir
+
+from truehalf.codes import coded
+from truehalf.emulation.half_nodes import HALF, HalfNodes, NotSplitError, dims_of, known, source_of
+from truehalf.ir.facts import label_of
+from truehalf.ir.normalize import Names
+from truehalf.ir.ops import adds_up
+
+TERMS = 4096
+WRITTEN = 2**30  # by a Scan whose state is a whole tensor
+NOT_SPLIT = "not_split"  # key of ir.Model.meta
+_END = 2**31 - 1
+_FLOAT, _INT64, _BOOL = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL
+Rule = Callable[[HalfNodes], list[ir.Value] | None]
+
+
+def split(model: ir.Model, rules: dict[str, Rule], names: Names) -> dict[str, str]:
+    """Replace the FP16 nodes that have a rule, in place; of those that were left, or are not split everywhere, why."""
+    opset = model.graph.opset_imports.get("", 0)
+    left: dict[str, str] = {}
+    for graph in list(model.graphs()):
+        for node in list(graph):
+            rule = rules.get(node.op_type) if node.domain == "" else None
+            if rule is None or not adds_up(node) or not (is_half(node.inputs[:1]) and is_half(node.outputs[:1])):
+                continue
+            if reasons := _split(node, graph, rule, HalfNodes(node, opset, names)):
+                left[label_of(node)] = reasons
+    return left
+
+
+def _split(node: ir.Node, graph: ir.Graph, rule: Rule, build: HalfNodes) -> str:
+    """Replace `node`; what could not be done, or nothing."""
+    if build.opset < 13:
+        return f"opset {build.opset}: expected 13 or more; raise it first"
+    try:
+        results = rule(build)
+    except NotSplitError as error:
+        return str(error)
+    if results is not None:
+        old = [value for value, _ in zip(node.outputs, results, strict=False) if value.name]
+        new = [result for value, result in zip(node.outputs, results, strict=False) if value.name]
+        ir.convenience.replace_nodes_and_values(graph, node, [node], build.nodes, old, new)
+    return "; ".join(build.notes)
+
+
+def is_half(values: Iterable[ir.Value | None]) -> bool:
+    return any(value is not None and value.dtype == HALF for value in values)
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def cumulate(build: HalfNodes) -> list[ir.Value]:
+    """A Scan along the axis; a step outputs its state after the addition, or before it (exclusive)."""
+    node = build.node
+    source, dims = source_of(build)
+    tensor = ir.convenience.get_const_tensor(node.inputs[1]) if node.inputs[1] is not None else None
+    if tensor is None:
+        raise NotSplitError("its axis is no constant")
+    axis = int(tensor.numpy().reshape(-1)[0]) % len(dims)
+    _check_terms(dims[axis])
+    exclusive, is_sum = node.attributes.get_int("exclusive", 0), node.op_type == "CumSum"
+
+    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+        added = build.op("Add" if is_sum else "Mul", state, terms[0])
+        return [added, build.op("Identity", state if exclusive else added)]
+
+    start = build.filled_like(build.reduced("ReduceMax", source, [axis], keepdims=0), 0 if is_sum else 1)
+    way = [int(node.attributes.get_int("reverse", 0))]
+    ways: dict[str, Any] = {"scan_input_directions": way, "scan_output_directions": way, "scan_output_axes": [axis]}
+    return [build.scan(start, [source], [axis], step, **ways)[1]]
+
+
+def scatter_elements(build: HalfNodes) -> list[ir.Value]:
+    """Entries of one place along the axis go to different elements, so a step adds one term to each."""
+    data, indices, updates, reduction = _scattered(build)
+    axis = build.node.attributes.get_int("axis", 0) % len(dims_of(data))
+    _check_terms(dims_of(indices)[axis], dims_of(data))
+
+    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+        one = [build.op("Unsqueeze", term, build.ints([axis]), dtype=term.dtype or HALF) for term in terms]
+        return [build.op("ScatterElements", state, *one, axis=axis, reduction=reduction)]
+
+    return build.scan(data, [indices, updates], [axis, axis], step)
+
+
+def scatter_nd(build: HalfNodes) -> list[ir.Value]:
+    data, indices, updates, reduction = _scattered(build)
+    *places, width = dims_of(indices)
+    width = known(width, "the length of its indices")
+    _check_terms(math.prod(places) if None not in places else None, dims_of(data))  # type: ignore[arg-type]
+    rest = build.op("Slice", build.shape(data), build.ints([width]), build.ints([_END]), dtype=_INT64)
+    rows = build.op("Reshape", indices, build.ints([-1, width]), dtype=_INT64)
+    parts = build.op("Reshape", updates, build.op("Concat", build.ints([-1]), rest, dtype=_INT64, axis=0))
+
+    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+        one = [build.op("Unsqueeze", term, build.ints([0]), dtype=term.dtype or HALF) for term in terms]
+        return [build.op("ScatterND", state, *one, reduction=reduction)]
+
+    return build.scan(data, [rows, parts], [0, 0], step)
+
+
+def _scattered(build: HalfNodes) -> tuple[ir.Value, ir.Value, ir.Value, str]:
+    reduction = build.node.attributes.get_string("reduction", "none")
+    if reduction in ("max", "min"):
+        raise NotSplitError("")  # nothing is rounded
+    data, indices, updates = build.node.inputs[:3]
+    assert data is not None and indices is not None and updates is not None
+    return data, indices, updates, reduction
+
+
+def lp_normalization(build: HalfNodes) -> list[ir.Value]:
+    """x / s, and 0 where s is 0."""
+    source, dims = source_of(build)
+    axis = build.node.attributes.get_int("axis", -1) % len(dims)
+    norm = _norm(build, source, axis, dims[axis], build.node.attributes.get_int("p", 2))
+    some = build.op("Cast", norm, dtype=_BOOL, to=int(_BOOL))
+    return [build.op("Where", some, build.op("Div", source, norm), build.half(0))]
+
+
+def local_response_normalization(build: HalfNodes) -> list[ir.Value]:
+    source, dims = source_of(build)
+    given = build.node.attributes
+    size = given["size"].as_int()
+    _check_terms(size)
+    before, after = (size - 1) // 2, size // 2
+    pads = [[0, around, *[0] * (len(dims) - 2)] for around in (before, after)]
+    square = build.op("Pad", build.op("Mul", source, source), build.ints(pads[0] + pads[1]))
+    parts = []
+    for start in range(size):
+        ends = start - size + 1 or _END
+        parts.append(build.op("Slice", square, *(build.ints([number]) for number in (start, ends, 1))))
+    wide = build.cast(build.added(parts), _FLOAT)
+    scale = build.constant(given.get_float("alpha", 1e-4) / size, _FLOAT)
+    wide = build.op("Mul", wide, scale, dtype=_FLOAT)
+    wide = build.op("Add", wide, build.constant(given.get_float("bias", 1.0), _FLOAT), dtype=_FLOAT)
+    wide = build.op("Pow", wide, build.constant(given.get_float("beta", 0.75), _FLOAT), dtype=_FLOAT)
+    return [build.cast(build.op("Div", build.cast(source, _FLOAT), wide, dtype=_FLOAT), HALF)]
+
+
+def global_lp_pool(build: HalfNodes) -> list[ir.Value]:
+    source, dims = source_of(build)
+    lengths = [dim for dim in dims[2:] if dim is not None]
+    length = math.prod(lengths) if len(lengths) == len(dims) - 2 else None
+    flat = build.op("Reshape", source, build.ints([0, 0, -1]))
+    norm = _norm(build, flat, 2, length, build.node.attributes.get_int("p", 2))
+    return [build.op("Unsqueeze", norm, build.ints(range(3, len(dims)))) if len(dims) > 3 else norm]
+
+
+def lp_pool(build: HalfNodes) -> list[ir.Value]:
+    """A term is a convolution with a kernel that holds a single one."""
+    source, dims = source_of(build)
+    given = build.node.attributes
+    channels, kernel = known(dims[1], "the number of its channels"), list(given["kernel_shape"].as_ints())
+    if given.get_int("ceil_mode", 0):
+        raise NotSplitError("LpPool with ceil_mode")
+    terms = math.prod(kernel)
+    _check_terms(terms * terms)
+    kept: dict[str, Any] = {name: each for name, each in given.items() if name not in ("p", "ceil_mode")}
+    p = given.get_int("p", 2)
+    powers = _power(build, source, p)
+    places = build.op("Reshape", build.op("EyeLike", build.op("Expand", build.half(0), build.ints([terms] * 2))),
+                      build.ints([terms, 1, *kernel]))  # fmt: skip
+    parts = []
+    for place in build.pieces(places, 0, terms, 1) if terms > 1 else [places]:
+        weights = build.op("Expand", place, build.ints([channels, 1, *kernel]))
+        parts.append(build.op("Conv", powers, weights, group=channels, **kept))
+    return [_root(build, build.added(parts), p)]
+
+
+def _norm(build: HalfNodes, value: ir.Value, axis: int, length: int | None, p: int) -> ir.Value:
+    """(sum of |x| ^ p) ^ (1 / p) along an axis, which stays with length 1."""
+    _check_terms(length)
+
+    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+        return [build.op("Add", state, terms[0])]
+
+    powers = _power(build, value, p)
+    start = build.filled_like(build.reduced("ReduceMax", powers, [axis], keepdims=0), 0)
+    total = build.scan(start, [powers], [axis], step)[0]
+    return _root(build, build.op("Unsqueeze", total, build.ints([axis])), p)
+
+
+def _power(build: HalfNodes, value: ir.Value, p: int) -> ir.Value:
+    if p == 2:
+        result: ir.Value = build.op("Mul", value, value)
+    else:
+        result = build.op("Abs", value)
+        result = result if p == 1 else build.op("Pow", result, build.half(p))
+    return result
+
+
+def _root(build: HalfNodes, total: ir.Value, p: int) -> ir.Value:
+    result: ir.Value = build.op("Sqrt", total) if p == 2 else total
+    return result if p in (1, 2) else build.op("Pow", total, build.half(1 / p))
+
+
+def _check_terms(terms: int | None, state: Iterable[int | None] = ()) -> None:
+    """Raise NotSplitError where a sum has too many terms, or a Scan too large a state."""
+    size = math.prod(side for side in state if side is not None)
+    if terms is not None and (terms > TERMS or terms * size > WRITTEN):
+        raise NotSplitError(
+            coded("sums-not-rounded", f"a sum of {terms} terms, beside {size} numbers; {TERMS} and {WRITTEN} at most")
+        )
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("CumSum", "CumProd"), cumulate),
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+    "LpNormalization": lp_normalization,
+    "LRN": local_response_normalization,
+    "GlobalLpPool": global_lp_pool,
+    "LpPool": lp_pool,
+}
