@@ -120,6 +120,11 @@ class Ranges:
     warnings: tuple[str, ...] = ()
     content: RangesJson = field(default_factory=lambda: {"tensors": {}})
 
+    def sizes(self) -> dict[str, float]:
+        """Elements of each tensor in a run, on the mean of the samples; of tensors that had some."""
+        samples = self.content.get("samples") or 1
+        return {name: entry.elements / samples for name, entry in self.tensors.items() if entry.elements}
+
 
 def finite(number: object) -> float | None:
     """A finite number, as a float; None for anything else."""

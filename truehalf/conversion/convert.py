@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.ranges_form import Ranges, RangesJson, ranges_of, read_ranges
+from truehalf.codes import coded
 from truehalf.config.precision import Placement, Precision, PrecisionName
 from truehalf.conversion import partition
 from truehalf.conversion.decide import Decisions, decide
@@ -46,7 +47,8 @@ class ConversionResult:
         decisions: verdict and reason of every judged node.
         fp16: the judged nodes that run in FP16; control flow when all that it passes on is FP16.
         fp16_arithmetic: their share of the arithmetic of all judged nodes, 0 to 1; None where there is none.
-        placed, naive: cost of the placement that was made, and of the naive one (truehalf.conversion.partition).
+        placed, naive, unforced: cost of the placement that was made, of the naive one, and of the cheapest one if
+            fp16_ops named no operator (truehalf.conversion.partition).
         conversion: counts of Casts and weights.
     """
 
@@ -55,6 +57,7 @@ class ConversionResult:
     fp16_arithmetic: float | None
     placed: partition.Cost
     naive: partition.Cost
+    unforced: partition.Cost
     conversion: ConversionReport
 
 
@@ -70,13 +73,14 @@ def convert_to_fp16(
         model: as truehalf.ir.normalize.PREPARE leaves it.
         ranges: what was measured; None: no rule that needs ranges judges anything.
         precision: what decides, and how.
-        input_shapes: by graph input, the shape at which costs are compared; symbolic dimensions that it does not bind
-            count 1.
+        input_shapes: by graph input, the shape at which costs are compared; what it leaves open is as calibration
+            measured it, else 1.
 
     Raises:
         StageError: see truehalf.conversion.decide.decide.
     """
-    shapes, keep = concrete_shapes(model, input_shapes), precision.keep_io_types
+    sizes = {} if ranges is None else ranges.sizes()
+    shapes, keep = concrete_shapes(model, input_shapes, sizes), precision.keep_io_types
     decisions = decide(model, ranges, precision)
     decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep, decisions.exact)))
     decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep)))
@@ -85,6 +89,7 @@ def convert_to_fp16(
     problem = partition.problem(found, decisions.nodes, shapes)
     assignment = PLACEMENTS[precision.placement](problem)
     placed, naive = partition.cost(problem, assignment), partition.cost(problem, partition.eager(problem))
+    unforced = partition.unforced(found, decisions.nodes, shapes)
     fp16 = frozenset(partition.nodes_in_fp16(found, assignment))
     arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
     total = sum(arithmetic.values())
@@ -92,7 +97,7 @@ def convert_to_fp16(
     decisions = _needed_clamps(decisions, assignment)
     rewrite = Rewrite(found, assignment, decisions.clamps)
     conversion = ConversionReport(rewrite(model).counts, rewrite.losses)
-    return ConversionResult(decisions, fp16, share, placed, naive, conversion)
+    return ConversionResult(decisions, fp16, share, placed, naive, unforced, conversion)
 
 
 def _needed_clamps(decisions: Decisions, assignment: Mapping[Owner, ir.DataType]) -> Decisions:
@@ -200,6 +205,10 @@ def convert_model(
     report = conversion_report(rows, result, precision, covered)
     report["unmatched_selectors"] += [str(each) for each in unmatched]
     facts, warnings = model_facts(model), measured.warnings if measured is not None else ()
+    if rows and not result.fp16:
+        rules = ", ".join(f"{rule} {count}" for rule, count in report["verdicts"].items())
+        nothing = f"nothing was converted: all {len(rows)} float nodes stay FP32 ({rules})"
+        lines.append(coded("nothing-in-fp16", nothing))
     report |= {
         "placement": precision.placement.value,
         "fp16_fraction": facts["fp16_fraction"],

@@ -7,8 +7,15 @@ elements of a tensor:
     fp32(v) = 2 (n1 + n2 + ...)  what an owner reads and writes more in FP32, plus its arithmetic * BYTES_PER_FLOP
                                  (nothing for a Reshape and its like, which move nothing)
 
+    both(w) = 2 n                the float16 copy of a weight that is stored in both types, as its readers differ
+
     cost = sum of cast(t) over tensors t whose producer's type differs from that of at least one reader
+         + sum of both(w) over weights w whose readers differ
          + sum of fp32(v) over the owners v in FP32
+
+What is in the body of a Loop or Scan is paid once a turn: the trip count of a Loop where it is a constant, else the
+first axis of what it stacks, the length that a Scan runs over, at the shapes that are given or were measured; else
+TURNS_UNKNOWN.
 
 This is a minimum s-t cut, and so is solved exactly. S, the side of the source, is FP32; T is FP16. Owners whose type is
 given are merged with the source or the sink; a free owner v has an edge v -> sink of capacity fp32(v). A tensor t with
@@ -16,6 +23,8 @@ producer p and readers c1, c2, ... adds two vertices:
 
     p -> a: cast(t)    a -> ci: infinite     p in S, some ci in T: the infinite edge puts a into T, so cast(t) is cut
     b -> p: cast(t)    ci -> b: infinite     p in T, some ci in S: the infinite edge puts b into S, so cast(t) is cut
+
+A weight has the infinite edges of its readers, and b -> a of capacity both(w): cut where readers are on both sides.
 
 In every other case a and b can stand on p's side, and a minimum cut puts them there. No p and ci can make both cuts, as
 p has one side. With one reader, p -> c and c -> p of capacity cast(t) say the same without a and b. Among the cuts of
@@ -30,15 +39,16 @@ as infinite. Where U is above 2^29 bytes, costs are divided by a unit, and the r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor
+from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor, passed_on
 from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.arithmetic import flops
+from truehalf.ir.facts import constant_of, is_op, subgraphs
 from truehalf.ir.normalize import elements
 from truehalf.ir.ops import Trait, has
 
@@ -47,6 +57,8 @@ LAUNCH = 1 << 20
 # FP32 without tensor cores against FP16 with them: on a T4 8 and 65 TFLOP/s beside 0.3 TB/s, on an H200 67 and 990
 # beside 4.8: between 0.03 and 0.07 bytes for each operation.
 BYTES_PER_FLOP = 0.05
+TURNS_UNKNOWN = 8  # of a Loop or Scan, where nothing says how many
+_TURNS_MOST = 1 << 20  # a larger trip count is none: the condition ends such a Loop
 _LIMIT = 2**29
 
 Assignment = dict[Owner, ir.DataType]
@@ -59,10 +71,19 @@ class Link:
     producer: End
     readers: tuple[End, ...]
     cast_bytes: int
+    turns: int = 1
 
     @property
     def cost(self) -> int:
-        return self.cast_bytes + LAUNCH
+        return (self.cast_bytes + LAUNCH) * self.turns
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant of several readers: where their types differ, it is stored in both, which costs `cost` bytes."""
+
+    readers: tuple[End, ...]
+    cost: int
 
 
 @dataclass(frozen=True)
@@ -73,16 +94,18 @@ class Problem:
         fixed: owners whose type is given.
         fp32: extra cost in bytes of every owner that is not fixed, were it FP32; in graph order.
         links: tensors that a cast can stand on.
+        weights: constants of several readers.
     """
 
     fixed: Assignment
     fp32: dict[Owner, int]
     links: tuple[Link, ...]
+    weights: tuple[Weight, ...] = ()
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of an assignment: cost in bytes as above, casts and their bytes, owners in FP32."""
+    """Of an assignment: cost in bytes as above, casts in the file and the bytes that they move, owners in FP32."""
 
     bytes: int
     casts: int
@@ -94,14 +117,55 @@ def problem(ports: Ports, decisions: Mapping[ir.Node, Decision], shapes: Mapping
     """The placing problem of a model; `shapes` as truehalf.ir.normalize finds them."""
     fixed: Assignment = {}
     fp32: dict[Owner, int] = {}
+    turns = _turns(ports, shapes)
     for owner, node in ports.owners.items():
         verdict = decisions[node].verdict
         if verdict is Verdict.free:
-            fp32[owner] = _fp32_cost(owner, ports, shapes)
+            fp32[owner] = _fp32_cost(owner, ports, shapes) * turns.get(node.graph, 1)
         else:
             fixed[owner] = FP32 if verdict is Verdict.fp32 else FP16
-    links = (_link(tensor, shapes) for tensor in ports.tensors if not tensor.constant)
-    return Problem(fixed, fp32, tuple(link for link in links if link.readers))
+    links = (_link(each, shapes, turns.get(each.graph, 1)) for each in ports.tensors if not each.constant)
+    weights = (_weight(each, shapes) for each in ports.tensors if each.constant)
+    several = (weight for weight in weights if len(weight.readers) > 1)
+    return Problem(fixed, fp32, tuple(link for link in links if link.readers), tuple(several))
+
+
+def _turns(ports: Ports, shapes: Mapping[ir.Value, tuple[int, ...]]) -> dict[object, int]:
+    """How often the body of each subgraph runs, those around it included."""
+    turns: dict[object, int] = {}
+    for subgraph, node in ports.holders.items():  # outer ones first
+        turns[subgraph] = turns.get(node.graph, 1) * _turns_of(node, shapes)
+    return turns
+
+
+def _turns_of(node: ir.Node, shapes: Mapping[ir.Value, tuple[int, ...]]) -> int:
+    if not is_op(node, "Loop", "Scan"):
+        return 1
+    most = constant_of(node.inputs[0]) if node.op_type == "Loop" else None
+    if most is not None and most.size == 1 and most.item() <= _TURNS_MOST:
+        return max(1, int(most.item()))
+    sides = [1]
+    axes = node.attributes.get_ints("scan_input_axes", ())
+    for slot, places in passed_on(node, subgraphs(node)):
+        if places.input is not None and places.output is None:  # what a Scan runs over
+            value, axis = node.inputs[places.input], axes[slot.index - len(node.outputs)] if axes else 0
+        elif places.output is not None and not places.subgraph_inputs and node.op_type == "Loop":  # what it stacks
+            value, axis = node.outputs[places.output], 0
+        else:
+            continue
+        shape = shapes.get(value) if value is not None else None
+        sides.append(shape[axis] if shape else 1)
+    return max(sides) if max(sides) > 1 else TURNS_UNKNOWN
+
+
+def unforced(ports: Ports, decisions: Mapping[ir.Node, Decision], shapes: Mapping[ir.Value, tuple[int, ...]]) -> Cost:
+    """What the cheapest assignment costs where operators that are wanted in FP16 (fp16_ops) are free, too."""
+    free = {
+        node: replace(decision, verdict=Verdict.free) if decision.rule == "fp16_ops" else decision
+        for node, decision in decisions.items()
+    }
+    found = problem(ports, free, shapes)
+    return cost(found, min_cut(found))
 
 
 def eager(problem: Problem) -> Assignment:
@@ -120,11 +184,12 @@ def min_cut(problem: Problem) -> Assignment:
 def cost(problem: Problem, assignment: Mapping[Owner, ir.DataType]) -> Cost:
     """What an assignment costs."""
     cast = [link for link in problem.links if _is_cast(link, assignment)]
+    twice = [each for each in problem.weights if len({_type(end, assignment) for end in each.readers}) > 1]
     extra = sum(bytes_ for owner, bytes_ in problem.fp32.items() if assignment[owner] == FP32)
     return Cost(
-        bytes=sum(link.cost for link in cast) + extra,
+        bytes=sum(link.cost for link in cast) + sum(weight.cost for weight in twice) + extra,
         casts=len(cast),
-        cast_bytes=sum(link.cast_bytes for link in cast),
+        cast_bytes=sum(link.cast_bytes * link.turns for link in cast),
         fp32_owners=sum(dtype == FP32 for dtype in assignment.values()),
     )
 
@@ -140,13 +205,19 @@ def _type(end: End, assignment: Mapping[Owner, ir.DataType]) -> ir.DataType | No
 
 def _given(problem: Problem) -> set[ir.DataType]:
     """Types that are fixed anywhere: without FP32 among them there is nothing to decide."""
-    ends = (end for link in problem.links for end in (link.producer, *link.readers))
+    ends = [end for link in problem.links for end in (link.producer, *link.readers)]
+    ends += [end for weight in problem.weights for end in weight.readers]
     return {*(end for end in ends if isinstance(end, ir.DataType)), *problem.fixed.values()}
 
 
-def _link(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]]) -> Link:
+def _link(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]], turns: int) -> Link:
     readers = tuple(dict.fromkeys(use.end for use in tensor.uses if use.end is not None and use.end != tensor.producer))
-    return Link(tensor.producer, readers, 6 * elements(shapes.get(tensor.value)))
+    return Link(tensor.producer, readers, 6 * elements(shapes.get(tensor.value)), turns)
+
+
+def _weight(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]]) -> Weight:
+    readers = tuple(dict.fromkeys(use.end for use in tensor.uses if use.end is not None))
+    return Weight(readers, 2 * elements(shapes.get(tensor.value)))
 
 
 def _fp32_cost(owner: Owner, ports: Ports, shapes: Mapping[ir.Value, tuple[int, ...]]) -> int:
@@ -176,6 +247,8 @@ class _Network:
             self._edge(self.vertices[owner], 1, bytes_)
         for link in problem.links:
             self._link(link)
+        for weight in problem.weights:
+            self._weight(weight)
 
     def _link(self, link: Link) -> None:
         p = self.vertices[link.producer]
@@ -191,6 +264,14 @@ class _Network:
             for c in readers:
                 self._edge(a, c, None)
                 self._edge(c, b, None)
+
+    def _weight(self, weight: Weight) -> None:
+        a, b = self.size, self.size + 1
+        self.size += 2
+        self._edge(b, a, weight.cost)
+        for c in dict.fromkeys(self.vertices[reader] for reader in weight.readers):
+            self._edge(a, c, None)
+            self._edge(c, b, None)
 
     def _edge(self, tail: int, head: int, capacity: int | None) -> None:
         if tail != 1 and head != 0 and capacity != 0:  # nothing flows out of the sink or into the source

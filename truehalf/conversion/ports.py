@@ -77,11 +77,13 @@ class Ports:
         owners: each with the node whose verdict holds for it (a slot's is its control-flow node).
         slots: half slots by ordinary node.
         tensors: the float32 values of all graphs that have a name.
+        holders: by subgraph, the node that holds it.
     """
 
     owners: dict[Owner, ir.Node] = field(default_factory=dict)
     slots: dict[ir.Node, Slots] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
+    holders: dict[ir.Graph, ir.Node] = field(default_factory=dict)
 
     def resolve(self, end: End, assignment: Mapping[Owner, ir.DataType]) -> ir.DataType | None:
         """The type of an end under an assignment; what is not assigned stays FP32."""
@@ -197,6 +199,7 @@ class _Finder:
         held = subgraphs(node)
         for subgraph in held:
             self.graph_outputs[subgraph] = [FP32] * len(subgraph.outputs)
+            self.ports.holders[subgraph] = node
         for slot, places in passed_on(node, held):
             values = [value for value in places.values(node) if value.name]
             exact = not self.exact.isdisjoint(places.passed(node))

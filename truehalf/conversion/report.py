@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from truehalf.conversion.rules import base
 
 
+COSTS = ("placed", "naive", "unforced")
+
 # --- ranges -----------------------------------------------------------------------------------------------------------
 
 
@@ -89,7 +91,7 @@ def conversion_report(
         "verdicts": dict(sorted(Counter(row["rule"] for row in rows).items())),
         **fp32_nodes(rows),
         "fp16_arithmetic": result.fp16_arithmetic,
-        "costs": {"placed": asdict(result.placed), "naive": asdict(result.naive)},
+        "costs": {name: asdict(getattr(result, name)) for name in COSTS},
         "masks": result.decisions.masks,
         "unfused_attention": result.decisions.unfused,
         "unmatched_selectors": [str(selector) for selector in result.decisions.unmatched],
@@ -132,7 +134,7 @@ def skipped_report(path: Path) -> Fp16Report:
         "status": "skipped",
         "reason": "precision=fp32: the file is passed on as it is",
         "fp16_arithmetic": 0.0,
-        "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
+        "costs": dict.fromkeys(COSTS, asdict(Cost(0, 0, 0, 0))),
         "model": model_facts(model, path),
     }
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -150,13 +150,19 @@ NORMALIZE = Passes(SortNodes(), NameNodes(), InferTypes(), OpsetsOfSubgraphs())
 PREPARE = Passes(InlineFunctions(), WeightsApart(), LiftConstants(lambda dtype: dtype == ir.DataType.FLOAT), NORMALIZE)
 
 
-def concrete_shapes(model: ir.Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> _Shapes:
+def concrete_shapes(
+    model: ir.Model,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    sizes: Mapping[str, float] | None = None,
+) -> _Shapes:
     """Shape of every value whose rank is known, subgraphs included; dimensions that stay unknown count 1.
 
     Args:
         model: typed; it is left as it is.
         input_shapes: shapes of graph inputs by name, such as an optimization profile's `opt`; inputs that are not named
             keep theirs, with 1 for each symbolic dimension.
+        sizes: elements by name of the value, for those whose shape stays unknown: the first dimension that is makes up
+            for them; where the rank is unknown, there is one.
     """
     with unique_names(model):
         proto = proto_without_weights(model)
@@ -175,9 +181,18 @@ def concrete_shapes(model: ir.Model, input_shapes: Mapping[str, Sequence[int]] |
             for name, value in ir.convenience.create_value_mapping(graph).items():
                 shape = known[name].shape if name in known else None
                 shape = shape if shape is not None else value.shape
-                if shape is not None:
-                    shapes[value] = tuple(dim if isinstance(dim, int) else 1 for dim in shape)
+                size = (sizes or {}).get(name)
+                if shape is not None or size is not None:
+                    shapes[value] = _filled((None,) if shape is None else shape, size)
     return shapes
+
+
+def _filled(shape: Iterable[object], size: float | None) -> tuple[int, ...]:
+    """A shape whose unknown dimensions are 1, but for the first of them, which makes up for a size."""
+    sides = [dim if isinstance(dim, int) else None for dim in shape]
+    if size is not None and None in sides:
+        sides[sides.index(None)] = max(1, round(size / max(1, math.prod(side or 1 for side in sides))))
+    return tuple(1 if side is None else side for side in sides)
 
 
 def elements(shape: Sequence[int] | None) -> int:

@@ -15,7 +15,7 @@ from tests.measuring.converted import only
 from tests.tiers import examples
 from truehalf.conversion import partition
 from truehalf.conversion.decide import decide
-from truehalf.conversion.partition import LAUNCH, Assignment, Link, Problem, cost, eager, min_cut
+from truehalf.conversion.partition import LAUNCH, Assignment, Link, Problem, Weight, cost, eager, min_cut
 from truehalf.conversion.ports import FP16, FP32, End, ports
 from truehalf.ir.normalize import PREPARE, concrete_shapes
 
@@ -50,7 +50,9 @@ def problems(draw: st.DrawFn, scale: int = 1) -> Problem:
         readers = [reader for reader in draw(st.lists(ends, max_size=4, unique=True)) if reader != producer]
         if readers:
             links.append(Link(producer, tuple(readers), scale * draw(st.integers(0, 3 * LAUNCH))))
-    return Problem(fixed, dict(fp32), tuple(links))
+    shared = draw(st.lists(st.lists(ends, min_size=2, max_size=4, unique=True), max_size=3))
+    weights = (Weight(tuple(readers), scale * draw(st.integers(0, 3 * LAUNCH))) for readers in shared)
+    return Problem(fixed, dict(fp32), tuple(links), tuple(weights))
 
 
 @settings(max_examples=examples(500))
@@ -67,7 +69,8 @@ def test_the_minimum_cut_is_the_cheapest_assignment(problem: Problem) -> None:
 @given(problems(scale=10_000))
 def test_beyond_32_bits_it_is_the_cheapest_up_to_the_unit(problem: Problem) -> None:
     """Ten thousand times larger, naive costs reach 10^12 bytes: units of a few hundred bytes, one rounding an edge."""
-    naive, edges = cost(problem, eager(problem)).bytes, 2 * len(NODES) + 10 * len(problem.links)
+    naive = cost(problem, eager(problem)).bytes
+    edges = 2 * len(NODES) + 10 * (len(problem.links) + len(problem.weights))
     assert cost(problem, min_cut(problem)).bytes <= cheapest(problem) + edges * (naive / 2**29 + 1)
 
 

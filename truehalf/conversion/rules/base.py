@@ -14,6 +14,7 @@ import onnx_ir as ir
 from truehalf.calibration.ranges_form import Ranges, RangesJson, TensorRange
 from truehalf.config.precision import Precision
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
+from truehalf.float16 import MAX
 from truehalf.ir import ops
 from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait
@@ -100,15 +101,26 @@ class RuleContext:
         """Name and facts of each float32 constant that a node reads or holds, and would have as float16.
 
         What an operator makes of only one constant, by filling or moving, is that constant still. So a node with
-        subgraphs has those that its subgraphs return.
+        subgraphs has those that its subgraphs return. A bound that no float16 reaches is none: it never binds.
         """
         seen = self._at(node)
         if seen.constants is None:
             read = [value for value in seen.moving if value not in node.outputs] + list(_returned(node))
             judged = ((value, self._origin(value)) for value in read if value.name not in self.exempt)
-            seen.constants = [(value.name or "", facts) for value, facts in judged if facts is not None]
+            found = ((value, facts) for value, facts in judged if facts is not None)
+            seen.constants = [(value.name or "", facts) for value, facts in found if not self._idle(node, value, facts)]
             seen.constants += _held(node)
         return [pair for pair in seen.constants if pair[0] not in left_out] if left_out else seen.constants
+
+    def _idle(self, node: ir.Node, value: ir.Value, facts: ConstantFacts) -> bool:
+        """Whether a constant is a bound that no float16 reaches, as in Clip(x, -3.4e38, 3.4e38) or Min(x, 1e30)."""
+        if facts.elements != 1 or facts.absmax < MAX or node.domain != "":
+            return False
+        is_upper = facts.lowest > 0
+        if node.op_type == "Clip":
+            return value not in (node.inputs[0], *node.inputs[1 if is_upper else 2 :][:1])
+        computed = any(other is not None and self._origin(other) is None for other in node.inputs)
+        return node.op_type == ("Min" if is_upper else "Max") and computed
 
     def constant(self, value: ir.Value) -> ConstantFacts | None:
         """Facts of a float32 constant, read once; None for other values."""

@@ -145,3 +145,40 @@ def test_a_weight_is_read_once_for_all_rules_and_readers(monkeypatch: pytest.Mon
     text = "(float[1] x) => (float[1] y) <float[1] w = {3.0}> { a = Add(x, w) b = Mul(a, w) y = Max(b, w) }"
     judge(text, init_max=1e3, integers=True, underflow_share_max=0.01, masks=True)
     assert len(reads) == 1
+
+
+BOUND = "(float[4] x) => (float[4] y) <float big = {3.4e38}, float low = {-3.4e38}, float one = {1}> "
+IDLE = {
+    "Clip, both": "[n] y = Clip(x, low, big)",
+    "Clip, upper": "[n] y = Clip(x, one, big)",
+    "Clip, only upper": "[n] y = Clip(x, , big)",
+    "Clip, lower": "[n] y = Clip(x, low, one)",
+    "Min": "[n] y = Min(x, big)",
+    "Min of three": "[n] y = Min(big, x, one)",
+    "Max": "[n] y = Max(low, x)",
+    "moved": "b = Identity(big) [n] y = Clip(x, , b)",
+    "computed": "r = Relu(x) [n] y = Min(r, big)",
+}
+
+
+@pytest.mark.parametrize("case", IDLE)
+@pytest.mark.parametrize("limit", [3.4e38, 1e6, 65504.0, 7e4])
+def test_a_bound_that_no_float16_reaches_pins_nothing(case: str, limit: float) -> None:
+    weights = {"big": np.array(limit, np.float32), "low": np.array(-limit, np.float32)}
+    assert judge(f"{BOUND} {{ {IDLE[case]} }}".replace("[n]", '["n"]'), weights=weights)["n"].rule == "none"
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y = Clip(x, big)",  # a lower bound of 3.4e38
+        "y = Clip(x, , low)",
+        "y = Max(x, big)",
+        "y = Min(x, low)",
+        "y = Min(big, big)",
+        "y = Add(x, big)",
+        "y = Clip(big, one)",
+    ],
+)
+def test_one_that_binds_or_is_a_value_pins_its_node(node: str) -> None:
+    assert judge(f'{BOUND} {{ ["n"] {node} }}')["n"].rule == "init_overflow"

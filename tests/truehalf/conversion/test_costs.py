@@ -1,0 +1,276 @@
+"""Costs as they are paid: once a turn of a loop, at measured sizes, for each copy of a weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from tests.measuring.converted import only
+from tests.messages import expect
+from truehalf import Precision, convert
+from truehalf.calibration.calibrate import calibrate
+from truehalf.calibration.ranges_form import ranges_of
+from truehalf.conversion import partition
+from truehalf.conversion.convert import convert_to_fp16
+from truehalf.conversion.decide import decide
+from truehalf.conversion.partition import LAUNCH, TURNS_UNKNOWN, Assignment, Problem, Weight, cost, min_cut
+from truehalf.conversion.ports import FP16, FP32, ports
+from truehalf.ir.normalize import PREPARE, concrete_shapes
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]> '
+F32 = np.float32
+
+
+def parsed(text: str) -> ir.Model:
+    model = ir.from_proto(onnx.parser.parse_model(HEAD + text))
+    PREPARE(model)
+    return model
+
+
+def measured(model: ir.Model, feed: dict[str, np.ndarray] | None) -> dict[str, float]:
+    return {} if feed is None else ranges_of(calibrate(model, [feed])).sizes()
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+BODY = "body = b (int64 i, bool c, float[2,4] s) => (bool d, float[2,4] t, float[2,4] z) {{ d = Identity(c) {nodes} }}"
+STEP = "a = Softmax(s) t = Relu(a) z = Neg(t)"
+LOOP = "g (float[2,4] x{more}) => (float[2,4] y, float[k,2,4] ys) <{held}> {{ {before} y, ys = Loop(m, , x) <{body}> }}"
+SCAN = """g ({ends}) => (float[4] y) <float[4] zero = {{0, 0, 0, 0}}> {{
+    y = Scan(zero, x) <num_scan_inputs = 1, {more}body =
+        b (float[4] s, float[4] r) => (float[4] t) {{ a = Add(s, r) t = Relu(a) }}> }}"""
+
+
+def loop(held: str = "bool t0 = {1}", more: str = "", before: str = "", step: str = STEP) -> str:
+    return LOOP.format(held=held, more=more, before=before, body=BODY.format(nodes=step))
+
+
+X = {"x": np.ones((2, 4), F32)}
+INNER = (
+    "a, q = Loop(n, , s) <body = e (int64 i1, bool c1, float[2,4] s1) => (bool d1, float[2,4] t1, float[2,4] q1)"
+    " { d1 = Identity(c1) t1 = Softmax(s1) q1 = Relu(t1) }> t = Relu(a) z = Neg(t)"
+)
+TURNS: dict[str, tuple[str, dict[str, np.ndarray] | None, set[int]]] = {
+    "constant of 1": (loop("int64 m = {1}"), None, {1}),
+    "constant of 5": (loop("int64 m = {5}"), None, {1, 5}),
+    "constant of 100, one axis": (loop("int64[1] m = {100}"), None, {1, 100}),
+    "without an end of its own": (loop("int64 m = {9223372036854775807}"), None, {1, TURNS_UNKNOWN}),
+    "given by the caller": (loop(more=", int64 m"), None, {1, TURNS_UNKNOWN}),
+    "given by the caller, measured": (loop(more=", int64 m"), X | {"m": np.array(7)}, {1, 7}),
+    "computed, measured": (
+        loop("int64 two = {2}", ", float[v] p", "n = Shape(p) m = Mul(n, two)"),
+        X | {"p": np.ones(3, F32)},
+        {1, 6},
+    ),
+    "one in another": (loop("int64 m = {5}, int64 n = {3}", step=INNER), None, {1, 5, 15}),
+    "scan of 6": (SCAN.format(ends="float[6,4] x", more=""), None, {1, 6}),
+    "scan of another axis": (SCAN.format(ends="float[4,9] x", more="scan_input_axes = [1], "), None, {1, 9}),
+    "scan of what is not known": (SCAN.format(ends="float[n,4] x", more=""), None, {1, TURNS_UNKNOWN}),
+}
+TURNS |= {
+    f"generated {n}": (loop(f"int64 m = {{{n}}}"), None, {1, n})
+    for n in map(int, np.random.default_rng(0).integers(2, 10**6, 4))
+}
+
+
+def problem(text: str, feed: dict[str, np.ndarray] | None = None) -> Problem:
+    model = parsed(text)
+    decisions = decide(model, None, only(op_block_list=["Softmax"]))
+    movable = [node for node, found in decisions.nodes.items() if found.verdict.value != "fp32"]
+    return partition.problem(
+        ports(model, movable), decisions.nodes, concrete_shapes(model, sizes=measured(model, feed))
+    )
+
+
+@pytest.mark.parametrize("case", TURNS)
+def test_casts_in_a_body_are_paid_each_turn(case: str) -> None:
+    text, feed, expected = TURNS[case]
+    found = problem(text, feed)
+    assert {link.turns for link in found.links} == expected
+    assert {link.cost // link.turns for link in found.links} <= {
+        6 * n + LAUNCH for n in (1, 4, 8, 24, 54, *range(8, 900, 8))
+    } | {link.cost for link in found.links if link.turns == 1}
+
+
+@pytest.mark.parametrize("op", ["Softmax", "Exp", "LogSoftmax"])
+@pytest.mark.parametrize("turns", [1, 3, 10, 77, 1000])
+def test_what_is_cast_each_turn_is_cast_outside_of_the_loop(turns: int, op: str) -> None:
+    """A state between MatMuls, read by a pinned node: one cast each turn, or one before the loop and one after."""
+    text = f"""g (float16[2,4] x16, float16[4,4] w) => (float16[2,4] y, float[k,2,4] zs) <int64 m = {{{turns}}}> {{
+        x = Cast<to = 1>(x16) v = Cast<to = 1>(w) h = MatMul(x, v)
+        l, zs = Loop(m, , h) <body = b (int64 i, bool c, float[2,4] s) => (bool d, float[2,4] t, float[2,4] z)
+            {{ d = Identity(c) z = {op}(s) t = Relu(s) }}>
+        o = MatMul(l, v) y = Cast<to = 10>(o) }}"""
+    model = parsed(text)
+    convert_to_fp16(model, None, only(op_block_list=[op], fp16_ops=["MatMul"]))
+    (body,) = list(model.graphs())[1:]
+    assert [node.op_type for node in body].count("Cast") == (1 if turns == 1 else 0)
+
+
+def test_the_default_is_stated() -> None:
+    assert TURNS_UNKNOWN == 8 and "TURNS_UNKNOWN" in (partition.__doc__ or "")
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def generated(seed: int) -> tuple[str, dict[str, np.ndarray]]:
+    """Rows that a random condition leaves, through a chain of operators."""
+    rng = np.random.default_rng(seed)
+    rows, columns = (int(n) for n in rng.integers(2, 30, 2))
+    chain, last = [], "c"
+    for i in range(int(rng.integers(1, 5))):
+        chain.append(f"t{i} = {rng.choice(['Relu', 'Neg', 'Exp', 'Tanh', 'Sigmoid'])}({last})")
+        last = f"t{i}"
+    nodes = " ".join(["c = Compress<axis = 0>(x, k)", *chain, f"y = Abs({last})"])
+    text = f"(float[n,m] x, bool[n] k) => (float[r,m] y) {{ {nodes} }}"
+    keep = rng.random(rows) < 0.6
+    keep[0] = True
+    return text, {"x": rng.random((rows, columns)).astype(F32), "k": keep}
+
+
+SIZES: dict[str, tuple[str, dict[str, np.ndarray]]] = {
+    "Compress": (
+        "(float[6,3] x, bool[6] k) => (float[r,3] y) { c = Compress<axis = 0>(x, k) y = Relu(c) }",
+        {"x": np.ones((6, 3), F32), "k": np.array([1, 0, 1, 1, 0, 1], bool)},
+    ),
+    "NonZero": (
+        "(float[4,5] x) => (float[r] y) { z = NonZero(x) t = Transpose(z) g = GatherND(x, t) y = Relu(g) }",
+        {"x": np.eye(4, 5, dtype=F32)},
+    ),
+    "Expand": (
+        "(float[1,5] x, int64[2] s) => (float[a,b] y) { e = Expand(x, s) y = Relu(e) }",
+        {"x": np.ones((1, 5), F32), "s": np.array([70, 5])},
+    ),
+    "Range": (
+        "(float a, float b, float d) => (float[r] y) { g = Range(a, b, d) y = Relu(g) }",
+        {"a": np.array(0, F32), "b": np.array(41, F32), "d": np.array(1, F32)},
+    ),
+    "TopK": (
+        "(float[2,50] x, int64[1] k) => (float[2,r] y) { v, i = TopK(x, k) y = Relu(v) }",
+        {"x": np.ones((2, 50), F32), "k": np.array([17])},
+    ),
+    "Reshape": (
+        "(float[n,6] x, int64[r] s) => (float[?,?] y) { g = Reshape(x, s) y = Relu(g) }".replace("?", "p"),
+        {"x": np.ones((4, 6), F32), "s": np.array([2, 12])},
+    ),
+} | {f"generated {seed}": generated(seed) for seed in range(4)}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_sizes_are_those_of_calibration_where_inference_has_none(case: str) -> None:
+    text, feed = SIZES[case]
+    model = parsed(f"g {text}")
+    sizes = measured(model, feed)
+    shapes = concrete_shapes(model, {name: array.shape for name, array in feed.items()}, sizes)
+    floats = [value for node in model.graph for value in node.outputs if value.dtype == ir.DataType.FLOAT]
+    assert floats and {value.name: int(np.prod(shapes[value])) for value in floats} == {
+        value.name: sizes[str(value.name)] for value in floats
+    }
+
+
+def test_the_report_has_the_bytes_of_a_size_that_was_measured() -> None:
+    text, feed = SIZES["Expand"]
+    proto = onnx.parser.parse_model(f"{HEAD} g {text}")
+    bytes_ = [
+        convert(proto, samples=[given], slim=False, check=False, precision=Precision(placement="eager")).report.fp16[
+            "costs"
+        ]["naive"]["cast_bytes"]
+        for given in (feed, feed | {"s": np.array([140, 5])})
+    ]
+    assert bytes_[1] - bytes_[0] == 6 * 70 * 5
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("elements", [1, 16, 1000, 2**20])
+@pytest.mark.parametrize("types", [(FP32, FP16), (FP16, FP32), (FP16, FP32, FP16)], ids=str)
+def test_a_weight_that_is_stored_in_both_types_costs_its_copy(elements: int, types: tuple[ir.DataType, ...]) -> None:
+    nodes = [ir.node("Relu", [None], name=f"n{i}") for i in range(len(types))]
+    fixed: Assignment = dict(zip(nodes, types, strict=True))
+    found = cost(Problem(fixed, {}, (), (Weight(tuple(nodes), 2 * elements),)), fixed)
+    assert (found.bytes, found.casts, found.cast_bytes) == (2 * elements, 0, 0)
+    same = dict.fromkeys(nodes, types[0])
+    assert cost(Problem(same, {}, (), (Weight(tuple(nodes), 2 * elements),)), same).bytes == 0
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul", "Sub", "Div", "Max", "Pow"])
+def test_a_weight_decides_where_nothing_else_does(op: str) -> None:
+    """Two nodes that read one weight of 4 MB each, one of them pinned: the other one would cost 2 MB more in FP32."""
+    text = f"""g (float16[1] a, float[1] b) => (float16[1048576] y, float[1048576] z)
+        {{ x = Cast<to = 1>(a) f = {op}(x, w) y = Cast<to = 10>(f) ["pin"] z = {op}(b, w) }}"""
+    model = ir.from_proto(onnx.parser.parse_model(HEAD + text))
+    value = ir.Value(
+        name="w",
+        type=ir.TensorType(ir.DataType.FLOAT),
+        shape=ir.Shape([2**20]),
+        const_value=ir.tensor(np.ones(2**20, F32), name="w"),
+    )
+    for node in model.graph:
+        for index, each in enumerate(node.inputs):
+            if each is not None and each.name == "w":
+                node.replace_input_with(index, value)
+    model.graph.register_initializer(value)
+    PREPARE(model)
+    decisions = decide(model, None, only(node_block_list=["pin"]))
+    movable = [node for node, found in decisions.nodes.items() if found.verdict.value != "fp32"]
+    found = partition.problem(ports(model, movable), decisions.nodes, concrete_shapes(model))
+    (weight,) = found.weights
+    assert weight.cost == 2 * 2**20
+    assignment = min_cut(found)
+    apart = Problem(found.fixed, found.fp32, found.links)
+    assert cost(found, min_cut(apart)).bytes >= cost(found, assignment).bytes
+    assert cost(found, assignment).bytes - cost(apart, assignment).bytes in (0, weight.cost)
+
+
+@pytest.mark.parametrize(("fp16_ops", "is_dearer"), [(["MatMul"], True), (["Neg"], False), ([], False)], ids=str)
+def test_the_cost_without_operators_that_are_wanted_stands_beside(fp16_ops: list[str], is_dearer: bool) -> None:
+    """MatMul of a few elements between float32 ends: two casts, or FP32 that costs less than one."""
+    costs = convert(
+        onnx.parser.parse_model(PLAIN), samples=X, check=False, precision=Precision(fp16_ops=fp16_ops)
+    ).report.fp16["costs"]
+    assert (costs["placed"]["bytes"] > costs["unforced"]["bytes"]) == is_dearer
+    assert costs["unforced"]["casts"] == 0 and costs["placed"]["casts"] == 2 * is_dearer
+
+
+# --- nothing was converted --------------------------------------------------------------------------------------------
+
+PLAIN = (
+    HEAD
+    + "g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {"
+    + ", ".join(["1"] * 16)
+    + '}> { ["m"] h = MatMul(x, w) ["s"] y = Softmax(h) }'
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"op_block_list": ["MatMul", "Softmax"]},
+        {"node_block_list": ["."]},
+        {"fp16_ops": []},
+        {"data_max": 0.5},
+        {"safety_factor": 60000.0},
+        {"pattern_block_list": ["MatMul -> Softmax", "Softmax <- MatMul"]},
+        {"init_max": 0.5, "op_block_list": ["Softmax"]},
+    ],
+    ids=str,
+)
+def test_where_nothing_was_converted_a_warning_says_so(options: Any) -> None:
+    feed = {"x": np.full((2, 4), 2, F32)}
+    found = convert(onnx.parser.parse_model(PLAIN), samples=feed, precision=Precision(**options)).report.fp16
+    assert found["fp16_fraction"] == 0
+    (line,) = [line for line in found["warnings"] if "nothing-in-fp16" in line]
+    expect(line, "nothing-in-fp16", 2)
+
+
+@pytest.mark.parametrize("options", [{}, {"op_block_list": ["Softmax"]}, {"dtype": "fp32"}], ids=str)
+def test_where_something_was_or_nothing_was_asked_for_there_is_none(options: Any) -> None:
+    found = convert(onnx.parser.parse_model(PLAIN), precision=Precision(**options)).report.fp16
+    assert not any("nothing-in-fp16" in line for line in found["warnings"])
