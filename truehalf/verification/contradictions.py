@@ -2,7 +2,8 @@
 
     I/O spec           what both declare of an input or output, but for float16 against float32 and sizes that vary,
                        and the names of classes                                                         a failure
-    other metadata     names (a list or mapping of texts), or a choice of the I/O spec (cxcywh, NCHW)   a failure
+    other metadata     names (a list of texts, or a mapping of numbers to them), or a choice of the
+                       I/O spec (cxcywh, NCHW)                                                          a failure
                        any other value under one key                                                    said
     precision          a candidate that holds FP16 and says float32, or the other way round             said
 
@@ -57,9 +58,9 @@ def contradictions(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> It
             holds = "holds none" if is_half else "holds FP16"
             if is_half != holds_fp16(candidate):
                 yield not_checked(_reason(f"{key!r} of the candidate is {b}, and it {holds}"))
-        elif not _is_same(a, b):
+        elif different := list(_clashes(a, b)):
             reason = _reason(repr(key), a, b)
-            fails = all(_is_names(each) or str(each).lower() in _CHOICES for each in (a, b))
+            fails = any(all(_names(x) or str(x).lower() in _CHOICES for x in pair) for pair in different)
             yield Finding("metadata", FAILED, reason, no_node=True) if fails else not_checked(reason)
 
 
@@ -72,7 +73,7 @@ def _of_specs(ours: IoSpec, theirs: IoSpec) -> Iterator[tuple[str, Any, Any]]:
                 yield f"shape of {tensor.name!r}", list(tensor.shape), list(other.shape)
             content = other.to_json()
             for key, value in tensor.to_json().items():
-                if key not in _SIZES and not _is_same(value, content.get(key, value)):
+                if key not in _SIZES and any(_clashes(value, content.get(key, value))):
                     yield f"{key} of {tensor.name!r}", value, content[key]
     if ours.class_names and theirs.class_names and ours.class_names != theirs.class_names:
         yield "class_names", list(ours.class_names), list(theirs.class_names)
@@ -84,22 +85,30 @@ def _fit(a: Sequence[int | str], b: Sequence[int | str]) -> bool:
     return len(a) == len(b) and all(isinstance(x, str) or isinstance(y, str) or x == y for x, y in pairs)
 
 
-def _is_same(a: Any, b: Any) -> bool:
-    """Mappings by what both hold; those of names as a whole."""
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        a, b = ({str(key): value for key, value in each.items()} for each in (a, b))
-        shared = a.keys() | b.keys() if _is_names(a) and _is_names(b) else a.keys() & b.keys()
-        return all(_is_same(a.get(key), b.get(key)) for key in shared)
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(map(_is_same, a, b))
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return math.isclose(a, b, rel_tol=1e-6)
-    return bool(a == b or {a, b} == {"float16", "float32"}) if isinstance(a, str) and isinstance(b, str) else a is b
+def _clashes(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
+    """The values that differ, of what both hold; names count as one value."""
+    names = _names(a), _names(b)
+    if None not in names:
+        yield from [names] if names[0] != names[1] else []
+    elif isinstance(a, Mapping) and isinstance(b, Mapping):
+        other = {str(key): value for key, value in b.items()}
+        for key, value in a.items():
+            yield from _clashes(value, other.get(str(key), value))
+    elif isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
+        for pair in zip(a, b, strict=True):
+            yield from _clashes(*pair)
+    elif isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        yield from [] if math.isclose(a, b, rel_tol=1e-6) else [(a, b)]
+    elif (texts := {str(each).lower() for each in (a, b)}) != {"float16", "float32"} and len(texts) > 1:
+        yield a, b
 
 
-def _is_names(value: Any) -> bool:
-    texts = list(value.values()) if isinstance(value, Mapping) else value
-    return isinstance(texts, (list, tuple)) and bool(texts) and all(isinstance(each, str) for each in texts)
+def _names(value: Any) -> list[str] | None:
+    """A list of texts, or a mapping of numbers to texts; None of anything else."""
+    if isinstance(value, Mapping) and all(str(key).isdigit() for key in value):
+        value = [value[key] for key in sorted(value, key=int)]
+    is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(each, str) for each in value)
+    return list(value) if is_list else None
 
 
 def _value(text: str) -> Any:
