@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, RemoveInitializersFromInputsPass
 
-from truehalf.ir.facts import all_nodes, name_of
+from truehalf.ir.facts import all_nodes, name_of, values_of
 from truehalf.ir.passes import Done, Pass
 
 _CALL = "truehalf.call"  # of the call that a node is being inlined from
@@ -138,6 +138,31 @@ class WeightsApart(Pass):
             RemoveInitializersFromInputsPass()(model)
             model.meta[_TAKEN_OUT] = listed
             done.counts["weights"] += len(listed)
+
+
+def inline_branch(node: ir.Node, taken: bool) -> bool:
+    """Put the branch of an If that is taken in its place; what the If outputs keeps its names. False, and nothing is
+    changed, where the graph has a value of the same name as the branch.
+    """
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    branch = node.attributes["then_branch" if taken else "else_branch"].as_graph()
+    if {value.name for value in values_of(branch)} & {value.name for value in values_of(graph)}:
+        return False
+    written, moved, constants = list(branch.outputs), list(branch), list(branch.initializers.values())
+    branch.outputs.clear()
+    branch.initializers.clear()
+    branch.remove(moved)
+    for constant in constants:
+        graph.register_initializer(constant)
+    for value, result in zip(node.outputs, written, strict=True):
+        same = ir.node("Identity", [result], name=f"{node.name}/{value.name}")
+        same.outputs[0].name, same.outputs[0].type, same.outputs[0].shape = value.name, value.type, value.shape
+        moved.append(same)
+        ir.convenience.replace_all_uses_with(value, same.outputs[0], replace_graph_outputs=True)
+    graph.insert_before(node, moved)
+    graph.remove(node, safe=True)
+    return True
 
 
 def weights_taken_out(model: ir.Model) -> list[str]:

@@ -5,8 +5,9 @@
     nonfinite    NaN or Inf was there, and not only to mask (truehalf.conversion.rules.nonfinite)
     integers     whole numbers above 2048, of which float16 holds not all
     unmeasured   a node in a subgraph of If, Loop or Scan that reads or writes a tensor of which nothing is known: no
-                 range, no constant, and not moved from such (what a subgraph captures has a range, what it computes has
-                 none); a Loop or Scan with a state of which that holds, as only its last value is measured
+                 range, no constant, and not moved from such (what a subgraph captures has a range; what it computes has
+                 one in the branch of an If that all samples took); a Loop or Scan with a state of which that holds, as
+                 only its last value is measured
 
 The share of elements above data_max is read at the nearest rung of the ladder at or below it, so it is never too small.
 """
@@ -73,7 +74,7 @@ def unmeasured(node: ir.Node, context: RuleContext) -> Decision | None:
     unknown = next((value for value in judged if not _is_known(value, context)), None)
     if unknown is None:
         return None
-    reason = f"{unknown.name!r} has no range: it is inside a subgraph, where calibration measures nothing"
+    reason = f"{unknown.name!r} has no range: it is inside a subgraph that calibration did not measure"
     return Decision(Verdict.fp32, "unmeasured", reason, tensor=unknown.name)
 
 
