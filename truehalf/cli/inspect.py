@@ -13,12 +13,13 @@ from truehalf.cli.form import (
     EXITS_OF_WORK,
     FILE,
     Command,
-    Output,
     check_places,
     guarded,
+    image_options,
     option,
     output_of,
     output_options,
+    preprocessing_of,
 )
 from truehalf.errors import StageError
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "truehalf inspect model_fp16.onnx",
     "truehalf inspect model_fp16.onnx --result convert.json    (why nodes are FP32)",
+    "truehalf inspect model.onnx --samples images/ --size 640x640 --spec spec.json    (proposes its I/O spec)",
 )
 
 
@@ -37,19 +39,30 @@ _EXAMPLES = (
 @click.argument("model", type=FILE, metavar="model.onnx")
 @option("--result", type=FILE, metavar="FILE", help="JSON of `truehalf convert --json`: why nodes are FP32")
 @option("--islands", type=click.IntRange(0), metavar="N", default=10, help="FP32 islands to show, largest first [10]")
+@option("--samples", type=FILE, metavar="PATH", help="propose an I/O spec from a run: images, .npz, a folder of them")
+@option("--spec", type=FILE, metavar="FILE", help="write the proposed I/O spec, for `truehalf verify --spec`")
+@image_options
 @output_options
 def command(**given: Any) -> int:
     """Show the I/O spec, casts, share of FP16 and FP32 islands of an ONNX file."""
-    return guarded("inspect", lambda: _inspect(output=output_of(given), **given))
+    return guarded("inspect", lambda: _inspect(given))
 
 
-def _inspect(model: Path, result: Path | None, islands: int, output: Output) -> int:
+def _inspect(given: dict[str, Any]) -> int:
+    from truehalf.exporting.spec_of_file import propose_spec
+    from truehalf.files import write_json
     from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import PRECISION_KEY, load_model
     from truehalf.ir.normalize import InferTypes
 
-    check_places({"--json": output.file}, {"model.onnx": model}, result=result)
+    output, preprocessing = output_of(given), preprocessing_of(given)
+    model, result, islands, samples = (given[name] for name in ("model", "result", "islands", "samples"))
+    check_places(
+        {"--json": output.file, "--spec": given["spec"]}, {"model.onnx": model}, result=result, samples=samples
+    )
+    if given["spec"] is not None and samples is None:
+        raise StageError("needs-value", "--spec: expected --samples beside it, from which an I/O spec is proposed")
     loaded, reasons = load_model(model), {} if result is None else _reasons(result)
     InferTypes()(loaded)
     facts = model_facts(loaded, model)
@@ -63,6 +76,11 @@ def _inspect(model: Path, result: Path | None, islands: int, output: Output) -> 
         "facts": facts,
         "islands": [] if not facts["fp16_nodes"] else _islands(loaded, reasons),
     }
+    if samples is not None:
+        proposal = propose_spec(model, samples, preprocessing, given["skip_corrupt"])
+        found["proposed"] = {"spec": proposal.spec.to_json(), "reasons": proposal.reasons}
+        if given["spec"] is not None:
+            write_json(given["spec"], found["proposed"]["spec"])
     output.give(_lines(found, len(found["islands"]) if output.is_verbose else islands), found)
     return 0
 
@@ -145,4 +163,15 @@ def _lines(found: Mapping[str, Any], shown: int) -> list[str]:
             lines += [f"      {reason}" for reason in each["why"]]
         if len(islands) > shown:
             lines.append(f"  and {len(islands) - shown} more (--islands)")
+    return lines + _proposed_lines(found["proposed"]) if "proposed" in found else lines
+
+
+def _proposed_lines(proposed: Mapping[str, Any]) -> list[str]:
+    spec, reasons = proposed["spec"], proposed["reasons"]
+    lines = ["proposed I/O spec, to be confirmed (--spec FILE writes it):"]
+    for tensor in [*spec["inputs"], *spec["outputs"]]:
+        keys = {key: value for key, value in tensor.items() if key not in ("name", "dtype", "shape")}
+        what = ", ".join(f"{key}: {value}" for key, value in keys.items()) or "any tensor"
+        why = f"    ({reasons[tensor['name']]})" if tensor["name"] in reasons else ""
+        lines.append(f"  {tensor['name']}  {what}{why}")
     return lines

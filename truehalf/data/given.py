@@ -196,9 +196,19 @@ def _spread(positions: Sequence[int], count: int) -> list[int]:
     return [positions[i * len(positions) // count] for i in range(count)]
 
 
-def calibration_feeds(samples: Any, model: ir.Model, preprocessing: JsonObject | Path | str | None) -> Given:
-    """Samples of a model that ranges are measured on, in the batch that it takes; see `given_samples`."""
-    feeds = given_samples(samples, model, spec_inside(model).first_input, preprocessing)
+def calibration_feeds(
+    samples: Any,
+    model: ir.Model,
+    preprocessing: JsonObject | Path | str | None,
+    entry: InputSpec | None = None,
+    skip_corrupt: bool = False,
+) -> Given:
+    """Samples of a model that ranges are measured on, in the batch that it takes; see `given_samples`.
+
+    Args:
+        entry: None: the first input of the I/O spec in the file.
+    """
+    feeds = given_samples(samples, model, entry or spec_inside(model).first_input, preprocessing, skip_corrupt)
     batch = fixed_batch(model)
     if isinstance(feeds, ImageFeeds) and batch > 1:
         return Filled(feeds.only(range(len(feeds.names)), batch), batch)

@@ -1,0 +1,143 @@
+"""Proposed I/O spec of a model, from names, shapes and the values of a run. For a person to confirm: nothing reads it
+unasked.
+
+    inputs   images        four axes, three of the channels' axis
+             picture_size  integers, two in the last axis
+             tensor        any other
+    boxes    four in the last of three axes; xyxy where both corners are in order everywhere, else cxcywh;
+             normalised where none is beyond SIDES
+    logits   as many rows as there are boxes; scores ("identity") where all are in 0..1; softmax with a "no object"
+             where the last class is the largest in most rows; else sigmoid
+    scores, labels   floats and integers [N, boxes]: top-k inside the model
+    classes  two axes, where there are no boxes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from truehalf.io_spec.outputs import Outputs
+from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec, TensorSpec
+
+SIDES = 2.0  # of the image: normalised boxes are hardly larger
+_SIZE = re.compile(r"size|shape|hw$|height|width", re.IGNORECASE)
+_BOXES = re.compile(r"box|bbox|coord", re.IGNORECASE)
+_CLASSES = re.compile(r"logit|score|class|cls|prob|conf|label", re.IGNORECASE)
+_IMAGENET = (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225]))
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A proposed I/O spec.
+
+    Attributes:
+        spec: with kinds, and what they must declare.
+        reasons: by name of an input or output, what was seen.
+    """
+
+    spec: IoSpec
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def proposed(inputs: Sequence[TensorSpec], feeds: Outputs, outputs: Outputs) -> Proposal:
+    """An I/O spec that fits a run.
+
+    Args:
+        inputs: of the model, with name, dtype and shape.
+        feeds: what went in by name, samples along axis 0.
+        outputs: what came out by name.
+    """
+    reasons: dict[str, str] = {}
+    spec_inputs = tuple(_input(each, feeds[each.name], reasons) for each in inputs)
+    found = _detections(outputs, reasons) or _classification(outputs, reasons)
+    spec_outputs = tuple(
+        replace(found.get(name, OutputSpec(name)), dtype=array.dtype.name) for name, array in outputs.items()
+    )
+    return Proposal(IoSpec(spec_inputs, spec_outputs), reasons)
+
+
+def _input(given: TensorSpec, array: np.ndarray, reasons: dict[str, str]) -> InputSpec:
+    shape = array.shape
+    found = InputSpec(given.name, "tensor", given.dtype, given.shape)
+    if len(shape) == 4 and 3 in (shape[1], shape[3]):
+        layout = "NCHW" if shape[1] == 3 else "NHWC"
+        pixels, values = _range(array if layout == "NHWC" else np.moveaxis(array, 1, -1))
+        reasons[given.name] = f"four axes, 3 channels in axis {1 if layout == 'NCHW' else 3}; {values}"
+        return replace(found, kind="images", pixels={"layout": layout, **pixels})
+    if array.dtype.kind in "iu" and shape[-1:] == (2,) and (_SIZE.search(given.name) or len(shape) == 2):
+        reasons[given.name] = "two integers for each image"
+        return replace(found, kind="picture_size")
+    return found
+
+
+def _range(pixels: np.ndarray) -> tuple[dict[str, object], str]:
+    """Range and normalization of images [..., 3]."""
+    low, high = float(pixels.min()), float(pixels.max())
+    seen = f"values from {low:.3g} to {high:.3g}"
+    if low >= 0:
+        return {"range": [0, 255 if high > 1.0 + 1e-3 else 1]}, seen
+    mean, std = _IMAGENET
+    back = pixels.reshape(-1, 3) * std + mean
+    if back.min() >= -0.01 and back.max() <= 1.01:
+        given = {"mean": mean.tolist(), "std": std.tolist()}
+        return {"range": [0, 1], "normalization": given}, f"{seen}, which ImageNet's mean and std take to 0..1"
+    return {}, f"{seen}: normalised, in a way that is not known"
+
+
+def _detections(outputs: Outputs, reasons: dict[str, str]) -> dict[str, OutputSpec]:
+    """Boxes and what belongs to them; none where no output holds boxes."""
+    floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}
+    boxes = _first({name: a for name, a in floats.items() if a.ndim == 3 and a.shape[-1] == 4}, _BOXES)
+    if boxes is None:
+        return {}
+    rows = outputs[boxes].shape[:2]
+    beside = {name: array for name, array in outputs.items() if name != boxes and array.shape[:2] == rows}
+    logits = _first({name: a for name, a in beside.items() if a.ndim == 3 and name in floats}, _CLASSES)
+    scores = _first({name: a for name, a in beside.items() if a.ndim == 2 and name in floats}, _CLASSES)
+    labels = _first({name: a for name, a in beside.items() if a.ndim == 2 and a.dtype.kind in "iu"}, _CLASSES)
+    found = {}
+    if scores is not None and labels is not None:
+        found = {scores: OutputSpec(scores, "scores"), labels: OutputSpec(labels, "labels")}
+        reasons[scores], reasons[labels] = (f"one {what} for each box" for what in ("float", "integer"))
+    elif logits is not None:
+        found = {logits: _logits(logits, outputs[logits], reasons)}
+    return {**found, boxes: _boxes(boxes, outputs[boxes], reasons)} if found else {}
+
+
+def _boxes(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:
+    values = array.reshape(-1, 4).astype(np.float64)
+    in_order = float((values[:, 2:] >= values[:, :2]).all(axis=1).mean())
+    largest = float(np.abs(values).max(initial=0.0))
+    reasons[name] = f"second corner beyond the first in {in_order:.1%} of the rows, values up to {largest:.3g}"
+    box_format = "xyxy" if in_order == 1.0 else "cxcywh"
+    return OutputSpec(name, "boxes", format=box_format, normalized=largest <= SIDES)
+
+
+def _logits(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:
+    if array.min() >= 0 and array.max() <= 1:
+        reasons[name] = "as many rows as boxes, all values in 0..1"
+        return OutputSpec(name, "logits", activation="identity")
+    last = float((array.argmax(-1) == array.shape[-1] - 1).mean())
+    if array.shape[-1] > 1 and last > 0.5:
+        reasons[name] = f"as many rows as boxes, the last class is the largest in {last:.1%}: no object"
+        return OutputSpec(name, "logits", activation="softmax", no_object=True)
+    reasons[name] = f"as many rows as boxes, values from {array.min():.3g} to {array.max():.3g}"
+    return OutputSpec(name, "logits", activation="sigmoid")
+
+
+def _classification(outputs: Outputs, reasons: dict[str, str]) -> dict[str, OutputSpec]:
+    rows = {name: a for name, a in outputs.items() if a.ndim == 2 and a.shape[-1] > 1 and a.dtype.kind == "f"}
+    name = _first(rows, _CLASSES)
+    if name is None or not (_CLASSES.search(name) or len(outputs) == 1):
+        return {}
+    reasons[name] = f"{rows[name].shape[-1]} numbers for each image"
+    return {name: OutputSpec(name, "classes")}
+
+
+def _first(candidates: Mapping[str, np.ndarray], pattern: re.Pattern[str]) -> str | None:
+    """The first whose name fits; the first at all where none does."""
+    return next((name for name in candidates if pattern.search(name)), next(iter(candidates), None))
