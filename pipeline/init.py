@@ -4,29 +4,32 @@ python -m pipeline.init model.onnx --samples images/
 python -m pipeline.init detector:build --samples images/ --size 640x640 --checkpoint weights.pt
 python -m pipeline model=mine data.folder=images/                 when the file is confirmed
 
-Every proposal has the reason beside it, in the file. A module is traced for the proposal; the pipeline traces it anew.
+Every proposal has the reason beside it, in the file. They are those of `truehalf inspect --samples`; a torch module is
+exported for it by `truehalf export`, and traced anew by the pipeline.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pipeline.workspace import root
-from truehalf.errors import StageError
-from truehalf.exporting.spec_of_file import propose_spec
-from truehalf.io_spec.proposed import Proposal
-from truehalf.io_spec.spec import InputSpec, OutputSpec
+from truehalf.codes import coded
 from truehalf.output_files import write_text
 
+_PASSED, _NOT_VERIFIED = 0, 3  # exit codes of truehalf
 _PIXELS = ("resize", "channels", "range", "mean", "std", "layout", "resample")
-_OUTPUT_KEYS = ("activation", "format", "normalized", "no_object")
+_OF_INPUT = {"images": ("name", "kind"), "picture_size": ("name", "kind", "dtype")}
+_ASIDE = ("dtype", "shape")  # of outputs: the model has them
+Json = Mapping[str, Any]
 
 
 def main() -> None:
@@ -34,119 +37,97 @@ def main() -> None:
         prog="python -m pipeline.init", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", help="an FP32 ONNX file, or package.module:function that returns a torch module")
-    parser.add_argument("--samples", type=Path, required=True, metavar="PATH", help="images, .npz, or a folder of them")
+    parser.add_argument("--samples", required=True, metavar="PATH", help="images, an .npz file, or a folder of them")
     parser.add_argument("--size", metavar="HxW", help="height and width of images, where the model does not fix them")
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="weights of the torch module")
+    parser.add_argument("--checkpoint", metavar="FILE", help="weights of the torch module")
     parser.add_argument("--name", default="mine", metavar="NAME", help="of the choice: model=NAME (default: mine)")
     parser.add_argument("--force", action="store_true", help="replace a file of this name")
     arguments = parser.parse_args()
     place = root() / "conf" / "model" / f"{arguments.name}.yaml"
-    try:
-        if not arguments.name.isidentifier():
-            raise StageError("wrong-name", f"--name: expected letters, digits and _, got {arguments.name!r}")
-        if place.exists() and not arguments.force:
-            raise StageError("would-overwrite", f"{place} exists; --force replaces it, --name gives another")
-        size = _size(arguments.size)
-        proposal = _proposed(arguments.model, arguments.samples, size, arguments.checkpoint)
-        write_text(place, "\n".join(_lines(arguments, size, proposal)) + "\n")
-    except StageError as error:
-        sys.exit(f"init: {error}")
-    kinds = ", ".join(f"{each.name}: {each.kind or 'any tensor'}" for each in proposal.spec.tensors)
+    if not arguments.name.isidentifier():
+        message = f"--name: expected letters, digits and _, got {arguments.name!r}"
+        parser.error(coded("wrong-name", message))
+    if place.exists() and not arguments.force:
+        parser.error(coded("would-overwrite", f"{place} exists; --force replaces it, --name gives another"))
+    if arguments.size is not None and _sides(arguments.size) is None:
+        parser.error(coded("bad-syntax", f"--size: expected HEIGHTxWIDTH such as 640x640, got {arguments.size!r}"))
+    proposed = _proposed(arguments)
+    write_text(place, "\n".join(_lines(arguments, proposed)) + "\n")
+    tensors = [*proposed["spec"]["inputs"], *proposed["spec"]["outputs"]]
+    kinds = ", ".join(f"{each['name']}: {each.get('kind', 'any tensor')}" for each in tensors)
     print(f"done: {place} ({kinds}). Confirm what it proposes, then:")
     print(f"  python -m pipeline model={arguments.name} data.folder={arguments.samples}")
 
 
-def _size(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    sides = text.split("x")
-    if len(sides) != 2 or not all(side.isdigit() and int(side) > 0 for side in sides):
-        raise StageError("wrong-number", f"--size: expected HEIGHTxWIDTH in pixels, such as 640x640, got {text!r}")
-    return [int(side) for side in sides]
+def _is_module(arguments: argparse.Namespace) -> bool:
+    return ":" in arguments.model and not Path(arguments.model).exists()
 
 
-def _proposed(model: str, samples: Path, size: list[int] | None, checkpoint: Path | None) -> Proposal:
-    preprocessing = None if size is None else {"size": size}
-    if ":" not in model or Path(model).is_file():
-        return propose_spec(model, samples, preprocessing)
+def _proposed(arguments: argparse.Namespace) -> Json:
+    """What `truehalf inspect` proposes; exits with its code where it fails."""
+    size = [] if arguments.size is None else ["--size", arguments.size]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        _traced(model, path, (samples, size, checkpoint))
-        return propose_spec(path, samples, preprocessing)
+        model, found = arguments.model, Path(folder) / "inspect.json"
+        if _is_module(arguments):
+            model = str(Path(folder) / "model.onnx")
+            weights = [] if arguments.checkpoint is None else ["--checkpoint", arguments.checkpoint]
+            # images are read by inspect; the trace takes noise of their size
+            feeds = ["--shape", f"images:1x3x{arguments.size}"] if size else ["--samples", arguments.samples]
+            _truehalf("export", arguments.model, "-o", model, *feeds, *weights)
+        _truehalf("inspect", model, "--samples", arguments.samples, *size, "--json", str(found))
+        content: Json = json.loads(found.read_text())["proposed"]
+    return content
 
 
-def _traced(factory: str, path: Path, given: tuple[Path, list[int] | None, Path | None]) -> None:
-    from truehalf.api import export
-    from truehalf.data.arrays import read_arrays
-    from truehalf.data.images import images_under
-    from truehalf.data.preprocessing import preprocessing_of
-    from truehalf.exporting.module import made
-    from truehalf.models.weights import load_weights
-
-    samples, size, checkpoint = given
-    module: Any = made(factory, root())
-    if checkpoint is not None:
-        load_weights(module, checkpoint, None, "")
-    images = images_under(samples)[:2] if samples.is_dir() else []
-    if images and size is None:
-        raise StageError("needs-value", "--size: expected HEIGHTxWIDTH beside images and a torch module")
-    read = preprocessing_of({"size": size})
-    feeds = [{"images": read.read(image)[None]} for image in images]
-    files = sorted(samples.glob("*.npz"))[:2] if samples.is_dir() else [samples]
-    export(module, path, samples=feeds or [read_arrays(file) for file in files])
+def _truehalf(*words: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "truehalf", *words, "--quiet"], check=False)
+    if done.returncode not in (_PASSED, _NOT_VERIFIED):
+        sys.exit(done.returncode)
 
 
-def _lines(arguments: argparse.Namespace, size: list[int] | None, proposal: Proposal) -> Iterator[str]:
+def _lines(arguments: argparse.Namespace, proposed: Json) -> Iterator[str]:
     """The configuration, proposals with their reasons as comments."""
-    is_file = ":" not in arguments.model or Path(arguments.model).is_file()
-    source = "onnx" if is_file else "torch"
-    checkpoint = Path(arguments.model) if is_file else arguments.checkpoint
-    images = next((each for each in proposal.spec.inputs if each.kind == "images"), None)
+    spec, reasons = proposed["spec"], proposed["reasons"]
+
+    def line(key: str, value: Any, name: str = "") -> str:
+        return f"{key}{_flow(value)}" + (f" # {reasons[name]}" if name in reasons else "")
+
+    is_module = _is_module(arguments)
+    weights = arguments.checkpoint if is_module else arguments.model
+    images = next((each for each in spec["inputs"] if each.get("kind") == "images"), None)
     yield f"# Proposed by python -m pipeline.init from {arguments.samples}; confirm every line that has a reason."
     yield f"# Use:  python -m pipeline model={arguments.name} data.folder={arguments.samples}"
-    yield "defaults:"
-    yield f"  - {source}"
-    yield "  - _self_"
-    yield f"name: {arguments.name}"
-    if checkpoint is not None:
-        yield f"checkpoint: {_plain(str(checkpoint.resolve()))}"
-    if size is not None or images is None:
-        yield f"image_size: {_plain(size or [None, None])}"
-    if not is_file:
-        yield f"options: {_plain({'factory': arguments.model})}"
+    yield from ("defaults:", f"  - {'torch' if is_module else 'onnx'}", "  - _self_", f"name: {arguments.name}")
+    if weights is not None:
+        yield line("checkpoint: ", str(Path(weights).resolve()))
+    if images is None:
+        yield line("image_size: ", [None, None])
+    elif arguments.size is not None:
+        yield line("image_size: ", _sides(arguments.size))
+    if is_module:
+        yield line("options: ", {"factory": arguments.model})
     if images is not None:
-        yield f"preprocessing: {_plain(_pixels(images))}{_why(images.name, proposal)}"
+        known = images | (images.get("normalization") or {})
+        yield line("preprocessing: ", {key: known[key] for key in _PIXELS if key in known}, images["name"])
     yield "inputs:"
-    yield from (f"  - {_plain(_input(each))}{_why(each.name, proposal)}" for each in proposal.spec.inputs)
+    for each in spec["inputs"]:
+        keys = _OF_INPUT.get(each["kind"], ("name", "kind", "dtype"))
+        shape = {} if each["kind"] in _OF_INPUT else {"shape": each["shape"][1:]}
+        yield line("  - ", {key: each[key] for key in keys} | shape, each["name"])
     yield "outputs:"
-    yield from (f"  - {_plain(_output(each))}{_why(each.name, proposal)}" for each in proposal.spec.outputs)
+    for each in spec["outputs"]:
+        yield line("  - ", {key: value for key, value in each.items() if key not in _ASIDE}, each["name"])
     yield "classes: null # names, in the order of the model's classes"
 
 
-def _pixels(images: InputSpec) -> dict[str, Any]:
-    known = dict(images.pixels) | dict(images.pixels.get("normalization") or {})
-    return {key: known[key] for key in _PIXELS if key in known}
+def _sides(text: str) -> list[int] | None:
+    """Of "HEIGHTxWIDTH"; None: it is no such text."""
+    sides = text.split("x")
+    return [int(side) for side in sides] if len(sides) == 2 and all(side.isdigit() for side in sides) else None
 
 
-def _input(given: InputSpec) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": given.name, "kind": given.kind}
-    if given.kind == "tensor":
-        found |= {"dtype": given.dtype, "shape": list(given.sides[1:])}
-    return found
-
-
-def _output(given: OutputSpec) -> dict[str, Any]:
-    stated = {key: value for key in _OUTPUT_KEYS if (value := getattr(given, key)) is not None}
-    return {"name": given.name, **({"kind": given.kind} if given.kind else {}), **stated}
-
-
-def _plain(value: Any) -> str:
+def _flow(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False).removesuffix("\n...\n").strip()
-
-
-def _why(name: str, proposal: Proposal) -> str:
-    reason = proposal.reasons.get(name)
-    return f" # {reason}" if reason else ""
 
 
 if __name__ == "__main__":

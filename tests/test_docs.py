@@ -150,6 +150,7 @@ def wrong_keys(words: list[str]) -> str:
     """Choices and keys of `python -m pipeline` that conf/ does not have."""
     told = dict(word.lstrip("+").split("=", 1) for word in words if "=" in word and not word.startswith("hydra"))
     choices = {key: value.split(",")[0] for key, value in told.items() if (ROOT / "conf" / key).is_dir()}
+    choices.pop("model") if choices.get("model") == "mine" else None  # which pipeline.init writes
     left = [f"{key}={value}" for key, value in choices.items() if not (ROOT / f"conf/{key}/{value}.yaml").exists()]
     if not left:
         values = composed(*(f"{key}={value}" for key, value in choices.items()))

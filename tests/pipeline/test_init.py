@@ -1,0 +1,112 @@
+"""Configurations that are proposed for a file and for a module, as Hydra composes them and the pipeline runs them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from PIL import Image
+
+from tests.conftest import in_workspace, make_workspace
+from tests.in_process import report
+from tests.messages import expect
+from truehalf.api import export
+
+DETECTOR = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.cls, self.box = torch.nn.Conv2d(3, 8, 8, 8), torch.nn.Linear(8, 6), torch.nn.Linear(8, 4)
+    def forward(self, x):
+        features = self.conv(x).relu().flatten(2).transpose(1, 2)
+        return {"pred_logits": self.cls(features), "pred_boxes": self.box(features).sigmoid()}
+def build():
+    torch.manual_seed(0)
+    return Net()
+"""
+OUTPUTS = [
+    {"name": "pred_logits", "kind": "logits", "activation": "sigmoid"},
+    {"name": "pred_boxes", "kind": "boxes", "format": "cxcywh", "normalized": True},
+]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """With a module of a user's own, and images."""
+    workspace = make_workspace(tmp_path / "workspace")
+    (workspace / "detector.py").write_text(DETECTOR)
+    (workspace / "pictures").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        Image.fromarray(rng.integers(0, 256, (40, 60, 3), np.uint8)).save(workspace / "pictures" / f"{i}.png")
+    return workspace
+
+
+def proposed(workspace: Path, *arguments: str) -> dict[str, Any]:
+    """The choice that init writes."""
+    done = in_workspace(workspace, "python", "-m", "pipeline.init", *arguments, "--samples", "pictures")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = yaml.safe_load((workspace / "conf/model/mine.yaml").read_text())
+    return found
+
+
+def stripped_file(workspace: Path) -> Path:
+    """The module as ONNX without an I/O spec, as another tool exports it."""
+    sys.path.insert(0, str(workspace))
+    try:
+        path = workspace / "theirs.onnx"
+        export("detector:build", path, samples=[{"images": np.zeros((1, 3, 64, 96), np.float32)}])
+    finally:
+        sys.path.remove(str(workspace))
+    model = onnx.load(path)
+    del model.metadata_props[:]
+    onnx.save(model, path)
+    return path
+
+
+def test_a_module_and_a_file_are_proposed_alike(workspace: Path) -> None:
+    of_module = proposed(workspace, "detector:build", "--size", "64x96")
+    assert of_module["options"] == {"factory": "detector:build"} and of_module["image_size"] == [64, 96]
+    of_file = proposed(workspace, str(stripped_file(workspace)), "--force")
+    assert of_file["checkpoint"] == str(workspace / "theirs.onnx")
+    for found in (of_module, of_file):
+        assert found["outputs"] == OUTPUTS and [each["kind"] for each in found["inputs"]] == ["images"]
+        assert found["preprocessing"] == {"range": [0, 1], "layout": "NCHW"}
+
+
+@pytest.mark.slow
+def test_the_pipeline_runs_what_is_proposed(workspace: Path) -> None:
+    proposed(workspace, "detector:build", "--size", "64x96")
+    done = in_workspace(workspace, *["python", "-m", "pipeline", "model=mine", "data.folder=pictures", "verify=smoke"])
+    assert done.returncode == 0, done.stderr
+    assert report(workspace, "trace")["parity"]["status"] == "verified"
+    assert report(workspace, "verify")["verdict"] == "not verified", "the weights are random"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "facts"),
+    [
+        (("detector:build",), "file-missing", ["pictures"]),
+        (("detector:missing", "--size", "64x96"), "function-fails", ["missing"]),
+        (("missing.onnx",), "file-missing", ["missing.onnx"]),
+        (("detector:build", "--size", "64"), "bad-syntax", ["64"]),
+        (("detector:build", "--size", "64x96", "--name", "a/b"), "wrong-name", ["a/b"]),
+        (("detector:build", "--size", "64x96", "--name", "onnx"), "would-overwrite", ["onnx.yaml", "--force"]),
+        (("detector:build", "--size", "64x96", "--samples", "nowhere"), "file-missing", ["nowhere"]),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_writes_nothing(
+    workspace: Path, arguments: tuple[str, ...], code: str, facts: list[object]
+) -> None:
+    before = sorted(path.name for path in (workspace / "conf/model").iterdir())
+    given = [*arguments] if "--samples" in arguments else [*arguments, "--samples", "pictures"]
+    done = in_workspace(workspace, "python", "-m", "pipeline.init", *given)
+    assert done.returncode == 2
+    expect(done.stderr, code, *facts)
+    assert sorted(path.name for path in (workspace / "conf/model").iterdir()) == before

@@ -1,0 +1,114 @@
+"""Proposals of kinds, formats and ranges from a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from truehalf.io_spec.outputs import check_spec
+from truehalf.io_spec.proposed import Proposal, proposed
+from truehalf.io_spec.spec import TensorSpec
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.random((4, 3, 32, 48), np.float32)
+CENTRED = np.concatenate([RNG.uniform(0.3, 0.7, (4, 20, 2)), RNG.uniform(0.05, 0.2, (4, 20, 2))], -1)
+CORNERS = np.concatenate([CENTRED[..., :2], CENTRED[..., :2] + CENTRED[..., 2:]], -1)
+LOGITS = RNG.normal(-3, 2, (4, 20, 7))
+NO_OBJECT = np.concatenate([LOGITS, RNG.normal(3, 1, (4, 20, 1))], -1)
+MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+
+
+def of_run(outputs: dict[str, np.ndarray], feeds: dict[str, np.ndarray] | None = None) -> Proposal:
+    fed = {"images": IMAGES} if feeds is None else feeds
+    inputs = [TensorSpec(name, None, array.dtype.name, ("batch", *array.shape[1:])) for name, array in fed.items()]
+    found = proposed(inputs, fed, outputs)
+    check_spec(found.spec, list(outputs))
+    assert set(found.reasons) <= {each.name for each in found.spec.tensors}
+    return found
+
+
+def output(proposal: Proposal, name: str) -> tuple[Any, ...]:
+    (found,) = (each for each in proposal.spec.outputs if each.name == name)
+    return tuple(value for value in (found.kind, found.activation, found.format, found.normalized) if value is not None)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "expected"),
+    [
+        (CENTRED, ("cxcywh", True)),
+        (CORNERS, ("xyxy", True)),
+        (CENTRED * 640, ("cxcywh", False)),
+        (CORNERS * 640, ("xyxy", False)),
+        (CENTRED.astype(np.float16), ("cxcywh", True)),
+    ],
+)
+@pytest.mark.parametrize("name", ["boxes", "dets", "out1"])
+def test_boxes(boxes: np.ndarray, name: str, expected: tuple[str, bool]) -> None:
+    found = of_run({"logits": LOGITS, name: boxes})
+    assert output(found, name) == ("boxes", *expected) and output(found, "logits") == ("logits", "sigmoid")
+
+
+@pytest.mark.parametrize(
+    ("logits", "expected"),
+    [
+        (LOGITS, ("sigmoid", None)),
+        (NO_OBJECT, ("softmax", True)),
+        (1 / (1 + np.exp(-LOGITS)), ("identity", None)),
+        (LOGITS[..., :1], ("sigmoid", None)),
+        (RNG.normal(0, 1, (4, 20, 4)), ("sigmoid", None)),  # as wide as boxes: the names tell
+    ],
+)
+def test_logits(logits: np.ndarray, expected: tuple[str, bool | None]) -> None:
+    found = of_run({"pred_logits": logits, "pred_boxes": CENTRED})
+    (spec,) = (each for each in found.spec.outputs if each.kind == "logits")
+    assert (spec.name, spec.activation, spec.no_object) == ("pred_logits", *expected)
+
+
+def test_top_k_inside_the_model() -> None:
+    labels = RNG.integers(0, 7, (4, 20))
+    found = of_run({"labels": labels, "boxes": CORNERS * 100, "scores": RNG.random((4, 20)), "extra": LOGITS[:, :3]})
+    kinds = {each.name: each.kind for each in found.spec.outputs}
+    assert kinds == {"labels": "labels", "boxes": "boxes", "scores": "scores", "extra": None}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind"),
+    [
+        ({"logits": RNG.normal(0, 1, (4, 10))}, "classes"),
+        ({"anything": RNG.normal(0, 1, (4, 10))}, "classes"),
+        ({"anything": RNG.normal(0, 1, (4, 10)), "other": LOGITS}, None),
+        ({"depth": RNG.random((4, 1, 32, 48))}, None),
+        ({"boxes": CENTRED}, None),  # without scores they are no detections
+    ],
+)
+def test_classes_and_other_tensors(outputs: dict[str, np.ndarray], kind: str | None) -> None:
+    assert next(each.kind for each in of_run(outputs).spec.outputs) == kind
+
+
+@pytest.mark.parametrize(
+    ("images", "expected"),
+    [
+        (IMAGES, {"layout": "NCHW", "range": [0, 1]}),
+        (IMAGES * 255, {"layout": "NCHW", "range": [0, 255]}),
+        ((IMAGES * 255).astype(np.uint8), {"layout": "NCHW", "range": [0, 255]}),
+        (np.moveaxis(IMAGES, 1, -1), {"layout": "NHWC", "range": [0, 1]}),
+        (IMAGES * 20 - 10, {"layout": "NCHW"}),  # normalised, nobody knows how
+    ],
+)
+def test_images(images: np.ndarray, expected: dict[str, Any]) -> None:
+    (spec,) = of_run({"y": LOGITS}, {"x": images}).spec.inputs
+    assert (spec.kind, spec.pixels) == ("images", expected)
+
+
+def test_imagenets_normalization_is_recognised() -> None:
+    normalised = (np.moveaxis(IMAGES, 1, -1) - MEAN) / STD
+    (spec,) = of_run({"y": LOGITS}, {"x": np.moveaxis(normalised, -1, 1)}).spec.inputs
+    assert spec.normalization.mean == MEAN.tolist() and spec.normalization.std == STD.tolist()
+
+
+def test_further_inputs() -> None:
+    feeds = {"images": IMAGES, "orig_target_sizes": np.full((4, 2), 640), "state": RNG.random((4, 5))}
+    found = of_run({"logits": LOGITS, "boxes": CENTRED}, feeds)
+    assert [each.kind for each in found.spec.inputs] == ["images", "picture_size", "tensor"]
