@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.messages import expect
@@ -25,6 +26,7 @@ from tests.truehalf.verification.small_detector import (
     write,
 )
 from truehalf.config.verification import Evaluation
+from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.verification.chain import chain
 
 # Subtracts the mean of the batch: right for one sample at a time, wrong for two different ones.
@@ -176,3 +178,13 @@ def test_nodes_whose_inner_sums_are_not_rounded_leave_accumulation_unverified(tm
     assert state(report, "accumulation")["reason"] in report["not_verified"]
     required = verified(tmp_path, final, options=replace(pessimistic, require=["accumulation"]))
     assert required["verdict"] == "failed"
+
+
+def test_metadata_of_the_final_file_that_contradict_fail(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", FP16)
+    model, spec = onnx.load(final), SPEC.to_json() | {"class_names": ["bee", "ant", "cat"]}
+    onnx.helper.set_model_props(model, {SPEC_KEY: json.dumps(spec)})
+    onnx.save(model, final)
+    report = verified(tmp_path, final)
+    assert report["verdict"] == "failed" and state(report, "metadata")["state"] == "failed"
+    expect(state(report, "metadata")["reason"], "metadata-differ", "class_names")
