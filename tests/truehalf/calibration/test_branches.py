@@ -9,8 +9,9 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
+from tests.tiers import examples
 from tests.truehalf.random_graphs import models
 from truehalf import Precision, convert
 from truehalf.calibration.calibrate import calibrate
@@ -104,6 +105,7 @@ def test_the_range_of_a_branch_is_that_of_its_run() -> None:
     assert found["y"]["absmax"] == found["ty"]["absmax"]
 
 
+@settings(max_examples=examples(20))
 @given(models())
 def test_generated_models_are_measured_as_before(proto: onnx.ModelProto) -> None:
     """Random branches and loops: what the graph itself computes has the range that a run without the If would show."""
