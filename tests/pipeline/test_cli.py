@@ -21,7 +21,7 @@ def test_help_lists_groups_and_keys(workspace: Path) -> None:
     done = pipeline(workspace, "--help")
     assert done.returncode == 0
     for part in (
-        "precision: fp16, fp16_bold, fp16_cautious, fp32",
+        "precision: fp16, fp32",
         "decoder: dfine, none, rtdetrv2",
         "op_block_list",
         "memory_pools_gb",
@@ -48,7 +48,7 @@ def test_a_precision_that_there_is_not_ends_at_once(
     assert stop.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     asked = next(name for name in ("auto", "bf16", "int8") if name in " ".join(arguments))
-    expect(line, "unknown-choice", f"precision={asked}", "fp16_cautious", "fp32")
+    expect(line, "unknown-choice", f"precision={asked}", "fp16", "fp32")
 
 
 def test_cfg_job_prints_the_configuration(workspace: Path) -> None:

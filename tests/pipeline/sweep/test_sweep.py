@@ -16,6 +16,8 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from pipeline.compose import effective
+from pipeline.job import name_of
 from pipeline.sweep import hook as sweep_hook
 from pipeline.sweep.hook import planned
 from pipeline.sweep.sweep import JobResult, Sweep
@@ -25,6 +27,7 @@ from tests.messages import expect
 from tests.pipeline.small_project import Ran, last_start, line_with, make_chain
 from tests.waiting import until
 from truehalf.codes import codes_in
+from truehalf.models.configuration import validated
 
 FEW = ("model.samples.calibration=4", "model.samples.verification=4", "verify.profile=false", "verify.pictures=0")
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -222,25 +225,24 @@ def test_those_of_a_file_as_well_and_the_command_line_above_them() -> None:
     assert jobs_of(["b=z", "c=3"], **file) == [["a=1", "b=z", "c=3"], ["a=2", "b=z", "c=3"]]
 
 
-def test_the_nightly_sweep_has_no_job_twice() -> None:
+def test_the_nightly_sweep_is_eight_runs() -> None:
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = compose("config", overrides=["experiment=nightly"], return_hydra_config=True)
         OmegaConf.update(config, "hydra.overrides.task", ["experiment=nightly"])
         jobs = planned(config)
-    points = [
-        (each["decoder"]["name"], each["precision"]["dtype"], each["precision"]["data_max"])
-        for each in (composed(*overrides) for overrides in jobs)
-    ]
-    assert points == [
+    runs = [effective(values, validated(values)) for values in (composed(*overrides) for overrides in jobs)]
+    points = [(each["decoder"]["name"], each["precision"]["dtype"], each["precision"]["data_max"]) for each in runs]
+    assert len(jobs) == 12 and list(dict.fromkeys(points)) == [
         (decoder, *precision)
         for decoder in ("dfine", "rtdetrv2")
         for precision in (("fp32", 512.0), ("fp16", 128.0), ("fp16", 512.0), ("fp16", 2048.0))
     ]
+    assert len({name_of(each) for each in runs}) == 8
 
 
 def test_the_sweep_of_an_experiment_and_what_the_command_line_changes_of_it(tmp_path: Path) -> None:
     workspace = make_chain(tmp_path / "workspace")
-    told = ("experiment=nightly", "precision=fp16_bold", *JOBLIB)
+    told = ("experiment=nightly", "precision=fp16", "precision.data_max=2048", *JOBLIB)
     done = in_workspace(workspace, "python", "-m", "pipeline", "-m", *told, env={"RAN": str(tmp_path / "ran")})
     assert done.returncode == 0, done.stdout + done.stderr
     kept = [workspace / "runs" / job["name"] / "params.yaml" for job in results(workspace)]
