@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import hydra
@@ -12,8 +13,9 @@ from pipeline.compose import mistyped, opened
 from pipeline.job import execute
 from pipeline.sweep import ray_launcher
 from pipeline.sweep.hook import finish, push
-from pipeline.workspace import CONF
+from pipeline.workspace import CONF, VERBOSE_VARIABLE
 
+VERBOSE = "--verbose"  # the only argument that is not Hydra's
 _exit_codes: list[int] = []
 
 
@@ -31,7 +33,9 @@ def main() -> None:
     if errors := mistyped(sys.argv[1:]):
         print("\n".join(errors), file=sys.stderr)
         sys.exit(2)
-    sys.argv[1:] = opened(sys.argv[1:])
+    if VERBOSE in sys.argv[1:]:
+        os.environ[VERBOSE_VARIABLE] = "1"
+    sys.argv[1:] = opened([argument for argument in sys.argv[1:] if argument != VERBOSE])
     ray_launcher.register()
     try:
         job()

@@ -1,4 +1,4 @@
-"""Caveats of a run beside its numbers: files verified and not verified, selectors that matched nothing."""
+"""Caveats of a run beside its numbers: why it fails, files verified and not, selectors that matched nothing."""
 
 from __future__ import annotations
 
@@ -65,6 +65,20 @@ def warnings(reports: Reports) -> list[str]:
     precision = reports.get("engine", {}).get("precision")
     odd = precision.get("warnings", []) if precision else []
     return [*noise, *reports.get("fp16", {}).get("warnings", []), *odd]
+
+
+def failures(reports: Reports, params: Params) -> list[str]:
+    """Why the run fails: a line for each reason of a failed stage, and for each thing that had to be verified and was
+    not; empty when it does not fail.
+    """
+    found = []
+    for stage in ("verify", "engine"):
+        report = of_stage(reports, stage)
+        if report is None:
+            found.append(coded("file-missing", f"{stage}: reports/{stage}.json is missing or broken"))
+        elif report.get("status") == "failed":
+            found += [f"{stage}: {reason}" for reason in report.get("reasons") or [report.get("reason", "failed")]]
+    return found + unmet(params, reports)
 
 
 def unmet(params: Params, reports: Reports) -> list[str]:

@@ -68,29 +68,31 @@ def maker(engine: EngineReport) -> str:
 
 
 def engine_sentence(engine: EngineReport) -> str:
-    """What became of it: "built with TensorRT 11.4: 12.3 MB, 95.0 % of what its 300 layers compute in Half", or why
+    """What became of it: "built with TensorRT 11.4: 12.3 MB, 95.0 % of 300 layers in Half", or why
     there is none.
     """
     reason = engine.get("reason", "no reason is given")
     if was_made(engine):
-        half, size = engine.get("half_layers_fraction"), engine.get("engine_mb")
-        text = f"{'compiled' if 'compiled' in engine else 'built'} with {maker(engine)}"
+        half, size, compiled = engine.get("half_layers_fraction"), engine.get("engine_mb"), "compiled" in engine
+        text = f"compiled with {maker(engine)}, not run" if compiled else f"built with {maker(engine)}"
         text += f": {size:.2f} MB" if size is not None else ""
-        text += (
-            f", {100 * half:.1f} % of what its {engine['layers']} layers compute in Half" if half is not None else ""
-        )
+        text += f", {100 * half:.1f} % of {engine['layers']} layers in Half" if half is not None else ""
         if engine.get("status") == "failed":
             return f"{text}. IT FAILED and is kept for inspection in artifacts/engine: {reason}"
-        if compiled := engine.get("compiled"):
-            fused, regions = compiled["fused_attention"], compiled["attention_regions"]
-            text += f", {fused} of {regions} attentions fused" if fused is not None and regions else ""
-            left_out = excused_count(engine.get("gates", []))
-            text += f" ({left_out} have evidence against it)" if left_out else ""
-            text += "; not run. The build plan for a host with a GPU is artifacts/engine/plan.json"
-        return text
+        return f"{text}; plan: artifacts/engine/plan.json" if compiled else text
     if engine.get("status") == "planned":
         return f"NO ENGINE WAS BUILT: {reason}. The build plan is artifacts/engine/plan.json"
     return f"NO ENGINE WAS BUILT ({engine.get('status', 'unknown')}): {reason}"
+
+
+def fused_sentence(engine: EngineReport | None) -> list[str]:
+    """How many attentions a compiler has fused, where one looked and there are any; else empty."""
+    compiled = engine.get("compiled") if engine else None
+    if not engine or not compiled or compiled["fused_attention"] is None or not compiled["attention_regions"]:
+        return []
+    left_out = excused_count(engine.get("gates", []))
+    excused = f" ({left_out} have evidence against it)" if left_out else ""
+    return [f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused{excused}"]
 
 
 class LatencyRow(TypedDict):

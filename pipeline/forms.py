@@ -120,3 +120,14 @@ def model_of(report: StageReport) -> ModelFacts:
 def failed(reports: Reports) -> bool:
     """Whether verify or the engine says so."""
     return "failed" in ((of_stage(reports, stage) or {}).get("status") for stage in ("verify", "engine"))
+
+
+def names_of(params: Params) -> list[str]:
+    """Model, decoder where one is chosen, precision and how it was made where that is not the default; of params.yaml
+    what is there.
+    """
+    model, decoder, precision = (params.get(section, {}) for section in ("model", "decoder", "precision"))
+    made = str(precision.get("dtype", ""))
+    if made == "fp16" and precision.get("method", "convert") != "convert":
+        made += f" by {precision['method']}"
+    return [str(name) for name in (model.get("name"), decoder.get("name"), made) if name and name != "none"]

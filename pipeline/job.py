@@ -24,9 +24,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cache.remote_cache import without_remote
+from pipeline.caveats import failures
 from pipeline.compose import effective, resolved
 from pipeline.forms import Params
-from pipeline.gate import failures
 from pipeline.run import run
 from pipeline.search import NoRanking, Part, Stopped, frontier, searching, tracked
 from pipeline.sweep.isolated import isolated

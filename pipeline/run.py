@@ -14,8 +14,16 @@ from typing import TextIO
 from pipeline.cache.stale_locks import release
 from pipeline.forms import Params
 from pipeline.sweep.sweep import Sweep
-from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, remove_leftovers, write_params
+from pipeline.workspace import (
+    AWAY_VARIABLE,
+    PROJECT_VARIABLE,
+    VERBOSE_VARIABLE,
+    locked,
+    remove_leftovers,
+    write_params,
+)
 from truehalf.output_files import write_text
+from truehalf.progress import PLACE_VARIABLE
 
 LOCK_FILE = ".truehalf.lock"
 _WAITING = "pipeline: another run is at work in this workspace; waiting for it to end"
@@ -41,8 +49,8 @@ class _Place:
 def run(folder: Path, values: Params, project: Path | None = None, output: TextIO | None = None) -> int:
     """Run the chain for a validated configuration and return the exit code: 0, 1 for a failure, 130 for Ctrl-C.
 
-    Progress, the summary table and the gates' verdict come from the stages themselves. When a stage crashes, DVC stops
-    before them; then the last good files are put back, and the page, the tracked run and the table are made from here.
+    Progress and the verdict come from the stages themselves, the verdict from the last. When a stage crashes, DVC stops
+    before that; then the last good files are put back, and page, tracked run and verdict are made from here.
 
     Args:
         folder: the workspace.
@@ -63,11 +71,12 @@ def run(folder: Path, values: Params, project: Path | None = None, output: TextI
 
 def _repro(values: Params) -> list[str]:
     """What runs the stages: `dvc repro`, with a lock around each stage, and transfers from a remote."""
+    command = ["pipeline.cache.shared_repro", *(["--verbose"] if VERBOSE_VARIABLE in os.environ else [])]
     if not values["workspace"]["pull"]:
-        return ["pipeline.cache.shared_repro"]
+        return command
     sweep = Sweep.joined()
     pulled = sweep is not None and sweep.pulled and AWAY_VARIABLE not in os.environ  # into the cache of its jobs
-    return ["pipeline.cache.shared_repro", "--pull-outs" if pulled else "--pull"]
+    return [*command, "--pull-outs" if pulled else "--pull"]
 
 
 def _chain(place: _Place, repro: list[str]) -> int:
@@ -89,9 +98,7 @@ def _chain(place: _Place, repro: list[str]) -> int:
 def _report_crash(error_file: Path, place: _Place) -> None:
     """Draw, track and sum up a run that crashed."""
     if not error_file.exists():  # the process ended before it could write one
-        message = (
-            "a process was killed, or DVC itself failed; its message is the last in the output above, or in the log"
-        )
+        message = "a process was killed, or DVC itself failed; its message stands above, or in the log"
         write_text(error_file, json.dumps({"stage": "unknown", "message": message}))
     stage = json.loads(error_file.read_text())["stage"]
     _execute(["pipeline.report"], place)
@@ -132,7 +139,9 @@ def _execute(module: list[str], place: _Place, quiet: bool = False) -> int:
 
 
 def _environment(place: _Place) -> dict[str, str]:
-    """DVC calls `python`: it must be this one, whether or not the environment is activated."""
+    """DVC calls `python`: it must be this one, whether or not the environment is activated. What a stage found, or why
+    it failed, is said at the end.
+    """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     project = {} if place.project is None else {PROJECT_VARIABLE: str(place.project)}
-    return os.environ | {"PATH": path} | project
+    return os.environ | {"PATH": path, PLACE_VARIABLE: ""} | project

@@ -37,6 +37,7 @@ from pipeline.tracking.registry import FOLDER, SHA256_TAG, NotRegistered, regist
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
 from truehalf.codes import coded
 from truehalf.output_files import write_text
+from truehalf.progress import is_told, stage_step
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
@@ -57,9 +58,11 @@ def main() -> None:
     folder = root()
     if arguments.pending:
         sys.exit(catch_up(folder))
-    outcome = track(folder, arguments.failed_stage)
+    with stage_step("track"):
+        outcome = track(folder, arguments.failed_stage)
     write_text(folder / "reports" / "track.json", json.dumps(outcome, indent=2) + "\n")
-    print(f"track: {outcome['message']}", file=sys.stderr if outcome["status"] == "pending" else sys.stdout)
+    if not is_told():
+        print(f"track: {outcome['message']}", file=sys.stderr if outcome["status"] == "pending" else sys.stdout)
 
 
 def track(folder: Path, failed_stage: str | None = None) -> Outcome:

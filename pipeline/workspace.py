@@ -22,6 +22,7 @@ CONF = Path(__file__).resolve().parents[1] / "conf"
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify", "engine")
 PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isolated workspace works for
 AWAY_VARIABLE = "TRUEHALF_AWAY"  # of the environment: this is a worker of a sweep, and may not see its project
+VERBOSE_VARIABLE = "TRUEHALF_VERBOSE"  # of the environment: the terminal shows what DVC says
 LOCKS = "truehalf.locks"  # a folder in DVC's cache
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times faster, where PyYAML has it
 _HEADER = "# Generated from conf/ by `python -m pipeline`; change conf/ or the command line, not this file.\n"

@@ -25,6 +25,7 @@ from truehalf.files import MODEL_FILE, explain, refuse_no_folder, remove, swap_i
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.spec import IoSpec
 from truehalf.output_files import PARTIAL, destination, is_protected
+from truehalf.progress import is_told, stage_step
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -130,14 +131,15 @@ def run_stage(name: str, run: Callable[[Stage], Mapping[str, object]], timed: bo
     """Call a stage's `run` in the workspace and end the process: 0 when it ended well, 1 on an error, 130 on Ctrl-C.
 
     `run` returns the content of reports/<name>.json; `stage`, `seconds` (unless `timed` is off) and, unless given,
-    `status: done` are added. An error goes to stderr and, for `python -m pipeline`, to reports/error.json.
+    `status: done` are added. An error goes to reports/error.json and to stderr, unless `python -m pipeline` says it.
     """
     root, stage = workspace(), None
     collect_garbage_less()
     try:
         stage = Stage(name, root)
         started = time.perf_counter()
-        report = dict(run(stage))
+        with stage_step(name):
+            report = dict(run(stage))
         stage.finish(report | {"seconds": round(time.perf_counter() - started, 3)} if timed else report)
     except (StageError, ConfigErrors) as error:
         _end(stage, root, name, str(error), 1)
@@ -160,7 +162,8 @@ def collect_garbage_less() -> None:
 
 def _end(stage: Stage | None, root: Path, name: str, message: str, code: int) -> None:
     _tidy(stage, root, name, message)
-    print(f"{name}: {message}", file=sys.stderr)
+    if not is_told():
+        print(f"{name}: {message}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -156,7 +156,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A workspace in which the sweep of four has run, and what it printed. To be read only."""
-    return _ran_once(tmp_path_factory, "swept", SWEEP)
+    return _ran_once(tmp_path_factory, "swept", f"{SWEEP} --verbose")
 
 
 def _ran_once(factory: pytest.TempPathFactory, name: str, command: str) -> Run:

@@ -34,11 +34,11 @@ ALWAYS_CHANGED = {"inputs", "probe", "track", "gate"}
 
 
 def pipeline(workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return in_workspace(workspace, "python", "-m", "pipeline", *arguments)
+    return in_workspace(workspace, "python", "-m", "pipeline", "--verbose", *arguments)
 
 
 def ran(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Stages that DVC ran, in order."""
+    """Stages that DVC ran, in order, as it says itself (`--verbose`)."""
     return re.findall(r"Running stage '(\w+)'", done.stdout)
 
 
@@ -164,7 +164,7 @@ def test_what_must_be_verified_fails_the_run_where_nobody_did(
     done = pipeline(workspace, "verify.require=[engine,batch,trace]")
     assert report(workspace, "verify")["verdict"] == "passed" and report(workspace, "engine")["status"] != "refused"
     assert done.returncode == 1
-    (said,) = (line for line in done.stderr.splitlines() if line.startswith("gate: ") and "verify.require" in line)
+    (said,) = (line for line in done.stdout.split("; ") if "verify.require" in line)
     expect(said, None, "engine")
     assert not re.search(r"\b(batch|trace)\b", said)
 
@@ -186,11 +186,12 @@ def test_overflow_fails_without_pins_at_a_named_place_and_passes_with_our_defaul
     verdict = json.loads((workspace / "artifacts/verify/verdict.json").read_text())
     assert naive.returncode == 1 and verdict["verdict"] == "failed"
     assert verdict["place"], "the run says where"
-    assert "gate: verify:" in naive.stderr
+    assert verdict["place"]["selectors"] in naive.stdout, "to paste"
+    assert "failed to reproduce" not in naive.stdout + naive.stderr
     assert report(workspace, "engine")["status"] == "refused"
     assert query(workspace, "select status from runs order by start_time desc limit 1") == [("FAILED",)]
 
-    ours = in_workspace(workspace, *NO_OVERFLOW.split())
+    ours = in_workspace(workspace, *NO_OVERFLOW.split(), "--verbose")
     verify = report(workspace, "verify")
     assert ours.returncode == 0, ours.stderr
     assert not {"trace", "slim", "calibrate"} & set(ran(ours))
@@ -292,7 +293,7 @@ def test_a_crash_is_tracked_drawn_and_summed_up(after_chain: Path) -> None:
     code = workspace / "stages/slim.py"
     code.write_text(code.read_text().replace("def run(stage: Stage)", "def run(stage: Stage, unexpected)"))
     done = pipeline(workspace)
-    assert done.returncode == 1 and "not run" in done.stdout
+    assert done.returncode == 1 and re.search(r"^failed\b.*\bslim$", done.stdout, re.MULTILINE)
     assert query(workspace, "select status from runs order by start_time desc limit 1") == [("FAILED",)]
     page = (workspace / "reports/report.html").read_text()
     assert re.search(r'<section class="card verdict failed">\s*<strong>[^<]*</strong>\s*<p>[^<]*\bslim\b', page)

@@ -39,15 +39,15 @@ FLOORS = (
 HEAVY = ("torch", "onnxruntime", "tensorrt", "transformers", "onnxslim", "mlflow", "sklearn", "skimage")
 EDITING_GRAPHS = ("ir", "linting", "repairs", "emulation", "conversion")
 FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
-# What pipeline takes of truehalf: what checks a configuration before DVC starts, and what writes files
-# and pages.
+# What pipeline takes of truehalf: what checks a configuration before DVC starts, and what writes files, pages and the
+# terminal.
 FOR_PIPELINE = (
     "truehalf.codes",
     "truehalf.config",
     *("truehalf.engines.engine_report", "truehalf.runtime.machine", "truehalf.runtime.timing"),  # forms of reports
     "truehalf.output_files",
     "truehalf.json_values",
-    "truehalf.report",
+    *("truehalf.report", "truehalf.progress"),
     "truehalf.models.configuration",
 )
 MOST_MODULES, MOST_LINES, MOST_LINES_OF_TESTS = 14, 350, 500

@@ -1,33 +1,93 @@
-"""Progress of long steps: a bar or a spinner on a terminal, nothing in a pipe."""
+"""Progress of long steps: bars and spinners on a terminal, nothing in a pipe. Steps inside a step stand below it."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
+# Of the environment, set by what runs stages: the stage's place in the run, as "[ 2/13] trace". What has set it prints
+# the stage's result, or its error.
+PLACE_VARIABLE = "TRUEHALF_PLACE"
+_shown: list[Progress] = []  # the display of this process, while a step is at work
 
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
     """Yield the items; on a terminal show how many of `total` (default: len(items) where it has one) are done."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.console import Console
-    from rich.progress import track as rich_track
-
-    yield from rich_track(items, description, total=total, console=Console(stderr=True), transient=True)
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    with _task(description, total) as advance:
+        for item in items:
+            yield item
+            advance()
 
 
 @contextlib.contextmanager
 def step(description: str) -> Iterator[None]:
-    """Show on a terminal that a step is running whose length is unknown; no bar may begin inside it."""
-    if not sys.stderr.isatty():
+    """Show on a terminal that a step is running whose length is unknown."""
+    with _task(description, None):
         yield
+
+
+def stage_step(name: str) -> contextlib.AbstractContextManager[None]:
+    """Show that a stage is running, with its place in the run."""
+    return step(os.environ.get(PLACE_VARIABLE) or name)
+
+
+def is_told() -> bool:
+    """Whether what has started this process prints its result, or its error."""
+    return PLACE_VARIABLE in os.environ
+
+
+@contextlib.contextmanager
+def _task(description: str, total: int | None) -> Iterator[Callable[[], object]]:
+    """A line of the display; what is yielded counts one item."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    with _display() as display:
+        task = display.add_task(description, total=total)
+        try:
+            yield lambda: display.advance(task)
+        finally:
+            display.remove_task(task)
+
+
+@contextlib.contextmanager
+def _display() -> Iterator[Progress]:
+    """The display that there is, or a new one, which vanishes at its end."""
+    if _shown:
+        yield _shown[0]
         return
     from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        Task,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.text import Text
 
-    with Console(stderr=True).status(description):
-        yield
+    class Bar(BarColumn):
+        """Nothing where the length is unknown: a bar that only moves writes as much as the rest of a run."""
+
+        def render(self, task: Task) -> Any:
+            return super().render(task) if task.total is not None else Text()
+
+    console, described = Console(stderr=True), TextColumn("{task.description}", markup=False)
+    columns = (SpinnerColumn(), described, Bar(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, refresh_per_second=4) as display:
+        _shown.append(display)
+        try:
+            yield display
+        finally:
+            _shown.clear()

@@ -1,6 +1,6 @@
 """`dvc repro` beside others on one cache: a stage that several jobs have in common runs in one of them.
 
-    python -m pipeline.cache.shared_repro [--pull | --pull-outs]
+    python -m pipeline.cache.shared_repro [--pull | --pull-outs] [--verbose]
 
 DVC decides what is out of date and executes it, in DVC's order. Around each stage stands a lock, whose name is a
 digest of what DVC's run-cache knows a stage by: command, parameters, dependencies and outs. Who comes second waits, and
@@ -14,22 +14,31 @@ copies every entry of the remote's run-cache each time, and ends where the remot
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
+import logging
+import os
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pipeline.cache import dvc_yaml
 from pipeline.cache.remote_cache import pull_entries, restore_from_remote
+from pipeline.summary.stage_lines import CACHED, UNCHANGED, StageLines
 from pipeline.workspace import lock_in, locked
+from truehalf.progress import PLACE_VARIABLE
 
 
 def main() -> int:
     from dvc.cli import main as dvc
     from dvc.commands.repro import CmdRepro
+    from dvc.exceptions import ReproductionError
     from dvc.repo import Repo
     from dvc.repo import reproduce as of_dvc
+    from dvc.stage.exceptions import StageCmdFailedError
 
     options, further = _options().parse_known_args()
     dvc_yaml.remember()
@@ -38,7 +47,11 @@ def main() -> int:
     def reproduce(repo: Repo, *arguments: Any, **options_of_dvc: Any) -> Any:
         if options.pull:
             pull_entries(repo)
-        return unpatched(repo, *arguments, **options_of_dvc, repro_fn=one_at_a_time)
+        lines = StageLines(len(repo.index.stages), Path(repo.root_dir))
+        try:
+            return unpatched(repo, *arguments, **options_of_dvc, repro_fn=_told(one_at_a_time, lines))
+        finally:
+            lines.flush()
 
     def one_at_a_time(stage: Any, **options: Any) -> Any:
         key = None if options.get("dry") or options.get("no_commit") else _key(stage)
@@ -56,15 +69,66 @@ def main() -> int:
         return of_dvc._reproduce_stage(stage, **options)
 
     def run(command: Any) -> int:
-        """`dvc repro` without its last words, below those of the run: they ask to commit dvc.lock and to push."""
+        """`dvc repro` without its last words, below those of the run: they ask to commit dvc.lock and to push, or say
+        of a stage that it failed, which has said why.
+        """
         command.repo.scm_context.quiet = True
-        command.repo.reproduce(**command._common_kwargs, **command._repro_kwargs)
+        if not options.verbose:
+            logging.getLogger("dvc").setLevel(logging.WARNING)
+        try:
+            command.repo.reproduce(**command._common_kwargs, **command._repro_kwargs)
+        except ReproductionError as error:
+            if not isinstance(error.__cause__, StageCmdFailedError):
+                raise
+            return 1
         return 0
 
     Repo.reproduce, CmdRepro.run = reproduce, run
     if options.pull or options.pull_outs:
         restore_from_remote()
-    return int(dvc(["repro", *further]))
+    return int(dvc(["repro", *([] if options.verbose else ["--quiet"]), *further]))
+
+
+def _told(reproduce: Callable[..., Any], lines: StageLines) -> Callable[..., Any]:
+    """A stage's reproduction with its line on the terminal."""
+
+    def told(stage: Any, **options: Any) -> Any:
+        name, started = str(stage.name), time.monotonic()
+        os.environ[PLACE_VARIABLE] = lines.begin(name)
+        with _commands(lambda: lines.starts(verdict=not stage.outs)) as ran:
+            try:
+                done = reproduce(stage, **options)
+            except Exception:
+                if stage.outs:
+                    lines.end(name, time.monotonic() - started, failed=True)
+                raise
+        if not ran:
+            lines.idle(name, UNCHANGED if done is None else CACHED)
+        elif stage.outs:
+            lines.end(name, time.monotonic() - started)
+        return done
+
+    return told
+
+
+@contextlib.contextmanager
+def _commands(starts: Callable[[], None]) -> Iterator[list[str]]:
+    """Call `starts` where DVC runs a stage's command, whose names are yielded: it takes others from its cache."""
+    from dvc.stage import run as of_dvc
+
+    names: list[str] = []
+    unpatched = of_dvc.cmd_run  # commands get this process's environment
+
+    def cmd_run(stage: Any, *arguments: Any, **options: Any) -> None:
+        names.append(stage.name)
+        starts()
+        unpatched(stage, *arguments, **options)
+
+    of_dvc.cmd_run = cmd_run
+    try:
+        yield names
+    finally:
+        of_dvc.cmd_run = unpatched
 
 
 def _was_made(lock: Path) -> bool:
@@ -103,6 +167,7 @@ def _options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--pull", action="store_true", help="take what other machines have run from the remote")
     parser.add_argument("--pull-outs", action="store_true", help="the same, where the entries are here already")
+    parser.add_argument("--verbose", action="store_true", help="print what DVC says, too")
     return parser
 
 

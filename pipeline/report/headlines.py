@@ -47,17 +47,17 @@ def headline(
     final = "FP16 file" if params.get("precision", {}).get("dtype") == "fp16" else "final file"
     if engine and engine.get("status") == "failed" and verify["verdict"] != "failed":
         failed = list(engine.get("reasons") or [engine.get("reason", "no reason is given")])
-        sentence = f"The engine stage failed. Of the {final}: {_found(verify)}. {_evaluated(verify)}"
+        sentence = f"The engine stage failed. Of the {final}: {found(verify)}. {_evaluated(verify)}"
         return _headline("failed", sentence, [*failed, *missing, *reasons])
     if missing and verify["verdict"] != "failed":
-        sentence = f"What had to be verified was not. Of the {final}: {_found(verify)}. {_evaluated(verify)}"
+        sentence = f"What had to be verified was not. Of the {final}: {found(verify)}. {_evaluated(verify)}"
         return _headline("failed", sentence, [*missing, *reasons])
     reasons += missing
     if verify["verdict"] == "passed":
-        sentence = f"The {final} finds what the FP32 model finds: {_found(verify)}. {_evaluated(verify)}"
+        sentence = f"The {final} finds what the FP32 model finds: {found(verify)}. {_evaluated(verify)}"
         return _headline("passed", sentence, reasons)
     if verify["verdict"] == "failed":
-        sentence = f"The {final} does not do what the FP32 model does: {_found(verify)}. {_evaluated(verify)}"
+        sentence = f"The {final} does not do what the FP32 model does: {found(verify)}. {_evaluated(verify)}"
         return _headline("failed", sentence, reasons)
     sentence = f"Whether the {final} does what the FP32 model does is open. {_evaluated(verify)}"
     return _headline("unknown", sentence, reasons)
@@ -67,7 +67,8 @@ def _headline(state: str, sentence: str, reasons: list[str]) -> Headline:
     return {"state": state, "word": WORDS[state], "sentence": sentence, "reasons": reasons}
 
 
-def _found(verify: VerifyReport) -> str:
+def found(verify: VerifyReport) -> str:
+    """How well the final file does what the FP32 model does, in figures."""
     parts = []
     if verify.get("matched_fraction") is not None:
         parts.append(

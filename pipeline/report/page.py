@@ -19,13 +19,14 @@ import yaml
 
 from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
-from pipeline.forms import Params, Reports, StageReport, model_of, of_stage
+from pipeline.forms import Params, Reports, StageReport, model_of, names_of, of_stage
 from pipeline.report.data import data_of
 from pipeline.report.headlines import headline, tiles
 from pipeline.report.metrics import metrics_of
 from pipeline.workspace import STAGES, only, read_reports, root
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.output_files import write_text
+from truehalf.progress import is_told
 from truehalf.report.drawings import ORANGE, Histogram, histogram, node_counts
 from truehalf.report.forms import VerifyReport
 from truehalf.report.numbers import count, number, percent
@@ -50,7 +51,8 @@ def main() -> None:
     write_text(place, render(folder))
     metrics = metrics_of(_reports(folder)[0], _params(folder))
     write_text(folder / "reports" / "metrics.json", json.dumps(metrics, indent=2) + "\n")
-    print(f"report: {place.relative_to(folder)}")
+    if not is_told():
+        print(f"report: {place.relative_to(folder)}")
 
 
 def render(folder: Path) -> str:
@@ -68,7 +70,7 @@ def content(folder: Path) -> dict[str, object]:
     details = cast("Details", (_json(verdict_folder / "details.json") if verify else None) or {})
     rows = _json(folder / "artifacts" / "fp16" / "decisions.json") if "fp16" in reports else None
     return {
-        "title": " · ".join(_names(params)) or "truehalf",
+        "title": " · ".join(names_of(params)) or "truehalf",
         "headline": headline(verify, crash, params, unmet(params, reports), engine),
         "tiles": tiles(reports),
         "not_verified": not_verified(reports),
@@ -240,14 +242,6 @@ def _elsewhere(plan: EnginePlan | None, by_tensorrt: bool) -> dict[str, Any]:
 def _why_no_engine(engine: EngineReport) -> str:
     word = {"planned": "no engine was built here"}.get(engine["status"], f"no engine was built ({engine['status']})")
     return f"{word}: {engine.get('reason', 'no reason is given')}"
-
-
-def _names(params: Params) -> list[str]:
-    """Model, decoder where it is chosen, precision."""
-    keys = (("model", "name"), ("decoder", "name"), ("precision", "dtype"))
-    given: Mapping[str, Any] = params
-    named = [(group, str(given[group][key])) for group, key in keys if key in given.get(group, {})]
-    return [name for group, name in named if (group, name) != ("decoder", "none")]
 
 
 def _config(params: Params) -> list[tuple[str, str]]:

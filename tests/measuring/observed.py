@@ -77,7 +77,7 @@ def observed(arguments: Sequence[str], folder: Path, notes: Path) -> Done:
     load, used = os.getloadavg()[0], processor_s()
     start = time.time()
     with notes.with_suffix(".log").open("w") as log:
-        command = [sys.executable, "-m", "pipeline", *arguments]
+        command = [sys.executable, "-m", "pipeline", "--verbose", *arguments]
         done = subprocess.run(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
     end = time.time()
     after = round(os.getloadavg()[0], 2)

@@ -1,10 +1,6 @@
 """What nobody verified is said, and so is what the conversion warns of."""
 
-import re
-
-from pipeline.caveats import not_verified, parity, unmet, warnings
-from pipeline.summary import print_summary
-from tests.configurations import composed
+from pipeline.caveats import failures, not_verified, parity, unmet, warnings
 from tests.messages import expect
 
 UNVERIFIED = {"status": "done", "seconds": 1.0, "parity": {"status": "not verified", "reason": "random weights"}}
@@ -30,15 +26,6 @@ def test_every_stage_is_heard() -> None:
 def test_calibration_on_noise_is_warned_of_before_anything_else() -> None:
     noise = {"calibrate": {"status": "done", "warnings": ["calibrated on noise"]}}
     assert warnings(REPORTS | noise) == ["calibrated on noise", "node_block_list: x matches no node"]
-
-
-def test_the_table_shows_not_verified_and_never_passed(capsys) -> None:  # type: ignore[no-untyped-def]
-    print_summary(composed(), REPORTS, None)
-    printed = capsys.readouterr().out
-    assert "passed" not in printed and printed.count("not verified") >= 5
-    assert "WARNING: node_block_list: x matches no node" in printed
-    assert "slim" in printed and "not run" in printed
-    assert re.search(r"engine .* built .* 1\.00 │\n", printed), "the engine's size stands in its row"
 
 
 def test_the_engines_own_word_takes_the_place_of_verifys() -> None:
@@ -67,3 +54,40 @@ def test_the_stage_table_says_what_is_known_of_an_engine() -> None:
     for state in ("verified", "failed", "not verified"):
         engine = {"status": "failed" if state == "failed" else "built", "parity": {"state": state, "reason": "x"}}
         assert parity("engine", {"engine": engine}) == state
+
+
+DONE = {"verify": {"status": "done"}, "engine": {"status": "planned", "reason": "no GPU"}}
+
+
+def test_passed_and_planned_is_no_failure() -> None:
+    assert failures(DONE, {}) == []
+
+
+def test_failed_verify_and_failed_engine_are_named() -> None:
+    failed = {
+        "verify": {"status": "failed", "reasons": ["AP fell", "NaN"]},
+        "engine": {"status": "failed", "reason": "no GPU"},
+    }
+    assert failures(failed, {}) == ["verify: AP fell", "verify: NaN", "engine: no GPU"]
+
+
+def test_each_reason_of_a_failed_engine_is_named() -> None:
+    engine = {"status": "failed", "reason": "a; b", "reasons": ["a", "b"], "parity": {"state": "failed", "reason": "b"}}
+    assert failures(DONE | {"engine": engine}, {}) == ["engine: a", "engine: b"]
+
+
+def test_a_missing_report_is_a_failure() -> None:
+    (reason,) = failures({"engine": DONE["engine"]}, {})
+    expect(reason, "file-missing", "verify", "reports/verify.json")
+
+
+def test_what_had_to_be_verified_and_was_not_is_a_failure() -> None:
+    required = {"verify": {"require": ["engine", "trace", "slim", "batch"]}}
+    reports = DONE | {
+        "trace": {"parity": {"status": "not verified", "reason": "random weights"}},
+        "slim": {"parity": {"status": "verified"}},
+    }
+    of_engine, of_trace = failures(reports, required)
+    expect(of_engine, "no-engine", "verify.require", "engine", "no GPU")
+    expect(of_trace, None, "verify.require", "trace", "random weights")
+    assert failures(reports, {"verify": {"require": []}}) == []

@@ -16,6 +16,7 @@ from pipeline.engine import (
     engine_sentence,
     engine_stage,
     fact_rows,
+    fused_sentence,
     latency_rows,
     layer_rows,
 )
@@ -98,7 +99,7 @@ def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
         (BUILT, OF_BUILT, ["artifacts/engine", "NaN"]),
         (ON_CPU, ["ONNX Runtime 1.31.1", "CPUExecutionProvider", "12.35 MB"], ["%", "200", "TensorRT"]),
         (BUILT | {"status": "failed", "reason": "NaN"}, [*OF_BUILT, "artifacts/engine", "NaN"], ["plan.json"]),
-        (COMPILED, ["TensorRT for RTX 1.7.1", "12.35 MB", "95.0 %", "6 of 7", "artifacts/engine/plan.json"], ["built"]),
+        (COMPILED, ["TensorRT for RTX 1.7.1", "12.35 MB", "95.0 %", "artifacts/engine/plan.json"], ["built"]),
         ({"status": "planned", "reason": "no GPU"}, ["no GPU", "artifacts/engine/plan.json"], ["planned", "MB"]),
         ({"status": "refused", "reason": "it failed verify"}, ["refused", "it failed verify"], ["plan.json", "MB"]),
     ],
@@ -206,5 +207,7 @@ def test_a_compiled_engine_is_not_verified_and_tells_what_the_compiler_made() ->
     assert (metrics["engine/fused_attention"], metrics["engine/attention_regions"]) == (6, 7)
     assert (metrics["engine/fp16_nodes_in_fp32"], metrics["engine/cast_layers"]) == (2, 3)
     unknown = COMPILED | {"compiled": COMPILED["compiled"] | {"fused_attention": None, "cast_layers": None}}
-    assert "not known" in dict(fact_rows(unknown))["fused attention"] and "6 of 7" not in engine_sentence(unknown)
+    assert "not known" in dict(fact_rows(unknown))["fused attention"] and not fused_sentence(unknown)
+    expect("".join(fused_sentence(COMPILED)), None, "6 of 7")
+    expect("".join(fused_sentence(gated)), None, "6 of 7", "1")
     assert engine_metrics(BUILT)["engine/fused_attention"] is None

@@ -49,10 +49,13 @@ class MeasuredStage(TypedDict, total=False):
 
 
 class Location(TypedDict, total=False):
-    """Where a file goes wrong; nonfinite and suspects the worst first."""
+    """Where a file goes wrong; nonfinite and suspects the worst first. selectors: what keeps all suspects FP32, quoted
+    for the command line.
+    """
 
     sample: str
     sentence: str
+    selectors: str
     nonfinite: list[JsonObject]
     suspects: list[JsonObject]
 

@@ -29,7 +29,13 @@ from tests.waiting import until
 from truehalf.codes import codes_in
 from truehalf.models.configuration import validated
 
-FEW = ("model.samples.calibration=4", "model.samples.verification=4", "verify.profile=false", "verify.pictures=0")
+FEW = (
+    "--verbose",
+    "model.samples.calibration=4",
+    "model.samples.verification=4",
+    "verify.profile=false",
+    "verify.pictures=0",
+)
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 
 

@@ -167,6 +167,14 @@ def locate(
     return {
         "sample": samples[0].name,
         "sentence": summary(suspects, [blamed(item, files) for item in found], looked_at),
+        "selectors": _selectors(suspects, files),
         "nonfinite": [asdict(item) for item in found[:5]],
         "suspects": [asdict(each) for each in suspects],
     }
+
+
+def _selectors(suspects: Sequence[Suspect], files: BothFiles) -> str:
+    """What keeps all of them FP32; an input or output that is FP16 in the file is no node."""
+    nodes = [each.node for each in suspects if " -> " not in each.node]
+    others = [each.selector for each in suspects if not each.selector.startswith("'precision.node_block_list")]
+    return " ".join([*([files.selector_of(nodes)] if nodes else []), *dict.fromkeys(others)])

@@ -1,0 +1,127 @@
+"""Progress of a run on the terminal: a line for each stage, with its number, what it found and its seconds. Stages that
+had nothing to do share a line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from truehalf.report.numbers import percent
+
+UNCHANGED, CACHED, FAILED = "unchanged", "from the cache", "failed"
+_WIDTH = 44  # of what a stage found, so that seconds stand below each other on 80 columns
+
+
+class StageLines:
+    """Lines of one run, printed as its stages end.
+
+    Args:
+        total: number of stages.
+        folder: the workspace, whose reports say what a stage found.
+        stream: where lines go to; on a terminal the stage that works is shown until its own progress takes the place.
+    """
+
+    def __init__(self, total: int, folder: Path, stream: TextIO | None = None) -> None:
+        self._total, self._folder, self._stream = total, folder, stream or sys.stdout
+        self._number = 0
+        self._idle: list[tuple[int, str, str]] = []  # number, stage, why it had nothing to do
+
+    def begin(self, stage: str) -> str:
+        """A stage is looked at next; its place in the run, in words."""
+        self._number += 1
+        place = f"{self._place(self._number)} {stage}"
+        if self._stream.isatty():
+            print(f"\r{place} ...\x1b[K", end="\r", file=self._stream, flush=True)
+        return place
+
+    def idle(self, stage: str, why: str) -> None:
+        """It had nothing to do: UNCHANGED or CACHED."""
+        if self._idle and self._idle[-1][2] != why:
+            self.flush()
+        self._idle.append((self._number, stage, why))
+
+    def starts(self, verdict: bool) -> None:
+        """Its command starts; that of the last stage prints the verdict below what stands here."""
+        self.flush()
+        if verdict:
+            self._print(self._place(self._number), "verdict")
+
+    def end(self, stage: str, seconds: float, failed: bool = False) -> None:
+        """Its command has ended."""
+        what = FAILED if failed else found(stage, self._report(stage))
+        self._print(self._place(self._number), f"{stage:<12}  {what:<{_WIDTH}} {seconds:>5.1f} s")
+
+    def flush(self) -> None:
+        """Print the stages that had nothing to do since the last line."""
+        if not self._idle:
+            return
+        numbers, stages, reasons = zip(*self._idle, strict=True)
+        self._idle = []
+        several = len(stages) > 1
+        place = self._place(numbers[-1], f"{numbers[0]}-" if several else "")
+        names = ", ".join(stages) if len(stages) < 3 else f"{stages[0]} to {stages[-1]}"
+        self._print(place, f"{names}: {reasons[0]}" if several else f"{names:<12}  {reasons[0]}")
+
+    def _place(self, number: int, first: str = "") -> str:
+        return f"[{first + str(number):>{len(str(self._total))}}/{self._total}]"
+
+    def _print(self, place: str, text: str) -> None:
+        clear = "\r\x1b[K" if self._stream.isatty() else ""
+        print(f"{clear}{place} {text}", file=self._stream, flush=True)
+
+    def _report(self, stage: str) -> Mapping[str, Any]:
+        try:
+            report: Mapping[str, Any] = json.loads((self._folder / "reports" / f"{stage}.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return report
+
+
+def found(stage: str, report: Mapping[str, Any]) -> str:
+    """What a stage found, in a few words, by its report; empty where there is nothing to say.
+
+    Args:
+        stage: its name in dvc.yaml.
+        report: reports/<stage>.json, of any version; {} where there is none.
+    """
+    model: Mapping[str, Any] = report.get("model") or {}
+    parts: list[str] = []
+    match stage:
+        case "inputs":
+            used = {purpose: report.get(purpose) or {} for purpose in ("calibration", "verification")}
+            parts = [f"{each['samples']} {purpose}" for purpose, each in used.items() if each.get("samples")]
+            parts = [f"samples: {', '.join(parts)}"] if parts else []
+        case "trace" | "slim":
+            parts = [f"{model['nodes']} nodes"] if "nodes" in model else []
+            parts += [str(parity["status"])] if (parity := report.get("parity")) else []
+        case "calibrate":
+            parts = [f"{report['tensors']} tensors, {report['samples']} samples"] if "tensors" in report else []
+        case "fp16":
+            if report.get("status") == "skipped":
+                return "FP32: nothing is converted"
+            parts = [f"{percent(share)} FP16"] if (share := model.get("fp16_fraction")) is not None else []
+            parts += [f"{placed['casts']} casts added"] if (placed := report.get("costs", {}).get("placed")) else []
+        case "cast_cleanup":
+            parts = (
+                [f"{report['casts_before'] - report['casts_after']} casts removed"] if "casts_after" in report else []
+            )
+            parts += [f"{model['size_mb']:.2f} MB"] if "size_mb" in model else []
+        case "reference":
+            parts = [f"FP32 model, {report['samples']} samples"] if "samples" in report else []
+        case "verify":
+            parts = [str(report["verdict"])] if "verdict" in report else []
+            parts += [f"{percent(share, 2)} matched"] if (share := report.get("matched_fraction")) is not None else []
+        case "probe":
+            parts = [", ".join(gpu["name"] for gpu in report.get("gpus") or []) or "no GPU"] if report else []
+        case "engine":
+            parts = [str(report.get("status", ""))]
+            parts += ["not run"] if "compiled" in report else []
+        case "report":
+            parts = ["reports/report.html"]
+        case "track":
+            parts = [f"MLflow: {report['status']}"] if "status" in report else []
+    return ", ".join(parts)
