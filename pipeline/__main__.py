@@ -10,12 +10,15 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.compose import mistyped, opened
+from pipeline.help import all_keys, page
 from pipeline.job import execute
 from pipeline.sweep import ray_launcher
 from pipeline.sweep.hook import finish, push
 from pipeline.workspace import CONF, VERBOSE_VARIABLE
+from truehalf.report.terminal import show, terminal_width
 
-VERBOSE = "--verbose"  # the only argument that is not Hydra's
+VERBOSE = "--verbose"  # Hydra does not know it
+_HELP = {"--help-all": all_keys, "--help": page, "-h": page}
 _exit_codes: list[int] = []
 
 
@@ -33,6 +36,9 @@ def main() -> None:
     if errors := mistyped(sys.argv[1:]):
         print("\n".join(errors), file=sys.stderr)
         sys.exit(2)
+    if pages := [page for name, page in _HELP.items() if name in sys.argv[1:]]:
+        show(pages[0](terminal_width()))
+        sys.exit(0)
     if VERBOSE in sys.argv[1:]:
         os.environ[VERBOSE_VARIABLE] = "1"
     sys.argv[1:] = opened([argument for argument in sys.argv[1:] if argument != VERBOSE])

@@ -57,7 +57,7 @@ def _wrong(key: str, value: str) -> Iterator[str]:
     if not any(key == known or (known.endswith(".") and key.startswith(known)) for known in keys):
         groups = [path.name for path in CONF.iterdir() if path.is_dir()]
         likely = did_you_mean(key, [*(known.rstrip(".") for known in keys), *groups])
-        yield coded("unknown-key", f"{key}: unknown key{likely or '; python -m pipeline --help lists them'}")
+        yield coded("unknown-key", f"{key}: unknown key{likely or '; python -m pipeline --help-all lists them'}")
 
 
 def _keys(section: type, prefix: str = "") -> list[str]:

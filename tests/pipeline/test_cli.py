@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
+from pipeline.help import EXAMPLES, OWN_MODEL
 from tests.conftest import in_workspace
 from tests.messages import expect
 from tests.pipeline.small_project import line_with
@@ -17,16 +18,22 @@ def pipeline(workspace: Path, *arguments: str):  # type: ignore[no-untyped-def]
     return in_workspace(workspace, "python", "-m", "pipeline", *arguments)
 
 
-def test_help_lists_groups_and_keys(workspace: Path) -> None:
-    done = pipeline(workspace, "--help")
-    assert done.returncode == 0
-    for part in (
-        "precision: fp16, fp32",
-        "decoder: dfine, none, rtdetrv2",
-        "op_block_list",
-        "memory_pools_gb",
-    ):
-        assert part in done.stdout
+@pytest.mark.parametrize(
+    ("asked", "facts"),
+    [
+        ("--help", [*OWN_MODEL, *EXAMPLES, "--help-all"]),
+        ("-h", ["--help-all"]),
+        ("--help-all", ["precision=fp16 (default)", "precision.data_max=512.0", "engine.memory_pools_gb"]),
+    ],
+)
+def test_help_is_a_page_and_a_list_of_all_keys(
+    asked: str, facts: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pipeline", asked])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0
+    expect(capsys.readouterr().out, None, *facts)
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,8 @@ class BothFiles:
 
     def selector(self, node: ir.Node) -> str:
         """What keeps it FP32, beside the entries in force, quoted for the command line."""
-        return self.selector_of([name_of(self.original(node) or node)])
+        return self.selector_of([f"^{re.escape(name_of(self.original(node) or node))}$"])
 
-    def selector_of(self, names: Sequence[str]) -> str:
-        """The same for several nodes, by name."""
-        return pins_argument("node_block_list", [f"^{re.escape(name)}$" for name in names], self._pinned)
+    def selector_of(self, entries: Sequence[str]) -> str:
+        """Entries of node_block_list beside those in force, quoted for the command line."""
+        return pins_argument("node_block_list", entries, self._pinned)

@@ -25,6 +25,7 @@ from truehalf.report.forms import Decision
 from truehalf.report.page import Location
 from truehalf.verification.chain.stage_results import sample_facts
 from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.combined import combined_selectors
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
 from truehalf.verification.localize.local_errors import WRONG, LocalErrors, NodeError
 from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, or_inf, summary
@@ -167,14 +168,7 @@ def locate(
     return {
         "sample": samples[0].name,
         "sentence": summary(suspects, [blamed(item, files) for item in found], looked_at),
-        "selectors": _selectors(suspects, files),
+        "selectors": combined_selectors(suspects, files),
         "nonfinite": [asdict(item) for item in found[:5]],
         "suspects": [asdict(each) for each in suspects],
     }
-
-
-def _selectors(suspects: Sequence[Suspect], files: BothFiles) -> str:
-    """What keeps all of them FP32; an input or output that is FP16 in the file is no node."""
-    nodes = [each.node for each in suspects if " -> " not in each.node]
-    others = [each.selector for each in suspects if not each.selector.startswith("'precision.node_block_list")]
-    return " ".join([*([files.selector_of(nodes)] if nodes else []), *dict.fromkeys(others)])

@@ -1,0 +1,50 @@
+"""Selectors against all suspects at once.
+
+Where rounding is at fault, a suspect's node is pinned. A value beyond FP16's range does not end at the node that
+computes it: what reads it has to be FP32, too, up to where it is small again. So then the module is pinned that holds
+the node and what reads it, by the beginning of its nodes' names, unless that is much of the graph.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from truehalf.ir.facts import name_of
+from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.suspects import Suspect
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_MOST = 0.1  # of the graph's nodes that a module may have
+
+
+def combined_selectors(suspects: Sequence[Suspect], files: BothFiles) -> str:
+    """What keeps all of them FP32, quoted for the command line; empty without any.
+
+    A suspect that is an input or output of the file, FP16 there, has its own selector.
+    """
+    nodes = {name_of(node): node for node in files.reference.graph}
+    entries = []
+    for each in suspects:
+        name = each.node.replace(" -> ", "_")  # of one without a name, as the conversion calls it
+        if each.selector == files.selector_of([entry := f"^{re.escape(name)}$"]):
+            module = _module(nodes[name], list(nodes)) if each.cause == "nonfinite" and name in nodes else ""
+            entries.append(f"^{re.escape(module)}" if module else entry)
+    kept = [one for one in entries if not any(one != other and one.startswith(other) for other in entries)]
+    others = [each.selector for each in suspects if "node_block_list" not in each.selector]
+    return " ".join([*([files.selector_of(kept)] if kept else []), *dict.fromkeys(others)])
+
+
+def _module(node: ir.Node, names: Sequence[str]) -> str:
+    """The beginning of the names of a node and of what reads it, up to a "/"; empty where they have too little in
+    common.
+    """
+    together = [node, *(reader for output in node.outputs for reader in output.consumers())]
+    levels = zip(*(name_of(each).split("/")[:-1] for each in together), strict=False)
+    start = "".join(f"{level[0]}/" for level in takewhile(lambda level: len(set(level)) == 1, levels))
+    inside = sum(name.startswith(start) for name in names)
+    return start if start.strip("/") and inside <= _MOST * len(names) else ""
