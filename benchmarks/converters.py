@@ -90,7 +90,7 @@ SUBJECTS = (
 )
 _COLUMNS = (
     "wall s", "peak MB", "private MB", "casts", "cast MB", "FP16 nodes", "FP16 arithmetic", "score error max", "p99",
-    "output error max", "p99", "file MB",
+    "output error max", "p99", "file MB", "layers", "Half, compiled", "attention fused", "engine MB", "compile s",
 )  # fmt: skip
 
 
@@ -225,8 +225,22 @@ def _line(entry: Mapping[str, Any]) -> str:
         _number(max((error["max"] for error in errors.values()), default=None), ".2g"),
         _number(max((error["p99"] for error in errors.values()), default=None), ".2g"),
         _number(entry["size_mb"], ".1f"),
+        *_compiled(entry.get("compiled", {})),
     ]
     return f"| {entry['subject']} | {' | '.join(cells)} |"
+
+
+def _compiled(found: Mapping[str, Any]) -> list[str]:
+    if "refused" in found:
+        return ["refused", "–", "–", "–", "–"]
+    fused, regions = found.get("fused"), found.get("attentions")
+    return [
+        _number(found.get("layers"), "d"),
+        _number(found.get("half_share"), ".1%"),
+        f"{'–' if fused is None else fused} of {regions}" if regions else "–",
+        _number(found.get("engine_mb"), ".1f"),
+        _number(found.get("seconds"), ".1f"),
+    ]
 
 
 def _number(value: float | None, form: str) -> str:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,16 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from tests.measuring.attention_graphs import compiled_facts
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.engines.profiles import profiled_inputs
 from truehalf.errors import StageError
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
 from truehalf.ir.normalize import InferTypes
 from truehalf.runtime.ort.session import Session
+from truehalf.runtime.tensorrt.build import BuildError
 
 _BYTES = {ir.DataType.FLOAT: 4, ir.DataType.FLOAT16: 2, ir.DataType.BFLOAT16: 2, ir.DataType.DOUBLE: 8}
 _SHAPE_OF = "benchmark/shape_of/"
@@ -43,6 +47,8 @@ def measure(reference: Path, converted: Path, check: Path) -> dict[str, Any]:
         Cast nodes), float_casts, cast_bytes (read and written by casts between float types, at the check's first
         sample), float_nodes, fp16_fraction, fp16_arithmetic (share of the operations), fp32_nodes (names), size_mb,
         sha256, error {output: {max, p99}} sorted, and score_error {max, p99} before the first TopK (None without one).
+        compiled: what TensorRT for RTX makes of it without a GPU, at the check's shapes: seconds, engine_mb, layers
+        (those that compute), half_share (of the arithmetic), fused and attentions; or refused: why.
     """
     reason = _refused(converted)
     if reason is not None:
@@ -50,7 +56,13 @@ def measure(reference: Path, converted: Path, check: Path) -> dict[str, Any]:
     model = load_model(converted)
     InferTypes()(model)
     feeds = list(samples(check))
-    return {"valid": True} | structure(model, feeds[0]) | _files(converted) | _errors(reference, converted, feeds)
+    return (
+        {"valid": True}
+        | structure(model, feeds[0])
+        | _files(converted)
+        | _errors(reference, converted, feeds)
+        | _compiled(converted, feeds[0])
+    )
 
 
 def _refused(path: Path) -> str | None:
@@ -134,6 +146,27 @@ def run_shapes(model: ir.Model, feeds: Arrays) -> dict[ir.Value, tuple[int, ...]
     shapes = {value: tuple(int(size) for size in found[f"{_SHAPE_OF}{value.name}"]) for value in values}
     shapes |= {value: bent[str(value.name)].shape for value in model.graph.inputs if value.name in bent}
     return shapes
+
+
+def _compiled(path: Path, feeds: Arrays) -> dict[str, Any]:
+    graph = load_model(path).graph
+    fixed = {name: list(feeds[name].shape) for name in profiled_inputs(graph)}
+    profiles: Any = [{name: dict.fromkeys(("min", "opt", "max"), shape) for name, shape in fixed.items()}]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            facts, compiled = compiled_facts(path, Path(folder), profiles if fixed else [])
+        except (BuildError, StageError) as error:
+            return {"compiled": {"refused": _line(error)}}
+    return {
+        "compiled": {
+            "seconds": facts["build_seconds"],
+            "engine_mb": facts["engine_mb"],
+            "layers": compiled["computing_layers"],
+            "half_share": compiled["half_arithmetic"],
+            "fused": compiled["fused_attention"],
+            "attentions": compiled["attention_regions"],
+        }
+    }
 
 
 def _files(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from truehalf.engines.engine_report import CompilerFacts
 from truehalf.engines.plan_files import make_plan
 from truehalf.ir.model_file import load_model
 from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.versions import RTX, Profile
+from truehalf.runtime.tensorrt.versions import RTX, EngineFacts, Profile
 
 PARTS = ("qk", "scale", "mask", "softmax", "pv")
 _TYPES: dict[int, Any] = {int(TensorProto.FLOAT): np.float32, int(TensorProto.FLOAT16): np.float16}
@@ -176,17 +176,20 @@ def attention(form: Form, wide: Container[str] = ()) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def compiled_facts(path: Path, folder: Path, profiles: Sequence[Profile] = (), declared: str = "fp16") -> CompilerFacts:
-    """What TensorRT for RTX makes of a file; `folder` gets the engine."""
+def compiled_facts(
+    path: Path, folder: Path, profiles: Sequence[Profile] = (), declared: str = "fp16"
+) -> tuple[EngineFacts, CompilerFacts]:
+    """The engine that TensorRT for RTX makes of a file, and what it made of its nodes; `folder` gets the engine."""
     options = plain(EngineConfig()) | {"timing_cache": None}
     names = (str(path), "model.engine")
     plan: Any = make_plan(path, names=names, options=options, profiles=list(profiles), declared=declared)
-    return compiler_facts(build(plan, folder, module=RTX), load_model(path), plan)
+    facts = build(plan, folder, module=RTX)
+    return facts, compiler_facts(facts, load_model(path), plan)
 
 
 def is_fused(model: onnx.ModelProto, folder: Path) -> bool:
     """Whether TensorRT for RTX leaves every attention of a model in one kernel; `folder` gets file and engine."""
     path = folder / "model.onnx"
     onnx.save(model, path)
-    found = compiled_facts(path, folder)
+    _, found = compiled_facts(path, folder)
     return found["fused_attention"] == found["attention_regions"] > 0

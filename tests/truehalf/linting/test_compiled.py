@@ -19,7 +19,7 @@ from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
 from truehalf.linting import RULES, lint
 from truehalf.linting.base import BUILT, NO_NONZERO, REFUSED
-from truehalf.runtime.tensorrt.build import BuildError
+from truehalf.runtime.tensorrt.versions import BuildError
 
 
 def profiles(name: str, model: ir.Model) -> list[dict[str, Any]]:
