@@ -32,7 +32,7 @@ from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
 from truehalf.ir.normalize import InferTypes
 from truehalf.runtime.ort.session import Session
-from truehalf.runtime.tensorrt.build import BuildError
+from truehalf.runtime.tensorrt.versions import BuildError
 
 _BYTES = {ir.DataType.FLOAT: 4, ir.DataType.FLOAT16: 2, ir.DataType.BFLOAT16: 2, ir.DataType.DOUBLE: 8}
 _SHAPE_OF = "benchmark/shape_of/"
