@@ -22,6 +22,11 @@ def first_of(cases: Iterable[Any]) -> list[Any]:
     return [first, *(pytest.param(case, marks=pytest.mark.slow) for case in others)]
 
 
+def third_of(cases: Iterable[Any]) -> list[Any]:
+    """Cases that are many, each of a tenth of a second: every third in `make test`, all in `make test-all`."""
+    return [each if i % 3 == 0 else pytest.param(each, marks=pytest.mark.slow) for i, each in enumerate(cases)]
+
+
 def examples(whole: int) -> int:
     """How many examples a property is tried with that needs another number than the profile's: half in `make test`,
     as the profiles of tests/conftest.py.
