@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "truehalf inspect model_fp16.onnx",
     "truehalf inspect model_fp16.onnx --result convert.json    (why nodes are FP32)",
-    "truehalf inspect model.onnx --samples images/ --spec spec.json    (proposes it)",
+    "truehalf inspect model.onnx --samples images/ --spec spec.json   (proposes it)",
 )
 
 
@@ -39,8 +39,20 @@ _EXAMPLES = (
 @click.argument("model", type=FILE, metavar="model.onnx")
 @option("--result", type=FILE, metavar="FILE", help="JSON of `truehalf convert --json`: why nodes are FP32")
 @option("--islands", type=click.IntRange(0), metavar="N", default=10, help="FP32 islands to show, largest first [10]")
-@option("--samples", type=FILE, metavar="PATH", help="propose an I/O spec from a run: images, .npz, a folder of them")
-@option("--spec", type=FILE, metavar="FILE", help="write the proposed I/O spec, for `truehalf verify --spec`")
+@option(
+    "--samples",
+    type=FILE,
+    metavar="PATH",
+    group="Proposal of an I/O spec",
+    help="propose one from a run: images, .npz, or a folder of them",
+)
+@option(
+    "--spec",
+    type=FILE,
+    metavar="FILE",
+    group="Proposal of an I/O spec",
+    help="write it, for `truehalf verify --spec`",
+)
 @image_options
 @output_options
 def command(**given: Any) -> int:
