@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import getpass
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.forms import Outcome, Section
+from pipeline.tracking.naming import PAGE, description, distinct_name
 from pipeline.tracking.record import (
     Record,
     delete_pending,
@@ -28,7 +30,6 @@ from pipeline.tracking.record import (
     move_pending,
     of_workspace,
     pending_records,
-    run_name,
     save_pending,
     with_what_waits,
 )
@@ -42,7 +43,9 @@ from truehalf.progress import is_told, stage_step
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
 SWEEP_TAG = "truehalf.sweep"
-_PARENT_TAG = "mlflow.parentRunId"
+SOURCE_TAG = "truehalf.source_run_id"
+_PARENT_TAG, _NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
+_TRAINED = "\n\nTrained in: "
 NOT_LOGGED = "the run is not logged yet"
 _ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's
 
@@ -104,7 +107,7 @@ def catch_up(project: Path) -> int:
         records = pending_records(project)
         for record in records:
             outcome = log(record, project)
-            print(f"track: {run_name(record.params)}: {outcome['message']}")
+            print(f"track: {distinct_name(record.params)}: {outcome['message']}")
             if outcome["status"] == "pending":
                 left += 1
             else:
@@ -197,21 +200,49 @@ def _log(mlflow: Any, experiment: str, record: Record) -> Outcome:
         if earlier.data.tags.get(COMPLETE_TAG) == "true":
             if record.sweep is not None and _PARENT_TAG not in earlier.data.tags:
                 client.set_tag(earlier.info.run_id, _PARENT_TAG, _parent(client, experiment, record.sweep))
+            _link_source(mlflow, earlier.info.run_id, record)
             return _outcome(mlflow, "already logged", earlier.info.run_id, record)
         client.delete_run(earlier.info.run_id)
     parent = {} if record.sweep is None else {_PARENT_TAG: _parent(client, experiment, record.sweep)}
-    with mlflow.start_run(experiment_id=experiment, run_name=run_name(params), tags=parent) as run:
-        mlflow.set_tags({DIGEST_TAG: digest} | record.tags)
+    start, end = record.span
+    run_id = str(client.create_run(experiment, start, _system_tags(record) | parent, distinct_name(params)).info.run_id)
+    with mlflow.start_run(run_id=run_id):
+        mlflow.set_tags({DIGEST_TAG: digest, _NOTE_TAG: description(record)} | record.tags)
         mlflow.log_params(flat_params(params))
         mlflow.log_metrics(metrics(record.reports))
         for file in record.files:
-            mlflow.log_artifact(str(file), "verify/plots" if file.parent.name == "plots" else "reports")
+            if file == record.page:
+                mlflow.log_text(file.read_text(), PAGE)
+            else:
+                mlflow.log_artifact(str(file), "verify/plots" if file.parent.name == "plots" else "reports")
         _log_model(mlflow, record.model_files, params["tracking"]["max_model_mb"])
-        mlflow.set_tag(COMPLETE_TAG, "true")
-        run_id = str(run.info.run_id)
-        if record.failed:
-            mlflow.end_run("FAILED")
+        _link_source(mlflow, run_id, record)
+    client.set_terminated(run_id, "FAILED" if record.failed else "FINISHED", end)
+    client.set_tag(run_id, COMPLETE_TAG, "true")
     return _outcome(mlflow, "logged", run_id, record)
+
+
+def _system_tags(record: Record) -> dict[str, str]:
+    """What MLflow's pages show of where a run comes from."""
+    commit, tags = record.tags["git_commit"], {"mlflow.source.name": "pipeline", "mlflow.source.type": "LOCAL"}
+    with contextlib.suppress(KeyError, OSError):  # a container's user may have no name
+        tags["mlflow.user"] = getpass.getuser()
+    return tags if commit == "none" else tags | {"mlflow.source.git.commit": commit}
+
+
+def _link_source(mlflow: Any, run_id: str, record: Record) -> None:
+    """Tag a run with the one that trained its model, and link that in its description where this store has it."""
+    source, client = record.params["tracking"].get("source_run_id"), mlflow.MlflowClient()
+    if source is None or (tags := client.get_run(run_id).data.tags).get(SOURCE_TAG) == source:
+        return
+    client.set_tag(run_id, SOURCE_TAG, source)
+    try:
+        trained = client.get_run(source).info
+        link = f"[{trained.run_name}](#/experiments/{trained.experiment_id}/runs/{source})"
+    except mlflow.MlflowException:  # of another server
+        link = f"`{source}`, which this store does not have"
+    text = tags[_NOTE_TAG].partition(_TRAINED)[0]
+    client.set_tag(run_id, _NOTE_TAG, f"{text}{_TRAINED}{link}")
 
 
 def _parent(client: Any, experiment: str, sweep: str) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,7 +85,7 @@ class Record:
 
     @property
     def files(self) -> list[Path]:
-        """Reports, decisions, verdict and plots."""
+        """Reports, decisions, verdict, plots and the page."""
         files = [self.folder / "reports" / f"{stage}.json" for stage in self.reports]
         if "trace" in self.reports:
             files.append(self.spec_file)
@@ -93,9 +94,22 @@ class Record:
         if "verify" in self.reports:
             files += [self.folder / "artifacts" / "verify" / name for name in ("verdict.json", "details.json")]
             files += sorted((self.folder / "artifacts" / "verify" / "plots").glob("*"))
-        if set(STAGES) <= set(self.reports):
-            files.append(self.folder / "reports" / "report.html")
-        return [file for file in files if file.is_file()]
+        return [file for file in files if file.is_file()] + ([self.page] if self.page else [])
+
+    @property
+    def page(self) -> Path | None:
+        """The report page, of a run that has all its reports."""
+        page = self.folder / "reports" / "report.html"
+        return page if set(STAGES) <= set(self.reports) and page.is_file() else None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """When the run began and ended, milliseconds since 1970: `inputs` writes its report in every run, as the first
+        stage; the last report is as old as the run's end.
+        """
+        times = {file.name: int(file.stat().st_mtime * 1000) for file in self.files if file.parent.name == "reports"}
+        end = max(times.values(), default=int(time.time() * 1000))
+        return min(times.get("inputs.json", end), end), end
 
 
 def of_workspace(folder: Path, failed_stage: str | None = None) -> Record:

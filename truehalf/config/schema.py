@@ -269,6 +269,7 @@ class TrackingConfig:
     uri_env: str | None
     experiment: str
     register: bool
+    source_run_id: str | None
     max_model_mb: float = key(..., "a larger final model is logged only by its hash", above=0)
 
 
