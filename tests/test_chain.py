@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from pipeline.summary.stage_lines import STOPPED
 from tests.conftest import ROOT, Run, in_workspace
 from tests.in_process import report, run_stages
 from tests.messages import expect
@@ -259,9 +260,10 @@ def test_a_run_that_is_stopped_is_recovered_by_the_next(after_chain: Path, how: 
     partial = workspace / "artifacts/trace.partial"
     until(partial.exists, "trace has begun", lambda: process.poll() is None)
     subprocess.run(["kill", f"-{int(how)}", "--", f"-{process.pid}"], check=True)
-    process.communicate(timeout=HANG_S)
+    said, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == (130 if how is signal.SIGINT else -9)
     if how is signal.SIGINT:
+        assert re.search(rf"^\[ *\d+/13\] trace +{STOPPED}\b", said, re.MULTILINE)
         assert (workspace / "artifacts/trace/model.onnx").exists(), "the last good files are back in place"
     again = pipeline(workspace)
     assert again.returncode == 0, again.stderr

@@ -27,9 +27,11 @@ from typing import Any
 
 from pipeline.cache import dvc_yaml
 from pipeline.cache.remote_cache import pull_entries, restore_from_remote
-from pipeline.summary.stage_lines import CACHED, UNCHANGED, StageLines
+from pipeline.summary.stage_lines import CACHED, FAILED, STOPPED, UNCHANGED, StageLines
 from pipeline.workspace import lock_in, locked
 from truehalf.progress import PLACE_VARIABLE
+
+_CTRL_C = 130  # exit code of a stage that it stopped
 
 
 def main() -> int:
@@ -98,9 +100,10 @@ def _told(reproduce: Callable[..., Any], lines: StageLines) -> Callable[..., Any
         with _commands(lambda: lines.starts(verdict=not stage.outs)) as ran:
             try:
                 done = reproduce(stage, **options)
-            except Exception:
+            except Exception as error:
                 if stage.outs:
-                    lines.end(name, time.monotonic() - started, failed=True)
+                    stopped = str(error).endswith(f"exited with {_CTRL_C}")
+                    lines.end(name, time.monotonic() - started, STOPPED if stopped else FAILED)
                 raise
         if not ran:
             lines.idle(name, UNCHANGED if done is None else CACHED)

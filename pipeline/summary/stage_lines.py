@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from truehalf.report.numbers import percent
 
-UNCHANGED, CACHED, FAILED = "unchanged", "from the cache", "failed"
+UNCHANGED, CACHED, FAILED, STOPPED = "unchanged", "from the cache", "failed", "stopped"
 _WIDTH = 44  # of what a stage found, so that seconds stand below each other on 80 columns
 
 
@@ -50,9 +50,9 @@ class StageLines:
         if verdict:
             self._print(self._place(self._number), "verdict")
 
-    def end(self, stage: str, seconds: float, failed: bool = False) -> None:
-        """Its command has ended."""
-        what = FAILED if failed else found(stage, self._report(stage))
+    def end(self, stage: str, seconds: float, badly: str = "") -> None:
+        """Its command has ended: well, or FAILED or STOPPED."""
+        what = badly or found(stage, self._report(stage))
         self._print(self._place(self._number), f"{stage:<12}  {what:<{_WIDTH}} {seconds:>5.1f} s")
 
     def flush(self) -> None:

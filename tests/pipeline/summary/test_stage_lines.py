@@ -30,7 +30,7 @@ def test_a_stage_has_its_number_what_it_found_and_its_seconds(tmp_path: Path) ->
     for stage in ("slim", "fp16", "verify"):
         lines.begin(stage)
         lines.starts(verdict=False)
-        lines.end(stage, 1.94, failed=stage == "verify")
+        lines.end(stage, 1.94, badly=FAILED if stage == "verify" else "")
     slim, fp16, verify = stream.getvalue().splitlines()
     assert re.fullmatch(r"\[ 1/13\] slim +1\.9 s", slim), "there is no report"
     assert re.fullmatch(r"\[ 2/13\] fp16 .*94\.8 %.*\b15\b.* 1\.9 s", fp16) and len(fp16) <= 80
