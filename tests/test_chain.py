@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -191,6 +192,9 @@ def test_overflow_fails_without_pins_at_a_named_place_and_passes_with_our_defaul
     assert "failed to reproduce" not in naive.stdout + naive.stderr
     assert report(workspace, "engine")["status"] == "refused"
     assert query(workspace, "select status from runs order by start_time desc limit 1") == [("FAILED",)]
+
+    pinned = in_workspace(workspace, *OVERFLOW.split(), *shlex.split(verdict["place"]["selectors"]))
+    assert pinned.returncode == 0 and report(workspace, "verify")["verdict"] == "passed", pinned.stdout
 
     ours = in_workspace(workspace, *NO_OVERFLOW.split(), "--verbose")
     verify = report(workspace, "verify")

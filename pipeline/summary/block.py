@@ -132,7 +132,7 @@ def _facts(run: Ended, made: Path | None) -> list[Row]:
     rows.append(("file", _file(run, made), 2))
     if verify:
         rows.append(("accuracy", _accuracy(verify), 2))
-    rows.append(("precision", _precision(run), 2))
+    rows.append(("precision", _precision(run), 3))
     if engine:
         timed = [f"p50 {row['p50_ms']:.3g} ms at {row['where']}" for row in latency_rows(engine)[:1]]
         rows.append(("engine", "; ".join([engine_sentence(engine), *timed]), 2))
