@@ -248,12 +248,9 @@ def where(point: PointOfProfile) -> str:
 
 
 def engine_metrics(engine: EngineReport) -> dict[str, object]:
-    """Numbers for tracking, under names that stay the same; what was not measured is None."""
-    parity: Parity = engine.get("parity") or {}
+    """Numbers of the engine itself for tracking, under names that stay the same; what was not measured is None."""
     facts = ("engine_mb", "build_seconds", "device_memory_mb", "layers", "half_layers_fraction", "half_io_fraction")
     found: dict[str, object] = {f"engine/{name}": engine.get(name) for name in facts}
-    found |= {f"engine/{name}": parity.get(name) for name in ("ap50_95", "matched_fraction", "nonfinite")}
-    found |= {f"engine/max_abs_error/{name}": value for name, value in (parity.get("max_abs_error") or {}).items()}
     compiled = engine.get("compiled")
     for name in ("computing_layers", "fused_attention", "attention_regions", "cast_layers"):
         found[f"engine/{name}"] = compiled[name] if compiled else None

@@ -23,9 +23,14 @@ from tests.waiting import HANG_S, until
 from truehalf.codes import codes_in
 
 METRICS = {
-    *("verify/ap50_fp32", "verify/ap50", "verify/matched_fraction", "verify/box_error_px_p99"),
-    *("verify/score_error_p99", "verify/max_abs_error/logits", "verify/max_abs_error/boxes"),
+    *("accuracy/ap50_fp32", "accuracy/ap50", "accuracy/matched_fraction", "accuracy/box_error_px_p99"),
+    *("accuracy/score_error_p99", "accuracy/max_abs_error/logits", "accuracy/max_abs_error/boxes"),
     *("fp16/nodes_fp16_fraction", "cast_cleanup/casts_before", "cast_cleanup/casts_after"),
+    *(
+        f"accuracy_by_stage/{stage}/{name}"
+        for stage in ("trace", "slim", "fp16", "cast_cleanup")
+        for name in ("box_error_px_p99", "score_error_p99", "max_abs_error/logits", "max_abs_error/boxes")
+    ),
     *("size_mb/trace", "size_mb/cast_cleanup", "seconds/trace", "seconds/verify"),
 }
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")

@@ -42,11 +42,11 @@ def _latency(numbers: Numbers) -> float | None:
 
 
 ERRORS = (
-    Axis("ap_drop", "AP50-95 lost", _metric("verify/ap50_95_drop")),
-    Axis("box_error", "box error p99, px", _metric("verify/box_error_px_p99")),
-    Axis("score_error", "score error p99", _metric("verify/score_error_p99")),
-    Axis("class_error", "another class, % of samples", _lacking("verify/top1_agreement")),
-    Axis("tensor_error", "largest error of a tensor, relative", _metric("verify/tensor_error")),
+    Axis("ap_drop", "AP50-95 lost", _metric("accuracy/ap50_95_drop")),
+    Axis("box_error", "box error p99, px", _metric("accuracy/box_error_px_p99")),
+    Axis("score_error", "score error p99", _metric("accuracy/score_error_p99")),
+    Axis("class_error", "another class, % of samples", _lacking("accuracy/top1_agreement")),
+    Axis("tensor_error", "largest error of a tensor, relative", _metric("accuracy/tensor_error")),
 )
 COSTS = (
     Axis("latency", "latency p50, ms", _latency),

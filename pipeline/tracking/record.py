@@ -29,6 +29,10 @@ CONVERT = Method.convert.value
 PENDING = Path("runs") / ".pending"
 _ABOUT = "record.json"
 _ASIDE = ("tracking", "workspace", "search")  # of params: they change nothing that a run makes
+_STAGE_METRICS = (
+    *("ap50_95", "matched_fraction", "top1_agreement", "box_error_px_p99", "score_error_p99", "tensor_error"),
+    "nonfinite",
+)
 _VERIFY_METRICS = (
     *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop", "self_ap50", "self_ap50_95"),
     *("low_self_ap50_95_drop", "rank_error_p99"),
@@ -228,7 +232,10 @@ def flat_params(params: Params) -> dict[str, str]:
 
 
 def metrics(reports: Reports) -> dict[str, float]:
-    """The same names in every run; one is absent only where the run has no such number."""
+    """The same names in every run; one is absent only where the run has no such number.
+
+    MLflow sorts them by name: `accuracy` of the final file and `accuracy_by_stage` come first.
+    """
     found: dict[str, Any] = {}
     for stage in STAGES:
         report = of_stage(reports, stage) or {}
@@ -238,9 +245,14 @@ def metrics(reports: Reports) -> dict[str, float]:
         found[f"nodes/{stage}"] = model.get("nodes")
         found[f"casts/{stage}"] = model.get("casts")
     verify, cleanup = reports.get("verify", {}), reports.get("cast_cleanup", {})
-    found |= {f"verify/{name}": verify.get(name) for name in _VERIFY_METRICS}
-    found |= {f"verify/metrics/{name.replace(':', '.')}": value for name, value in verify.get("metrics", {}).items()}
-    found |= {f"verify/max_abs_error/{name}": value for name, value in verify.get("max_abs_error", {}).items()}
+    found |= {f"accuracy/{name}": verify.get(name) for name in _VERIFY_METRICS}
+    found |= {f"accuracy/metrics/{name.replace(':', '.')}": value for name, value in verify.get("metrics", {}).items()}
+    found |= {f"accuracy/max_abs_error/{name}": value for name, value in verify.get("max_abs_error", {}).items()}
+    engine = reports.get("engine", {})
+    for stage, numbers in {**verify.get("stages", {}), "engine": engine.get("parity") or {}}.items():
+        found |= {f"accuracy_by_stage/{stage}/{name}": numbers.get(name) for name in _STAGE_METRICS}
+        errors = numbers.get("max_abs_error") or {}
+        found |= {f"accuracy_by_stage/{stage}/max_abs_error/{name}": value for name, value in errors.items()}
     fp16 = reports.get("fp16", {})
     found["fp16/nodes_fp16_fraction"] = fp16.get("model", {}).get("fp16_fraction")
     found["fp16/arithmetic_fp16_fraction"] = fp16.get("fp16_arithmetic")
@@ -250,7 +262,7 @@ def metrics(reports: Reports) -> dict[str, float]:
         found[f"fp16/cost_mb/{name}"] = cost["bytes"] / 1e6
     found["cast_cleanup/casts_before"] = cleanup.get("casts_before")
     found["cast_cleanup/casts_after"] = cleanup.get("casts_after")
-    found |= engine_metrics(reports.get("engine", {}))
+    found |= engine_metrics(engine)
     return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}
 
 

@@ -186,7 +186,7 @@ def test_a_layer_of_many_nodes_stays_a_line() -> None:
 
 def test_metrics_keep_their_names_and_what_was_not_measured_has_no_number() -> None:
     found = engine_metrics(BUILT)
-    assert found["engine/half_layers_fraction"] == 0.95 and found["engine/max_abs_error/logits"] == 0.1
+    assert found["engine/half_layers_fraction"] == 0.95
     assert found["engine/p50_ms/profile0_min"] == found["engine/p50_ms/profile0_opt"] == 1.5
     assert found["engine/lint_errors"] == 1 and found["engine/lint_warnings"] == 2
     assert {name for name, value in engine_metrics({}).items() if value is not None} == set()

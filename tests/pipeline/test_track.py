@@ -204,9 +204,36 @@ def test_what_only_a_conversion_reads_has_no_effect_where_fp16_is_traced() -> No
 
 def test_metric_names_are_stable_and_missing_numbers_are_left_out() -> None:
     found = metrics({"verify": VERIFY | {"ap50_95": None}, "fp16": {"seconds": 2, "model": {"nodes": 5}}})
-    assert found["verify/ap50"] == 0.95 and found["verify/max_abs_error/logits"] == 0.1
+    assert found["accuracy/ap50"] == 0.95 and found["accuracy/max_abs_error/logits"] == 0.1
     assert found["seconds/fp16"] == 2.0 and found["nodes/fp16"] == 5.0
-    assert "verify/ap50_95" not in found
+    assert "accuracy/ap50_95" not in found
+
+
+STAGE = {
+    "ap50_95": 0.9,
+    "box_error_px_p99": 0.2,
+    "score_error_p99": 0.01,
+    "tensor_error": 0.001,
+    "matched_fraction": 1.0,
+}
+
+
+@pytest.mark.parametrize("stage", ["trace", "slim", "fp16", "cast_cleanup", "engine"])
+@pytest.mark.parametrize("absent", sorted(STAGE))
+def test_every_stage_has_its_errors_under_the_same_names(stage: str, absent: str) -> None:
+    numbers = STAGE | {absent: None, "max_abs_error": {"boxes": 0.03}, "evaluation": "fp32-cpu"}
+    reports = (
+        {"engine": {"parity": numbers}} if stage == "engine" else {"verify": VERIFY | {"stages": {stage: numbers}}}
+    )
+    found = {name: value for name, value in metrics(reports).items() if name.startswith("accuracy_by_stage/")}
+    expected = {name: value for name, value in STAGE.items() if name != absent} | {"max_abs_error/boxes": 0.03}
+    assert found == {f"accuracy_by_stage/{stage}/{name}": value for name, value in expected.items()}
+
+
+def test_metrics_of_accuracy_come_first() -> None:
+    reports = {"verify": VERIFY | {"stages": {"fp16": STAGE}}, "cast_cleanup": {"seconds": 1, "casts_before": 3}}
+    groups = [name.split("/")[0] for name in sorted(metrics(reports | {"engine": BUILT}))]
+    assert list(dict.fromkeys(groups))[:2] == ["accuracy", "accuracy_by_stage"] and "engine" in groups
 
 
 def test_the_engine_is_tracked_in_numbers_and_words(tmp_path: Path) -> None:
@@ -216,6 +243,7 @@ def test_the_engine_is_tracked_in_numbers_and_words(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         numbers = dict(database.execute("select key, value from latest_metrics").fetchall())
         words = dict(database.execute("select key, value from tags").fetchall())
+    assert numbers["accuracy_by_stage/engine/max_abs_error/logits"] == 0.1
     assert numbers["engine/p50_ms/profile0_opt"] == 1.5 and numbers["engine/half_layers_fraction"] == 0.95
     assert (words["engine"], words["engine_backend"], words["engine_parity"]) == ("built", "tensorrt", "verified")
 

@@ -223,6 +223,8 @@ class StageNumbers(TypedDict, total=False):
     state: str
     reason: str
     matched_fraction: float | None
+    box_error_px_p99: float | None
+    score_error_p99: float | None
     top1_agreement: float | None
     max_abs_error: dict[str, float]
     max_abs_error_all_queries: dict[str, float]

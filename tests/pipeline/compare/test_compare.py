@@ -159,7 +159,7 @@ def test_the_numbers_of_a_crash_are_of_what_had_ended(project: Path) -> None:
     said = {"stage": "fp16", "message": "no"}
     (project / "runs/a/reports/error.json").write_text(json.dumps(said))
     crashed, b = of_folders(project)[:2]
-    assert not [name for name in crashed.numbers if name.startswith(("fp16/", "verify/"))]
+    assert not [name for name in crashed.numbers if name.startswith(("fp16/", "accuracy/"))]
     with raises("no-decisions", "a", "fp16: no", error=NothingToCompare):
         changes(crashed, b)
 

@@ -13,7 +13,7 @@ def run(name: str, verdict: str = "passed", **numbers: float) -> ComparedRun:
         "fp16": "fp16/arithmetic_fp16_fraction",
         "cast": "fp16/cast_mb/placed",
         "size": "size_mb/cast_cleanup",
-        "drop": "verify/ap50_95_drop",
+        "drop": "accuracy/ap50_95_drop",
     }
     return ComparedRun(name, name, {}, {names[key]: value for key, value in numbers.items()}, verdict, lambda: None)
 

@@ -223,12 +223,16 @@ def precision_drop(facts: StageFacts) -> float | None:
 
 def headline(facts: StageFacts) -> StageNumbers:
     """The numbers of a stage that fit in a line."""
+    detections = facts["detections"] or {}
+    box, score = detections.get("box_error_px"), detections.get("score_error")
     return {
         "ap50": facts["ap50"],
         "ap50_95": facts["ap50_95"],
         "ap50_95_fp32": facts["ap50_95_fp32"],
         "self_ap50_95": facts["self_ap50_95"],
-        "matched_fraction": (facts["detections"] or {}).get("matched_fraction"),
+        "matched_fraction": detections.get("matched_fraction"),
+        "box_error_px_p99": box["p99"] if box else None,
+        "score_error_p99": score["p99"] if score else None,
         "top1_agreement": (facts["classification"] or {}).get("top1_agreement"),
         "tensor_error": facts["tensor_error"],
         "nonfinite": facts["nonfinite"],

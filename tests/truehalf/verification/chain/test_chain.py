@@ -45,6 +45,8 @@ def test_a_good_fp16_file_passes_under_emulation(tmp_path):
     assert [stage["evaluation"] for stage in measured] == ["fp32-cpu"] * 2 + ["emulated-fp16"] * 2
     assert report["stages"]["engine"]["state"] == "not verified" and report["stages"]["engine"]["reason"]
     assert report["stages"]["slim"]["max_abs_error"]["logits"] < 1e-5
+    for name in ("box_error_px_p99", "score_error_p99"):
+        assert report["stages"]["cast_cleanup"][name] == report[name] > report["stages"]["slim"][name]
     written = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert written >= {"verdict.json", "details.json", "error_histogram.json", "sample_1.png"}
     details = json.loads((tmp_path / "out" / "details.json").read_text())
