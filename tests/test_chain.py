@@ -142,7 +142,7 @@ def test_what_verify_found_is_on_the_page_and_tracked(
         assert verify["stages"][name]["batches"]["sizes"] == sizes
     assert all(verify["stages"][name]["adversarial"]["state"] == "verified" for name in MEASURED_STAGES)
     tracked = {path.name for path in (workspace / "mlartifacts").rglob("*")}
-    assert {"index.html", "error_along_graph.json", "error_histogram.json", "sample_1.png"} <= tracked
+    assert {"index.html", "error_along_graph.json", "error_histogram.json", "sample_1.svg"} <= tracked
     frozen = np.load(workspace / "artifacts/reference/adversarial.npz")
     assert frozen["logits"].shape[0] == 3, "white, black, noise"
 

@@ -21,16 +21,20 @@ from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
 from pipeline.forms import Params, Reports, StageReport, model_of, names_of, of_stage
 from pipeline.report.data import data_of
+from pipeline.report.deliverable import file_facts, judged
 from pipeline.report.headlines import headline, tiles
 from pipeline.report.metrics import metrics_of
 from pipeline.workspace import STAGES, only, read_reports, root
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.output_files import write_text
 from truehalf.progress import is_told
-from truehalf.report.drawings import ORANGE, Histogram, histogram, node_counts
+from truehalf.report.drawings import Histogram, histogram, node_counts
 from truehalf.report.forms import VerifyReport
+from truehalf.report.fp32_nodes import kept_in_fp32
+from truehalf.report.graph import Outline
 from truehalf.report.numbers import count, number, percent
-from truehalf.report.page import Details, Verdict, kept_in_fp32, page, verification_sections
+from truehalf.report.page import Details, Verdict, errors_by_node, page, verification_sections
+from truehalf.report.svg import ORANGE
 from truehalf.runtime.machine import Machine
 
 _STAGE_WORK = {
@@ -68,10 +72,14 @@ def content(folder: Path) -> dict[str, object]:
     verdict_folder = folder / "artifacts" / "verify"
     verdict = cast("Verdict", (_json(verdict_folder / "verdict.json") if verify else None) or {})
     details = cast("Details", (_json(verdict_folder / "details.json") if verify else None) or {})
+    outline: Outline | None = _json(verdict_folder / "graph.json") if verify else None
+    nodes = outline["nodes"] if outline else []
     rows = _json(folder / "artifacts" / "fp16" / "decisions.json") if "fp16" in reports else None
     return {
         "title": " · ".join(names_of(params)) or "truehalf",
         "headline": headline(verify, crash, params, unmet(params, reports), engine),
+        "judged": judged(reports),
+        "file": file_facts(outline, params, reports),
         "tiles": tiles(reports),
         "not_verified": not_verified(reports),
         "warnings": warnings(reports),
@@ -84,10 +92,10 @@ def content(folder: Path) -> dict[str, object]:
         "stage_rows": (stage_rows := _stage_rows(verify, reports)),
         "classifies": any(row.get("top1_agreement") is not None for row in stage_rows),
         "outputs": sorted({name for row in stage_rows for name in row.get("max_abs_error", {})}),
-        **verification_sections(verdict, details, verdict_folder),
+        **verification_sections(verdict, details, verdict_folder, nodes),
         "claims": _claims(verify),
         "plots": _plots(reports, details.get("detection_errors", {})),
-        "decisions": kept_in_fp32(rows) if isinstance(rows, list) else None,
+        "decisions": kept_in_fp32(rows, nodes, errors_by_node(details)) if isinstance(rows, list) else None,
         "engine": _engine(engine),
         "data": data_of(reports.get("inputs"), _spec(folder) if "trace" in reports else None),
         "config": _config(params),

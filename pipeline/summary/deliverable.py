@@ -27,15 +27,20 @@ def deliver(folder: Path, params: Params) -> Path | None:
     withdraw(folder)
     if not (folder / _FINAL).exists() or Path(os.environ.get(PROJECT_VARIABLE, folder)).resolve() != folder.resolve():
         return None
-    *names, precision = names_of(params)
-    stem = re.sub(r"[^\w.-]+", "_", f"{'-'.join(names)}.{precision}")
-    made = Path("artifacts") / f"{stem}.onnx"
+    made = path_of(params)
     beside = [file for file in (folder / _FINAL).parent.glob(f"{_FINAL.name}?*") if file.is_file()]
     files = {made: folder / _FINAL} | {made.with_name(file.name): file for file in beside}  # the model names its data
     for place, source in files.items():
         _link(source.resolve(), folder / place)
     write_text(folder / _MADE, json.dumps({"files": [str(place) for place in files]}, indent=2) + "\n")
     return made
+
+
+def path_of(params: Params) -> Path:
+    """Of the file that a run of this configuration delivers, relative to its workspace."""
+    *names, precision = names_of(params)
+    stem = re.sub(r"[^\w.-]+", "_", f"{'-'.join(names)}.{precision}")
+    return Path("artifacts") / f"{stem}.onnx"
 
 
 def withdraw(folder: Path) -> None:

@@ -41,7 +41,7 @@ def test_every_folder_of_code_is_a_package_and_nothing_else_is() -> None:
 
 def test_every_other_file_is_package_data() -> None:
     assert {name for name in committed() if not name.endswith(".py")} == DATA
-    assert {"truehalf/py.typed", "truehalf/report/page.html.j2"} <= DATA
+    assert {"truehalf/py.typed", "truehalf/report/templates/page.html.j2"} <= DATA
 
 
 def test_the_command_is_a_function_of_the_package() -> None:

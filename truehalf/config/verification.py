@@ -121,7 +121,7 @@ class VerifyConfig(Options):
     metrics: tuple[str, ...] = key(
         (), "functions of yours, (reference, candidate) -> number, with a limit: 'my_metrics:mean_iou >= 0.98'"
     )
-    pictures: int = key(3, "drawn in the report, worst first", least=0)
+    pictures: int = key(3, "drawn in the report at least, worst first", least=0)
     profile: bool = key(
         True,
         "error of every node, for the page: both files once more, on one sample, in one graph (27 s and 2 GB at "

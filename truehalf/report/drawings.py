@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, TypedDict
 
-BLUE, ORANGE, RED, GREY, PURPLE = "#0072b2", "#d98200", "#b42318", "#6b7683", "#cc79a7"
+from truehalf.report.svg import BLUE, GREY, ORANGE, PURPLE, RED, escaped, rule, svg, text_at
+
 Point = tuple[float, float]
+Band = tuple[str, int, int]
 _FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 resolves
 
 
@@ -37,17 +39,26 @@ class Histogram(TypedDict):
     counts: list[int]
 
 
-def error_chart(rows: Sequence[NodeError], worst: Sequence[int], width: int, height: int, titles: bool) -> str:
+def error_chart(
+    rows: Sequence[NodeError],
+    worst: Sequence[int],
+    size: tuple[int, int],
+    bands: Sequence[Band] = (),
+    titles: bool = True,
+) -> str:
     """Relative error over the nodes of a graph, in their order.
 
     Args:
         rows: in graph order: the error that each node makes by itself, a point; and that of its output in the file's
-            run, the line. What is not finite stands at the top: a cross for the node's local error, a tick over it for
-            that in the run. A node without a local error has no point.
+            run, the line, which has a gap where that is not finite. What is not finite stands at the top: a cross for
+            the node's local error, a tick over it for that in the run. A node without a local error has no point.
         worst: positions that get a number, 1 for the first.
+        size: width and height.
+        bands: stages of the network, by the positions of their first and last rows.
         titles: whether a point says its node when the pointer rests on it.
     """
-    left, right, top, bottom = 58, 12, 26, 40
+    width, height = size
+    left, right, top, bottom = 58, 12, 26 + (18 if bands else 0), 40
     values = [value for row in rows for value in (row["local_error"], row["error"]) if _drawable(value)]
     low = math.floor(math.log10(max(min(values, default=1e-6), _FLOOR)))
     high = max(math.ceil(math.log10(max(values, default=1.0))), low + 1)
@@ -61,21 +72,23 @@ def error_chart(rows: Sequence[NodeError], worst: Sequence[int], width: int, hei
         share = (math.log10(max(value, 10.0**low)) - low) / (high - low)
         return float(top + (height - top - bottom) * (1 - share))
 
-    parts = [_grid(left, width - right, [(y(10.0**k), k) for k in range(low, high + 1)])]
+    parts = [*_bands(bands, x, height - bottom)]
+    parts += [_grid(left, width - right, [(y(10.0**k), k) for k in range(low, high + 1)])]
     parts += _node_axis(len(rows), x, height - bottom, width)
-    line = [(x(i), y(row["error"])) for i, row in enumerate(rows) if _drawable(row["error"])]
-    if line:
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in line)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{GREY}" stroke-width="1" opacity="0.75"/>')
+    for finite, stretch in groupby(enumerate(rows), key=lambda item: math.isfinite(item[1]["error"])):
+        line = [(x(i), y(row["error"])) for i, row in stretch if row["error"] > 0]
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in line) if finite else ""
+        path = f'<polyline points="{points}" fill="none" stroke="{GREY}" stroke-width="1" opacity="0.75"/>'
+        parts += [path] if points else []
     for i, row in enumerate(rows):
         if not math.isfinite(row["error"]):
-            parts.append(f'<path d="M{x(i) - 0.7:.1f} 4h1.4v5h-1.4z" fill="{RED}"/>')
+            parts.append(f'<path d="M{x(i) - 0.7:.1f} {top - 22}h1.4v5h-1.4z" fill="{RED}"/>')
         if row["local_error"]:
             parts.append(_point(x(i), y(row["local_error"]), row, not math.isfinite(row["local_error"]), titles))
     for number, i in enumerate(worst, start=1):
         parts.append(_number(x(i), y(rows[i]["local_error"]), number, width))
     label = "relative error of each node by itself (points) and of its output in the run (line)"
-    return _svg(width, height, parts, label)
+    return svg(width, height, parts, label)
 
 
 def histogram(
@@ -107,10 +120,10 @@ def histogram(
     parts = [f'<line x1="{left}" x2="{width - right}" y1="{y(0):.1f}" y2="{y(0):.1f}" stroke="#8a94a0"/>']
     step = max(1, math.ceil((high - low) / 7))
     for k in range(low, high + 1, step):
-        parts.append(_text(x(10.0**k), height - bottom + 17, _power(k), "middle"))
+        parts.append(text_at(x(10.0**k), height - bottom + 17, _power(k), "middle"))
     for share in (tallest, tallest / 2):
-        parts.append(_text(left - 6, y(share) + 4, f"{100 * share:.0f} %", "end"))
-        parts.append(_rule(left, width - right, y(share)))
+        parts.append(text_at(left - 6, y(share) + 4, f"{100 * share:.0f} %", "end"))
+        parts.append(rule(left, width - right, y(share)))
     for name, colour, data in drawn:
         total = sum(data["counts"])
         bars = [
@@ -122,9 +135,9 @@ def histogram(
         at, up = x(value), top - 14 * level + 6
         line = f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{up}" y2="{y(0):.1f}" stroke="currentColor"'
         parts.append(f'{line} stroke-dasharray="4 2"/>')
-        parts.append(_text(at - 5, up + 6, f"{name} {value:.2g}", "end" if at > width / 2 else "start"))
-    parts.append(_text((left + width - right) / 2, height - 6, f"|error|{unit}", "middle"))
-    return _svg(width, height, parts, f"histogram of errors: {', '.join(name for name, _, _ in drawn)}")
+        parts.append(text_at(at - 5, up + 6, f"{name} {value:.2g}", "end" if at > width / 2 else "start"))
+    parts.append(text_at((left + width - right) / 2, height - 6, f"|error|{unit}", "middle"))
+    return svg(width, height, parts, f"histogram of errors: {', '.join(name for name, _, _ in drawn)}")
 
 
 def node_counts(models: Mapping[str, Mapping[str, int]]) -> str:
@@ -140,11 +153,11 @@ def node_counts(models: Mapping[str, Mapping[str, int]]) -> str:
     parts = []
     for i, (name, colour) in enumerate(names):
         parts.append(f'<rect x="{left + 74 * i}" y="4" width="10" height="10" fill="{colour}"/>')
-        parts.append(_text(left + 74 * i + 15, 13, name, "start"))
+        parts.append(text_at(left + 74 * i + 15, 13, name, "start"))
     for i, (stage, model) in enumerate(models.items()):
         fp16, floats, casts = model["fp16_nodes"], model["float_nodes"], model["casts"]
         at, y = float(left), top + row * i
-        parts.append(_text(left - 8, y + 14, _escaped(stage), "end"))
+        parts.append(text_at(left - 8, y + 14, escaped(stage), "end"))
         for (name, colour), count in zip(
             names, (floats - fp16, fp16, casts, model["nodes"] - floats - casts), strict=True
         ):
@@ -152,8 +165,8 @@ def node_counts(models: Mapping[str, Mapping[str, int]]) -> str:
             bar = f'<rect x="{at:.1f}" y="{y}" width="{part:.1f}" height="18" fill="{colour}">'
             parts += [f"{bar}<title>{name}: {count}</title></rect>"] if count else []
             at += part
-        parts.append(_text(at + 5, y + 14, str(model["nodes"]), "start"))
-    return _svg(width, height, parts, "nodes of each stage by precision")
+        parts.append(text_at(at + 5, y + 14, str(model["nodes"]), "start"))
+    return svg(width, height, parts, "nodes of each stage by precision")
 
 
 @dataclass(frozen=True)
@@ -183,7 +196,7 @@ def panels(rows: Sequence[Sequence[Panel]], width: int = 300, height: int = 240)
         for row, each in enumerate(rows)
         for column, panel in enumerate(each)
     ]
-    return _svg(width * len(rows[0]), height * len(rows), parts, "detection error against cost")
+    return svg(width * len(rows[0]), height * len(rows), parts, "detection error against cost")
 
 
 def _panel(panel: Panel, width: int, height: int) -> Iterator[str]:
@@ -197,14 +210,14 @@ def _panel(panel: Panel, width: int, height: int) -> Iterator[str]:
         return left + (width - left - right) * across, top + (height - top - bottom) * (1 - up)
 
     for value in _ticks(x_low, x_high):
-        yield _text(place((value, 0))[0], height - bottom + 16, f"{value:.6g}", "middle")
+        yield text_at(place((value, 0))[0], height - bottom + 16, f"{value:.6g}", "middle")
     for value in _ticks(y_low, y_high):
         y = place((0, value))[1]
-        yield _rule(left, width - right, y) + _text(left - 6, y + 4, f"{value:.6g}", "end")
-    yield _text((left + width - right) / 2, height - 6, _escaped(panel.x), "middle") if panel.x else ""
+        yield rule(left, width - right, y) + text_at(left - 6, y + 4, f"{value:.6g}", "end")
+    yield text_at((left + width - right) / 2, height - 6, escaped(panel.x), "middle") if panel.x else ""
     if panel.y:
         middle = (top + height - bottom) / 2
-        yield f'<g transform="rotate(-90 12 {middle})">{_text(12, middle, _escaped(panel.y), "middle")}</g>'
+        yield f'<g transform="rotate(-90 12 {middle})">{text_at(12, middle, escaped(panel.y), "middle")}</g>'
     corners = [place(point) for point in panel.line]
     steps = [corner for a, b in pairwise(corners) for corner in (a, (b[0], a[1]))] + corners[-1:]
     if len(steps) > 1:
@@ -223,7 +236,9 @@ def _panel(panel: Panel, width: int, height: int) -> Iterator[str]:
     for point, text in panel.labels:
         x, y = place(point)
         yield (
-            _text(x - 6, y - 6, text, "end") if x > left + 0.75 * (width - left) else _text(x + 6, y - 6, text, "start")
+            text_at(x - 6, y - 6, text, "end")
+            if x > left + 0.75 * (width - left)
+            else text_at(x + 6, y - 6, text, "start")
         )
 
 
@@ -263,17 +278,27 @@ def _outline(bars: Sequence[tuple[float, float, float, int]], colour: str, base:
     return f'<polyline points="{" ".join(steps)}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
 
 
+def _bands(bands: Sequence[Band], x: Any, base: float) -> Iterator[str]:
+    for number, (name, first, last) in enumerate(bands):
+        start, room = x(first), x(last) - x(first)
+        opacity = 0.07 if number % 2 else 0.13
+        rect = f'<rect x="{start:.1f}" y="16" width="{room:.1f}" height="{base - 16:.1f}" fill="{GREY}"'
+        yield f'{rect} fill-opacity="{opacity}"><title>{escaped(name)}</title></rect>'
+        if room > 6.5 * len(name):
+            yield text_at(start + room / 2, 12, escaped(name), "middle", ' font-weight="600"')
+
+
 def _grid(left: float, right: float, lines: Sequence[tuple[float, int]]) -> str:
     step = max(1, math.ceil(len(lines) / 8))
-    return "".join(_rule(left, right, y) + _text(left - 8, y + 4, _power(k), "end") for y, k in lines if k % step == 0)
+    return "".join(rule(left, right, y) + text_at(left - 8, y + 4, _power(k), "end") for y, k in lines if k % step == 0)
 
 
 def _node_axis(count: int, x: Any, base: float, width: int) -> list[str]:
     rough = max(count / (8 if width > 600 else 4), 1)
     unit = 10 ** math.floor(math.log10(rough))
     step = int(next(unit * m for m in (1, 2, 5, 10) if unit * m >= rough))
-    marks = [_text(x(i), base + 18, str(i), "middle") for i in range(0, count, step)]
-    return [*marks, _text((x(0) + x(count - 1)) / 2, base + 36, "node, in the order of the graph", "middle")]
+    marks = [text_at(x(i), base + 18, str(i), "middle") for i in range(0, count, step)]
+    return [*marks, text_at((x(0) + x(count - 1)) / 2, base + 36, "node, in the order of the graph", "middle")]
 
 
 def _point(x: float, y: float, row: NodeError, broken: bool, titles: bool) -> str:
@@ -281,7 +306,7 @@ def _point(x: float, y: float, row: NodeError, broken: bool, titles: bool) -> st
     title = ""
     if titles:
         value = "not finite" if broken else f"{row['local_error']:.2g}"
-        title = f"<title>{_escaped(row['node'])} ({_escaped(row['op_type'])}, {row['precision']}): {value}</title>"
+        title = f"<title>{escaped(row['node'])} ({escaped(row['op_type'])}, {row['precision']}): {value}</title>"
     if broken:
         arms = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
         return f'<path d="{arms}" stroke="{colour}" stroke-width="2" fill="none">{title}</path>'
@@ -297,27 +322,10 @@ def _number(x: float, y: float, number: int, width: int) -> str:
     dy = -9 if number % 2 else 9
     circle = f'<circle cx="{x + dx:.1f}" cy="{max(y + dy, 9):.1f}" r="8.5" fill="#fff" stroke="#1b2430"/>'
     leader = f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{x + dx:.1f}" y2="{max(y + dy, 9):.1f}" stroke="#1b2430"/>'
-    text = _text(x + dx, max(y + dy, 9) + 4, str(number), "middle", ' font-weight="700" fill="#1b2430"')
+    text = text_at(x + dx, max(y + dy, 9) + 4, str(number), "middle", ' font-weight="700" fill="#1b2430"')
     return leader + circle + text
-
-
-def _rule(left: float, right: float, y: float) -> str:
-    return f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" opacity="0.15"/>'
-
-
-def _text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{text}</text>'
 
 
 def _power(exponent: int) -> str:
     digits = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
     return "1" if exponent == 0 else f"10{str(exponent).translate(digits)}"
-
-
-def _escaped(text: str) -> str:
-    return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _svg(width: int, height: int, parts: Sequence[str], label: str) -> str:
-    head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{_escaped(label)}"'
-    return f'{head} font-family="inherit" font-size="12" fill="currentColor">{"".join(parts)}</svg>'

@@ -1,80 +1,103 @@
-"""Detections over a sample, as an image file: true boxes thin and grey, FP32's blue and solid, the final file's orange
-and dashed, so that no meaning hangs on colour only.
+"""Detections of the FP32 model and of the final file over a sample, side by side, as SVG with the image inside: true
+boxes thin and grey, FP32's blue and solid, the final file's orange and dashed, those that only one side has in red.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from PIL.ImageDraw import ImageDraw
+from truehalf.report.svg import escaped, svg, text_at
 
-BLUE, ORANGE, TRUTH = "#0072b2", "#e69f00", "#d8d8d8"
-_WIDTH = 660  # pixels of the file
-_DASH, _GAP = 9, 5
-Boxes = Sequence[tuple[Sequence[float], str]]  # xyxy in pixels of the sample, and what the box is called
+BLUE, ORANGE, TRUTH, ALONE = "#0072b2", "#e69f00", "#d8d8d8", "#e0483a"
+_ALONE_GROUND = "#b3261a"  # of white text
+Taken = list[tuple[float, float, float]]  # left and upper edge of labels, and their width
+Box = tuple[Sequence[float], str, float | None]  # xyxy in pixels of the sample, its class, its score
+_SIDE, _GAP, _FONT, _CHARACTER = 250, 8, 13, 7.4
+_LARGEST, _LOSSLESS = 500, 256  # pixels of the image's width inside; up to here it is a PNG
+_SAME = 0.5  # IoU
 
 
-def boxes_over_image(image: np.ndarray, boxes: Mapping[str, Boxes], file: Path) -> None:
-    """Draw boxes over a sample.
+def side_by_side(image: np.ndarray, boxes: Mapping[str, Sequence[Box]], name: str) -> str:
+    """The drawing; equal input gives equal text.
 
     Args:
         image: float32 [3, H, W] in 0..1.
         boxes: by whose they are: "truth", "reference" and "candidate".
-        file: PNG to write; equal input gives an equal file.
+        name: of the sample; also that of the image in the document, which has one of each name.
     """
-    from PIL import Image, ImageDraw
+    high = max(1, round(_SIDE * image.shape[1] / image.shape[2]))
+    scale, at = _SIDE / image.shape[2], f"image-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    shared = f'<defs><image id="{at}" width="{_SIDE}" height="{high}" href="{_encoded(image)}"/></defs>'
+    parts = [shared]
+    for x, side, other in ((0, "reference", "candidate"), (_SIDE + _GAP, "candidate", "reference")):
+        found = [*_truth(boxes.get("truth", ()), scale), *_found(side, boxes, other, scale, high)]
+        parts.append(f'<g transform="translate({x} 0)"><use href="#{at}"/>{"".join(found)}</g>')
+    return svg(2 * _SIDE + _GAP, high, parts, f"{name}: FP32 model, final file")
 
-    height, width = image.shape[1:]
-    scale = _WIDTH / width
+
+def _encoded(image: np.ndarray) -> str:
+    from PIL import Image
+
     pixels = (np.clip(image.transpose(1, 2, 0), 0, 1) * 255).round().astype(np.uint8)
-    shown = Image.fromarray(pixels).resize((_WIDTH, max(1, round(height * scale))), Image.Resampling.LANCZOS)
-    draw = ImageDraw.Draw(shown)
-    for box, _ in boxes.get("truth", ()):
-        draw.rectangle(_placed(box, scale), outline=TRUTH, width=2)
-    for box, name in boxes.get("reference", ()):
-        x0, y0, x1, y1 = _placed(box, scale)
-        draw.rectangle((x0 - 1, y0 - 1, x1 + 1, y1 + 1), outline="white", width=7)
-        draw.rectangle((x0, y0, x1, y1), outline=BLUE, width=5)
-        _tag(draw, (x0, y0), name, BLUE, above=True)
-    for box, name in boxes.get("candidate", ()):
-        x0, y0, x1, y1 = _placed(box, scale)
-        for side in (((x0, y0), (x1, y0)), ((x1, y0), (x1, y1)), ((x1, y1), (x0, y1)), ((x0, y1), (x0, y0))):
-            for start, end in _dashes(*side):
-                draw.line((*start, *end), fill="black", width=5)
-                draw.line((*start, *end), fill=ORANGE, width=3)
-        _tag(draw, (x1, y1), name, ORANGE, above=False)
-    shown.save(file, format="PNG")
+    shown, file = Image.fromarray(pixels), io.BytesIO()
+    if shown.width > _LARGEST:
+        shown = shown.resize((_LARGEST, max(1, round(shown.height * _LARGEST / shown.width))), Image.Resampling.LANCZOS)
+    kind = "png" if shown.width <= _LOSSLESS else "jpeg"
+    shown.save(file, format=kind, **({"optimize": True} if kind == "png" else {"quality": 85}))
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _placed(box: Sequence[float], scale: float) -> tuple[float, float, float, float]:
-    """Corners in the file, the first one left of and above the second."""
+def _truth(boxes: Sequence[Box], scale: float) -> Iterator[str]:
+    for box, _, _ in boxes:
+        yield f'<rect {_placed(box, scale)} fill="none" stroke="{TRUTH}" stroke-width="1"/>'
+
+
+def _found(side: str, boxes: Mapping[str, Sequence[Box]], other: str, scale: float, high: int) -> Iterator[str]:
+    taken: Taken = []
+    labels: list[str] = []  # above all boxes
+    own, dashes = (BLUE, "") if side == "reference" else (ORANGE, ' stroke-dasharray="6 3"')
+    for box, kind, score in boxes.get(side, ()):
+        alone = not any(kind == name and _iou(box, each) >= _SAME for each, name, _ in boxes.get(other, ()))
+        colour, place = ALONE if alone else own, _placed(box, scale)
+        yield f'<rect {place} fill="none" stroke="#fff" stroke-opacity=".85" stroke-width="4.5"/>'
+        yield f'<rect {place} fill="none" stroke="{colour}" stroke-width="2.6"{dashes}/>'
+        label = kind if score is None else f"{kind} {score:.2f}"
+        labels.append(_label(label, _corner(box, scale), colour, high, taken))
+    yield from labels
+
+
+def _label(
+    label: str, corner: tuple[float, float], colour: str, high: int, taken: list[tuple[float, float, float]]
+) -> str:
+    """Above the upper left corner of its box, where no earlier label is."""
+    wide, tall = len(label) * _CHARACTER + 6, _FONT + 4
+    x = min(max(corner[0], 0.0), max(_SIDE - wide, 0.0))
+    y = min(max(corner[1] - tall, 0.0), max(high - tall, 0.0))
+    while any(abs(y - b) < tall and x < a + w and a < x + wide for a, b, w in taken) and y + 2 * tall <= high:
+        y += tall
+    taken.append((x, y, wide))
+    ink, fill = "#1b2430" if colour == ORANGE else "#fff", _ALONE_GROUND if colour == ALONE else colour
+    box = f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall}" fill="{fill}"/>'
+    return box + text_at(x + 3, y + _FONT, escaped(label), "start", f' fill="{ink}" font-size="{_FONT}"')
+
+
+def _corner(box: Sequence[float], scale: float) -> tuple[float, float]:
     x0, y0, x1, y1 = (float(value) * scale for value in box)
-    return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+    return min(x0, x1), min(y0, y1)
 
 
-def _dashes(a: tuple[float, float], b: tuple[float, float]) -> Iterator[tuple[Any, Any]]:
-    start, way = np.array(a), np.array(b) - np.array(a)
-    length = float(np.hypot(*way))
-    for at in np.arange(0.0, length, _DASH + _GAP):
-        yield tuple(start + way * (at / length)), tuple(start + way * (min(at + _DASH, length) / length))
+def _placed(box: Sequence[float], scale: float) -> str:
+    x0, y0, x1, y1 = (float(value) * scale for value in box)
+    corner = f'x="{min(x0, x1):.1f}" y="{min(y0, y1):.1f}"'
+    return f'{corner} width="{abs(x1 - x0):.1f}" height="{abs(y1 - y0):.1f}"'
 
 
-def _tag(draw: ImageDraw, corner: tuple[float, float], text: str, colour: str, above: bool) -> None:
-    """Over the upper left corner of a box (FP32) or under the lower right one; inside the image at its rim."""
-    from PIL import ImageFont
-
-    font = ImageFont.load_default(15)
-    left, top, right, bottom = draw.textbbox((0, 0), text, font=font)
-    wide, high = right - left + 6, bottom - top + 6
-    x = corner[0] if above else corner[0] - wide
-    y = corner[1] - high if above else corner[1]
-    x, y = (
-        min(max(value, 0.0), side - size) for value, side, size in zip((x, y), draw.im.size, (wide, high), strict=True)
-    )
-    draw.rectangle((x, y, x + wide, y + high), fill=colour)
-    draw.text((x + 3 - left, y + 3 - top), text, fill="white" if above else "black", font=font)
+def _iou(a: Sequence[float], b: Sequence[float]) -> float:
+    width, height = (max(0.0, min(a[i + 2], b[i + 2]) - max(a[i], b[i])) for i in (0, 1))
+    areas = sum(abs((box[2] - box[0]) * (box[3] - box[1])) for box in (a, b))
+    return width * height / max(areas - width * height, 1e-9)

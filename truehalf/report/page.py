@@ -5,27 +5,33 @@ A page loads nothing, runs nothing and holds no date, so it opens anywhere and e
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 from truehalf.json_values import JsonObject
-from truehalf.report.drawings import BLUE, ORANGE, Histogram, NodeError, error_chart, histogram
+from truehalf.report.drawings import Histogram, NodeError, error_chart, histogram
 from truehalf.report.forms import SuggestedPins
+from truehalf.report.graph import Node
+from truehalf.report.module_map import modules, stages
+from truehalf.report.neighbourhood import neighbourhood
 from truehalf.report.numbers import count, number, percent, precision
+from truehalf.report.svg import BLUE, ORANGE
 
-_TEMPLATE = Path(__file__).with_name("page.html.j2")
+_TEMPLATE = Path(__file__).with_name("templates") / "page.html.j2"
 _FILTERS: Mapping[str, Callable[..., str]] = {
     "number": number,
     "precision": precision,
     "percent": percent,
     "count": count,
 }
-_LISTED = 400  # nodes that stay FP32
+_SUSPECTS = 5
+_DIFFERS = ("missed", "extra", "label_flips", "nonfinite")
+_UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "writes": "", "reads": []}
 _SECTIONS = (
     *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
+    *("judged", "culprit", "fix", "file", "differing"),
     *("stage_rows", "node_errors", "no_profile", "histograms", "claims", "plots", "stages", "comparison", "conversion"),
     *("decisions", "data", "config", "params"),
 )
@@ -80,6 +86,7 @@ class Details(TypedDict, total=False):
     no_profile: str
     stages: dict[str, MeasuredStage]
     detection_errors: dict[str, Histogram]
+    samples: list[JsonObject]
 
 
 def page(content: Mapping[str, object]) -> str:
@@ -107,47 +114,68 @@ def rendered(template: Path, content: Mapping[str, object], filters: Mapping[str
     return environment.get_template(template.name).render(**content)
 
 
-def verification_sections(verdict: Verdict, details: Details, folder: Path) -> dict[str, object]:
+def verification_sections(
+    verdict: Verdict, details: Details, folder: Path, nodes: Sequence[Node] = ()
+) -> dict[str, object]:
     """What a verification of a chain found: gates and checks, suspects, pins, images, errors of nodes and outputs.
 
     Args:
         verdict, details: the content of verdict.json and details.json; either may be empty.
         folder: where the images lie that `details` names.
+        nodes: of the final file.
     """
     found = [each for each in verdict.get("findings", []) if each.get("check") != ""]
     place: Location = verdict.get("place") or {}
     return {
-        "findings": sorted(found, key=lambda finding: "gate" not in finding),
+        "findings": [
+            dict(each) | {"used": used_up(each)} for each in sorted(found, key=lambda each: "gate" not in each)
+        ],
         "detects": any(finding.get("gate") == "matched_fraction_min" for finding in found),
-        "suspects": place.get("suspects", []),
+        "suspects": _suspects(place.get("suspects", [])[:_SUSPECTS], nodes),
+        "culprit": place.get("sentence"),
+        "fix": place.get("selectors"),
         "suggestion": verdict.get("suggestion"),
         "images": [_image(folder, item) for item in details.get("images", [])],
-        "node_errors": _node_errors(details.get("profile") or []),
+        "differing": sum(any(row.get(key) for key in _DIFFERS) for row in details.get("samples", [])),
+        "node_errors": _node_errors(details.get("profile") or [], nodes),
         "no_profile": details.get("no_profile", ""),
         "histograms": _histograms(details.get("stages", {})),
     }
 
 
-def kept_in_fp32(decisions: Sequence[JsonObject]) -> dict[str, object]:
-    """Nodes that stay FP32, by the rule that keeps them and each with its reason.
+def used_up(finding: Mapping[str, Any]) -> float | None:
+    """How much of a gate's limit is used up: 1 at the limit; None where that cannot be said.
 
-    Args:
-        decisions: rows of the conversion: {node, op, precision, rule, reason}.
+    Of a least share, such as matched_fraction_min, what is missing of the whole counts.
     """
-    kept = [row for row in decisions if row.get("precision") == "fp32"]
-    rules: dict[str, int] = {}
-    for row in kept:
-        rules[str(row.get("rule"))] = rules.get(str(row.get("rule")), 0) + 1
-    return {
-        "total": len(decisions),
-        "fp32": len(kept),
-        "rules": rules,
-        "rows": kept[:_LISTED],
-        "omitted": max(0, len(kept) - _LISTED),
-    }
+    value, limit, gate = finding.get("value"), finding.get("threshold"), str(finding.get("gate", ""))
+    if not isinstance(value, (int, float)) or not isinstance(limit, (int, float)):
+        return None
+    if gate.endswith("_min"):
+        value, limit = 1 - value, 1 - limit
+    if limit < 0 or not math.isfinite(value):
+        return None
+    return max(0.0, value / limit) if limit else math.inf if value > 0 else 0.0
 
 
-def _node_errors(profile: Sequence[NodeRow]) -> dict[str, Any] | None:
+def errors_by_node(details: Details) -> dict[str, float]:
+    """The relative error that each node makes by itself, by name; Inf where it is not finite."""
+    return {row["node"]: _error(row["local_error"]) for row in details.get("profile") or [] if row.get("node")}
+
+
+def _suspects(suspects: Sequence[JsonObject], nodes: Sequence[Node]) -> list[dict[str, Any]]:
+    from markupsafe import Markup
+
+    positions = {node["node"]: i for i, node in enumerate(nodes)}
+    found = []
+    for suspect in suspects:
+        at = positions.get(str(suspect.get("node")))
+        drawing = None if at is None else Markup(neighbourhood(nodes, [at], [at]))
+        found.append(dict(suspect) | {"drawing": drawing})
+    return found
+
+
+def _node_errors(profile: Sequence[NodeRow], nodes: Sequence[Node]) -> dict[str, Any] | None:
     from markupsafe import Markup
 
     rows: list[NodeError] = [
@@ -155,10 +183,12 @@ def _node_errors(profile: Sequence[NodeRow]) -> dict[str, Any] | None:
     ]
     if not rows:
         return None
+    scopes = {node["node"]: node for node in nodes}
+    bands = stages(modules(nodes, {}), [scopes.get(row["node"], _UNKNOWN) for row in rows]) if nodes else []
     worst = sorted((i for i, row in enumerate(rows) if row.get("rank")), key=lambda i: rows[i].get("rank") or 0)
     return {
-        "wide": Markup(error_chart(rows, worst, 1080, 380, titles=True)),
-        "narrow": Markup(error_chart(rows, worst, 400, 320, titles=False)),
+        "wide": Markup(error_chart(rows, worst, (1080, 390), bands)),
+        "narrow": Markup(error_chart(rows, worst, (400, 330), bands, titles=False)),
         "worst": [rows[i] for i in worst],
         "nodes": len(rows),
         "exact": sum(row["local_error"] == 0 for row in rows),
@@ -186,5 +216,6 @@ def _histograms(stages: Mapping[str, MeasuredStage]) -> list[dict[str, Any]]:
 
 
 def _image(folder: Path, item: JsonObject) -> dict[str, Any]:
-    encoded = base64.b64encode((folder / str(item["file"])).read_bytes()).decode()
-    return dict(item) | {"uri": f"data:image/png;base64,{encoded}"}
+    from markupsafe import Markup
+
+    return dict(item) | {"svg": Markup((folder / str(item["file"])).read_text())}

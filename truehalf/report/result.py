@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.errors import StageError
-from truehalf.report.page import kept_in_fp32, page
+from truehalf.report.fp32_nodes import kept_in_fp32
+from truehalf.report.page import page
 
 _STATES = {"passed": "passed", "failed": "failed"}
 

@@ -18,7 +18,7 @@ DATA = {"edges": [1e-3, 1.78e-3, 3.16e-3], "counts": [10, 30]}
 
 
 def drawn(rows=ROWS, worst=(3, 0), width=1080, titles=True):
-    return ElementTree.fromstring(error_chart(rows, worst, width, 380, titles))
+    return ElementTree.fromstring(error_chart(rows, worst, (width, 380), (), titles))
 
 
 def texts(svg) -> list[str]:
@@ -61,8 +61,23 @@ def test_a_run_that_is_not_finite_hides_no_error_of_a_node() -> None:
     assert len(ticks) == 4 and not [node for node in svg.iter() if node.tag == "polyline"]
 
 
+@pytest.mark.parametrize("broken", [(2,), (0, 3), (1, 2, 4), range(6), ()])
+def test_the_line_has_a_gap_where_values_are_not_finite(broken) -> None:
+    rows = [ROWS[0] | {"error": math.inf if i in broken else 1e-3} for i in range(6)]
+    lines = [node.get("points").split() for node in drawn(rows).iter() if node.tag == "polyline"]
+    stretches = "".join(" " if i in broken else "x" for i in range(6)).split()
+    assert [len(line) for line in lines] == [len(stretch) for stretch in stretches]
+
+
+def test_stages_of_the_network_are_bands_with_their_names() -> None:
+    svg = ElementTree.fromstring(error_chart(ROWS * 20, [], (1080, 380), [("backbone", 0, 39), ("head", 41, 79)]))
+    assert {"backbone", "head"} <= set(texts(svg))
+    names = {node[0].text: float(node.get("x")) for node in svg.iter() if node.tag == "rect" and len(node)}
+    assert names["backbone"] < names["head"]
+
+
 def test_without_titles_no_node_is_named() -> None:
-    assert "MatMul" not in error_chart(ROWS, [0], 400, 320, titles=False)
+    assert "MatMul" not in error_chart(ROWS, [0], (400, 320), titles=False)
 
 
 def test_a_histogram_has_a_bar_for_each_filled_bin_and_the_others_as_outline() -> None:

@@ -22,20 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numpy as np
-
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
-from truehalf.data.preprocessing import declared_by
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.files import write_json
-from truehalf.io_spec.outputs import DETECTIONS, class_name, task_of
-from truehalf.io_spec.spec import InputSpec
 from truehalf.ir.model_forms import ModelFile
-from truehalf.json_values import JsonObject
 from truehalf.report.forms import AdversarialFacts, Decision, VerifyReport
-from truehalf.report.images import boxes_over_image
 from truehalf.report.page import NodeRow, Verdict
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
@@ -67,6 +60,8 @@ from truehalf.verification.judging.user_metrics import CHECK as USER_METRICS
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import error_profile, locate
+from truehalf.verification.localize.outline import outline
+from truehalf.verification.localize.pictures import draw
 from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.open_file import FP32_CPU, opened
 from truehalf.verification.pinning.as_argument import node_argument
@@ -202,6 +197,7 @@ def verify(
     write_json(out / "verdict.json", verdict)
     details |= {"profile": profile or [], "no_profile": _why_none(profile, final, options)}
     write_json(out / "details.json", details)
+    write_json(out / "graph.json", outline(last))
     write_data(out / "plots", final.facts["histograms"], profile or [])
     return report
 
@@ -260,38 +256,6 @@ def worst_nodes(profile: Sequence[NodeRow]) -> list[NodeRow]:
     """Rows of the nodes that make the largest errors by themselves, the largest first; None is not finite."""
     made = [row for row in profile if row["local_error"] != 0]
     return sorted(made, key=lambda row: -math.inf if row["local_error"] is None else -row["local_error"])[:_WORST_NODES]
-
-
-def draw(folder: Path, reference: Reference, final: StageResult, options: VerifyConfig) -> list[JsonObject]:
-    """Write sample images into `folder`; return {file, sample, ...} of each, worst first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if reference.unusable or task_of(reference.spec) != DETECTIONS:
-        return []
-    rows = sample_facts(reference, final)
-    images: list[JsonObject] = []
-    for number, i in enumerate(worst_samples(rows, options.pictures), start=1):
-        file = folder / f"sample_{number}.png"
-        sides = {"reference": reference.found[i], "candidate": final.found[i]}
-        sides |= {"truth": reference.truth[i]} if reference.truth else {}
-        called = partial(class_name, reference.spec.class_names)
-        boxes = {
-            side: [
-                (box.tolist(), f"{called(int(label))} {score:.2f}")
-                for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True)
-                if side == "truth" or score >= options.score_threshold
-            ]
-            for side, found in sides.items()
-        }
-        boxes_over_image(_image(reference.samples[i].feeds, reference.spec.first_input), boxes, file)
-        images.append({"file": f"plots/{file.name}"} | asdict(rows[i]))
-    return images
-
-
-def _image(feeds: Mapping[str, np.ndarray], entry: InputSpec) -> np.ndarray:
-    """The image that went in: float32 [3, H, W], RGB in 0..1."""
-    preprocessing = declared_by(entry)
-    values = feeds[entry.name]
-    return values if preprocessing is None else preprocessing.shown(values)
 
 
 def report_of(verdict: Verdict, stages: Mapping[str, StageResult], claims: Any) -> VerifyReport:

@@ -78,11 +78,13 @@ class LocalErrors:
         local_error, error, absmax: by pair, see truehalf.verification.localize.node_errors.Errors.
     """
 
-    def __init__(self, files: BothFiles, batches: Sequence[Feeds], queries: Collection[str]) -> None:
+    def __init__(
+        self, files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], same_choices: bool = False
+    ) -> None:
         from truehalf.verification.localize.side_by_side import side_by_side
 
         self._files, self._queries = files, queries
-        self._side = side_by_side(files.reference, files.candidate_as_run(), files.aligned)
+        self._side = side_by_side(files.reference, files.candidate_as_run(), files.aligned, same_choices)
         comparer = Comparer(self._side)
         runs = [comparer.run(feeds) for feeds in batches]
         self.pairs = comparer.pairs

@@ -119,12 +119,12 @@ def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str |
 
 
 def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeError]:
-    """Errors of every node with a float output, in graph order.
+    """Errors of every node with a float output, in graph order; behind TopK of the queries that the reference chooses.
 
     Raises:
         StageError: as find_suspects.
     """
-    return LocalErrors(files, [feeds], ()).profile()
+    return LocalErrors(files, [feeds], (), same_choices=True).profile()
 
 
 def locate(

@@ -24,13 +24,13 @@ from truehalf.calibration.instrument import main_values
 from truehalf.emulation.emulate import emulate
 from truehalf.errors import StageError
 from truehalf.float16 import MAX
-from truehalf.ir.facts import values_read, with_subgraphs
+from truehalf.ir.facts import is_op, values_read, with_subgraphs
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Passes
 
-_FLOAT, _HALF, _BOOL = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BOOL
+_FLOAT, _HALF, _BOOL, _INT64 = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BOOL, ir.DataType.INT64
 _WHERE_FROM = 9  # opset
 
 
@@ -61,11 +61,15 @@ class SideBySide:
     added: tuple[str, str]
 
 
-def side_by_side(reference: ir.Model, candidate: ir.Model, aligned: Mapping[str, str]) -> SideBySide:
+def side_by_side(
+    reference: ir.Model, candidate: ir.Model, aligned: Mapping[str, str], same_choices: bool = False
+) -> SideBySide:
     """Put both into one graph; they themselves are left as they are.
 
     Args:
         aligned: candidate tensor by reference tensor (truehalf.verification.localize.align).
+        same_choices: whether the candidate's run goes on with the positions that TopK chooses in the reference, so that
+            rows behind it are those of the same queries; else with its own.
 
     Raises:
         StageError: when the candidate has an input or output that the reference does not have, when types cannot be
@@ -88,6 +92,8 @@ def side_by_side(reference: ir.Model, candidate: ir.Model, aligned: Mapping[str,
         if not isinstance(ours.type, ir.TensorType):  # sequences hold tensors that separate nodes compute
             continue
         merge.cut(theirs, ours, name in fp16_names)
+        if same_choices and ours.dtype == _INT64 and is_op(theirs.producer(), "TopK"):
+            ir.convenience.replace_all_uses_with(renamed[0][name], ours)
         pairs.append((ours, renamed[0][name], theirs, name))
     outputs = {name: merge.output(renamed[0][name], f"{prefixes[0]}.output/{name}") for name in results}
     merge.finish(pairs, list(outputs.values()))
