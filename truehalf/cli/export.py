@@ -73,6 +73,7 @@ def _export(given: dict[str, Any]) -> int:
     lines = [f"{'passed' if verified else 'not verified'}: {given['out']}: opset {report.opset}, "]
     lines[0] += f"compared with torch on {parity['samples']} samples"
     lines += [*([] if verified else [f"why: {parity['reason']}"]), *weights]
+    lines += [f"note: {note}" for note in report.notes or []]
     further = [f"{report.exporter} exporter, {report.parameters} parameters"]
     further += [f"largest difference of {name}: {value:.3g}" for name, value in parity.get("max_abs", {}).items()]
     output.give(lines, report.to_json(), further)

@@ -67,7 +67,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
         reason = f"height and width vary, and data={config.data.source.value} gives arrays, which cannot be resized"
         report = replace(report, parity={**report.parity, "status": NOT_VERIFIED, "reason": reason})
     unread = [f"input {name!r}: no output that is kept depends on it" for name in report.unread_inputs]
-    return replace(report, notes=[*model.notes, *unread])
+    return replace(report, notes=[*model.notes, *unread, *(report.notes or [])])
 
 
 def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> IoSpec:

@@ -18,7 +18,7 @@ from truehalf.errors import StageError, typed_line
 from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import aside
-from truehalf.models.calling import all_taken, calling
+from truehalf.models.calling import all_taken, calling, no_tensors
 from truehalf.models.model import Input, Model
 from truehalf.models.source import spec_of
 from truehalf.report.forms import Parity
@@ -85,7 +85,8 @@ def export_module(
         Input(name, "tensor", str(samples[0][name].dtype), tuple(samples[0][name].shape[1:]))
         for name in _in_order(network, samples[0])
     ]
-    found = all_taken(_returned(network, inputs, samples[0]), ())
+    returned = _returned(network, inputs, samples[0])
+    found = all_taken(returned, ())
     names = list(found) if outputs is None else list(outputs)
     if len(names) != len(found):
         listed = ", ".join(found)
@@ -95,6 +96,9 @@ def export_module(
     axes = {each.name: {0: "batch"} for each in inputs} if dynamic_axes is None else dynamic_axes
     spec = spec_of(model, samples[0], axes)
     report = trace(model.module, samples[0], out_path, Tracing(options, axes), spec=spec, check_feeds=samples)
+    if left_out := no_tensors(returned):
+        note = f"left out, as they are no tensors: {', '.join(left_out)}; return tensors, or None in their place"
+        report = replace(report, notes=[note, *(report.notes or [])])
     if (same := _of_one_size(axes, samples)) and report.parity["status"] != NOT_VERIFIED:
         reason = f"{same}, and all samples are of one size there; give samples of others, or fix it (dynamic_axes)"
         parity: Parity = {**report.parity, "status": NOT_VERIFIED, "reason": coded("trace-open", reason)}

@@ -18,7 +18,13 @@ import numpy as np
 
 from truehalf.config.schema import LintConfig, TraceConfig
 from truehalf.exporting.after_export import DynamicAxes
-from truehalf.exporting.against_torch import compared_with_torch, tensors_of, torch_outputs, unread_inputs
+from truehalf.exporting.against_torch import (
+    compared_with_torch,
+    empty_tensors,
+    tensors_of,
+    torch_outputs,
+    unread_inputs,
+)
 from truehalf.exporting.baked import explaining, what_was_baked
 from truehalf.exporting.baked.repeated import check_repeats
 from truehalf.exporting.baked.report import Baked
@@ -86,7 +92,7 @@ class TraceReport:
         baked: what the trace has fixed; None of a file that is passed on.
         lint: the TensorRT compatibility of the file.
         model: facts, and size_mb.
-        notes: sentences of the model's source.
+        notes: what is to be known of it: tensors that are empty on every sample, sentences of the model's source.
     """
 
     exporter: str
@@ -151,6 +157,7 @@ def trace(
         unread = unread_inputs(model, module, spec, example)
         references = [torch_outputs(module, spec, feed, example) for feed in check_feeds]
         spec = attach(model, spec, varying_axes(references))
+        empty = empty_tensors(model, [example, *check_feeds])
         linted = options.linted(model)
         save_model(model, described)
         pairs = list(zip(check_feeds, references, strict=True))
@@ -183,6 +190,9 @@ def trace(
         baked=baked,
         lint=linted,
         model=model_facts(model, out_path),
+        notes=[
+            f"{name}: empty on every sample that was traced or compared, so what follows it was not" for name in empty
+        ],
     )
 
 

@@ -61,6 +61,16 @@ def named_tensors(returned: Any) -> dict[str, torch.Tensor]:
     return {str(key): value for key, value in _parts(returned) if isinstance(value, torch.Tensor)}
 
 
+def no_tensors(returned: Any) -> list[str]:
+    """What a module returned beside tensors and None, such as "name (str)", which no file can hold."""
+    import torch
+
+    beside = [
+        (key, value) for key, value in _parts(returned) if value is not None and not isinstance(value, torch.Tensor)
+    ]
+    return [f"{key} ({type(value).__name__})" for key, value in beside]
+
+
 def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
     """Every tensor that a module returned, as outputs: by name, what to take for it.
 
