@@ -24,7 +24,7 @@ from truehalf.engines.carry_out import explained
 from truehalf.engines.parity import EngineReference
 from truehalf.errors import StageError
 from truehalf.linting import Finding
-from truehalf.runtime.tensorrt.versions import BuildError
+from truehalf.runtime.tensorrt.versions import RTX, BuildError
 
 MACHINE = {"gpus": [{"name": "NVIDIA T4"}], "tensorrt": "11.4.0.106", "plugins": {}}
 PROFILES = [{"x": {"min": [1, 1], "opt": [2, 1], "max": [4, 1]}}]
@@ -256,15 +256,23 @@ def test_what_the_bindings_raise_on_loading_keeps_the_engine(bench: Bench, monke
     assert (bench.folder / "out/model.engine").exists()
 
 
-def test_what_the_parser_refuses_is_named_with_its_module_and_the_finding_of_lint(bench: Bench) -> None:
-    bench.world.parser_errors = [
-        {"node": "/head/act/Relu", "op_type": "Relu", "message": "no such thing", "code": "UNSUPPORTED_NODE"}
-    ]
-    with raises("not-supported", bench.folder / "model.onnx") as caught:
+def test_what_the_parser_refuses_is_named_with_its_module(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the real parser, that of TensorRT for RTX."""
+    compiler = pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float["n",1] x) => (int64[2,"m"] y)
+        { a = Cast<to = 10>(x)  b = Relu(a)  y = NonZero(b) }"""
+    refused = bench.folder / "model.onnx"
+    proto = onnx.parser.parse_model(text)
+    proto.graph.node[2].name = "/head/act/NonZero"
+    onnx.save(proto, refused)
+    monkeypatch.setattr("tests.truehalf.engines.test_carry_out.model", lambda folder: refused)
+    monkeypatch.setitem(sys.modules, "tensorrt", compiler)
+    with raises("not-supported", refused) as caught:
         bench.built()
-    _, refused, module_of = str(caught.value).splitlines()
-    expect(refused, None, "'/head/act/Relu' (Relu)", "no such thing [UNSUPPORTED_NODE]")
-    expect(module_of, None, "/head/act/Relu:", "head.act")
+    _, node, module_of, *of_lint = str(caught.value).splitlines()
+    expect(node, None, "'/head/act/NonZero' (NonZero)", "[UNSUPPORTED_NODE]")
+    expect(module_of, None, "/head/act/NonZero:", "head.act")
+    expect(of_lint[0], None, "data-dependent-size:")
 
 
 def test_findings_stand_beside_the_node_that_they_are_of(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from truehalf.engines.engine_report import EnginePlan
 from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY, external_files, load_model, save_model
 from truehalf.ir.patterns import Neighbours
-from truehalf.runtime.tensorrt.build import build
+from truehalf.runtime.tensorrt.apart import build_apart
 from truehalf.runtime.tensorrt.plan_content import sha256
 from truehalf.runtime.tensorrt.versions import RTX, BuildPlan, Layer, tensorrt_version
 
@@ -65,7 +65,7 @@ def fused_in_fp16(plan: EnginePlan, model_path: Path) -> list[str]:
             return list(read_json(kept))
         changes = {"onnx": str(path), "onnx_data": data, "onnx_sha256": digest, "engine": "fp16.engine"}
         builder = plan["builder"] | {"timing_cache": None}
-        facts = build(cast("BuildPlan", plan | changes | {"builder": builder}), folder, module=RTX)
+        facts = build_apart(cast("BuildPlan", plan | changes | {"builder": builder}), folder, module=RTX)
     fused, _ = attentions(model, facts["layer_table"])
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from truehalf.engines.engine_report import CompilerFacts, EnginePlan, EngineRepo
 from truehalf.engines.precision import precision_facts
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
-from truehalf.runtime.tensorrt.build import build
+from truehalf.runtime.tensorrt.apart import build_apart
 from truehalf.runtime.tensorrt.proof import (
     changed_nodes,
     computes,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 NOT_RUN = "compiled without a GPU, nothing was executed"
+_NO_REFUSAL = ("file-unwritable", "unknown-choice", "would-overwrite", "wrong-plan")  # of the file that is compiled
 _CAST = re.compile(r"__myl_(?:Cast)+(?:_|$)")  # kernels that cast and do nothing else
 
 
@@ -50,18 +51,19 @@ def compile_engine(
     """
     name = f"{Path(plan['engine']).stem}.rtx.engine"
     content = cast("BuildPlan", plan | {"onnx": str(model_path), "engine": name, "builder": _options(plan)})
-    facts = build(content, out_dir, module=RTX)
+    facts = build_apart(content, out_dir, module=RTX)
     engine = str(Path(plan["engine"]).with_name(name))
     return facts | {"engine": engine, "provider": RTX}, compiler_facts(facts, model, plan)
 
 
 def _options(plan: EnginePlan) -> dict[str, object]:
-    """The builder's, without those that concern the machine that builds."""
-    return dict(plan["builder"]) | {
-        "timing_cache": None,
-        "editable_timing_cache": False,
-        "hardware_compatibility": "none",
-    }
+    """The builder's, without those that concern the machine that builds, and without those that this compiler has for
+    no engine that is built without a GPU, where the engine is for another product.
+    """
+    left_out = {"timing_cache": None, "editable_timing_cache": False, "hardware_compatibility": "none"}
+    if plan["backend"] != RTX:
+        left_out |= dict.fromkeys(("version_compatible", "refit", "strip_weights"), False)
+    return dict(plan["builder"]) | left_out
 
 
 def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> CompilerFacts:
@@ -102,15 +104,16 @@ def compiled_report(
         why: none can be built here, and what was assumed besides.
 
     Raises:
-        StageError: the compiler refuses the file, and the engine is for TensorRT for RTX.
+        StageError: the compiler refuses the file, and the engine is for TensorRT for RTX; or the plan is wrong, or
+            the engine cannot be written.
     """
     plan, (reason, assumed) = common["plan"], why
     declared, graph = plan["declared"], plan["graph"]
     try:
         facts, compiled = compile_engine(plan, model, model_path, out_dir)
     except (BuildError, RuntimeError) as error:
-        if plan["backend"] == RTX:
-            code = error.code if isinstance(error, BuildError) else "runtime-refuses"
+        code = error.code if isinstance(error, BuildError) else "runtime-refuses"
+        if plan["backend"] == RTX or code in _NO_REFUSAL:
             raise StageError(code, f"{model_path}: TensorRT for RTX refuses: {error}") from error
         message = coded("not-supported", f"not compiled: {_refused(error)}: {error}")
         return {"status": "planned"} | common | none_built(plan, reason, [message, *assumed])

@@ -77,9 +77,14 @@ def build(
         TensorRT's warnings, each once.
 
     Raises:
-        BuildError: when a file is missing or not the plan's, or TensorRT refuses an option, a plugin or the model.
+        BuildError: when a file is missing, not the plan's or cannot be written, `module` cannot be imported, or
+            TensorRT refuses an option, a plugin or the model. An engine that was there is as it was.
     """
-    trt, folder = importlib.import_module(module), Path(folder)
+    folder = Path(folder)
+    try:
+        trt = importlib.import_module(module)
+    except (ImportError, OSError) as error:  # a wheel without its libraries, too
+        raise BuildError("package-missing", f"{module} cannot be imported: {error}; install it anew") from error
     try:
         return _built(trt, plan, folder, folder if beside is None else Path(beside))
     except (AttributeError, TypeError) as error:
@@ -259,8 +264,13 @@ def _check_written(written: Mapping[str, Path], read: Mapping[str, Path]) -> Non
 
 
 def _write(path: Path, content: bytes) -> None:
-    with written_whole(path) as building:
-        building.write_bytes(content)
+    try:
+        with written_whole(path) as building:
+            building.write_bytes(content)
+    except OSError as error:
+        raise BuildError(
+            "file-unwritable", f"{path}: {error.strerror or error}; what was there is as it was"
+        ) from error
 
 
 # --- script -----------------------------------------------------------------------------------------------------------

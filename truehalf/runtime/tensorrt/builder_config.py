@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from truehalf.runtime.tensorrt.versions import (
@@ -51,6 +52,14 @@ def configure(trt: Any, config: Any, options: BuilderOptions) -> None:
         config.clear_flag(trt.BuilderFlag.TF32)  # the only one that is on by default
 
 
+def _fits(tensor: Any, numbers: Sequence[int]) -> bool:
+    """Whether a shape has the axes and fixed sides of an input; of a shape tensor, whether values are as many."""
+    shape: tuple[int, ...] = tuple(tensor.shape)
+    if tensor.is_shape_tensor:
+        return len(numbers) == math.prod(shape)
+    return len(numbers) == len(shape) and all(a in (-1, b) for a, b in zip(shape, numbers, strict=True))
+
+
 def add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Profile]) -> None:
     """Add the profiles; numbers are values where the parser found a shape tensor, else shapes."""
     inputs = {tensor.name: tensor for tensor in (network.get_input(i) for i in range(network.num_inputs))}
@@ -63,13 +72,17 @@ def add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Pro
                 problems.append(f"{where}: no such input; the network has {', '.join(inputs)}")
                 continue
             tensor = inputs[name]
+            shape = tuple(tensor.shape)
+            kind = f"values of a shape tensor of {shape}" if tensor.is_shape_tensor else f"shapes of {shape}"
+            if not all(_fits(tensor, given) for given in numbers.values()):  # TensorRT says so late and without a name
+                problems.append(f"{where}: expected {kind}, got {dict(numbers)}")
+                continue
             try:
                 if tensor.is_shape_tensor:
                     profile.set_shape_input(name, numbers["min"], numbers["opt"], numbers["max"])
                 else:
                     profile.set_shape(name, numbers["min"], numbers["opt"], numbers["max"])
             except (RuntimeError, ValueError) as error:  # the bindings raise where the library refuses
-                kind = "values of a shape tensor" if tensor.is_shape_tensor else f"shapes of {tuple(tensor.shape)}"
                 problems.append(f"{where}: TensorRT refuses {dict(numbers)} as {kind}: {error}")
         for name, tensor in inputs.items():
             if name not in ranges and (tensor.is_shape_tensor or -1 in tuple(tensor.shape)):

@@ -14,7 +14,7 @@ from truehalf.runtime.tensorrt.versions import (
     BuildError,
 )
 
-_log: Any = None  # TensorRT keeps the first logger that a process gives it, and logs everything to that one
+_LOGS: dict[Any, Any] = {}  # of a module, the logger: it keeps the first that a process gives it, and no other
 _LOADED_PLUGINS: dict[str, list[str]] = {}  # a library registers its plugins once in a process
 
 
@@ -22,11 +22,11 @@ def message_log(trt: Any) -> Any:
     """The process's logger, emptied: prints warnings and errors to stderr and keeps each once: .warnings, .errors; and
     the message that lists the layers of an engine: .layers.
     """
-    global _log
-    if not isinstance(_log, trt.ILogger):
-        _log = _message_log(trt)
-    _log.errors, _log.warnings, _log.layers = [], [], ""
-    return _log
+    if trt.ILogger not in _LOGS:
+        _LOGS[trt.ILogger] = _message_log(trt)
+    log = _LOGS[trt.ILogger]
+    log.errors, log.warnings, log.layers = [], [], ""
+    return log
 
 
 def _message_log(trt: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.measuring.attention_graphs import Everything, Form, attention
 from tests.messages import raises
 from truehalf.codes import codes_in
-from truehalf.config.engine import EngineConfig
+from truehalf.config.engine import EngineConfig, TargetConfig
 from truehalf.engines.build import Order, build_engine
 from truehalf.engines.compiling.report import compiler_facts
 from truehalf.ir.model_file import load_model
@@ -25,11 +26,16 @@ HERE: Any = {"gpus": None, "tensorrt": None, RTX: "1.7"}
 
 
 def report(
-    folder: Path, model: onnx.ModelProto, backend: str = "tensorrt", declared: str = "fp16", **options: Any
+    folder: Path,
+    model: onnx.ModelProto,
+    backend: str = "tensorrt",
+    target: Sequence[str] = (),
+    declared: str = "fp16",
+    **options: Any,
 ) -> Any:
     path = folder / "model.onnx"
     onnx.save(model, path)
-    order = Order(declared=declared, profiles=[], probe=HERE)
+    order = Order(declared=declared, profiles=[], probe=HERE, target=TargetConfig(list(target)))
     return build_engine(path, folder / "out", order, EngineConfig(backend=backend, **options))
 
 
@@ -64,6 +70,33 @@ def test_a_file_that_it_refuses_for_another_product_is_planned(tmp_path: Path) -
     assert any("not-supported" in codes_in(each) and "NonZero" in each for each in found["not_verified"])
     with raises("not-supported", "NonZero"):
         report(tmp_path, model, RTX)
+
+
+DIES = """<ir_version: 10, opset_import: ["": 23]> g (float16[2,4,8] x) => (float16[2,4,8] y)
+    { y = Attention<q_num_heads = 2, kv_num_heads = 2>(x, x, x) }"""
+
+
+def test_a_compiler_that_dies_leaves_a_plan_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/model.rtx.engine").write_bytes(b"the last good engine")
+    found = report(tmp_path, onnx.parser.parse_model(DIES))
+    assert found["status"] == "planned" and any("SIGSEGV" in each for each in found["not_verified"])
+    with raises("runtime-refuses", "SIGSEGV", tmp_path / "model.onnx"):
+        report(tmp_path, onnx.parser.parse_model(DIES), RTX)
+    assert (tmp_path / "out/model.rtx.engine").read_bytes() == b"the last good engine"
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", RTX])
+@pytest.mark.parametrize(
+    ("place", "target", "code"), [("folder", [], "file-unwritable"), ("", ["sm53"], "unknown-choice")]
+)
+def test_what_is_no_fault_of_the_file_is_an_error(
+    backend: str, place: str, target: list[str], code: str, tmp_path: Path
+) -> None:
+    if place:
+        (tmp_path / "out/model.rtx.engine").mkdir(parents=True)
+    with raises(code):
+        report(tmp_path, attention(Form(16, 16, 1, 16)), backend, target)
 
 
 def test_a_log_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
@@ -101,6 +134,11 @@ def test_attentions_are_told_from_other_softmaxes(body: str, softmaxes: list[str
 def test_the_plans_options_of_the_machine_are_left_out(tmp_path: Path) -> None:
     assert EngineConfig().timing_cache is not None
     found = report(
-        tmp_path, attention(Form()), hardware_compatibility="ampere_plus", timing_cache=str(tmp_path / "cache")
+        tmp_path,
+        attention(Form()),
+        hardware_compatibility="ampere_plus",
+        timing_cache=str(tmp_path / "cache"),
+        version_compatible=True,
+        refit=True,
     )
     assert found["status"] == "compiled" and not (tmp_path / "cache").exists()

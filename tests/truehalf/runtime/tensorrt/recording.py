@@ -12,8 +12,6 @@ import ctypes
 import enum
 import json
 import re
-import signal
-import threading
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -105,13 +103,9 @@ class World:
     lacks: frozenset[str] = frozenset()  # qualified names that an older release does not have
     inputs: list[Tensor] = field(default_factory=lambda: [Tensor("images")])
     outputs: list[Tensor] = field(default_factory=lambda: [Tensor("scores", shape=(-1, 5))])
-    parser_errors: list[dict[str, str]] = field(default_factory=list)
-    messages: list[tuple[str, str]] = field(default_factory=list)  # (severity, text), logged while it builds
     starts: bool = True
-    builds: bool = True
     reads: bool = True  # deserializes engines
     contexts: bool = True
-    refuses_profiles: bool = False
     switches_profiles: bool = True
     infers: bool = True
     libraries: set[str] = field(default_factory=set)  # plugin libraries that the registry takes, by file name
@@ -120,8 +114,6 @@ class World:
     layers: list[Any] = field(default_factory=list)  # of the inspector
     inspects: bool = True  # gives an inspector
     information: str | None = None  # the inspector's text, where it is not that of `layers`
-    interrupts: int = 0  # how often Ctrl-C comes while it builds
-    steps: int = 0  # how many steps the builder has done, of 10
     profiles: int = 1
     runs: bool = True
     unknown_shapes: list[str] = field(default_factory=list)
@@ -138,7 +130,6 @@ class World:
 
 
 # What the bindings say with their RuntimeErrors.
-NO_NUMBERS = "Shape provided for a profile is inconsistent"
 NO_SWITCH = "Error in set optimization profile async."
 NO_SHAPES = "Encountered an error during shape inference"
 
@@ -277,56 +268,14 @@ def _only_attributes(members: set[str]) -> Callable[[Any, str, Any], None]:
 # --- behaviours: (maker, instance, arguments) -------------------------------------------------------------------------
 
 
-def _log(maker: _Maker, logger: Any, severity: str, text: str) -> None:
-    logger.log(getattr(maker.module.ILogger.Severity, severity), text)
-
-
 def _constructed(maker: _Maker, instance: Any, *arguments: Any) -> None:
     if not maker.world.starts:
         raise TypeError("pybind11::init(): factory function returned nullptr")
-    maker.world.__dict__["logger"] = arguments[-1]
 
 
 def _parse(maker: _Maker, parser: Any, model: str) -> bool:
     assert isinstance(model, str) and Path(model).is_file()
-    return not maker.world.parser_errors
-
-
-def _error(maker: _Maker, parser: Any, index: int) -> Any:
-    return maker.make("ParserError", fault=maker.world.parser_errors[index])
-
-
-def _serialized(maker: _Maker, builder: Any, network: Any, config: Any) -> Any:
-    for severity, text in maker.world.messages:
-        _log(maker, maker.world.__dict__["logger"], severity, text)
-    if not _stepped(maker.world, getattr(config, "progress_monitor", None)):
-        return None
-    return maker.make("IHostMemory", content=b"an engine") if maker.world.builds else None
-
-
-def _stepped(world: World, monitor: Any) -> bool:
-    """Ten steps of a phase, with Ctrl-C before the third.
-
-    From a thread of the builder's, as TensorRT may: meanwhile the main thread waits, and runs no handler of Python's.
-    """
-    if monitor is None:
-        return True
-    went_on: list[bool] = []
-
-    def phase() -> None:
-        monitor.phase_start("Building", None, 10)
-        for world.steps in range(1, 11):
-            for _ in range(world.interrupts if world.steps == 3 else 0):
-                signal.raise_signal(signal.SIGINT)
-            went_on.append(monitor.step_complete("Building", world.steps - 1))
-            if not went_on[-1]:
-                break
-        monitor.phase_finish("Building")
-
-    thread = threading.Thread(target=phase)
-    thread.start()
-    thread.join()
-    return went_on[-1]
+    return True
 
 
 def _cache(maker: _Maker, config: Any, data: bytes) -> Any:
@@ -345,16 +294,6 @@ def _combine(maker: _Maker, timing_cache: Any, other: Any, ignore_mismatch: bool
 
 def _tensor(world: World, name: str) -> Tensor:
     return next(one for one in world.inputs + world.outputs if one.name == name)
-
-
-def _set_numbers(maker: _Maker, profile: Any, name: str, low: Any, opt: Any, high: Any) -> None:
-    """The bindings answer nothing, and raise where the library says no."""
-    tensor = _tensor(maker.world, name)
-    expected = len(tensor.shape) if tensor.values is None else len(tensor.values[0])
-    if any(len(one) != expected for one in (low, opt, high)) or not all(
-        a <= b <= c for a, b, c in zip(low, opt, high, strict=True)
-    ):
-        raise RuntimeError(NO_NUMBERS)
 
 
 def _switch_profile(maker: _Maker, context: Any, profile: int, stream: int) -> bool:
@@ -437,25 +376,18 @@ BEHAVIOURS: dict[str, Callable[..., Any]] = {
     "IBuilderConfig.progress_monitor": lambda maker, config: None,
     "IOutputAllocator": lambda maker, allocator: None,
     "OnnxParser.parse_from_file": _parse,
-    "OnnxParser.num_errors": lambda maker, parser: len(maker.world.parser_errors),
-    "OnnxParser.get_error": _error,
     "OnnxParser.get_used_vc_plugin_libraries": lambda maker, parser: maker.world.vc_libraries,
-    "ParserError.node_name": lambda maker, error: error.fault["node"],
-    "ParserError.node_operator": lambda maker, error: error.fault["op_type"],
-    "ParserError.desc": lambda maker, error: error.fault["message"],
-    "ParserError.code": lambda maker, error: maker.module.ErrorCode[error.fault["code"]],
     "INetworkDefinition.num_inputs": lambda maker, network: len(maker.world.inputs),
     "INetworkDefinition.get_input": lambda maker, network, i: maker.make("ITensor", tensor=maker.world.inputs[i]),
     "ITensor.name": lambda maker, tensor: tensor.tensor.name,
     "ITensor.shape": lambda maker, tensor: tensor.tensor.shape,
     "ITensor.is_shape_tensor": lambda maker, tensor: tensor.tensor.values is not None,
-    "IBuilderConfig.add_optimization_profile": lambda maker, c, profile: -1 if maker.world.refuses_profiles else 0,
     "IBuilderConfig.create_timing_cache": _cache,
     "IBuilderConfig.set_timing_cache": _set_cache,
     "IBuilderConfig.get_timing_cache": lambda maker, config: config.__dict__.get("attached"),
     "ITimingCache.combine": _combine,
     "ITimingCache.serialize": lambda maker, one: maker.make("IHostMemory", content=one.content + b"+timed"),
-    "Builder.build_serialized_network": _serialized,
+    "Builder.build_serialized_network": lambda maker, b, n, config: maker.make("IHostMemory", content=b"an engine"),
     "Runtime.deserialize_cuda_engine": lambda maker, r, data: maker.make("ICudaEngine") if maker.world.reads else None,
     "get_plugin_registry": lambda maker, _: maker.make("IPluginRegistry"),
     "IPluginRegistry.load_library": _load_library,
@@ -492,7 +424,5 @@ BEHAVIOURS: dict[str, Callable[..., Any]] = {
     "IExecutionContext.get_tensor_shape": _tensor_shape,
     "IExecutionContext.infer_shapes": _infer,
     "IExecutionContext.set_optimization_profile_async": _switch_profile,
-    "IOptimizationProfile.set_shape": _set_numbers,
-    "IOptimizationProfile.set_shape_input": _set_numbers,
     "IExecutionContext.execute_async_v3": _execute,
 }

@@ -1,139 +1,106 @@
-"""What a plan makes TensorRT do, in which order, on both versions, and what is said when it refuses."""
+"""What a plan makes NVIDIA's builder do and what is said when it refuses, by TensorRT for RTX, which needs no GPU."""
 
 from __future__ import annotations
 
+import _ctypes
 import json
+import os
+import shutil
+import signal
+import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import onnx
 import pytest
 
 from tests.messages import expect, raises
-from tests.truehalf.conftest import PROFILE, Planner
-from tests.truehalf.runtime.tensorrt.alone import alone
-from tests.truehalf.runtime.tensorrt.recording import NO_NUMBERS, Tensor, World, module
+from tests.truehalf.conftest import MODEL, OPTIONS, PROFILE, Planner, parsed
+from tests.waiting import HANG_S
+from truehalf.engines.plan_files import script
+from truehalf.runtime.tensorrt import plan_content, versions
+from truehalf.runtime.tensorrt.apart import build_apart
 from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.plan_content import find_file
-from truehalf.runtime.tensorrt.versions import BuildError
+from truehalf.runtime.tensorrt.builder_config import add_profiles, configure
+from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
+from truehalf.runtime.tensorrt.versions import RTX, BuildError, version_of
+
+trt = pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
+
+SHAPED = """g (float[4,16] x, int64[2] size, float[N,8] mask) => (float[M,K] y, float[N,8] z)
+    { y = Reshape(x, size)  z = Relu(mask) }"""
+SIZE = {"min": [1, 16], "opt": [4, 16], "max": [8, 64]}
+MASK = {"min": [1, 8], "opt": [2, 8], "max": [4, 8]}
 
 
-def flags(world: World) -> tuple[set[str], set[str]]:
-    """Names of the builder flags that were set and cleared."""
-    calls = [world.arguments(f"IBuilderConfig.{kind}_flag") for kind in ("set", "clear")]
-    was_set, was_cleared = ({flag.name for (flag,) in arguments} for arguments in calls)
-    return was_set, was_cleared
+@pytest.fixture
+def good(plan: Planner, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A plan whose engine was built earlier; it must be as it was when the test has ended."""
+    planned = plan()
+    (tmp_path / "model.engine").write_bytes(b"the last good engine")
+    yield planned
+    assert (tmp_path / "model.engine").read_bytes() == b"the last good engine"
+    assert not [*tmp_path.glob(".truehalf-*")], "nothing half written is left"
 
 
-def in_order(world: World, *names: str) -> bool:
-    places = [world.called().index(name) for name in names]
-    return places == sorted(places)
+def renewed(planned: dict[str, Any], model: onnx.ModelProto) -> Any:
+    """The plan with another model, of fixed shapes."""
+    path = Path(planned["onnx"])
+    onnx.save(model, path)
+    return planned | {"onnx_sha256": plan_content.sha256(path), "profiles": []}
 
 
-def test_everything_happens_in_the_order_that_tensorrt_needs(world: World, plan: Planner, tmp_path: Path) -> None:
-    library = tmp_path / "libmine.so"
-    library.write_bytes(b"a library")
-    world.libraries = {"libmine.so"}
-    planned = plan(timing_cache=str(tmp_path / "caches"), plugins=[str(library)])
-    facts = build(planned, tmp_path)
-    assert in_order(
-        world,
-        "init_libnvinfer_plugins",
-        "IPluginRegistry.load_library",
-        "Builder",
-        "Builder.create_network",
-        "OnnxParser",
-        "OnnxParser.parse_from_file",
-        "Builder.create_builder_config",
-        "IBuilderConfig.set_memory_pool_limit",
-        "IOptimizationProfile.set_shape",
-        "IBuilderConfig.add_optimization_profile",
-        "IBuilderConfig.create_timing_cache",
-        "IBuilderConfig.set_timing_cache",
-        "Builder.build_serialized_network",
-        "ITimingCache.serialize",
-        "Runtime.deserialize_cuda_engine",
-        "EngineInspector.get_engine_information",
-    )
-    assert world.arguments("IPluginRegistry.load_library") == [(str(library),)]
-    assert world.arguments("OnnxParser.parse_from_file") == [(planned["onnx"],)]
-    assert (tmp_path / "model.engine").read_bytes() == b"an engine"
-    assert facts["engine_mb"] == 9e-6 and facts["device_memory_mb"] == 3 and facts["gpu"] == "NVIDIA L4"
-    assert facts["tensorrt"].startswith(world.version)
-    assert json.loads(json.dumps(facts)) == facts, "facts are plain data"
+# --- options ----------------------------------------------------------------------------------------------------------
+
+ATTRIBUTES = ("builder_optimization_level", "max_aux_streams", "tiling_optimization_level", "profiling_verbosity")
 
 
-def test_a_network_is_strongly_typed_on_both(world: World, plan: Planner, tmp_path: Path) -> None:
-    build(plan(), tmp_path)
-    strongly_typed = 1 << int(module(world).NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-    assert world.arguments("Builder.create_network") == [(strongly_typed if world.version == "10.16" else 0,)]
+def configured(**options: Any) -> tuple[Any, Any]:
+    """A configuration of the builder as it comes, and one with options."""
+    builder = trt.Builder(message_log(trt))
+    fresh, config = builder.create_builder_config(), builder.create_builder_config()
+    configure(trt, config, OPTIONS | options)  # type: ignore[arg-type]
+    return fresh, config
 
 
-def test_the_default_options_only_clear_tf32(world: World, plan: Planner, tmp_path: Path) -> None:
-    build(plan(), tmp_path)
-    assert flags(world) == (set(), {"TF32"})
-    workspace = [(pool.name, size) for pool, size in world.arguments("IBuilderConfig.set_memory_pool_limit")]
-    assert workspace == [("WORKSPACE", 4 * 2**30)]
-    assert [name for name in world.called() if name.startswith("set ")] == [
-        "set IBuilderConfig.profiling_verbosity",
-        "set IBuilderConfig.progress_monitor",
-        "set Runtime.engine_host_code_allowed",
-        "set EngineInspector.execution_context",
-    ]
-    assert "IBuilderConfig.set_timing_cache" not in world.called()
+def test_the_default_options_only_clear_tf32() -> None:
+    fresh, config = configured()
+    assert fresh.flags ^ config.flags == 1 << int(trt.BuilderFlag.TF32) == fresh.flags
+    assert config.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE) == 4 * 2**30
+    changed = {name for name in ATTRIBUTES if getattr(fresh, name) != getattr(config, name)}
+    assert changed == {"profiling_verbosity"} and config.profiling_verbosity.name == "DETAILED"
+
+
+@pytest.mark.parametrize(("option", "flag"), versions.BUILDER_FLAGS.items())
+def test_an_option_sets_its_flag(option: str, flag: str) -> None:
+    _, config = configured(**{option: True})
+    assert config.flags == 1 << int(trt.BuilderFlag.__members__[flag])
 
 
 @pytest.mark.parametrize(
-    ("option", "flag"),
+    ("option", "value", "expected"),
     [
-        ("editable_timing_cache", "EDITABLE_TIMING_CACHE"),
-        ("version_compatible", "VERSION_COMPATIBLE"),
-        ("refit", "REFIT"),
-        ("strip_weights", "STRIP_PLAN"),
+        ("builder_optimization_level", 5, 5),
+        ("builder_optimization_level", 0, 0),
+        ("max_aux_streams", 0, 0),
+        ("tiling_optimization_level", "full", "FULL"),
+        ("profiling_verbosity", "layer_names_only", "LAYER_NAMES_ONLY"),
+        ("profiling_verbosity", "none", "NONE"),
     ],
 )
-def test_an_option_sets_its_flag(world: World, plan: Planner, tmp_path: Path, option: str, flag: str) -> None:
-    build(plan(**{option: True}), tmp_path)
-    assert flags(world) == ({flag}, {"TF32"})
+def test_an_option_sets_its_attribute(option: str, value: Any, expected: Any) -> None:
+    _, config = configured(**{option: value})
+    assert getattr(getattr(config, option), "name", getattr(config, option)) == expected
 
 
-def test_tf32_is_left_on_when_asked_for(world: World, plan: Planner, tmp_path: Path) -> None:
-    build(plan(tf32=True), tmp_path)
-    assert flags(world) == ({"TF32"}, set())
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "attribute", "expected"),
-    [
-        ("builder_optimization_level", 5, "builder_optimization_level", 5),
-        ("builder_optimization_level", 0, "builder_optimization_level", 0),
-        ("max_aux_streams", 0, "max_aux_streams", 0),
-        ("tiling_optimization_level", "full", "tiling_optimization_level", "FULL"),
-        ("hardware_compatibility", "ampere_plus", "hardware_compatibility_level", "AMPERE_PLUS"),
-        (
-            "hardware_compatibility",
-            "same_compute_capability",
-            "hardware_compatibility_level",
-            "SAME_COMPUTE_CAPABILITY",
-        ),
-        ("profiling_verbosity", "layer_names_only", "profiling_verbosity", "LAYER_NAMES_ONLY"),
-        ("profiling_verbosity", "none", "profiling_verbosity", "NONE"),
-    ],
-)
-def test_an_option_sets_its_attribute(
-    world: World, plan: Planner, tmp_path: Path, option: str, value: Any, attribute: str, expected: Any
-) -> None:
-    build(plan(**{option: value}), tmp_path)
-    ((given,),) = world.arguments(f"set IBuilderConfig.{attribute}")
-    assert getattr(given, "name", given) == expected
-
-
-def test_every_memory_pool_can_be_limited(world: World, plan: Planner, tmp_path: Path) -> None:
-    pools = {name.lower(): 0.5 for name in module(world).MemoryPoolType.__members__}
-    assert len(pools) == 6
-    build(plan(memory_pools_gb=pools), tmp_path)
-    given = world.arguments("IBuilderConfig.set_memory_pool_limit")
-    assert {pool.name.lower(): size for pool, size in given} == dict.fromkeys(pools, 2**29)
+@pytest.mark.parametrize("pool", ["workspace", "tactic_dram", "tactic_shared_memory"])
+def test_a_memory_pool_is_limited(pool: str) -> None:
+    _, config = configured(memory_pools_gb={pool: 2**-10})
+    assert config.get_memory_pool_limit(trt.MemoryPoolType.__members__[pool.upper()]) == 2**20
 
 
 @pytest.mark.parametrize(
@@ -145,95 +112,348 @@ def test_every_memory_pool_can_be_limited(world: World, plan: Planner, tmp_path:
     ],
 )
 def test_an_unknown_member_is_refused_with_the_known_ones(
-    world: World, plan: Planner, tmp_path: Path, option: str, value: Any, unknown: str, known: str
+    good: dict[str, Any], tmp_path: Path, option: str, value: Any, unknown: str, known: str
 ) -> None:
-    planned = plan()
-    planned["builder"][option] = value  # a plan edited by hand
+    good["builder"][option] = value  # a plan edited by hand
     with raises("unknown-choice", f"engine.{option}", unknown, known, error=BuildError):
-        build(planned, tmp_path)
-    assert "Builder.build_serialized_network" not in world.called()
-
-
-def test_a_version_compatible_engine_carries_the_parser_s_plugins(world: World, plan: Planner, tmp_path: Path) -> None:
-    world.vc_libraries = ["libnvinfer_vc_plugin.so"]
-    build(plan(version_compatible=True), tmp_path)
-    assert world.arguments("set IBuilderConfig.plugins_to_serialize") == [(["libnvinfer_vc_plugin.so"],)]
-    assert world.arguments("set Runtime.engine_host_code_allowed") == [(True,)]
-    world.calls.clear()
-    build(plan(), tmp_path)
-    assert "set IBuilderConfig.plugins_to_serialize" not in world.called()
-    assert world.arguments("set Runtime.engine_host_code_allowed") == [(False,)]
+        build(good, tmp_path, module=RTX)
 
 
 # --- profiles ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_profile_is_added(world: World, plan: Planner, tmp_path: Path) -> None:
+def added(text: str, profiles: list[Any]) -> list[Any]:
+    """Profiles as the builder's configuration takes them, for a model."""
+    builder = trt.Builder(log := message_log(trt))
+    network, config = builder.create_network(0), builder.create_builder_config()
+    assert trt.OnnxParser(network, log).parse(parsed(text).SerializeToString())
+    taken: list[Any] = []
+
+    def add(profile: Any) -> int:
+        taken.append(profile)
+        return int(config.add_optimization_profile(profile))
+
+    add_profiles(builder, network, SimpleNamespace(add_optimization_profile=add), profiles)
+    assert config.num_optimization_profiles == len(taken)
+    return taken
+
+
+def test_every_profile_is_added() -> None:
     large = {"images": {"min": [8, 3, 8, 8], "opt": [16, 3, 8, 8], "max": [32, 3, 8, 8]}}
-    build(plan(profiles=[PROFILE, large]), tmp_path)
-    assert len(world.arguments("IBuilderConfig.add_optimization_profile")) == 2
-    assert world.arguments("IOptimizationProfile.set_shape") == [
-        ("images", [1, 3, 8, 8], [2, 3, 8, 8], [4, 3, 8, 8]),
-        ("images", [8, 3, 8, 8], [16, 3, 8, 8], [32, 3, 8, 8]),
-    ]
+    shapes = [[list(one) for one in profile.get_shape("images")] for profile in added(MODEL, [PROFILE, large])]
+    assert shapes == [list(given["images"].values()) for given in (PROFILE, large)]
 
 
-def test_an_engine_is_never_written_over_its_model(world: World, plan: Planner, tmp_path: Path) -> None:
-    planned = plan()
-    model = find_file(planned["onnx"], tmp_path, "the model")
-    before = model.read_bytes()
-    with raises("would-overwrite", model, error=BuildError):
-        build(planned | {"engine": model.name}, model.parent)
-    assert model.read_bytes() == before
+def test_numbers_of_a_shape_tensor_are_its_values() -> None:
+    (profile,) = added(SHAPED, [{"size": SIZE, "mask": MASK}])
+    assert [list(one) for one in profile.get_shape_input("size")] == list(SIZE.values())
+    assert [list(one) for one in profile.get_shape("mask")] == list(MASK.values())
 
 
-def test_numbers_of_a_shape_tensor_are_its_values(world: World, plan: Planner, tmp_path: Path) -> None:
-    world.inputs = [Tensor("images", values=((1,), (2,), (4,)), dtype="INT64", shape=(1,))]
-    planned = plan() | {"profiles": [{"images": {"min": [1], "opt": [2], "max": [4]}}]}
-    build(planned, tmp_path)
-    assert world.arguments("IOptimizationProfile.set_shape_input") == [("images", [1], [2], [4])]
-    assert "IOptimizationProfile.set_shape" not in world.called()
-    assert len(world.arguments("IExecutionContext.set_tensor_address")) == 1, "the inspector's context reads its value"
-
-
-def test_what_the_parser_knows_better_than_the_plan_is_said_at_once(
-    world: World, plan: Planner, tmp_path: Path
-) -> None:
-    world.inputs += [Tensor("size", shape=(2,), values=((1, 1), (2, 2), (3, 3))), Tensor("mask", shape=(-1, 8))]
-    planned = plan() | {"profiles": [PROFILE | {"other": PROFILE["images"]}]}
+def test_what_the_parser_knows_better_than_the_plan_is_said_at_once() -> None:
     with raises("wrong-plan", error=BuildError) as error:
-        build(planned, tmp_path)
+        added(SHAPED, [{"other": MASK}])
     other, size, mask = str(error.value).splitlines()
-    expect(other, "wrong-plan", "engine.profiles[0].other", "images", "size", "mask")
+    expect(other, "wrong-plan", "engine.profiles[0].other", "x", "size", "mask")
     expect(size, None, "engine.profiles[0]", "'size'", "values")
     expect(mask, None, "engine.profiles[0]", "'mask'", "shapes")
 
 
-def test_numbers_that_tensorrt_refuses_are_named(world: World, plan: Planner, tmp_path: Path) -> None:
-    """The plan takes the input for a tensor of rank 4, and the parser finds values of a shape, or the reverse."""
-    values = {"images": {"min": [1, 1], "opt": [2, 2], "max": [4, 4]}}
-    where = "engine.profiles[0].images"
-    with raises("wrong-plan", where, values["images"], "(-1, 3, 8, 8)", NO_NUMBERS, error=BuildError):
-        build(plan() | {"profiles": [values]}, tmp_path)
-    world.inputs = [Tensor("images", "INT64", (2,), values=((1, 1), (2, 2), (4, 4)))]
-    with raises("wrong-plan", where, PROFILE["images"], "values", NO_NUMBERS, error=BuildError) as error:
-        build(plan(), tmp_path)
-    assert len(str(error.value).splitlines()) == 1
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("mask", {"max": [4]}, "(-1, 8)"),
+        ("mask", {"opt": [2, 8, 1]}, "(-1, 8)"),
+        ("mask", {"max": [4, 9]}, "(-1, 8)"),
+        ("mask", {"min": [-1, 8]}, "(-1, 8)"),
+        ("mask", {"min": [3, 8]}, "{'min': [3, 8]"),
+        ("size", {"opt": [4]}, "values"),
+        ("size", {"max": [8, 64, 1]}, "values"),
+        ("size", {"min": [5, 16]}, "values"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_named(name: str, changes: dict[str, list[int]], said: str) -> None:
+    given = {"size": SIZE, "mask": MASK}
+    with raises("wrong-plan", "engine.profiles[0]", *changes.values(), said, error=BuildError) as error:
+        added(SHAPED, [given | {name: given[name] | changes}])
+    assert len(str(error.value).splitlines()) == 1 and name in str(error.value)
 
 
-def test_what_the_bindings_raise_elsewhere_ends_the_script_with_a_line(
-    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_parser_errors_name_node_and_operator(good: dict[str, Any], tmp_path: Path) -> None:
+    model = parsed("g (float[4] x) => (int64[1,M] y) { z = Relu(x)  y = NonZero(z) }")
+    model.graph.node[1].name = "/b/NonZero"
+    planned = renewed(good, model)
+    with raises("not-supported", tmp_path / "model.onnx", trt.__version__, error=BuildError) as error:
+        build(planned, tmp_path, module=RTX)
+    (fault,) = error.value.errors  # type: ignore[attr-defined]
+    assert (fault["node"], fault["op_type"], fault["code"]) == ("/b/NonZero", "NonZero", "UNSUPPORTED_NODE")
+    _, line = str(error.value).splitlines()
+    expect(line, None, *fault.values())
+
+
+@pytest.mark.parametrize("content", [b"no model", b"\x08\x08garbage", b"PK\x03\x04"])
+def test_a_file_that_is_no_model_is_refused(content: bytes, good: dict[str, Any], tmp_path: Path) -> None:
+    path = Path(good["onnx"])
+    path.write_bytes(content)
+    with raises("not-supported", path, "MODEL_DESERIALIZE_FAILED", error=BuildError):
+        build(good | {"onnx_sha256": plan_content.sha256(path)}, tmp_path, module=RTX)
+
+
+def test_an_operator_of_a_missing_plugin_is_named(good: dict[str, Any], tmp_path: Path) -> None:
+    model = parsed("g (float[4] x) => (float[4] y) { y = com.acme.Mine(x) }")
+    model.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
+    planned = renewed(good, model)
+    with raises("not-supported", "Mine", error=BuildError):
+        build(planned, tmp_path, module=RTX)
+    with raises("file-missing", "libmine.so", error=BuildError):
+        build(planned | {"plugins": [{"path": "libmine.so", "sha256": "0" * 64}]}, tmp_path, module=RTX)
+
+
+def test_when_nothing_is_built_its_errors_are_quoted_and_no_others(
+    good: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuses(*_: Any) -> None:
-        raise RuntimeError("driver-gone")
+    """TensorRT keeps the first logger that a process gives it, for good: each build quotes its own all the same."""
+    facts = (tmp_path / "model.onnx", trt.__version__, "engine.memory_pools_gb.workspace", "engine.profiles")
+    no_memory = good | {"builder": good["builder"] | {"memory_pools_gb": {"workspace": 0.0}}}
+    with raises("no-engine", *facts, "workspace memory", error=BuildError) as first:
+        build(no_memory | {"builder": no_memory["builder"] | {"timing_cache": "caches"}}, tmp_path, module=RTX)
+    with raises("no-engine", *facts, error=BuildError) as second:
+        build(good | {"profiles": []}, tmp_path, module=RTX)
+    assert "workspace memory" not in str(second.value)
+    assert f"tensorrt: {str(first.value).splitlines()[1].strip()}" in capsys.readouterr().err.splitlines()
+    assert not Path("caches").exists()
 
-    monkeypatch.setattr(sys.modules["tensorrt"].OnnxParser, "parse_from_file", refuses)
-    (tmp_path / "plan.json").write_text(json.dumps(plan()))
-    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
-    expect(capsys.readouterr().err, None, "build_engine", "RuntimeError", "driver-gone")
+
+def test_warnings_are_kept_once_and_chatter_is_not() -> None:
+    log, severity = message_log(trt), trt.ILogger.Severity
+    for level, text in ((severity.WARNING, "a"), (severity.INFO, "b"), (severity.WARNING, "a"), (severity.ERROR, "c")):
+        log.log(level, text)
+    assert (log.warnings, log.errors) == (["a"], ["c"])
+    assert message_log(trt) is log and (log.warnings, log.errors) == ([], [])
 
 
-def test_a_profile_that_tensorrt_calls_invalid_is_named(world: World, plan: Planner, tmp_path: Path) -> None:
-    world.refuses_profiles = True
-    with raises("wrong-plan", "engine.profiles[0]", PROFILE, error=BuildError):
-        build(plan(), tmp_path)
+def test_a_library_that_is_no_plugin_is_refused(tmp_path: Path) -> None:
+    library = tmp_path / "libmine.so"
+    library.write_text("no library")
+    with raises("file-unreadable", library, error=BuildError):
+        load_plugins(trt, message_log(trt), [library])
+    none = Path(_ctypes.__file__)
+    with raises("wrong-file", none.resolve(), "getCreators()", error=BuildError):
+        load_plugins(trt, message_log(trt), [none])
+
+
+def test_another_file_than_the_plan_s_is_refused(good: dict[str, Any], tmp_path: Path) -> None:
+    model, elsewhere = Path(good["onnx"]), tmp_path / "elsewhere"
+    with raises("would-overwrite", model, error=BuildError):
+        build(good | {"engine": model.name}, model.parent, module=RTX)
+    model.write_bytes(b"another")
+    with raises("wrong-file", model, good["onnx_sha256"], plan_content.sha256(model), error=BuildError):
+        build(good, tmp_path, module=RTX)
+    model.unlink()
+    with raises("file-missing", model, elsewhere / model.name, error=BuildError):
+        build(good, tmp_path, beside=elsewhere, module=RTX)
+    library = tmp_path / "libmine.so"
+    library.write_bytes(b"two")
+    with raises("wrong-file", library, "0" * 64, plan_content.sha256(library), error=BuildError):
+        plan_content.checked_plugin({"path": str(library), "sha256": "0" * 64}, tmp_path)
+
+
+def test_the_model_beside_the_plan_is_taken_where_the_folder_s_own_is_another(
+    plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A workspace has a model of the same name, and a plan is carried out that came from elsewhere."""
+    planned = plan()
+    workspace, came = tmp_path / "workspace", tmp_path / "came"
+    for folder in (workspace / "artifacts", came):
+        folder.mkdir(parents=True)
+    shutil.move(planned["onnx"], came / "model.onnx")
+    (workspace / "artifacts" / "model.onnx").write_bytes(b"the workspace's")
+    monkeypatch.chdir(workspace)
+    planned |= {"onnx": "artifacts/model.onnx"}
+    assert build(planned, workspace, beside=Path("../came"), module=RTX)["layers"]
+    (came / "model.onnx").write_bytes(b"a third")
+    with raises("wrong-file", planned["onnx_sha256"], error=BuildError) as error:
+        build(planned, workspace, beside=came, module=RTX)
+    lines = str(error.value).splitlines()[1:3]
+    for line, found in zip(lines, ("artifacts/model.onnx", f"{came}/model.onnx"), strict=True):
+        expect(line, None, found, plan_content.sha256(Path(found)))
+
+
+def test_another_format_and_another_tensorrt_are_refused(good: dict[str, Any], tmp_path: Path) -> None:
+    def lines_of(planned: dict[str, Any]) -> list[str]:
+        with raises("wrong-plan", error=BuildError) as error:
+            build(planned, tmp_path, module=RTX)  # type: ignore[arg-type]
+        return str(error.value).splitlines()[1:]
+
+    expect(lines_of(good | {"format": 2})[0], None, "format", 1, 2)
+    plugins, profiles = lines_of({key: good[key] for key in good if key != "plugins"} | {"profiles": {}})
+    expect(plugins, None, "plugins")
+    expect(profiles, None, "profiles", "list", "dict")
+    several = lines_of(good | {"declared": "fp64", "builder": {}, "graph": {}, "plugins": [{}]})
+    lines = {line.split(":")[0].strip(): line for line in several}
+    assert set(lines) == {"declared", "graph", "plugins", *(f"builder.{name}" for name in versions.BUILDER_OPTIONS)}
+    expect(lines["declared"], None, "fp16", "fp32", "'fp64'")
+    expect(lines["graph"], None, "float_nodes", "fp16_nodes")
+    expect(lines["plugins"], None, "path", "sha256")
+    graph = {"float_nodes": 1, "fp16_nodes": 1, "fp16_node_names": "/a"}
+    expect(lines_of(good | {"graph": graph})[0], None, "graph.fp16_node_names", "'/a'")
+    with raises("package-missing", "8.6.1", "10.x", "11.x", error=BuildError):
+        version_of("8.6.1")
+
+
+# --- what is not the plan's fault -------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_is_full_is_said(good: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with raises("file-unwritable", tmp_path / "model.engine", "No space left on device", error=BuildError):
+        build(good, tmp_path, module=RTX)
+
+
+def test_a_wheel_without_its_libraries_is_said(good: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(good))
+    text = f"""import json, sys
+from truehalf.runtime.tensorrt.build import build
+from truehalf.runtime.tensorrt.versions import BuildError, tensorrt_version
+sys.modules["tensorrt_rtx_libs"] = None
+assert tensorrt_version({RTX!r}) is None
+try:
+    build(json.load(open("plan.json")), ".", module={RTX!r})
+except BuildError as error:
+    print(error)"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S
+    )
+    expect(ended.stdout, "package-missing", RTX, "libtensorrt_rtx.so.1")
+
+
+def test_a_compiler_that_dies_is_said(good: dict[str, Any], tmp_path: Path) -> None:
+    model = parsed(
+        "g (float16[2,4,8] f) => (float16[2,4,8] y) { y = Attention<q_num_heads = 2, kv_num_heads = 2>(f, f, f) }"
+    )
+    model.opset_import[0].version, model.ir_version = 23, 10
+    with raises("runtime-refuses", good["onnx"], RTX, "SIGSEGV", error=BuildError):
+        build_apart(renewed(good, model), tmp_path, module=RTX)
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"), ("os._exit(3)", 3), ("raise ValueError", 1)],
+)
+def test_any_end_without_an_answer_is_said(
+    does: str, said: object, good: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "library_that_ends.py").write_text(f"import os, signal\n{does}")
+    monkeypatch.syspath_prepend(tmp_path)
+    with raises("runtime-refuses", "library_that_ends", said, error=BuildError):
+        build_apart(good, tmp_path, module="library_that_ends")  # type: ignore[arg-type]
+
+
+def test_what_is_built_apart_is_told_as_here(plan: Planner, tmp_path: Path) -> None:
+    here = build(plan(), tmp_path, module=RTX)
+    apart = build_apart(plan(), tmp_path, module=RTX)  # type: ignore[arg-type]
+    assert {**apart, "build_seconds": 0} == {**here, "build_seconds": 0} and here["gpu"] is None
+    with raises("package-missing", "no_such_module", error=BuildError):
+        build_apart(plan(), tmp_path, module="no_such_module")  # type: ignore[arg-type]
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+INTERRUPTING = f'''import signal, sys, threading, {RTX}
+
+class Interrupting({RTX}.IProgressMonitor):
+    """Ctrl-C at the third step, said from a thread of the builder's, while the main thread runs no Python."""
+
+    steps = 0
+
+    def __init_subclass__(cls):
+        step_complete = cls.step_complete
+
+        def counted(self, phase, step):
+            Interrupting.steps += 1
+            went_on = []
+
+            def told():
+                if Interrupting.steps == 3:
+                    signal.raise_signal(signal.SIGINT)
+                went_on.append(step_complete(self, phase, step))
+
+            thread = threading.Thread(target=told)
+            thread.start()
+            thread.join()
+            return went_on[0]
+
+        cls.step_complete = counted
+'''
+
+
+@pytest.fixture
+def interrupting(monkeypatch: pytest.MonkeyPatch) -> Any:
+    space: dict[str, Any] = {}
+    exec(INTERRUPTING, space)
+    monkeypatch.setattr(trt, "IProgressMonitor", space["Interrupting"])
+    return space["Interrupting"]
+
+
+def test_ctrl_c_stops_the_builder_at_its_next_step(good: dict[str, Any], tmp_path: Path, interrupting: Any) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)
+    good["builder"]["timing_cache"] = str(tmp_path / "caches")
+    with pytest.raises(KeyboardInterrupt):
+        build(good, tmp_path, module=RTX)
+    assert interrupting.steps == 3
+    assert (signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)) == before
+    assert not (tmp_path / "caches").exists()
+    elsewhere = tmp_path / "elsewhere"
+    build(good | {"onnx": good["onnx"]}, elsewhere, module=RTX)
+    assert interrupting.steps > 6 and (elsewhere / "model.engine").exists()
+
+
+def test_a_caller_s_own_handler_gets_the_signal_when_the_builder_has_stopped(
+    good: dict[str, Any], tmp_path: Path, interrupting: Any
+) -> None:
+    given: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: given.append(number))
+    try:
+        with raises("no-engine", error=BuildError):
+            build(good, tmp_path, module=RTX)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert given == [signal.SIGINT] and interrupting.steps == 3
+
+
+def test_signals_are_left_alone_outside_the_main_thread(
+    plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "set_wakeup_fd", None)  # which only the main thread may call
+    planned, built = plan(), []
+    thread = threading.Thread(target=lambda: built.append(build(planned, tmp_path, module=RTX)))
+    thread.start()
+    thread.join()
+    assert built and built[0]["layers"]
+
+
+def test_the_script_ends_as_ctrl_c_asks(good: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "build_engine.py").write_text(script())
+    (tmp_path / "plan.json").write_text(json.dumps(good))
+    (tmp_path / "tensorrt.py").write_text(
+        f"{INTERRUPTING}\n{RTX}.IProgressMonitor = Interrupting\nsys.modules[__name__] = {RTX}"
+    )
+    command = [sys.executable, "build_engine.py", "plan.json"]
+    assert subprocess.run(command, cwd=tmp_path, timeout=HANG_S).returncode == 130
+    assert not (tmp_path / "engine.json").exists()
+
+
+def test_ctrl_c_ends_a_process_apart(good: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "library_that_hangs.py").write_text(
+        f"import os, signal, time\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep({HANG_S})\nos._exit(3)"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        build_apart(good, tmp_path, module="library_that_hangs")  # type: ignore[arg-type]

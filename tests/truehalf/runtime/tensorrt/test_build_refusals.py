@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tests.truehalf.runtime.tensorrt.alone import HALF, alone
 from tests.truehalf.runtime.tensorrt.recording import VERSIONS, World, module, names
 from truehalf.errors import StageError
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt import plan_content, versions
+from truehalf.runtime.tensorrt import plan_content
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.plan_content import find_file
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_unknown
@@ -32,43 +31,6 @@ def test_an_error_ends_its_first_line_with_its_code() -> None:
     assert str(error) == str(StageError(error.code, "model.onnx:\n  log")) == str(StageError("not-run", str(error)))
 
 
-def test_parser_errors_name_node_and_operator(world: World, plan: Planner, tmp_path: Path) -> None:
-    world.parser_errors = [
-        {"node": "/a/Unique", "op_type": "Unique", "message": "no importer", "code": "UNSUPPORTED_NODE"},
-        {"node": "/b/If", "op_type": "If", "message": "branches differ", "code": "INVALID_GRAPH"},
-    ]
-    with raises("not-supported", tmp_path / "model.onnx", module(world).__version__, error=BuildError) as error:
-        build(plan(), tmp_path)
-    _, *lines = str(error.value).splitlines()
-    for line, fault in zip(lines, world.parser_errors, strict=True):
-        expect(line, None, *fault.values())
-    assert isinstance(error.value, BuildError) and error.value.errors == world.parser_errors
-    assert "Builder.create_builder_config" not in world.called()
-
-
-def test_when_nothing_is_built_tensorrt_s_errors_are_quoted(
-    world: World, plan: Planner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world.builds = False
-    world.messages = [
-        ("VERBOSE", "timing"),
-        ("WARNING", "int64"),
-        ("ERROR", "out of memory"),
-        ("ERROR", "no tactic"),
-    ]
-    facts = (tmp_path / "model.onnx", module(world).__version__, "engine.memory_pools_gb.workspace", "engine.profiles")
-    with raises("no-engine", *facts, error=BuildError) as error:
-        build(plan(timing_cache=str(tmp_path / "caches")), tmp_path)
-    assert [line.strip() for line in str(error.value).splitlines()[1:3]] == ["out of memory", "no tactic"]
-    assert "int64" not in str(error.value) and "timing" not in capsys.readouterr().err.split()
-    assert not (tmp_path / "model.engine").exists() and not (tmp_path / "caches").exists()
-
-
-def test_warnings_are_kept_once(world: World, plan: Planner, tmp_path: Path) -> None:
-    world.messages = [("WARNING", "int64 weights"), ("INFO", "chatter"), ("WARNING", "int64 weights")]
-    assert build(plan(), tmp_path)["warnings"] == ["int64 weights"]
-
-
 def test_a_library_that_does_not_start_is_named(world: World, plan: Planner, tmp_path: Path) -> None:
     world.starts = False
     with raises("no-device", module(world).__version__, "NVIDIA", error=BuildError):
@@ -82,40 +44,6 @@ def test_an_engine_that_cannot_be_read_back_is_an_error(world: World, plan: Plan
     assert isinstance(error.value, BuildError)
     assert error.value.facts and error.value.facts["engine_mb"] == 9e-6 and (tmp_path / "model.engine").exists()
     assert error.value.facts["layers"] is None and set(error.value.facts) >= set(NO_LAYERS)
-
-
-def test_another_file_than_the_plan_s_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
-    planned = plan()
-    Path(planned["onnx"]).write_bytes(b"another")
-    model, got = Path(planned["onnx"]), plan_content.sha256(Path(planned["onnx"]))
-    with raises("wrong-file", model, planned["onnx_sha256"], got, error=BuildError):
-        build(planned, tmp_path)
-    Path(planned["onnx"]).unlink()
-    elsewhere = tmp_path / "elsewhere"
-    with raises("file-missing", model, elsewhere / model.name, error=BuildError):
-        build(planned, tmp_path, beside=elsewhere)
-
-
-def test_the_model_beside_the_plan_is_taken_where_the_folder_s_own_is_another(
-    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A workspace has a model of the same name, and a plan is carried out that came from elsewhere."""
-    planned = plan()
-    workspace, came = tmp_path / "workspace", tmp_path / "came"
-    for folder in (workspace / "artifacts", came):
-        folder.mkdir(parents=True)
-    shutil.move(planned["onnx"], came / "model.onnx")
-    (workspace / "artifacts" / "model.onnx").write_bytes(b"the workspace's")
-    monkeypatch.chdir(workspace)
-    planned |= {"onnx": "artifacts/model.onnx"}
-    build(planned, workspace, beside=Path("../came"))
-    assert world.arguments("OnnxParser.parse_from_file") == [("../came/model.onnx",)]
-    (came / "model.onnx").write_bytes(b"a third")
-    with raises("wrong-file", planned["onnx_sha256"], error=BuildError) as error:
-        build(planned, workspace, beside=came)
-    lines = str(error.value).splitlines()[1:3]
-    for line, found in zip(lines, ("artifacts/model.onnx", f"{came}/model.onnx"), strict=True):
-        expect(line, None, found, plan_content.sha256(Path(found)))
 
 
 def test_a_file_is_looked_up_with_what_belongs_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,30 +62,6 @@ def test_a_file_is_looked_up_with_what_belongs_to_it(tmp_path: Path, monkeypatch
     first, second = str(error.value).splitlines()[1:3]
     expect(first, None, "m.onnx", "m.bin")
     expect(second, None, there / "m.onnx", there / "m.bin")
-
-
-def test_another_format_and_another_tensorrt_are_refused(
-    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with raises("wrong-plan", "format", 1, 2, error=BuildError):
-        build(plan() | {"format": 2}, tmp_path)
-    with raises("wrong-plan", error=BuildError) as error:
-        build({key: value for key, value in plan().items() if key != "plugins"} | {"profiles": {}}, tmp_path)
-    plugins, profiles = str(error.value).splitlines()[1:]
-    expect(plugins, None, "plugins")
-    expect(profiles, None, "profiles", "list", "dict")
-    with raises("wrong-plan", error=BuildError) as error:
-        build(plan() | {"declared": "fp64", "builder": {}, "graph": {}, "plugins": [{}]}, tmp_path)
-    lines = {line.split(":")[0].strip(): line for line in str(error.value).splitlines()[1:]}
-    assert set(lines) == {"declared", "graph", "plugins", *(f"builder.{name}" for name in versions.BUILDER_OPTIONS)}
-    expect(lines["declared"], None, "fp16", "fp32", "'fp64'")
-    expect(lines["graph"], None, "float_nodes", "fp16_nodes")
-    expect(lines["plugins"], None, "path", "sha256")
-    with raises("wrong-plan", "graph.fp16_node_names", "'/a'", error=BuildError):
-        build(plan() | {"graph": {"float_nodes": 1, "fp16_nodes": 1, "fp16_node_names": "/a"}}, tmp_path)
-    monkeypatch.setattr(sys.modules["tensorrt"], "__version__", "8.6.1")
-    with raises("package-missing", "8.6.1", "10.x", "11.x", error=BuildError):
-        build(plan(), tmp_path)
 
 
 # --- older releases ---------------------------------------------------------------------------------------------------
@@ -269,6 +173,18 @@ def test_a_call_that_tensorrt_does_not_take_ends_the_script_with_a_line(
     assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
     facts = ("build_engine", module(world).__version__, "TypeError", "set_memory_pool_limit()")
     expect(capsys.readouterr().err, "runtime-refuses", *facts)
+
+
+def test_what_the_bindings_raise_elsewhere_ends_the_script_with_a_line(
+    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise RuntimeError("driver-gone")
+
+    monkeypatch.setattr(sys.modules["tensorrt"].OnnxParser, "parse_from_file", refuses)
+    (tmp_path / "plan.json").write_text(json.dumps(plan()))
+    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
+    expect(capsys.readouterr().err, None, "build_engine", "RuntimeError", "driver-gone")
 
 
 def test_an_engine_that_cannot_be_read_has_its_facts_written(

@@ -6,9 +6,7 @@ import ctypes
 import json
 import os
 import shutil
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,61 +14,72 @@ from typing import Any
 
 import pytest
 
-from tests.messages import expect, raises
+from tests.messages import expect
 from tests.truehalf.conftest import Planner, typed
 from tests.truehalf.runtime.tensorrt.alone import HALF, alone
 from tests.truehalf.runtime.tensorrt.recording import World, module
-from truehalf.runtime.tensorrt import plan_content, plugins, versions
+from truehalf.runtime.tensorrt import plugins, versions
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.plugins import load_plugins, registered_ops
 from truehalf.runtime.tensorrt.proof import precision_doubt, precision_problem, precision_unknown
-from truehalf.runtime.tensorrt.versions import BuildError, unavailable_reason, version_of
+from truehalf.runtime.tensorrt.versions import unavailable_reason, version_of
 
-# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+# --- what is TensorRT 10's and 11's own -----------------------------------------------------------------------------
 
 
-def test_ctrl_c_stops_the_builder_at_its_next_step(world: World, plan: Planner, tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)
-    world.interrupts = 2
-    with pytest.raises(KeyboardInterrupt):
-        build(plan(timing_cache=str(tmp_path / "caches")), tmp_path)
-    assert world.steps == 3, "of 10"
-    assert (signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)) == before
-    assert not (tmp_path / "model.engine").exists() and not (tmp_path / "caches").exists()
-    world.interrupts = 0
+def in_order(world: World, *names: str) -> bool:
+    places = [world.called().index(name) for name in names]
+    return places == sorted(places)
+
+
+def test_everything_happens_in_the_order_that_tensorrt_needs(world: World, plan: Planner, tmp_path: Path) -> None:
+    library = tmp_path / "libmine.so"
+    library.write_bytes(b"a library")
+    world.libraries = {"libmine.so"}
+    planned = plan(timing_cache=str(tmp_path / "caches"), plugins=[str(library)])
+    facts = build(planned, tmp_path)
+    assert in_order(
+        world,
+        "init_libnvinfer_plugins",
+        "IPluginRegistry.load_library",
+        "Builder",
+        "Builder.create_network",
+        "OnnxParser",
+        "OnnxParser.parse_from_file",
+        "Builder.create_builder_config",
+        "IBuilderConfig.set_memory_pool_limit",
+        "IOptimizationProfile.set_shape",
+        "IBuilderConfig.add_optimization_profile",
+        "IBuilderConfig.create_timing_cache",
+        "IBuilderConfig.set_timing_cache",
+        "Builder.build_serialized_network",
+        "ITimingCache.serialize",
+        "Runtime.deserialize_cuda_engine",
+        "EngineInspector.get_engine_information",
+    )
+    assert world.arguments("IPluginRegistry.load_library") == [(str(library),)]
+    assert world.arguments("OnnxParser.parse_from_file") == [(planned["onnx"],)]
+    assert (tmp_path / "model.engine").read_bytes() == b"an engine"
+    assert facts["engine_mb"] == 9e-6 and facts["device_memory_mb"] == 3 and facts["gpu"] == "NVIDIA L4"
+    assert facts["tensorrt"].startswith(world.version)
+    assert json.loads(json.dumps(facts)) == facts, "facts are plain data"
+
+
+def test_a_network_is_strongly_typed_on_both(world: World, plan: Planner, tmp_path: Path) -> None:
     build(plan(), tmp_path)
-    assert world.steps == 10 and (tmp_path / "model.engine").exists()
+    strongly_typed = 1 << int(module(world).NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    assert world.arguments("Builder.create_network") == [(strongly_typed if world.version == "10.16" else 0,)]
 
 
-def test_the_script_ends_as_ctrl_c_asks(
-    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.interrupts = 1
-    (tmp_path / "plan.json").write_text(json.dumps(plan()))
-    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 130
-    assert not (tmp_path / "engine.json").exists()
-
-
-def test_a_caller_s_own_handler_gets_the_signal_when_the_builder_has_stopped(
-    world: World, plan: Planner, tmp_path: Path
-) -> None:
-    given: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: given.append(number))
-    world.interrupts = 1
-    try:
-        with raises("no-engine", error=BuildError):
-            build(plan(), tmp_path)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert given == [signal.SIGINT]
-
-
-def test_signals_are_left_alone_outside_the_main_thread(world: World, plan: Planner, tmp_path: Path) -> None:
-    planned, built = plan(), []
-    thread = threading.Thread(target=lambda: built.append(build(planned, tmp_path)))
-    thread.start()
-    thread.join()
-    assert built and "set IBuilderConfig.progress_monitor" not in world.called()
+def test_a_version_compatible_engine_carries_the_parser_s_plugins(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.vc_libraries = ["libnvinfer_vc_plugin.so"]
+    build(plan(version_compatible=True), tmp_path)
+    assert world.arguments("set IBuilderConfig.plugins_to_serialize") == [(["libnvinfer_vc_plugin.so"],)]
+    assert world.arguments("set Runtime.engine_host_code_allowed") == [(True,)]
+    world.calls.clear()
+    build(plan(), tmp_path)
+    assert "set IBuilderConfig.plugins_to_serialize" not in world.called()
+    assert world.arguments("set Runtime.engine_host_code_allowed") == [(False,)]
 
 
 # --- plugins ----------------------------------------------------------------------------------------------------------
@@ -91,33 +100,6 @@ def test_what_libraries_register_is_known_where_tensorrt_is(world: World, tmp_pa
     assert registered_ops([tmp_path / "libgone.so"]) is None
 
 
-def test_plugins_and_builders_are_given_one_logger(world: World, plan: Planner, tmp_path: Path) -> None:
-    """TensorRT keeps the first that it gets, for good."""
-    assert registered_ops([]) == []
-    world.messages = [("ERROR", "the-first")]
-    build(plan(), tmp_path)
-    world.messages, world.builds = [("ERROR", "the-second")], False
-    with raises("no-engine", "the-second", error=BuildError) as error:
-        build(plan(), tmp_path)
-    assert "the-first" not in str(error.value), "each quotes its own"
-    (first, _), *others = world.arguments("init_libnvinfer_plugins")
-    given = [logger for logger, _ in others] + [logger for (logger,) in world.arguments("Builder")]
-    assert len(given) == 4 and all(one is first for one in given)
-
-
-def test_a_library_that_is_none_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
-    library = tmp_path / "libmine.so"
-    library.write_text("no library")
-    with raises("file-unreadable", library, error=BuildError):
-        build(plan(plugins=[str(library)]), tmp_path)
-
-
-def test_a_library_without_plugins_is_refused(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda path, mode: None)
-    with raises("wrong-file", tmp_path / "libmine.so", "getCreators()", error=BuildError):
-        load_plugins(module(world), plugins.message_log(module(world)), [tmp_path / "libmine.so"])
-
-
 def test_a_library_that_registers_itself_is_taken(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -127,15 +109,6 @@ def test_a_library_that_registers_itself_is_taken(
     monkeypatch.setattr(ctypes, "CDLL", opened)
     load_plugins(module(world), object(), [tmp_path / "libmine.so"])
     assert str(tmp_path / "libmine.so") in plugins._LOADED_PLUGINS
-
-
-def test_another_plugin_than_the_plan_s_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
-    library = tmp_path / "libmine.so"
-    library.write_bytes(b"one")
-    planned = plan(plugins=[str(library)])
-    library.write_bytes(b"two")
-    with raises("wrong-file", library, planned["plugins"][0]["sha256"], plan_content.sha256(library), error=BuildError):
-        build(planned, tmp_path)
 
 
 # --- the timing cache -------------------------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ def test_it_is_compiled_for_the_target(targets: list[str], tmp_path: Path) -> No
     ("changes", "code", "said"),
     [
         ({"target": {"compute_capability": ["sm53"]}}, "unknown-choice", "sm53"),
-        ({"profiles": [{"x": {"min": [1, 8], "opt": [2, 7], "max": [4, 8]}}]}, "wrong-plan", "x"),
-        ({"profiles": [{"x": {"min": [3, 8], "opt": [2, 8], "max": [4, 8]}}]}, "wrong-plan", "x"),
+        ({"profiles": [{"x": {"min": [1, 8], "opt": [2, 7], "max": [4, 8]}}]}, "wrong-plan", "engine.profiles[0]"),
+        ({"profiles": [{"x": {"min": [3, 8], "opt": [2, 8], "max": [4, 8]}}]}, "wrong-plan", "engine.profiles[0]"),
         ({"profiles": []}, "no-engine", "model.onnx"),
         ({"onnx_sha256": "0" * 64}, "wrong-file", "model.onnx"),
     ],
