@@ -106,8 +106,10 @@ def histogram(
     as_bars = series[0][0] if series else ""
     if not drawn:
         return ""
-    low = math.floor(min(math.log10(data["edges"][0]) for _, _, data in drawn) + 1e-6)
-    high = max(math.ceil(max(math.log10(data["edges"][-1]) for _, _, data in drawn) - 1e-6), low + 1)
+    ends = [math.log10(data["edges"][end]) for _, _, data in drawn for end in (0, -1)]
+    ends += [math.log10(value) for _, value in marked]  # a bin may end below the largest value
+    low = math.floor(min(ends) + 1e-6)
+    high = max(math.ceil(max(ends) - 1e-6), low + 1)
     # each series by the share of its values, so that one over fewer samples is seen as well
     tallest = max(max(data["counts"]) / sum(data["counts"]) for _, _, data in drawn)
 
@@ -323,7 +325,7 @@ def _number(x: float, y: float, number: int, width: int) -> str:
     circle = f'<circle cx="{x + dx:.1f}" cy="{max(y + dy, 9):.1f}" r="8.5" fill="#fff" stroke="#1b2430"/>'
     leader = f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{x + dx:.1f}" y2="{max(y + dy, 9):.1f}" stroke="#1b2430"/>'
     text = text_at(x + dx, max(y + dy, 9) + 4, str(number), "middle", ' font-weight="700" fill="#1b2430"')
-    return leader + circle + text
+    return f"<g>{leader}{circle}{text}</g>"
 
 
 def _power(exponent: int) -> str:

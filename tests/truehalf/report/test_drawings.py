@@ -91,6 +91,13 @@ def test_a_histogram_has_a_bar_for_each_filled_bin_and_the_others_as_outline() -
     assert {"10⁻⁶", "10⁻³"} <= set(texts(svg))
 
 
+@pytest.mark.parametrize("mark", [1e-9, 1e-4, 2e-3, 0.5, 30.0])
+def test_a_mark_beyond_the_bins_is_inside_the_drawing(mark: float) -> None:
+    svg = ElementTree.fromstring(histogram([("final file", "#d98200", DATA)], {"max": mark}))
+    (line,) = [node for node in svg.iter() if node.tag == "line" and node.get("stroke-dasharray")]
+    assert 44 <= float(line.get("x1")) <= 420 - 12
+
+
 def test_an_outline_stays_one_where_the_bars_have_nothing_to_show() -> None:
     nothing = {"edges": [], "counts": []}
     svg = ElementTree.fromstring(histogram([("final file", "#d98200", nothing), ("FP32 file", "#0072b2", DATA)]))
