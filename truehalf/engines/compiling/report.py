@@ -113,7 +113,9 @@ def compiled_report(
         facts, compiled = compile_engine(plan, model, model_path, out_dir)
     except (BuildError, RuntimeError) as error:
         code = error.code if isinstance(error, BuildError) else "runtime-refuses"
-        if plan["backend"] == RTX or code in _NO_REFUSAL:
+        if code in _NO_REFUSAL:
+            raise StageError(code, f"{model_path}: not compiled: {error}") from error
+        if plan["backend"] == RTX:
             raise StageError(code, f"{model_path}: TensorRT for RTX refuses: {error}") from error
         message = coded("not-supported", f"not compiled: {_refused(error)}: {error}")
         return {"status": "planned"} | common | none_built(plan, reason, [message, *assumed])
