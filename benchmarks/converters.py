@@ -109,7 +109,7 @@ def rows_of(model: Path, subjects: Iterable[Subject], *, keep_io_types: bool, ro
                 if options is None:
                     continue
                 where = ROOT if subject.tool == "truehalf" else target.parent  # peers leave files of their own
-                usage = measured(_command(subject, model, target, options), _TIMEOUT_S, where)
+                usage = measured(command_of(subject, model, target, options), _TIMEOUT_S, where)
                 _say(f"{model.stem}: {subject.name}: {usage}")
                 usages.setdefault(subject.name, []).append(usage)
                 if usage.error is None and subject is not COPY:
@@ -133,7 +133,7 @@ def _options(subject: Subject, figures: Mapping[str, Any], keep_io_types: bool) 
     return options
 
 
-def _command(subject: Subject, model: Path, target: Path, options: Mapping[str, Any]) -> list[str]:
+def command_of(subject: Subject, model: Path, target: Path, options: Mapping[str, Any]) -> list[str]:
     content = target.with_name("options.json")
     content.write_text(json.dumps(options))
     if subject is COPY:

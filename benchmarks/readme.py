@@ -1,4 +1,4 @@
-"""Put the tables of benchmarks/results/*.json into the pages of docs/, each between its two markers.
+"""Put the tables of benchmarks/results/*.json into the README and the pages of docs/, each between its two markers.
 
 python -m benchmarks.readme
 """
@@ -14,7 +14,9 @@ from benchmarks import (
     backend_nodes,
     blind_spot,
     compare_many,
+    compiled,
     converters,
+    embedded,
     emulation,
     farm,
     overhead,
@@ -30,7 +32,11 @@ from docs.generate import filled
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/reference/benchmarks.md"
+README = ROOT / "README.md"
 TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
+    "peers": (README, converters.RESULTS, compiled.peers),
+    "proven": (README, embedded.RESULTS, embedded.proven),
+    "embedded": (PAGE, embedded.RESULTS, embedded.table),
     "converters": (PAGE, converters.RESULTS, converters.tables),
     "backend_nodes": (PAGE, backend_nodes.RESULTS, backend_nodes.table),
     "placing": (PAGE, placing.RESULTS, placing.table),

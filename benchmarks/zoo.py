@@ -41,19 +41,24 @@ _EVERY_S = 0.1
 
 
 def workspace() -> Path:
-    """A copy of the files that git knows or would, with pictures and configurations; DVC's cache is its own."""
-    if WORKSPACE.exists():
-        shutil.rmtree(WORKSPACE)
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
-        if (ROOT / name).is_file():
-            target = WORKSPACE / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target)
-    subprocess.run(["git", "init", "-q"], cwd=WORKSPACE, check=True)
+    """A copy of the project, with pictures and configurations."""
+    copy_project(WORKSPACE)
     write_configurations(WORKSPACE / FOLDER)
     _write_pictures(WORKSPACE / PICTURES)
     return WORKSPACE
+
+
+def copy_project(folder: Path) -> None:
+    """The files that git knows or would, in a folder that is made anew; DVC's cache is its own."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        if (ROOT / name).is_file():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
 
 
 def _write_pictures(folder: Path) -> None:
