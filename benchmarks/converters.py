@@ -88,6 +88,8 @@ SUBJECTS = (
     Subject("truehalf", "truehalf"),
     Subject("truehalf, eager placement", "truehalf", {"placement": "eager"}),
 )
+SHORT_MODEL = "dfine640"  # of the README's table
+SHORT = ("AutoCast", "onnxconverter-common", "ONNX Runtime, lightly-train's list, fixed", "truehalf")
 _COLUMNS = (
     "wall s", "peak MB", "private MB", "casts", "cast MB", "FP16 nodes", "FP16 arithmetic", "score error max", "p99",
     "output error max", "p99", "file MB", "layers", "Half, compiled", "attention fused", "engine MB", "compile s",
@@ -109,7 +111,7 @@ def rows_of(model: Path, subjects: Iterable[Subject], *, keep_io_types: bool, ro
                 if options is None:
                     continue
                 where = ROOT if subject.tool == "truehalf" else target.parent  # peers leave files of their own
-                usage = measured(command_of(subject, model, target, options), _TIMEOUT_S, where)
+                usage = measured(_command(subject, model, target, options), _TIMEOUT_S, where)
                 _say(f"{model.stem}: {subject.name}: {usage}")
                 usages.setdefault(subject.name, []).append(usage)
                 if usage.error is None and subject is not COPY:
@@ -133,7 +135,7 @@ def _options(subject: Subject, figures: Mapping[str, Any], keep_io_types: bool) 
     return options
 
 
-def command_of(subject: Subject, model: Path, target: Path, options: Mapping[str, Any]) -> list[str]:
+def _command(subject: Subject, model: Path, target: Path, options: Mapping[str, Any]) -> list[str]:
     content = target.with_name("options.json")
     content.write_text(json.dumps(options))
     if subject is COPY:
@@ -198,6 +200,19 @@ def tables(entries: Sequence[Mapping[str, Any]]) -> str:
         lines += ["", f"### {model}", "", f"| | {' | '.join(_COLUMNS)} |", "|---" * (len(_COLUMNS) + 1) + "|"]
         lines += [_line(entry) for entry in entries if entry["model"] == model]
     return "\n".join(lines).lstrip()
+
+
+def short_table(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown for the README, one model; a dash where nothing was compiled."""
+    shown = {entry["subject"]: entry for entry in entries if entry["model"] == SHORT_MODEL}
+    columns = ("casts", "Half", "attention fused", "score error", "seconds")
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name in SHORT:
+        entry, rounds = shown[name], shown[name]["wall_s_of_each_round"]
+        _, half, fused, *_ = _compiled(entry.get("compiled", {}))
+        error, seconds = f"{entry['score_error']['max']:.2g}", f"{min(rounds):.1f} to {max(rounds):.1f}"
+        lines.append(f"| {name} | {entry['casts']} | {half} | {fused} | {error} | {seconds} |")
+    return "\n".join(lines)
 
 
 def _line(entry: Mapping[str, Any]) -> str:
