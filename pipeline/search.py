@@ -25,9 +25,9 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.compare.compare import number
 from pipeline.compare.compared_runs import ComparedRun, of_folder
 from pipeline.compare.frontier import COSTS, ERRORS, chosen, measured
+from pipeline.compare.terminal import number
 from pipeline.forms import Params, Section
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from truehalf.codes import coded

@@ -1,7 +1,7 @@
 """compare: runs beside each other, and the frontier of detection error against cost: runs/compare.html and a table.
 
-python -m pipeline.compare                                  the runs under runs/
-python -m pipeline.compare --experiment truehalf            those of an experiment of MLflow's
+python -m pipeline.compare                                  the runs under runs/ and in all experiments of MLflow's
+python -m pipeline.compare --experiment truehalf            those of one experiment
 python -m pipeline.compare --diff RUN RUN                   which nodes have another precision, and why
 """
 
@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
-import shutil
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from urllib.parse import quote
 
-from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, counted, labels, of_folders, of_mlflow
-from pipeline.compare.frontier import COSTS, ERRORS, Axis, chosen, front_of, measured
+from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, counted, gathered, of_mlflow
+from pipeline.compare.frontier import COSTS, ERRORS, chosen, front_of, measured
 from pipeline.compare.frontier_plot import drawn
+from pipeline.compare.labels import labels
 from pipeline.compare.node_diff import changes, summary
+from pipeline.compare.terminal import number, print_tables
 from pipeline.workspace import root
 from truehalf.codes import coded
 from truehalf.json_values import JsonObject
@@ -36,7 +39,7 @@ def main() -> None:
         prog="python -m pipeline.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--experiment", metavar="NAME", help="runs of this experiment of MLflow's, not those under runs/"
+        "--experiment", metavar="NAME", help="only runs of this experiment of MLflow's, not those under runs/"
     )
     parser.add_argument("--filter", metavar="TEXT", default="", help="only runs whose title or params hold this text")
     parser.add_argument(
@@ -63,7 +66,7 @@ def main() -> None:
 
 
 def _compare(arguments: argparse.Namespace, project: Path) -> None:
-    runs = of_folders(project) if arguments.experiment is None else of_mlflow(project, arguments.experiment)
+    runs = in_groups(gathered(project) if arguments.experiment is None else of_mlflow(project, arguments.experiment))
     if arguments.diff:
         first, second = (_named(runs, name) for name in arguments.diff)
         _print_diff(first, second, arguments.json)
@@ -73,10 +76,10 @@ def _compare(arguments: argparse.Namespace, project: Path) -> None:
         raise NothingToCompare(coded("no-match", f"no run has {arguments.filter!r} in its title or params"))
     rows = table(runs)
     place = arguments.out or _default_page(project)
-    _write(place, page(runs, rows))
+    _write(place, page(runs, rows, place.parent))
     if arguments.json:
         _write(arguments.json, json.dumps(rows, indent=2) + "\n")
-    _print_table(rows)
+    print_tables(rows)
     print(f"compare: {counted(len(runs))}: {place}")
 
 
@@ -116,80 +119,69 @@ def _named(runs: Sequence[ComparedRun], name: str) -> ComparedRun:
     return found[0]
 
 
+def in_groups(runs: Sequence[ComparedRun]) -> list[ComparedRun]:
+    """Runs of one model and number of samples beside each other."""
+    order = list(dict.fromkeys(run.group for run in runs))
+    return sorted(runs, key=lambda run: order.index(run.group))
+
+
 def table(runs: Sequence[ComparedRun]) -> list[JsonObject]:
-    """A row for each run: number, name, label, verdict, its errors and costs, and where it stands.
+    """A row for each run: number, name, group, label, verdict, page, its errors and costs, and where it stands.
 
     `frontier`: how many of the pairs of an error and a cost it is on the frontier of; `chosen`: the cheapest inside its
-    gates, see pipeline.compare.frontier.chosen.
+    gates, see pipeline.compare.frontier.chosen. Both are within its group, as what its label says differs.
+
+    Args:
+        runs: as `in_groups` sorts them.
     """
-    errors, costs = measured(ERRORS, runs), measured(COSTS, runs)
-    pairs = [(error, cost) for error in errors for cost in costs]
-    fronts = [front_of(runs, error, cost) for error, cost in pairs]
-    best = chosen(runs)
-    return [
-        {
-            **{"number": position + 1, "run": run.name, "title": run.title, "label": label, "verdict": run.verdict},
-            "reason": run.reason,
-            **{axis.key: axis.of(run.numbers) for axis in (*errors, *costs)},
-            **{"frontier": sum(position in each for each in fronts), "pairs": len(pairs), "chosen": position == best},
-        }
-        for position, (run, label) in enumerate(zip(runs, labels(runs), strict=True))
-    ]
+    rows: list[JsonObject] = []
+    for group in _grouped(runs):
+        errors, costs = measured(ERRORS, group), measured(COSTS, group)
+        pairs = [(error, cost) for error in errors for cost in costs]
+        fronts = [front_of(group, error, cost) for error, cost in pairs]
+        best = chosen(group)
+        for position, (run, label) in enumerate(zip(group, labels(group), strict=True)):
+            row = {
+                **{"number": len(rows) + 1, "run": run.name, "title": run.title, "group": run.group, "label": label},
+                **{"verdict": run.verdict, "reason": run.reason, "page": run.page},
+                **{axis.key: axis.of(run.numbers) for axis in (*errors, *costs)},
+                **{"frontier": sum(position in each for each in fronts), "pairs": len(pairs)},
+                "chosen": position == best,
+            }
+            rows.append(row)
+    return rows
 
 
-def page(runs: Sequence[ComparedRun], rows: Sequence[JsonObject]) -> str:
-    """One page that opens anywhere: it loads nothing, and holds no date."""
+def _grouped(runs: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
+    return [list(group) for _, group in itertools.groupby(runs, key=lambda run: run.group)]
+
+
+def page(runs: Sequence[ComparedRun], rows: Sequence[JsonObject], folder: Path) -> str:
+    """One page that opens anywhere: it loads nothing, and holds no date. Links to files are relative to `folder`."""
     from markupsafe import Markup
 
-    errors, costs = measured(ERRORS, runs), measured(COSTS, runs)
-    best = chosen(runs)
-    image = drawn(runs, errors, costs, best) if errors and costs else None
-    content = {
-        "rows": rows,
-        "axes": [*errors, *costs],
-        "chosen": None if best is None else rows[best],
-        "image": None if image is None else Markup(image),
-        "failed": sum(run.verdict in ("failed", "crashed") for run in runs),
-    }
-    return rendered(_TEMPLATE, content, {"number": number})
+    groups, first = [], 0
+    for group in _grouped(runs):
+        errors, costs = measured(ERRORS, group), measured(COSTS, group)
+        best, own = chosen(group), rows[first : first + len(group)]
+        image = drawn(group, (errors, costs), best, first) if errors and costs else None
+        content = {
+            "title": group[0].group,
+            "rows": [{**row, "page": _link(row["page"], folder)} for row in own],
+            "axes": [*errors, *costs],
+            "chosen": None if best is None else own[best],
+            "image": None if image is None else Markup(image),
+        }
+        groups.append(content)
+        first += len(group)
+    failed = sum(run.verdict in ("failed", "crashed") for run in runs)
+    return rendered(_TEMPLATE, {"groups": groups, "count": len(runs), "failed": failed}, {"number": number})
 
 
-def number(value: float | None) -> str:
-    """Three significant digits, without an exponent where one is not needed; a dash for what was not measured."""
-    if value is None:
-        return "–"
-    return f"{value:.3g}" if value == 0 or 1e-4 <= abs(value) < 1e4 else f"{value:.2e}"
-
-
-def _print_table(rows: Sequence[JsonObject]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    width = None if sys.stdout.isatty() else max(170, shutil.get_terminal_size().columns)
-    shown = Table()
-    axes = [axis for axis in (*ERRORS, *COSTS) if axis.key in rows[0]]
-    shown.add_column("#", no_wrap=True)
-    shown.add_column("what differs", overflow="fold", ratio=1, min_width=40)
-    for name in ("verdict", *(axis.label for axis in axes), "on the frontier of"):
-        shown.add_column(name, justify="left" if name == "verdict" else "right")
-    for row in rows:
-        mark = "* " if row["chosen"] else ""
-        values = [number(cast("float | None", row[axis.key])) for axis in axes]
-        on = f"{row['frontier']} of {row['pairs']}"
-        shown.add_row(f"{mark}{row['number']}", escape(str(row["label"])), str(row["verdict"]), *values, on)
-    Console(width=width, highlight=False).print(shown)
-    for row in rows:
-        if row["chosen"]:
-            equal = [str(other["number"]) for other in rows if other is not row and _alike(row, other, axes)]
-            print(
-                "* the cheapest run inside its gates"
-                + (f"; with the same numbers: {', '.join(equal)}" if equal else "")
-            )
-
-
-def _alike(row: JsonObject, other: JsonObject, axes: Sequence[Axis]) -> bool:
-    return other["verdict"] == "passed" and all(row[axis.key] == other[axis.key] for axis in axes)
+def _link(place: object, folder: Path) -> str | None:
+    if not isinstance(place, str) or place.startswith(("http://", "https://")):
+        return place if isinstance(place, str) else None
+    return quote(os.path.relpath(place, folder))
 
 
 def _print_diff(first: ComparedRun, second: ComparedRun, out: Path | None) -> None:

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import yaml
 
 from pipeline.caveats import unmet
 from pipeline.forms import failed
-from pipeline.track import COMPLETE_TAG, SWEEP_TAG, be_brief
-from pipeline.tracking.record import flat_params, metrics, run_name
+from pipeline.track import COMPLETE_TAG, DIGEST_TAG, SWEEP_TAG, be_brief
+from pipeline.tracking.naming import PAGE
+from pipeline.tracking.record import Record, flat_params, metrics, run_name
 from pipeline.tracking.redact import first_line
 from pipeline.workspace import read_params, reports_of_run
-from truehalf.codes import coded
+from truehalf.codes import coded, codes_in
 from truehalf.report.forms import Decision
 
 _IGNORED = ("tracking.", "workspace.", "search.")
-_IDLE = "no effect"
-_LONG = 60  # characters of a value that are shown
-_NAMES = ("model.name", "decoder.name")
-# Keys of the model, and those whose defaults are made of them (conf/).
-_OF_MODEL = (
-    *("model.", "decoder.", "trace.input_shape", "trace.dynamic_axes", "engine.profiles"),
-    *("data.calibration_samples", "data.verification_samples"),
-)
 _DECISIONS = "reports/decisions.json"
+NO_RUNS = "no-runs"
 
 
 class NothingToCompare(Exception):
@@ -50,6 +44,8 @@ class ComparedRun:
         numbers: metrics by MLflow's names, and nothing where a run has no such number.
         verdict: passed, failed, not verified, or crashed.
         reason: why it crashed.
+        digest: equal where two are the same run.
+        page: its report page, a path or an address; None where there is none.
         decisions: reads why each node has its precision; None where the run decided nothing.
     """
 
@@ -60,6 +56,37 @@ class ComparedRun:
     verdict: str
     decisions: Callable[[], list[Decision] | None] = field(repr=False, compare=False)
     reason: str = ""
+    digest: str = ""
+    page: str | None = None
+
+    @property
+    def group(self) -> str:
+        """Runs of other models, or judged by other numbers of samples, are no rivals."""
+        samples, first = (self.params.get(key, "null") for key in ("data.verification_samples", "verify.first_samples"))
+        counts = [int(each) for each in (samples, first) if each.isdecimal()]
+        return f"{self.params.get('model.name', self.title)}, {min(counts, default='unknown')} samples"
+
+
+def gathered(project: Path) -> list[ComparedRun]:
+    """All runs under runs/, then those of all experiments of MLflow's that are no run of these.
+
+    Raises:
+        NothingToCompare: where there is neither. Where only MLflow cannot be read, a message says so.
+    """
+    found: list[ComparedRun] = []
+    reasons: list[NothingToCompare] = []
+    for runs_of in (of_folders, of_mlflow):
+        try:
+            known = {run.digest for run in found}
+            found += [run for run in runs_of(project) if run.digest not in known]
+        except NothingToCompare as error:
+            reasons.append(error)
+    if not found:
+        raise reasons[0]
+    for reason in reasons:
+        if NO_RUNS not in codes_in(str(reason)):
+            print(f"compare: {reason}", file=sys.stderr)
+    return found
 
 
 def of_folders(project: Path) -> list[ComparedRun]:
@@ -77,7 +104,7 @@ def of_folders(project: Path) -> list[ComparedRun]:
             f"{project / 'runs'} holds no run; a sweep leaves its runs there: python -m pipeline -m "
             "hydra/launcher=joblib precision=fp32,fp16. For runs that MLflow has: --experiment truehalf"
         )
-        raise NothingToCompare(coded("no-runs", message))
+        raise NothingToCompare(coded(NO_RUNS, message))
     return found
 
 
@@ -118,7 +145,10 @@ def of_folder(name: str, place: Path) -> ComparedRun:
             raise NothingToCompare(coded("file-unreadable", message)) from error
 
     options, numbers = _compared(flat_params(params)), metrics(reports)
-    return ComparedRun(name, run_name(params), options, numbers, verdict, decisions, reason)
+    page = place / "reports" / "report.html"
+    record = Record(place, params, reports, None if crash is None else crash["stage"], {}, None)
+    run = ComparedRun(name, run_name(params), options, numbers, verdict, decisions, reason)
+    return replace(run, digest=record.digest, page=str(page) if page.exists() else None)
 
 
 def _without_doubles(runs: list[ComparedRun]) -> list[ComparedRun]:
@@ -127,8 +157,10 @@ def _without_doubles(runs: list[ComparedRun]) -> list[ComparedRun]:
     return [run for run in runs if run.name != "here" or all(run.params != other.params for other in others)]
 
 
-def of_mlflow(project: Path, experiment: str) -> list[ComparedRun]:
-    """All runs of an experiment, on the server that MLFLOW_TRACKING_URI names, else in the project's mlflow.db.
+def of_mlflow(project: Path, experiment: str | None = None) -> list[ComparedRun]:
+    """All runs of an experiment, or of all of them.
+
+    They are on the server that MLFLOW_TRACKING_URI names, else in the project's mlflow.db.
 
     Raises:
         NothingToCompare: where there is no such experiment, it has no run that is logged as a whole, or the server does
@@ -138,22 +170,22 @@ def of_mlflow(project: Path, experiment: str) -> list[ComparedRun]:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     uri, file = os.environ.get("MLFLOW_TRACKING_URI"), project / "mlflow.db"
     if not uri and not file.exists():
-        raise NothingToCompare(coded("no-runs", f"{file} is not there: no run was tracked yet"))
+        raise NothingToCompare(coded(NO_RUNS, f"{file} is not there: no run was tracked yet"))
     where = "the server of MLFLOW_TRACKING_URI" if uri else str(file)
     with _reading(where):
         import mlflow
 
         address = uri or f"sqlite:///{file}"
         client = mlflow.MlflowClient(tracking_uri=address)
-        known = client.get_experiment_by_name(experiment)
-        if known is None:
+        known = [each for each in client.search_experiments() if experiment in (None, each.name)]
+        if not known:
             names = ", ".join(each.name for each in client.search_experiments())
             message = f"{where} has no experiment {experiment!r}; it has {names}"
             raise NothingToCompare(coded("unknown-choice", message))
-        runs = _runs_of(client, known.experiment_id)
+        runs = _runs_of(client, [each.experiment_id for each in known])
     found = [run for run in runs if run.data.tags.get(COMPLETE_TAG) == "true"]
     if not found:
-        raise NothingToCompare(coded("no-runs", f"{where}: {_why_none(experiment, runs)}"))
+        raise NothingToCompare(coded(NO_RUNS, f"{where}: {_why_none(experiment, runs)}"))
     return [_of_mlflow(mlflow, address, where, run) for run in found]
 
 
@@ -168,22 +200,23 @@ def _reading(where: str) -> Iterator[None]:
         raise NothingToCompare(coded("server-fails", f"{where} cannot be read: {first_line(error)}")) from None
 
 
-def _runs_of(client: Any, experiment_id: str) -> list[Any]:
+def _runs_of(client: Any, experiments: list[str]) -> list[Any]:
     """Without those that only hold the jobs of a sweep together."""
     found, token = [], None
     while True:
-        page = client.search_runs([experiment_id], max_results=1000, page_token=token)
+        page = client.search_runs(experiments, max_results=1000, page_token=token)
         found += [run for run in page if SWEEP_TAG not in run.data.tags]
         token = page.token
         if not token:
             return found
 
 
-def _why_none(experiment: str, runs: Sequence[Any]) -> str:
+def _why_none(experiment: str | None, runs: Sequence[Any]) -> str:
+    where = "MLflow" if experiment is None else f"experiment {experiment!r}"
     if not runs:
-        return f"experiment {experiment!r} has no run"
+        return f"{where} has no run"
     return (
-        f"experiment {experiment!r} has {counted(len(runs))}, none of them logged as a whole: they are still being "
+        f"{where} has {counted(len(runs))}, none of them logged as a whole: they are still being "
         "logged, were cut off, or are not of this pipeline; "
         "python -m pipeline.track --pending logs anew what was cut off"
     )
@@ -207,7 +240,19 @@ def _of_mlflow(mlflow: Any, address: str, where: str, run: Any) -> ComparedRun:
             return _read(Path(mlflow.artifacts.download_artifacts(place, tracking_uri=address)))
 
     params, numbers = _compared(run.data.params), dict(run.data.metrics)
-    return ComparedRun(run.info.run_id, str(run.info.run_name), params, numbers, verdict, decisions)
+    found = ComparedRun(run.info.run_id, str(run.info.run_name), params, numbers, verdict, decisions)
+    return replace(found, digest=run.data.tags.get(DIGEST_TAG, ""), page=_page_of(address, run.info))
+
+
+def _page_of(address: str, info: Any) -> str | None:
+    """The page that a run has logged, where that is a file here; else the run on its server."""
+    artifacts, server = urlsplit(info.artifact_uri), urlsplit(address)
+    if artifacts.scheme == "file" and (file := Path(unquote(artifacts.path)) / PAGE).exists():
+        return str(file)
+    if server.scheme not in ("http", "https"):
+        return None
+    place = f"{server.netloc.rpartition('@')[2]}{server.path.rstrip('/')}"  # without user and password
+    return f"{server.scheme}://{place}/#/experiments/{info.experiment_id}/runs/{info.run_id}"
 
 
 def _read(file: Path) -> list[Decision] | None:
@@ -218,70 +263,3 @@ def _read(file: Path) -> list[Decision] | None:
 
 def _compared(params: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in params.items() if not key.startswith(_IGNORED)}
-
-
-def labels(runs: Sequence[ComparedRun]) -> list[str]:
-    """Of each run what distinguishes it: the params that differ between the runs, under the shortest clear name.
-
-    A param counts among the runs in which it has an effect. One that says what another says already (the checkpoint
-    that belongs to a decoder) is left out, and of a model whatever its name stands for; of a run, lists that are empty.
-    """
-    keys = sorted({key for run in runs for key in run.params}, key=_place_of)
-    differing: dict[str, list[str]] = {}
-    for key in keys:
-        values = [run.params.get(key, _IDLE) for run in runs]
-        if len({value for value in values if value != _IDLE}) < 2 or _follows(key, values, differing):
-            continue
-        if not any(_says_the_same(values, others) for others in differing.values()):
-            differing[key] = values
-    differing = {key: _short(values) for key, values in differing.items()}
-    last = [key.rsplit(".", 1)[-1] for key in differing]
-    named = {
-        key: key if name == "name" or last.count(name) > 1 else name for key, name in zip(differing, last, strict=True)
-    }
-    return [
-        ", ".join(f"{named[key]}={values[i]}" for key, values in differing.items() if values[i] not in (_IDLE, "[]"))
-        or run.title
-        for i, run in enumerate(runs)
-    ]
-
-
-def _short(values: list[str]) -> list[str]:
-    """Values to be read in a line: of a long list how many entries it has."""
-    shown = [_counted(value) if len(value) > _LONG else value for value in values]
-    if len(set(shown)) == len(set(values)):
-        return shown
-    digests = [hashlib.sha256(value.encode()).hexdigest()[:4] for value in values]
-    return [
-        value if text == value else f"{text} ({digest})"
-        for value, text, digest in zip(values, shown, digests, strict=True)
-    ]
-
-
-def _counted(value: str) -> str:
-    with contextlib.suppress(json.JSONDecodeError):
-        entries = json.loads(value)
-        if isinstance(entries, list):
-            return f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
-    return f"{value[:_LONG]}…"
-
-
-def _place_of(key: str) -> tuple[int, str]:
-    """What is chosen first stands first."""
-    first = ("model.name", "decoder.name", "precision.dtype", "precision.method")
-    return (first.index(key) if key in first else len(first) + (not key.startswith("precision.")), key)
-
-
-def _follows(key: str, values: Sequence[str], differing: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a param is of the model, or made of one that is, and the names of model and decoder settle it."""
-    names = [differing[name] for name in _NAMES if name in differing]
-    if key in _NAMES or not key.startswith(_OF_MODEL) or not names:
-        return False
-    return len(set(zip(*names, strict=True))) == len(set(zip(*names, values, strict=True)))
-
-
-def _says_the_same(values: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether two params vary together, and each value of one is part of that of the other."""
-    pairs = set(zip(values, others, strict=True))
-    together = len(pairs) == len(set(values)) == len(set(others))
-    return together and all(a in b or b in a for a, b in pairs)

@@ -11,10 +11,12 @@ import mlflow
 import pytest
 import yaml
 
-from pipeline.compare.compare import main, number, page, table
-from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, labels, of_folders, of_mlflow
+from pipeline.compare.compare import main, page, table
+from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, of_folders, of_mlflow
 from pipeline.compare.frontier_plot import named
+from pipeline.compare.labels import labels
 from pipeline.compare.node_diff import changes, summary
+from pipeline.compare.terminal import number
 from pipeline.track import SWEEP_TAG, track
 from tests.configurations import composed
 from tests.conftest import in_workspace
@@ -60,17 +62,17 @@ def project(tmp_path: Path) -> Path:
 
 def test_runs_are_told_apart_by_what_differs_and_has_an_effect(project: Path) -> None:
     assert labels(of_folders(project)) == [
-        "decoder.name=dfine, dtype=fp16, data_max=128",
-        'decoder.name=dfine, dtype=fp16, data_max=512.0, op_block_list=["Softmax"]',
-        "decoder.name=dfine, dtype=fp32",
-        "decoder.name=rtdetrv2, dtype=fp16, data_max=512.0",
+        "decoder=dfine, precision=fp16, data_max=128",
+        "decoder=dfine, precision=fp16, data_max=512, op_block_list=Softmax",
+        "decoder=dfine, precision=fp32",
+        "decoder=rtdetrv2, precision=fp16, data_max=512",
     ]
 
 
 def test_the_name_of_a_model_stands_for_what_belongs_to_it(tmp_path: Path) -> None:
     made(tmp_path / "runs/a", "model=ltdetr_nano")
     made(tmp_path / "runs/b", "model=ltdetr_vit")
-    assert labels(of_folders(tmp_path)) == ["model.name=ltdetr_nano", "model.name=ltdetr_vit"]
+    assert labels(of_folders(tmp_path)) == ["model=ltdetr_nano", "model=ltdetr_vit"]
     made(tmp_path / "runs/c", "model=ltdetr_nano", "model.image_size=[64,64]")
     assert "image_size=[64, 64]" in labels(of_folders(tmp_path))[2]
 
@@ -91,14 +93,16 @@ def test_the_table_has_errors_costs_fronts_and_the_choice(project: Path) -> None
 
 def test_the_page_stands_alone_and_says_all_without_colour(project: Path) -> None:
     runs = of_folders(project)
-    text = page(runs, table(runs))
-    assert not re.search(r"""(src|href)=["']https?://""", text) and "<script" not in text
-    assert re.search(r'id="chosen">[^/]*#1<', text) and '<tr class="chosen"><td class="n">1 ' in text
+    text = page(runs, table(runs), project)
+    assert not re.search(r"""(src|href)=["']https?://""", text) and "<script src" not in text
+    assert (
+        re.search(r'class="card best">[^/]*#1<', text) and '<tr class="chosen"><td class="n" data-value="1">1 ' in text
+    )
     assert '<span id="failed">1</span>' in text and text.count('<td class="failed">failed</td>') == 1
     assert "#767676" not in text and text.count("<svg") == 1
-    assert text == page(runs, table(runs)), "equal runs, equal pages"
-    none = page(runs[3:], table(runs[3:]))
-    assert 'id="chosen"' not in none and '<tr class="chosen">' not in none
+    assert text == page(runs, table(runs), project), "equal runs, equal pages"
+    none = page(runs[3:], table(runs[3:]), project)
+    assert 'class="card best"' not in none and '<tr class="chosen">' not in none
 
 
 def test_two_runs_node_by_node(project: Path) -> None:
@@ -137,7 +141,7 @@ def test_a_long_list_is_told_by_its_length() -> None:
         return labels(runs)
 
     short, *others = told(*lists)
-    assert short == 'node_block_list=["node0", "node1"]'
+    assert short == "node_block_list=node0+node1"
     for label, length in zip(others, (40, 41), strict=True):
         assert label.startswith(f"node_block_list={length} ") and "node0" not in label
     first, second = told(lists[1], [*lists[1][:-1], "other"])
@@ -177,7 +181,7 @@ def test_a_crash_says_why(project: Path) -> None:
     (project / "runs/a/reports/error.json").write_text(json.dumps({"stage": "trace", "message": "no <weights>\nmore"}))
     runs = of_folders(project)
     assert (runs[0].verdict, runs[0].reason) == ("crashed", "trace: no <weights>")
-    assert "trace: no &lt;weights&gt;" in page(runs, table(runs))
+    assert "trace: no &lt;weights&gt;" in page(runs, table(runs), project)
 
 
 def test_numbers_in_a_picture_that_would_cover_each_other_stand_together() -> None:

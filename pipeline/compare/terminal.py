@@ -1,0 +1,79 @@
+"""Terminal tables of compared runs, one for each group; on a narrow terminal a block of lines for each run."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import textwrap
+from collections.abc import Sequence
+from typing import cast
+
+from pipeline.compare.frontier import COSTS, ERRORS, Axis
+from truehalf.json_values import JsonObject
+
+_NARROW = 120  # columns: no table below
+_BESIDE = 62  # columns of a table beside its figures, of which a label has 30
+_FIGURE = 10  # columns of a figure: headings wrap, so that labels have the room
+_UNKNOWN = 170  # columns where there is no terminal
+
+
+def print_tables(rows: Sequence[JsonObject]) -> None:
+    """Print rows of pipeline.compare.compare.table."""
+    width = shutil.get_terminal_size(fallback=(_UNKNOWN, 24)).columns
+    for title, group in itertools.groupby(rows, key=lambda row: str(row["group"])):
+        own = list(group)
+        axes = [axis for axis in (*ERRORS, *COSTS) if axis.key in own[0]]
+        print(title)
+        if width < max(_NARROW, _BESIDE + (_FIGURE + 3) * len(axes)):
+            _print_blocks(own, axes, width)
+        else:
+            _print_table(own, axes, width)
+        for row in own:
+            if row["chosen"]:
+                equal = [str(other["number"]) for other in own if other is not row and _alike(row, other, axes)]
+                more = f"; with the same numbers: {', '.join(equal)}" if equal else ""
+                print(textwrap.fill(f"* the cheapest run inside its gates{more}", width))
+        print()
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, without an exponent where one is not needed; a dash for what was not measured."""
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if value == 0 or 1e-4 <= abs(value) < 1e4 else f"{value:.2e}"
+
+
+def _print_blocks(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) -> None:
+    for row in rows:
+        head = f"{'*' if row['chosen'] else ' '} {row['number']:>2}  {row['label']}"
+        values = [f"{axis.label}: {_value(row, axis)}" for axis in axes]
+        text = "; ".join([str(row["verdict"]), *values, f"on the frontier of {row['frontier']} of {row['pairs']}"])
+        for line, indent in ((head, ""), (text, " " * 6)):
+            print(textwrap.fill(line, width, initial_indent=indent, subsequent_indent=" " * 6))
+
+
+def _print_table(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table()
+    shown.add_column("#", no_wrap=True)
+    shown.add_column("what differs", overflow="fold")
+    shown.add_column("verdict", overflow="fold")
+    for name in (*(axis.label for axis in axes), "on the frontier of"):
+        shown.add_column(name, justify="right", overflow="fold", max_width=_FIGURE)
+    for row in rows:
+        mark = "* " if row["chosen"] else ""
+        values = [_value(row, axis) for axis in axes]
+        on = f"{row['frontier']} of {row['pairs']}"
+        shown.add_row(f"{mark}{row['number']}", escape(str(row["label"])), str(row["verdict"]), *values, on)
+    Console(width=width, highlight=False).print(shown)
+
+
+def _value(row: JsonObject, axis: Axis) -> str:
+    return number(cast("float | None", row[axis.key]))
+
+
+def _alike(row: JsonObject, other: JsonObject, axes: Sequence[Axis]) -> bool:
+    return other["verdict"] == "passed" and all(row[axis.key] == other[axis.key] for axis in axes)
