@@ -141,7 +141,7 @@ def table(runs: Sequence[ComparedRun]) -> list[JsonObject]:
         fronts = [front_of(group, error, cost) for error, cost in pairs]
         best = chosen(group)
         for position, (run, label) in enumerate(zip(group, labels(group), strict=True)):
-            row = {
+            row: JsonObject = {
                 **{"number": len(rows) + 1, "run": run.name, "title": run.title, "group": run.group, "label": label},
                 **{"verdict": run.verdict, "reason": run.reason, "page": run.page},
                 **{axis.key: axis.of(run.numbers) for axis in (*errors, *costs)},
