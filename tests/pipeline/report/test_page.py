@@ -292,8 +292,7 @@ def test_the_proof_of_an_engine_is_shown(folder, bench: Bench):  # noqa: F811
     timed = {"p50_ms": 1.5, "p95_ms": 1.7, "p99_ms": 1.8, "rounds": [1.5, 1.6], "spread": 0.07, "samples": 1}
     timed |= {"throughput_per_s": 600.0, "clocks": {"before": CLOCKS | {"sm_mhz": 345.0}, "after": CLOCKS}}
     bench.times = lambda engine, feeds, **options: timed
-    bench.world.messages = [("WARNING", "Detected <subnormal> FP16 values.")]
-    report = bench.built(evidence())
+    report = bench.built(evidence()) | {"warnings": ["Detected <subnormal> FP16 values."]}
     assert report["status"] == "built", report.get("reason")
     write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | report)
     html = render(folder)
