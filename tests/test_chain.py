@@ -307,7 +307,7 @@ def test_a_crash_is_tracked_drawn_and_summed_up(after_chain: Path) -> None:
     assert done.returncode == 1 and re.search(r"^failed\b.*\bslim$", done.stdout, re.MULTILINE)
     assert query(workspace, "select status from runs order by start_time desc limit 1") == [("FAILED",)]
     page = (workspace / "reports/report.html").read_text()
-    assert re.search(r'<section class="card verdict failed">\s*<strong>[^<]*</strong>\s*<p>[^<]*\bslim\b', page)
+    assert re.search(r'<section class="card verdict failed"[^>]*>\s*<strong>[^<]*</strong>\s*<p>[^<]*\bslim\b', page)
     assert (workspace / "artifacts/slim/model.onnx").exists(), "the last good files are back in place"
 
 
