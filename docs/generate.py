@@ -43,7 +43,7 @@ def command_page() -> str:
     from truehalf.cli.app import COMMANDS, app
 
     def shown(command: click.Command, name: str) -> str:
-        settings = app.context_settings | {"terminal_width": 100, "max_content_width": 100}
+        settings = {**app.context_settings, "terminal_width": 100, "max_content_width": 100}
         return command.get_help(click.Context(command, info_name=name, **settings))
 
     parts = ["# Command", "Generated from the command's own help by `make docs`.", _block(shown(app, "truehalf"))]

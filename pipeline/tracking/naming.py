@@ -69,12 +69,11 @@ def description(record: Record) -> str:
     tags, reports = record.tags, record.reports
     how = f" in {record.failed_stage}" if record.failed_stage else f" ({tags['evaluation']}), engine: {tags['engine']}"
     told = ", ".join(f"`{key}={_text(value)}`" for key, value in overrides(record.params).items())
-    lines = [
-        f"**{tags['verdict']}**{how}",
-        ", ".join(_figures(reports)),
-        f"Differs from the defaults in: {told or '-'}",
-    ]
-    return "\n\n".join([line for line in lines if line] + [f"Report: artifact `{PAGE}`"] * (record.page is not None))
+    verdict = "failed" if record.failed and tags["verdict"] == "passed" else tags["verdict"]  # by the engine
+    lines = [f"**{verdict}**{how}", ", ".join(_figures(reports))]
+    lines += [f"Differs from the defaults in: {told}"] if told else []
+    lines += [f"Report: artifact `{PAGE}`"] if record.page else []
+    return "\n\n".join(line for line in lines if line)
 
 
 def _figures(reports: Reports) -> Iterator[str]:

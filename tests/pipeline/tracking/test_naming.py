@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.track import SOURCE_TAG, track
-from pipeline.tracking.naming import PAGE, distinct_name, overrides
+from pipeline.tracking.naming import PAGE, description, distinct_name, overrides
+from pipeline.tracking.record import of_workspace
 from pipeline.workspace import CONF, STAGES
 from tests.configurations import composed
 from tests.pipeline.empty_store import with_empty_store
@@ -54,6 +55,15 @@ def test_runs_of_every_shipped_model_have_the_name_alone(subtests: pytest.Subtes
     for file in sorted((CONF / "model").glob("*.yaml")):
         with subtests.test(file.stem):
             assert overrides(composed(f"model={file.stem}")) == {}
+
+
+@pytest.mark.parametrize("engine", ["failed", "planned", "compiled", "skipped", "built"])
+def test_a_description_has_one_verdict_and_no_empty_part(tmp_path: Path, engine: str) -> None:
+    scratch_run(tmp_path)
+    (tmp_path / "reports/engine.json").write_text(json.dumps({"stage": "engine", "status": engine}))
+    text = description(of_workspace(tmp_path))
+    assert text.startswith("**failed**" if engine == "failed" else "**passed**") and f"engine: {engine}" in text
+    assert "defaults" not in text and PAGE not in text
 
 
 def whole_run(folder: Path, *told: str) -> Path:
