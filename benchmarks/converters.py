@@ -88,7 +88,7 @@ SUBJECTS = (
     Subject("truehalf", "truehalf"),
     Subject("truehalf, eager placement", "truehalf", {"placement": "eager"}),
 )
-SHORT_MODEL = "dfine640"  # of the README's table
+SHORT_MODEL = "nano_dfine"  # of the README's table
 SHORT = ("AutoCast", "onnxconverter-common", "ONNX Runtime, lightly-train's list, fixed", "truehalf")
 _COLUMNS = (
     "wall s", "peak MB", "private MB", "casts", "cast MB", "FP16 nodes", "FP16 arithmetic", "score error max", "p99",
