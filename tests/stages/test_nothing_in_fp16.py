@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate import failures
+from pipeline.caveats import failures
 from tests.in_process import report, run_stages
 from tests.messages import expect
 from tests.stages.test_own_files import FREE, OPTIONS, PICTURES, ROWS, STAGES, samples, written

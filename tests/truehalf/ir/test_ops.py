@@ -32,6 +32,7 @@ ELSEWHERE = {
     ("config/precision.py", "_FP16_OPS"): "default of an option, which users read; config stands above ir",
     ("conversion/masks/spread.py", "_JOINS"): "the rules of masks, which the module's docstring proves for these",
     ("emulation/pessimistic.py", "_RULES"): "a function for each",
+    ("emulation/term_by_term.py", "RULES"): "a function for each",
     ("exporting/source_lint/torch_calls.py", "_SEVERAL"): "modules of torch",
     ("ir/arithmetic.py", "_DEPTHS"): "a function for each",
     ("ir/arithmetic.py", "_PRODUCTS"): "a function for each",

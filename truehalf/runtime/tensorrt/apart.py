@@ -33,7 +33,8 @@ def build_apart(plan: BuildPlan, folder: Path | str, *, module: str) -> EngineFa
         ended = subprocess.run(command, env=os.environ | paths, stdin=subprocess.DEVNULL, check=False).returncode
         said: dict[str, Any] = json.loads(answer.read_text()) if answer.is_file() else {}
     if "error" in said:
-        raise BuildError(*said["error"])
+        raised: list[Any] = said["error"]
+        raise BuildError(*raised)
     if "refused" in said:
         raise RuntimeError(said["refused"])
     if "facts" not in said:

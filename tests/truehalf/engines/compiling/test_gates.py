@@ -71,7 +71,7 @@ def test_an_attention_that_is_lost_for_nothing_fails(form: Form, wide: Any, back
 
 @pytest.mark.parametrize("wide", [(), ("softmax",), ("qk", "softmax"), ("scale", "mask", "softmax")])
 def test_what_is_fused_passes_and_no_second_graph_is_compiled(wide: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(fused, "build", None)
+    monkeypatch.setattr(fused, "build_apart", None)
     found = report(tmp_path, attention(Form(mask="constant"), wide))
     assert found["status"] == "compiled"
     assert [(each["gate"], each["state"]) for each in found["gates"]] == [
@@ -104,7 +104,7 @@ def test_the_graph_wholly_in_fp16_is_compiled_once(tmp_path: Path, monkeypatch: 
         model = converted(Form(), wide)
         del model.metadata_props[:]  # with the evidence
         seen.append(row(report(tmp_path, model), "fused_attention")["limit"])
-        monkeypatch.setattr(fused, "build", None)
+        monkeypatch.setattr(fused, "build_apart", None)
     assert seen == [1, 1, 1]
 
 
@@ -115,7 +115,7 @@ def test_a_graph_that_is_refused_is_not_verified(error: Exception, tmp_path: Pat
     def refuses(*_: Any, **__: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(fused, "build", refuses)
+    monkeypatch.setattr(fused, "build_apart", refuses)
     found = report(tmp_path, attention(Form(), ("qk", "scale")))
     assert found["status"] == "compiled" and row(found, "fused_attention")["state"] == "not verified"
     assert any("no-engine" in each for each in found["not_verified"])
