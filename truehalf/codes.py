@@ -114,6 +114,7 @@ PIPELINE = {
     "no-decisions": "a run that decided over no nodes: it is FP32, traced in FP16, or crashed before",
     "no-engine": "an engine that was not built, for the reason that is named",
     "no-remote": "no default DVC remote, which `workspace.pull` and `workspace.push` need",
+    "no-runs": "no runs to compare: none was made, or none is tracked as a whole",
     "no-snapshot": "a project of which git makes no snapshot or worktree",
     "none-passed": "a search of which no run is inside the gates",
     "not-compared": "an engine whose outputs were not compared",

@@ -26,7 +26,6 @@ from truehalf.report.forms import Decision
 
 _IGNORED = ("tracking.", "workspace.", "search.")
 _DECISIONS = "reports/decisions.json"
-NO_RUNS = "no-runs"
 
 
 class NothingToCompare(Exception):
@@ -84,7 +83,7 @@ def gathered(project: Path) -> list[ComparedRun]:
     if not found:
         raise reasons[0]
     for reason in reasons:
-        if NO_RUNS not in codes_in(str(reason)):
+        if "no-runs" not in codes_in(str(reason)):
             print(f"compare: {reason}", file=sys.stderr)
     return found
 
@@ -104,7 +103,7 @@ def of_folders(project: Path) -> list[ComparedRun]:
             f"{project / 'runs'} holds no run; a sweep leaves its runs there: python -m pipeline -m "
             "hydra/launcher=joblib precision=fp32,fp16. For runs that MLflow has: --experiment truehalf"
         )
-        raise NothingToCompare(coded(NO_RUNS, message))
+        raise NothingToCompare(coded("no-runs", message))
     return found
 
 
@@ -170,7 +169,7 @@ def of_mlflow(project: Path, experiment: str | None = None) -> list[ComparedRun]
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     uri, file = os.environ.get("MLFLOW_TRACKING_URI"), project / "mlflow.db"
     if not uri and not file.exists():
-        raise NothingToCompare(coded(NO_RUNS, f"{file} is not there: no run was tracked yet"))
+        raise NothingToCompare(coded("no-runs", f"{file} is not there: no run was tracked yet"))
     where = "the server of MLFLOW_TRACKING_URI" if uri else str(file)
     with _reading(where):
         import mlflow
@@ -185,7 +184,7 @@ def of_mlflow(project: Path, experiment: str | None = None) -> list[ComparedRun]
         runs = _runs_of(client, [each.experiment_id for each in known])
     found = [run for run in runs if run.data.tags.get(COMPLETE_TAG) == "true"]
     if not found:
-        raise NothingToCompare(coded(NO_RUNS, f"{where}: {_why_none(experiment, runs)}"))
+        raise NothingToCompare(coded("no-runs", f"{where}: {_why_none(experiment, runs)}"))
     return [_of_mlflow(mlflow, address, where, run) for run in found]
 
 
