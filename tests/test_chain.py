@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 import yaml
 
+from pipeline.caveats import failures
 from pipeline.summary.stage_lines import STOPPED
+from pipeline.workspace import read_params, read_reports
 from tests.conftest import ROOT, Run, in_workspace
 from tests.in_process import report, run_stages
 from tests.messages import expect
@@ -171,7 +173,9 @@ def test_what_must_be_verified_fails_the_run_where_nobody_did(
     done = pipeline(workspace, "verify.require=[engine,batch,trace]")
     assert report(workspace, "verify")["verdict"] == "passed" and report(workspace, "engine")["status"] != "refused"
     assert done.returncode == 1
-    (said,) = (line for line in done.stdout.split("; ") if "verify.require" in line)
+    found = failures(read_reports(workspace), read_params(workspace))
+    (said,) = (reason for reason in found if "verify.require" in reason)
+    assert "verify.require" in done.stdout
     expect(said, None, "engine")
     assert not re.search(r"\b(batch|trace)\b", said)
 

@@ -104,7 +104,7 @@ def test_the_chain_tells_of_it_and_runs_again_when_its_code_changes(tmp_path: Pa
     command = ("python", "-m", "pipeline", "--verbose", *MODEL, *RANDOM, "precision.method=half")
     done = in_workspace(workspace, *command)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "torch · fp16</title>" in (workspace / "reports" / "report.html").read_text()
+    assert "torch · fp16 by half</title>" in (workspace / "reports" / "report.html").read_text()
     assert re.search(r"^passed\b.* torch · fp16\b.*\bhalf\b", done.stdout, re.MULTILINE)
     warnings = report(workspace, "calibrate")["warnings"]
     assert warnings and all(warning in " ".join(done.stdout.split()) for warning in warnings)

@@ -139,7 +139,7 @@ def test_another_machine_takes_from_the_remote_what_the_sweep_made_but_no_engine
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA T4, 580.1, 7.5, 15360 MiB'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
-    repro = ("python", "-m", "pipeline.cache.shared_repro", "--pull", "engine")
+    repro = ("python", "-m", "pipeline.cache.shared_repro", "--verbose", "--pull", "engine")
     done = in_workspace(clone, *repro, env={"PATH": path})
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(re.findall(r"Running stage '(\w+)'", done.stdout)) == {"inputs", "probe", "engine"}

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.messages import raises
-from tests.tiers import first_of
 from tests.truehalf.exporting.torch_ops.exports import EXPORTERS, check_export
 from truehalf.exporting.torch_ops import grid_sample
 
@@ -88,7 +87,7 @@ def test_refusals() -> None:
         grid_sample(picture(1, 4, 4)[0], torch.zeros(1, 1, 1, 2))
 
 
-@pytest.mark.parametrize("exporter", first_of(EXPORTERS))
+@pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize(("padding", "corners"), WAYS)
 def test_exports(padding: str, corners: bool, exporter: tuple[str, int], tmp_path: Path) -> None:
     def sampled(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:

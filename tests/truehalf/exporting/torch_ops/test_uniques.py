@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tests.messages import raises
-from tests.tiers import first_of
 from tests.truehalf.exporting.torch_ops.exports import EXPORTERS, OfOne, check_export, check_file
 from truehalf.exporting.torch_ops import unique
 
@@ -74,7 +73,7 @@ def test_refusals() -> None:
         unique(torch.tensor([1]), size=0)
 
 
-@pytest.mark.parametrize("exporter", first_of(EXPORTERS))
+@pytest.mark.parametrize("exporter", EXPORTERS)
 @pytest.mark.parametrize("size", [None, 6])
 def test_exports(size: int | None, exporter: tuple[str, int], tmp_path: Path) -> None:
     def of(x: torch.Tensor) -> Any:
