@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Arrays: TypeAlias = dict[str, np.ndarray]
-# Measured by `python -m benchmarks.noise`; with attention values times 2^7, data_max keeps 14 nodes FP32 by real images,
-# and none by noise.
+# Measured by `python -m benchmarks.noise`; with attention values times 2^7, data_max keeps 14 nodes FP32 by real
+# images, and none by noise.
 WARNING = (
     "calibrated on noise (data=random), whose ranges are not those of real images: of the embedded D-FINE, 13 % of the "
     "tensors reach less than half of their largest |x|. Give real samples"
