@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import yaml
 
@@ -162,10 +162,14 @@ def read_params(folder: Path) -> Params:
     return values
 
 
+def json_of(path: Path) -> Any:
+    """The content of a file; None where it is missing or broken."""
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        return json.loads(path.read_text())
+    return None
+
+
 def read_reports(folder: Path) -> Reports:
     """reports/<stage>.json of every stage that has one, in the order of the chain; broken files are left out."""
-    found = {}
-    for stage in (*STAGES, "probe", "inputs"):
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-            found[stage] = json.loads((folder / "reports" / f"{stage}.json").read_text())
-    return cast("Reports", found)
+    found = {stage: json_of(folder / "reports" / f"{stage}.json") for stage in (*STAGES, "probe", "inputs")}
+    return cast("Reports", {stage: report for stage, report in found.items() if report is not None})

@@ -24,7 +24,7 @@ from pipeline.report.data import data_of
 from pipeline.report.deliverable import file_facts, judged
 from pipeline.report.headlines import headline, tiles
 from pipeline.report.metrics import metrics_of
-from pipeline.workspace import STAGES, only, read_reports, root
+from pipeline.workspace import STAGES, json_of, only, read_reports, root
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.output_files import write_text
 from truehalf.progress import is_told
@@ -70,11 +70,11 @@ def content(folder: Path) -> dict[str, object]:
     params = _params(folder)
     verify, engine = reports.get("verify"), reports.get("engine")
     verdict_folder = folder / "artifacts" / "verify"
-    verdict = cast("Verdict", (_json(verdict_folder / "verdict.json") if verify else None) or {})
-    details = cast("Details", (_json(verdict_folder / "details.json") if verify else None) or {})
-    outline: Outline | None = _json(verdict_folder / "graph.json") if verify else None
+    verdict = cast("Verdict", (json_of(verdict_folder / "verdict.json") if verify else None) or {})
+    details = cast("Details", (json_of(verdict_folder / "details.json") if verify else None) or {})
+    outline: Outline | None = json_of(verdict_folder / "graph.json") if verify else None
     nodes = outline["nodes"] if outline else []
-    rows = _json(folder / "artifacts" / "fp16" / "decisions.json") if "fp16" in reports else None
+    rows = json_of(folder / "artifacts" / "fp16" / "decisions.json") if "fp16" in reports else None
     return {
         "title": " · ".join(names_of(params)) or "truehalf",
         "headline": headline(verify, crash, params, unmet(params, reports), engine),
@@ -110,7 +110,7 @@ def _reports(folder: Path) -> tuple[Reports, dict[str, str] | None]:
     """The reports of this run, and {stage, message} where it crashed: what later stages left is of an earlier run."""
     reports = read_reports(folder)
     error_file = folder / "reports" / "error.json"
-    crash = _json(error_file)
+    crash = json_of(error_file)
     if not crash:
         return reports, None
     report_file = folder / "reports" / f"{crash['stage']}.json"
@@ -128,14 +128,8 @@ def _params(folder: Path) -> Params:
     return {}
 
 
-def _json(path: Path) -> Any:
-    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-        return json.loads(path.read_text())
-    return None
-
-
 def _spec(folder: Path) -> Any:
-    return _json(folder / "artifacts" / "trace" / "io_spec.json")
+    return json_of(folder / "artifacts" / "trace" / "io_spec.json")
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------

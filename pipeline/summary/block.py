@@ -5,8 +5,6 @@ The stage `gate` prints it at the end of every run.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import re
 import textwrap
 from collections import Counter
@@ -20,7 +18,7 @@ from pipeline.forms import Outcome, Params, Reports, model_of, names_of, of_stag
 from pipeline.report.headlines import found
 from pipeline.report.metrics import metrics_of
 from pipeline.summary.deliverable import deliver, withdraw
-from pipeline.workspace import read_params, reports_of_run, root
+from pipeline.workspace import json_of, read_params, reports_of_run, root
 from truehalf.codes import codes_in
 from truehalf.report.numbers import count, number, percent
 from truehalf.report.terminal import show, terminal_width
@@ -65,7 +63,7 @@ def ended(folder: Path, failed_stage: str | None = None) -> Ended:
     reports = reports_of_run(folder, failed_stage)
     if failed_stage is not None:
         return Ended(folder, read_params(folder), reports, crash=_crash(folder, failed_stage))
-    return Ended(folder, read_params(folder), reports, _json(folder / "reports" / "track.json"))
+    return Ended(folder, read_params(folder), reports, json_of(folder / "reports" / "track.json"))
 
 
 def show_verdict(run: Ended) -> None:
@@ -174,7 +172,7 @@ def _precision(run: Ended) -> str:
 
 def _kept(folder: Path) -> Counter[str]:
     """Nodes that stay FP32, by the rule that keeps them."""
-    rows = _json(folder / "artifacts" / "fp16" / "decisions.json") or []
+    rows = json_of(folder / "artifacts" / "fp16" / "decisions.json") or []
     return Counter(str(row.get("rule")) for row in rows if row.get("precision") == "fp32")
 
 
@@ -223,15 +221,9 @@ def main() -> None:
     show_verdict(ended(root(), parser.parse_args().failed_stage))
 
 
-def _json(path: Path) -> Any:
-    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-        return json.loads(path.read_text())
-    return None
-
-
 def _crash(folder: Path, stage: str) -> dict[str, str]:
     """What the stage reported; only its name where reports/error.json is of another stage."""
-    report = _json(folder / "reports" / "error.json") or {}
+    report = json_of(folder / "reports" / "error.json") or {}
     if report.get("stage") == stage:
         return {"stage": stage, "message": str(report["message"])}
     return {"stage": stage, "message": "reports/error.json does not say why"}

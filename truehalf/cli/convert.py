@@ -87,6 +87,7 @@ def _group(name: str) -> str | None:
 )
 @option("--calibration-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
 @option("--verification-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
+@option("--spec", type=SOURCE, metavar="FILE", group="Samples", help="I/O spec to verify by [the one in model.onnx]")
 @option("--no-slim", is_flag=True, group="Conversion", help="skip onnxslim and the repairs: the file is slim already")
 @option("--no-check", is_flag=True, group="Conversion", help="where nothing is verified, run no sample either")
 @option("--engine", is_flag=True, group=ENGINE, help="make its engine in <FILE>_engine, as `truehalf engine` does")
@@ -103,10 +104,11 @@ def _convert(given: dict[str, Any]) -> int:
 
     precision, preprocessing = options_of(Precision, given, method=Method.convert), preprocessing_of(given)
     output = output_of(given)
-    model, samples, ranges = (given[name] for name in ("model", "samples", "ranges"))
+    model, ranges = given["model"], given["ranges"]
     out = given["out"] or model.with_name(f"{model.stem}_fp16.onnx")
     outputs = {"--out": out, "--json": output.file}
-    check_places(outputs, {"model.onnx": model}, samples=samples, ranges=ranges, preprocessing=preprocessing)
+    read = {name: given[name] for name in ("samples", "ranges", "spec")}
+    check_places(outputs, {"model.onnx": model}, preprocessing=preprocessing, **read)
     _check_engine(given)
     calibration, verification, share = _shared_out(given, preprocessing)
     slim = False if given["no_slim"] else None
@@ -115,7 +117,7 @@ def _convert(given: dict[str, Any]) -> int:
     warning = _warning(result.report.check)
     if warning is not None:
         print("truehalf convert: warning:", warning, file=sys.stderr)
-    report = None if verification is None else compare(model, out, verification)
+    report = None if verification is None else compare(model, out, verification, spec=given["spec"])
     verdict, reason = _verdict(report, share, given)
     if verdict == "passed" and not result.report.cast_cleanup.model["fp16_nodes"]:
         verdict, reason = "not verified", coded("nothing-in-fp16", _NOTHING)
@@ -190,6 +192,8 @@ def _shared_out(given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any,
     """
     from truehalf.data.given import of_file, split
 
+    if given["spec"] is not None and (given["samples"] is None or given["no_verify"]):
+        raise StageError("in-conflict", "--spec says how to verify, and nothing is verified: expected --samples")
     if given["samples"] is None:
         return None, None, None
     calibrated, verified = given["ranges"] is None, not given["no_verify"]

@@ -24,9 +24,8 @@ from truehalf.cli.form import (
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from truehalf.io_spec.spec import TensorSpec
+    from truehalf.report.graph import Node
 
 _EXAMPLES = (
     "truehalf inspect model_fp16.onnx",
@@ -65,8 +64,10 @@ def _inspect(given: dict[str, Any]) -> int:
     from truehalf.files import write_json
     from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.facts import model_facts
-    from truehalf.ir.model_file import PRECISION_KEY, load_model
+    from truehalf.ir.model_file import PRECISION_KEY
+    from truehalf.ir.model_forms import ModelFile
     from truehalf.ir.normalize import InferTypes
+    from truehalf.verification.localize.outline import outline
 
     output, preprocessing = output_of(given), preprocessing_of(given)
     model, result, islands, samples = (given[name] for name in ("model", "result", "islands", "samples"))
@@ -75,7 +76,8 @@ def _inspect(given: dict[str, Any]) -> int:
     )
     if given["spec"] is not None and samples is None:
         raise StageError("needs-value", "--spec: expected --samples beside it, from which an I/O spec is proposed")
-    loaded, reasons = load_model(model), {} if result is None else _reasons(result)
+    file, reasons = ModelFile(model), {} if result is None else _reasons(result)
+    loaded = file.model
     InferTypes()(loaded)
     facts = model_facts(loaded, model)
     spec = spec_inside(loaded)
@@ -86,7 +88,7 @@ def _inspect(given: dict[str, Any]) -> int:
         "inputs": _values(loaded.graph.inputs, spec.inputs),
         "outputs": _values(loaded.graph.outputs, spec.outputs),
         "facts": facts,
-        "islands": [] if not facts["fp16_nodes"] else _islands(loaded, reasons),
+        "islands": [] if not facts["fp16_nodes"] else _islands(outline(file)["nodes"], reasons),
     }
     if samples is not None:
         proposal = propose_spec(model, samples, preprocessing, given["skip_corrupt"])
@@ -122,29 +124,15 @@ def _values(values: Any, declared: Sequence[TensorSpec]) -> list[dict[str, Any]]
     ]
 
 
-def _islands(model: ir.Model, reasons: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Regions of neighbouring nodes of the main graph that compute in float32, in a file that also holds FP16."""
-    import onnx_ir as ir
+def _islands(nodes: Sequence[Node], reasons: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Regions of neighbouring nodes that compute in float32, in a file that also holds FP16; largest first."""
+    from truehalf.report.graph import islands
 
-    def is_fp32(node: ir.Node) -> bool:
-        moves = node.op_type in ("Cast", "Constant")
-        return not moves and any(value.dtype == ir.DataType.FLOAT for value in node.outputs)
-
-    left = {node: None for node in model.graph if is_fp32(node)}
     found = []
-    while left:
-        start, _ = left.popitem()
-        island, front = [start], [start]
-        while front:
-            node = front.pop()
-            near = [*node.predecessors(), *node.successors()]
-            for each in [each for each in near if each in left]:
-                del left[each]
-                island.append(each)
-                front.append(each)
-        names = [node.name or node.op_type for node in island]
+    for island in islands(nodes):
+        names = [nodes[i]["node"] for i in island]
         why = Counter(reasons[name] for name in names if name in reasons)
-        ops = Counter(node.op_type for node in island)
+        ops = Counter(nodes[i]["op"] for i in island)
         found.append(
             {"nodes": names, "ops": dict(ops.most_common()), "why": [reason for reason, _ in why.most_common(3)]}
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 FP16, FP32 = "fp16", "fp32"
@@ -62,8 +62,8 @@ def readers(nodes: Sequence[Node]) -> list[list[int]]:
 
 
 def islands(nodes: Sequence[Node]) -> list[list[int]]:
-    """Positions of FP32 nodes that are connected by FP32 tensors, casts left out; in graph order."""
-    inside = {i for i, node in enumerate(nodes) if node["precision"] == FP32 and node["op"] != "Cast"}
+    """Positions of FP32 nodes that are connected by FP32 tensors, casts and constants left out; in graph order."""
+    inside = {i for i, node in enumerate(nodes) if node["precision"] == FP32 and node["op"] not in ("Cast", "Constant")}
     if all(node["precision"] != FP16 for node in nodes):
         return []
     neighbours: dict[int, set[int]] = {i: set() for i in inside}
@@ -84,14 +84,3 @@ def _connected(start: int, neighbours: dict[int, set[int]], seen: set[int]) -> I
             seen.add(i)
             yield i
             waiting += neighbours[i]
-
-
-def common_scope(scopes: Iterable[str]) -> list[str]:
-    """The parts of a dotted path that all known ones begin with."""
-    found: list[str] | None = None
-    for scope in scopes:
-        parts = scope.split(".") if scope else []
-        if not parts:
-            continue
-        found = parts if found is None else [a for a, b in zip(found, parts, strict=False) if a == b][: len(parts)]
-    return found or []

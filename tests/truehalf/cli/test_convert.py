@@ -52,6 +52,26 @@ def types(path: str) -> set[str]:
     return {onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type) for value in proto.graph.value_info}
 
 
+CLASSES = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] images) => (float[N,4] y)
+{ c = Conv<pads = [1,1,1,1]>(images, w) m = GlobalAveragePool(c) y = Flatten(m) }"""
+
+
+def test_outputs_are_verified_as_the_spec_declares_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    proto = onnx.parser.parse_model(CLASSES)
+    proto.graph.initializer.extend(onnx.load("model.onnx").graph.initializer)
+    onnx.save(proto, "classes.onnx")
+    command = ["convert", "classes.onnx", "--samples", "images", *SIZE, "--json", "r.json", "--spec", "s.json"]
+    for kind, code in (("classes", 0), ("boxes", 2)):
+        Path("s.json").write_text(json.dumps({"outputs": [{"name": "y", "kind": kind}]}))
+        assert truehalf(command) == code, kind
+    expect(capsys.readouterr().err, "wrong-spec", "boxes")
+    assert json.loads(Path("r.json").read_text())["comparison"]["task"] == "classification"
+    for idle in (["--no-verify"], []):
+        samples = [] if not idle else ["--samples", "images", *SIZE]
+        assert truehalf(["convert", "classes.onnx", *samples, *idle, "--spec", "s.json"]) == 2
+        expect(capsys.readouterr().err, "in-conflict", "--spec")
+
+
 def test_the_whole_way(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert truehalf(["convert", "model.onnx", "--samples", "images", *SIZE, "-o", "out.onnx", "--json", "r.json"]) == 0
     lines = capsys.readouterr().out.splitlines()

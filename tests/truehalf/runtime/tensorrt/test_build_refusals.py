@@ -162,29 +162,32 @@ def test_the_script_names_what_tensorrt_lacks(
     assert not (tmp_path / "model.engine").exists()
 
 
-def test_a_call_that_tensorrt_does_not_take_ends_the_script_with_a_line(
-    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("where", "error", "code"),
+    [
+        ("IBuilderConfig.set_memory_pool_limit", TypeError("not-taken"), "runtime-refuses"),
+        ("OnnxParser.parse_from_file", RuntimeError("driver-gone"), None),
+    ],
+)
+def test_what_the_bindings_raise_ends_the_script_with_a_line(
+    world: World,
+    plan: Planner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    where: str,
+    error: Exception,
+    code: str | None,
 ) -> None:
     def refuses(*_: Any) -> None:
-        raise TypeError("set_memory_pool_limit()")
+        raise error
 
-    monkeypatch.setattr(sys.modules["tensorrt"].IBuilderConfig, "set_memory_pool_limit", refuses)
+    owner, _, method = where.partition(".")
+    monkeypatch.setattr(getattr(sys.modules["tensorrt"], owner), method, refuses)
     (tmp_path / "plan.json").write_text(json.dumps(plan()))
     assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
-    facts = ("build_engine", module(world).__version__, "TypeError", "set_memory_pool_limit()")
-    expect(capsys.readouterr().err, "runtime-refuses", *facts)
-
-
-def test_what_the_bindings_raise_elsewhere_ends_the_script_with_a_line(
-    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuses(*_: Any) -> None:
-        raise RuntimeError("driver-gone")
-
-    monkeypatch.setattr(sys.modules["tensorrt"].OnnxParser, "parse_from_file", refuses)
-    (tmp_path / "plan.json").write_text(json.dumps(plan()))
-    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
-    expect(capsys.readouterr().err, None, "build_engine", "RuntimeError", "driver-gone")
+    version = [module(world).__version__] if code else []
+    expect(capsys.readouterr().err, code, "build_engine", type(error).__name__, str(error), *version)
 
 
 def test_an_engine_that_cannot_be_read_has_its_facts_written(
