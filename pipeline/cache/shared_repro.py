@@ -19,6 +19,7 @@ import hashlib
 import json
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +32,9 @@ from pipeline.summary.stage_lines import CACHED, FAILED, STOPPED, UNCHANGED, Sta
 from pipeline.workspace import lock_in, locked
 from truehalf.progress import PLACE_VARIABLE
 
-_CTRL_C = 130  # exit code of a stage that it stopped
+# How a stage ends that Ctrl-C stopped: 130, or killed by the signal, where it came while Python ran an exec(): the
+# interpreter then ends itself by SIGINT, whatever code was handed to sys.exit.
+_STOPPED_ENDS = (f"exited with {128 + signal.SIGINT}", f"exited with {-signal.SIGINT}")
 
 
 def main() -> int:
@@ -102,7 +105,7 @@ def _told(reproduce: Callable[..., Any], lines: StageLines) -> Callable[..., Any
                 done = reproduce(stage, **options)
             except Exception as error:
                 if stage.outs:
-                    stopped = str(error).endswith(f"exited with {_CTRL_C}")
+                    stopped = str(error).endswith(_STOPPED_ENDS)
                     lines.end(name, time.monotonic() - started, STOPPED if stopped else FAILED)
                 raise
         if not ran:
