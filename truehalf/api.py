@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
 
+_SKIPPABLE = ("slim", "check")  # steps of `convert`
 R = TypeVar("R", "ConvertReport", "CastsReport", "TraceReport", "RepairReport")
 
 
@@ -73,8 +74,7 @@ def convert(
     samples: Any = None,
     ranges: Mapping[str, object] | Path | str | None = None,
     preprocessing: JsonObject | Path | str | None = None,
-    slim: bool | None = None,
-    check: bool = True,
+    skip: Collection[str] = (),
     precision: Precision | None = None,
 ) -> Result[ConvertReport]:
     """FP32 -> mixed FP16: slimmed and repaired, calibrated, converted node by node, freed of needless Casts.
@@ -86,8 +86,8 @@ def convert(
         ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; measured on the file that is
             converted, so it is not slimmed then.
         preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
-        slim: whether onnxslim and the repairs run first; None: unless there are ranges or weights_as_inputs.
-        check: run one sample, or a drawn one, in emulated FP16; report.check says which nodes to pin.
+        skip: steps to leave out. "slim": onnxslim and the repairs, which given ranges and weights_as_inputs leave out,
+            too. "check": the run of one sample, or a drawn one, in emulated FP16; report.check says which nodes to pin.
         precision: options; None: the defaults.
 
     Raises:
@@ -111,10 +111,8 @@ def convert(
         raise StageError("not-supported", f"{traced}. `python -m pipeline precision.method=...` traces")
     if samples is not None and ranges is not None:
         raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
-    if slim and precision.weights_as_inputs:
-        raise StageError(
-            "in-conflict", "slim and weights_as_inputs: onnxslim computes with weights; expected one of them"
-        )
+    if unknown := sorted({*skip} - {*_SKIPPABLE}):
+        raise StageError("unknown-choice", f"skip: expected some of {', '.join(_SKIPPABLE)}, got {', '.join(unknown)}")
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
         file, target = ModelFile(as_file(model, Path(name))), Path(name, "made.onnx") if out is None else Path(out)
         source = file.model
@@ -122,14 +120,14 @@ def convert(
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
         before, slim_report = model_facts(source), None
-        if slim or (slim is None and ranges is None and not precision.weights_as_inputs):
+        if "slim" not in skip and ranges is None and not precision.weights_as_inputs:
             with step("slim"):
                 slimmed = slim_model(file)
             source, slim_report = slimmed.model, slimmed.report
         feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
         made, cleaned = write_converted(source, target, precision, ranges, calibration=feeds)
         report = ConvertReport({name: before[name] for name in ("nodes", "casts")}, slim_report, made.report(), cleaned)
-        if check and made.is_converted:
+        if "check" not in skip and made.is_converted:
             again = Reconversion(precision, made.ranges, None), slim_model if slim_report else None
             report = replace(report, check=quick_check(file.path, target, feeds, *again))
         return Result(_result(target, out), report, made.decisions)

@@ -68,9 +68,7 @@ def test_importing_it_loads_no_runtime() -> None:
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_widths_and_docstrings(name: str) -> None:
     function = getattr(truehalf, name)
-    parameters = [
-        each for each in inspect.signature(function).parameters if each not in ("precision", "options", "check")
-    ]
+    parameters = [each for each in inspect.signature(function).parameters if each not in ("precision", "options")]
     assert len(parameters) <= 6
     assert all(f"{each}" in function.__doc__ for each in parameters) and "Raises:" in function.__doc__
 
@@ -122,12 +120,20 @@ def test_what_is_no_precision_is_refused() -> None:
         convert(model(), precision=wrong)
 
 
+def test_steps_that_are_left_out_are_named() -> None:
+    with raises("unknown-choice", "skip", "slimming", "slim", "check"):
+        convert(model(), skip=["slimming"])
+    wrong: Any = "slim"
+    with raises("wrong-type", "skip"):
+        convert(model(), skip=wrong)
+
+
 def test_ranges_serve_many_conversions(tmp_path: Path) -> None:
     ranges = calibrate(model(), SAMPLES)
     (tmp_path / "ranges.json").write_text(json.dumps(ranges))
     assert ranges["samples"] == 4
     first, second = (convert(model(), ranges=each) for each in (ranges, tmp_path / "ranges.json"))
-    assert digest(first.model) == digest(second.model) == digest(convert(model(), samples=SAMPLES, slim=False).model)
+    assert digest(first.model) == digest(second.model) == digest(convert(model(), samples=SAMPLES, skip=["slim"]).model)
     with raises("in-conflict", "samples", "ranges"):
         convert(model(), samples=SAMPLES, ranges=ranges)
 
@@ -229,6 +235,6 @@ def test_every_report_is_typed_and_says_itself_in_json(made_by: Any) -> None:
 
 
 def test_what_was_not_slimmed_has_no_report_of_it() -> None:
-    assert convert(model(), slim=False).report.slim is None
-    assert "slim" not in convert(model(), slim=False).report.to_json()
+    assert convert(model(), skip=["slim"]).report.slim is None
+    assert "slim" not in convert(model(), skip=["slim"]).report.to_json()
     assert convert(model()).report.to_json()["slim"]["simplified"] is True

@@ -74,7 +74,7 @@ DOORS: dict[str, Callable[..., None]] = {
     "decisions": lambda folder, out: _fp16(folder, folder / "o.onnx", out),
     "cast_cleanup": lambda folder, out: clean_casts(folder / "in.onnx", out),
     "slim": lambda folder, out: slim(folder / "in.onnx", out),
-    "api.convert": lambda folder, out: api.convert(folder / "in.onnx", out, samples=folder / "samples", slim=False),
+    "api.convert": lambda folder, out: api.convert(folder / "in.onnx", out, samples=folder / "samples", skip=["slim"]),
     "api.convert by ranges": lambda folder, out: api.convert(folder / "in.onnx", out, ranges=folder / "ranges.json"),
     "api.repair": lambda folder, out: api.repair(folder / "in.onnx", out),
     "pass_on": _pass_on,

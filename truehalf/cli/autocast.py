@@ -159,7 +159,7 @@ def _autocast(given: argparse.Namespace) -> int:
     if samples is None and model.graph.inputs:
         samples = [feed_of_noise(model)]
         print(f"truehalf autocast: {_DRAWN}", file=sys.stderr)
-    result = convert(source, out, samples=samples, slim=False, check=False, precision=precision)
+    result = convert(source, out, samples=samples, skip=("slim", "check"), precision=precision)
     fp16 = result.report.fp16
     casts, kept = result.report.cast_cleanup.casts_after, fp16.get("fp32_nodes_total", 0)
     lines = [f"converted: {out}: {casts} casts, {kept} FP32 nodes"]

@@ -111,9 +111,9 @@ def _convert(given: dict[str, Any]) -> int:
     check_places(outputs, {"model.onnx": model}, preprocessing=preprocessing, **read)
     _check_engine(given)
     calibration, verification, share = _shared_out(given, preprocessing)
-    slim = False if given["no_slim"] else None
-    check = verification is None and not given["no_check"]
-    result = convert(model, out, samples=calibration, ranges=ranges, slim=slim, check=check, precision=precision)
+    left_out = {"slim": given["no_slim"], "check": given["no_check"] or verification is not None}
+    skip = [step for step, is_left_out in left_out.items() if is_left_out]
+    result = convert(model, out, samples=calibration, ranges=ranges, skip=skip, precision=precision)
     warning = _warning(result.report.check)
     if warning is not None:
         print("truehalf convert: warning:", warning, file=sys.stderr)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, np.ndarray]
 _UNSLIMMED = (
-    "slim nothing: `truehalf convert --no-slim`, convert(slim=False), python -m pipeline simplify=false "
+    "slim nothing: `truehalf convert --no-slim`, convert(skip=['slim']), python -m pipeline simplify=false "
     "precision=fp32, which only repairs"
 )
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")

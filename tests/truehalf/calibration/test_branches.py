@@ -51,7 +51,7 @@ def feed(condition: bool = True, scale: float = 1.0) -> dict[str, np.ndarray]:
 
 
 def rules(proto: onnx.ModelProto, samples: list[dict[str, np.ndarray]], **options: Any) -> dict[str, str]:
-    made = convert(proto, samples=samples, slim=False, check=False, precision=Precision(placement="eager", **options))
+    made = convert(proto, samples=samples, skip=("slim", "check"), precision=Precision(placement="eager", **options))
     return {row["node"]: row["rule"] for row in made.decisions}
 
 

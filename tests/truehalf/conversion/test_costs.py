@@ -178,7 +178,7 @@ def test_the_report_has_the_bytes_of_a_size_that_was_measured() -> None:
     text, feed = SIZES["Expand"]
     proto = onnx.parser.parse_model(f"{HEAD} g {text}")
     bytes_ = [
-        convert(proto, samples=[given], slim=False, check=False, precision=Precision(placement="eager")).report.fp16[
+        convert(proto, samples=[given], skip=("slim", "check"), precision=Precision(placement="eager")).report.fp16[
             "costs"
         ]["naive"]["cast_bytes"]
         for given in (feed, feed | {"s": np.array([140, 5])})

@@ -89,12 +89,12 @@ def facts(result: Any) -> Any:
     return inputs(result.model), stored, [(row["op"], row["precision"]) for row in result.decisions]
 
 
-@pytest.mark.parametrize("slim", [None, False])
+@pytest.mark.parametrize("skip", [(), ("slim",)])
 @pytest.mark.parametrize("case", BODIES)
-def test_they_are_weights(case: str, slim: bool | None) -> None:
+def test_they_are_weights(case: str, skip: tuple[str, ...]) -> None:
     model = listing(case)
-    found = convert(model, samples=feed(model), slim=slim)
-    assert facts(found) == facts(convert(listing(case, listed=False), samples=feed(model), slim=slim))
+    found = convert(model, samples=feed(model), skip=skip)
+    assert facts(found) == facts(convert(listing(case, listed=False), samples=feed(model), skip=skip))
     assert inputs(found.model) == list(feed(model))
     (line,) = [line for line in found.report.fp16["warnings"] if "weights_as_inputs" in line]
     expect(line, None, len(BODIES[case][3]), *BODIES[case][3])
@@ -118,15 +118,13 @@ def test_they_stay_inputs_on_request(case: str, tmp_path: Path) -> None:
     assert found.report.slim is None
     assert not any("weights_as_inputs" in line for line in found.report.fp16["warnings"])
     assert compare(model, tmp_path / "out.onnx", feed(model)).verdict != "failed"
-    with raises("in-conflict", "slim", "weights_as_inputs"):
-        convert(model, slim=True, precision=option)
 
 
 def test_samples_that_give_a_weight_are_refused_with_the_option() -> None:
     model = listing("Gemm")
     given = feed(model) | {"b": np.zeros(4, np.float32)}
     with raises("in-conflict", "'b'", "precision.weights_as_inputs=true"):
-        convert(model, samples=given, slim=False)
+        convert(model, samples=given, skip=["slim"])
     assert inputs(convert(model, samples=given, precision=Precision(weights_as_inputs=True)).model) == ["x", "w", "b"]
     assert calibrate(model, given)["samples"] == 1
 
@@ -137,7 +135,7 @@ def test_of_generated_models(model: onnx.ModelProto) -> None:
     apart, listed = onnx.ModelProto(), listed_in(model)
     apart.CopyFrom(listed)
     del apart.graph.input[len(apart.graph.input) - len(apart.graph.initializer) :]
-    found, expected = (convert(each, slim=False, check=False) for each in (listed, apart))
+    found, expected = (convert(each, skip=("slim", "check")) for each in (listed, apart))
     assert facts(found) == facts(expected)
 
 

@@ -124,7 +124,7 @@ def test_of_a_good_file_nothing_is_said(name: str, options: dict[str, Any]) -> N
 
 def test_it_is_left_out_where_that_is_asked_for_or_nothing_was_converted() -> None:
     proto, samples = WRONG["a large sum"]
-    assert convert(proto, samples=samples, check=False).report.check is None
+    assert convert(proto, samples=samples, skip=["check"]).report.check is None
     assert convert(proto, precision=Precision(dtype="fp32")).report.check is None
 
 
@@ -191,7 +191,7 @@ def test_without_samples_a_finite_error_is_no_failure(name: str) -> None:
 )
 def test_what_does_not_run_on_a_drawn_input_is_converted_and_not_checked(inputs: str, body: str) -> None:
     weights = {"w": np.ones((4, 3, 5, 5)) if "Conv" in body else np.ones((7, 4))}
-    check = convert(model(body, weights, inputs), slim=False).report.check
+    check = convert(model(body, weights, inputs), skip=["slim"]).report.check
     assert check is None or (check.state == "not verified" and check.reason)
 
 
