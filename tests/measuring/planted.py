@@ -20,7 +20,7 @@ from tests.measuring.faults import LEAST_EFFECT, PLANT, Fault, Network, NoSite, 
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.locate import find_suspects
+from truehalf.verification.localize.locate import locate
 from truehalf.verification.metrics.query_rows import outputs_apart
 
 LEAST_RATIO = 4.0
@@ -55,7 +55,7 @@ def searched(network: Network, kind: str, seed: int) -> dict[str, Any]:
     """One row of the results."""
     fault, effect, redraws = draw(network, kind, seed)
     start = time.perf_counter()
-    suspects = find_suspects(BothFiles(fault.reference, fault.candidate), network.check)
+    suspects = locate(BothFiles(fault.reference, fault.candidate), [network.check]).suspects
     seconds = time.perf_counter() - start
     meant = [fault.node, *_readers(fault.candidate, fault.node)]
     ranks = [i for i, suspect in enumerate(suspects, 1) if suspect.node in meant]

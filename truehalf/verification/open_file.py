@@ -10,7 +10,8 @@ groups of just that size, the last one filled up with its last sample.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.runtime.ort.session import CUDA, Session
 from truehalf.verification.float16_shapes import float16_shape_arithmetic
+from truehalf.verification.runs import Part
 
 FP32_CPU = "fp32-cpu"
 Arrays = dict[str, np.ndarray]
@@ -81,17 +83,19 @@ class OpenFile:
         runner: see `open_runner`.
     """
 
-    def __init__(self, file: ModelFile, evaluation: str, runner: Runner | None = None) -> None:
+    def __init__(self, file: ModelFile, evaluation: str, runner: Runner | None = None, called: str = "") -> None:
         """Open a file.
 
         Args:
             runner: where it is open already.
+            called: what errors call it beside its path; empty: they name neither.
 
         Raises:
             StageError: as open_runner.
         """
-        self.file, self.evaluation = file, evaluation
-        self.runner = runner or open_runner(file, evaluation)
+        self.file, self.evaluation, self._called = file, evaluation, called
+        with self._naming():
+            self.runner = runner or open_runner(file, evaluation)
 
     @cached_property
     def dtypes(self) -> dict[str, np.dtype]:
@@ -111,7 +115,7 @@ class OpenFile:
         Raises:
             StageError: as open_runner.
         """
-        return OpenFile(self.file, FP32_CPU)
+        return OpenFile(self.file, FP32_CPU, called=self._called)
 
     def probing(self, names: Sequence[str]) -> OpenFile:
         """The file, run by the same evaluation but for pessimistic sums, with these inner tensors as its outputs.
@@ -125,30 +129,26 @@ class OpenFile:
         del model.graph.outputs[:]
         model.graph.outputs.extend(values[name] for name in names)
         runner = Session(model) if self.evaluation == FP32_CPU else EmulatedSession(model)
-        return OpenFile(self.file, self.evaluation, runner)
+        return OpenFile(self.file, self.evaluation, runner, self._called)
 
-    def run(self, feed: Mapping[str, np.ndarray], samples: int = 0) -> Arrays:
-        """Outputs by name; of arrays that are float32 where the file takes float16, or the other way round.
-
-        Args:
-            samples: how many axis 0 of all inputs holds, which are then fed as the file asks for them; 0: the feed as
-                it stands.
+    def run(self, part: Part) -> Arrays:
+        """Outputs by name; of arrays that are float32 where the file takes float16, or the other way round. Samples are
+        fed as the file asks for them.
 
         Raises:
             UnevenShapes: of a fixed batch, an output whose axis 0 does not count samples.
             StageError: when the run fails.
         """
-        typed = {name: as_type(value, self.dtypes.get(name)) for name, value in feed.items()}
-        fixed = self.file.fixed_batch if samples else None
-        if fixed in (None, samples):
-            return self.runner.run(typed)
-        assert fixed is not None
-        parts = []
-        for start in range(0, samples, fixed):
-            group = part_of(typed, start, fixed)
-            outputs = self.runner.run(repeated(group, fixed))
-            parts.append(_trimmed(outputs, fixed, min(fixed, samples - start)))
-        return joined(parts)
+        typed = {name: as_type(value, self.dtypes.get(name)) for name, value in part.feed.items()}
+        fixed = self.file.fixed_batch if part.rows else None
+        with self._naming():
+            if fixed is None or fixed == part.rows:
+                return self.runner.run(typed)
+            parts = []
+            for start in range(0, part.rows, fixed):
+                outputs = self.runner.run(repeated(part_of(typed, start, fixed), fixed))
+                parts.append(_trimmed(outputs, fixed, min(fixed, part.rows - start)))
+            return joined(parts)
 
     def run_all(self, samples: Sequence[Sample], batch: int) -> Arrays:
         """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
@@ -157,11 +157,25 @@ class OpenFile:
             UnevenShapes: an output that cannot be put together, since its shape varies.
         """
         size = self.file.fixed_batch or batch
-        parts = []
-        for group in track(batches(samples, size), f"verify: {self.file.path.parent.name}", groups(samples, size)):
-            outputs = self.run(stacked(group), len(group))
-            parts.append({name: np.atleast_1d(as_read(value)) for name, value in outputs.items()})
-        return joined(parts)
+        in_batches = track(batches(samples, size), f"verify: {self.file.path.parent.name}", groups(samples, size))
+        runs = run_over([self], (Part(stacked(group), len(group)) for group in in_batches))
+        return joined([{name: np.atleast_1d(as_read(value)) for name, value in each.items()} for _, (each,) in runs])
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Errors that name the file, where it is called something."""
+        try:
+            yield
+        except StageError as error:
+            if not self._called or str(self.file.path) in str(error):
+                raise
+            raise StageError(error.code, f"{self.file.path} (the {self._called}): {error}") from error
+
+
+def run_over(files: Sequence[OpenFile], parts: Iterable[Part]) -> Iterator[tuple[Part, list[Arrays]]]:
+    """Outputs of every file on one part after the other, see OpenFile.run."""
+    for part in parts:
+        yield part, [file.run(part) for file in files]
 
 
 def opened(file: ModelFile, asked: str) -> OpenFile:

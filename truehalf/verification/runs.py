@@ -1,4 +1,6 @@
-"""One run of a reference and of the file that is compared with it; of a chain all samples are one run."""
+"""Runs of a file: what goes in; and one of a reference and of the file that is compared with it, of a chain with all
+samples.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What goes into one run of a file.
+
+    Attributes:
+        feed: arrays by input name.
+        rows: how many samples axis 0 of all inputs counts; 0: the feed goes in as it stands.
+        names: of the samples; or one name, of the feed.
+        number, start: which feed of several it is of, and the first of its samples.
+    """
+
+    feed: Arrays
+    rows: int
+    names: Sequence[str] = ()
+    number: int = 0
+    start: int = 0
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tests.messages import expect, raises
 from truehalf.codes import codes_in
 from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.verification.chain.compare import Report, compare
+from truehalf.verification.localize.locate import Located
 
 SIZE, PICTURES, QUERIES, CLASSES = 128, 3, 8, 4
 SPEC = {
@@ -224,7 +225,7 @@ def test_single_queries_that_no_gate_judges_are_said(tmp_path: Path, monkeypatch
     planted = nothing("l")
     planted[2, 5] = 2  # of -6: far from all scores that gates judge
     monkeypatch.setattr(
-        "truehalf.verification.localize.locate.find_suspects", lambda *_, **options: ["the planted Add"]
+        "truehalf.verification.localize.locate.locate", lambda *_, **options: Located(["the planted Add"], [])
     )
     monkeypatch.setattr("truehalf.verification.localize.locate.first_bad_node", lambda suspects, failed: suspects[0])
     report = held(tmp_path, l=planted)
@@ -243,7 +244,7 @@ def test_many_queries_that_no_gate_judges_are_not_verified_and_located(
     planted = nothing("l")
     planted[1:, 4:] = 0.2  # of -6
     monkeypatch.setattr(
-        "truehalf.verification.localize.locate.find_suspects", lambda *_, **options: ["the planted Add"]
+        "truehalf.verification.localize.locate.locate", lambda *_, **options: Located(["the planted Add"], [])
     )
     monkeypatch.setattr("truehalf.verification.localize.locate.first_bad_node", lambda suspects, failed: suspects[0])
     report = held(tmp_path, l=planted)

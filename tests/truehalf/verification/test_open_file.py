@@ -16,6 +16,7 @@ from truehalf.data.samples import Sample
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes, evaluation_of, opened
+from truehalf.verification.runs import Part
 
 SAMPLES = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X[:3])]
 
@@ -23,7 +24,7 @@ SAMPLES = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X[:3])
 def test_only_a_file_that_holds_fp16_is_emulated(tmp_path: Path) -> None:
     plain, half = (ModelFile(model(tmp_path / name, text)) for name, text in (("a", PLAIN), ("b", OVERFLOW)))
     assert evaluation_of(plain, "cuda") == FP32_CPU and evaluation_of(half, "emulated-fp16") == "emulated-fp16"
-    feed = {"x": np.full((1, 3), 40, np.float32)}
+    feed = Part({"x": np.full((1, 3), 40, np.float32)}, 0)
     assert np.isinf(opened(half, "emulated-fp16").run(feed)["y"]).all()
     assert np.isfinite(OpenFile(half, FP32_CPU).run(feed)["y"]).all()
 
@@ -33,7 +34,7 @@ def test_a_file_is_fed_in_the_batch_that_it_is_fixed_to(size: str, tmp_path: Pat
     file = opened(ModelFile(model(tmp_path / "a.onnx", PLAIN.replace("N", size))), "emulated-fp16")
     expected = np.maximum(X[:3], 0)
     assert np.array_equal(file.run_all(SAMPLES, 2)["y"], expected)
-    assert np.array_equal(file.run({"x": X[:3]}, 3)["y"], expected)
+    assert np.array_equal(file.run(Part({"x": X[:3]}, 3))["y"], expected)
 
 
 def test_rows_of_a_fixed_batch_that_are_no_samples_are_not_cut_off(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_a_closed_file_runs_no_more(tmp_path: Path) -> None:
     file = opened(ModelFile(model(tmp_path / "a.onnx", PLAIN)), "emulated-fp16")
     file.runner.close()
     with raises("runtime-refuses"):
-        file.run({"x": X})
+        file.run(Part({"x": X}, 0))
 
 
 def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

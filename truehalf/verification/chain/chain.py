@@ -59,7 +59,7 @@ from truehalf.verification.findings import (
 from truehalf.verification.judging.user_metrics import CHECK as USER_METRICS
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
-from truehalf.verification.localize.locate import error_profile, locate
+from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.outline import outline
 from truehalf.verification.localize.pictures import draw
 from truehalf.verification.localize.worst_sample import worst_samples
@@ -169,7 +169,7 @@ def verify(
         looked_at = last, reference, final, findings, made.adversarial, options
         failing = _tried(_PLACE, findings, lambda: failing_of(*looked_at))
         if failing is not None:
-            place = _tried(_PLACE, findings, lambda: locate(failing, last, fp32, made.decisions, made.pinned))
+            place = _tried(_PLACE, findings, lambda: failing.place(last, fp32, made.decisions, made.pinned))
         conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
         if failing is not None and conversion is not None:
             search = partial(suggested_pins, fp32, failing, options, conversion)

@@ -309,14 +309,14 @@ def _input_shapes(files: ModelPair) -> dict[str, list[int | None]]:
 
 def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec) -> Report:
     from truehalf.verification.localize.both_files import BothFiles
-    from truehalf.verification.localize.locate import find_suspects, first_bad_node
+    from truehalf.verification.localize.locate import first_bad_node, locate
 
     files.close()
     queries = query_outputs(spec) if spec.outputs else None
     pessimistic = report.evaluation == Evaluation.emulated_fp16_pessimistic.value
     try:
         both = BothFiles(files.reference, files.candidate, pessimistic=pessimistic)
-        suspects = find_suspects(both, feed, queries)
+        suspects = locate(both, [feed], queries).suspects
     except StageError as error:
         why_not = not_checked(coded("not-searched", f"where it goes wrong: {error}"))
         return replace(report, findings=[*report.findings, why_not])

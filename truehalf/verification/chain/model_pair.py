@@ -8,7 +8,6 @@ and as a file with a fixed batch asks for them.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,9 @@ from truehalf.errors import StageError, refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification.float16_shapes import shape_problem, shapes_unknown
-from truehalf.verification.open_file import Arrays, OpenFile, as_type, evaluation_of, part_of, repeated
+from truehalf.verification.open_file import Arrays, OpenFile, as_type, evaluation_of, part_of, repeated, run_over
 from truehalf.verification.reaction import digest
-from truehalf.verification.runs import Run
+from truehalf.verification.runs import Part, Run
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -103,29 +102,33 @@ class ModelPair:
         Raises:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
         """
+        for part, (reference, candidate) in run_over(self._open, self._parts(feeds, names, batch, by_samples)):
+            self._note(part)
+            if self._unrounded is not None and self.shape_problem is None:
+                got = self._unrounded.run(part)
+                self.shape_problem = shape_problem(reference, got, self._open[1].shape_nodes, part.names[0])
+            beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
+            yield Run(part.names, part.rows, reference, candidate, *beside)
+
+    def _parts(self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool) -> Iterator[Part]:
+        """What goes into each run, checked; see `run`."""
         first = 0
-        for index, feed in enumerate(track(feeds, "compare", len(feeds))):
+        for number, feed in enumerate(track(feeds, "compare", len(feeds))):
             rows = samples_of(feed) if by_samples else 0
             if len(names) != len(feeds):
                 called = list(names[first : first + rows])
             else:
-                called = [f"{names[index]}[{i}]" for i in range(rows)] if rows > 1 else [names[index]]
+                called = [f"{names[number]}[{i}]" for i in range(rows)] if rows > 1 else [names[number]]
             first += rows
             _refuse_nan(feed, called)
             self._check_candidate(feed, rows)
             for name, largest in self.inputs_beyond_float16(feed).items():
                 self.beyond_float16[name] = max(largest, self.beyond_float16.get(name, 0.0))
-            for start in range(0, max(rows, 1), batch if rows else 1):
-                part = part_of(feed, start, batch) if rows else feed
-                count = min(batch, rows - start) if rows else 0
-                sides = zip(self._open, (REFERENCE, CANDIDATE), strict=True)
-                reference, candidate = (_outputs(file, which, part, count) for file, which in sides)
-                self._note(part, count)
-                group = called[start : start + count] if rows else called
-                if self._unrounded is not None and self.shape_problem is None:
-                    got = _outputs(self._unrounded, CANDIDATE, part, count)
-                    self.shape_problem = shape_problem(reference, got, self._open[1].shape_nodes, group[0])
-                yield Run(group, count, reference, candidate, _digests(part), _size(part, image), index, start)
+            for start in range(0, rows, batch):
+                group = called[start : start + batch]
+                yield Part(part_of(feed, start, batch), min(batch, rows - start), group, number, start)
+            if not rows:
+                yield Part(feed, 0, called, number)
 
     def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:
         """The feed of a run; where axis 0 counts samples, only number `row` of the run, as often as a file with a
@@ -143,7 +146,7 @@ class ModelPair:
             self._probes[tuple(names)] = self._open[0].probing(names)
         feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
         part = part_of(feed, run.start, run.rows) if run.rows else feed
-        return _outputs(self._probes[tuple(names)], REFERENCE, part, run.rows)
+        return self._probes[tuple(names)].run(Part(part, run.rows))
 
     def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The largest finite |x| of each input that only the candidate takes as float16, where it becomes an Inf."""
@@ -155,11 +158,12 @@ class ModelPair:
                     found[name] = largest
         return found
 
-    def _note(self, feed: Mapping[str, np.ndarray], samples: int) -> None:
+    def _note(self, part: Part) -> None:
         """What the candidate ran with: a file with a fixed batch is fed just that many samples."""
-        if samples:
-            self.batch_sizes.add(self._open[1].file.fixed_batch or samples)
-        skipped = 1 if samples else 0
+        feed = part.feed
+        if part.rows:
+            self.batch_sizes.add(self._open[1].file.fixed_batch or part.rows)
+        skipped = 1 if part.rows else 0
         for value in self.candidate.graph.inputs:
             sides = list(value.shape or ())[skipped:]
             if str(value.name) in feed and any(not isinstance(side, int) for side in sides):
@@ -233,24 +237,7 @@ def _differences(a: ir.Value, b: ir.Value) -> Iterator[str]:
 
 def _opened(file: ModelFile, asked: str, which: str) -> OpenFile:
     """On CUDA where that is asked for, whatever the file holds: nothing falls back without a word."""
-    with _named(file, which):
-        return OpenFile(file, asked if asked == Evaluation.cuda.value else evaluation_of(file, asked))
-
-
-def _outputs(file: OpenFile, which: str, feed: Arrays, samples: int) -> Arrays:
-    with _named(file.file, which):
-        return file.run(feed, samples)
-
-
-@contextlib.contextmanager
-def _named(file: ModelFile, which: str) -> Iterator[None]:
-    """Errors that name the file."""
-    try:
-        yield
-    except StageError as error:
-        message = str(error)
-        message = message if str(file.path) in message else f"{file.path} (the {which}): {message}"
-        raise StageError(error.code, message) from error
+    return OpenFile(file, asked if asked == Evaluation.cuda.value else evaluation_of(file, asked), called=which)
 
 
 # --- feeds ------------------------------------------------------------------------------------------------------------
@@ -262,7 +249,7 @@ def samples_of(feed: Mapping[str, np.ndarray]) -> int:
     return lengths.pop() if len(lengths) == 1 else 0
 
 
-def _digests(feed: Arrays) -> list[str]:
+def _digests(feed: Mapping[str, np.ndarray]) -> list[str]:
     rows = samples_of(feed)
     return [digest(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest(feed)]
 

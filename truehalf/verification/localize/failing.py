@@ -1,4 +1,4 @@
-"""Samples that a failed verification is localized on, and the rule that they fail by.
+"""Samples that a failed verification is localized on, the rule that they fail by, and the node at fault.
 
     a gate or shape fails    all samples, of which the worst are looked at, one by one
     else adversarial fails   the adversarial images that fail, one by one
@@ -9,18 +9,29 @@ A verdict that fails because verify.require names what was not verified has no s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from truehalf.config.verification import VerifyConfig
+from truehalf.data.samples import stacked
+from truehalf.emulation.sessions import EVALUATION, PESSIMISTIC
 from truehalf.ir.model_forms import ModelFile
+from truehalf.report.forms import Decision
+from truehalf.report.page import Location
 from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, measure, sample_facts
 from truehalf.verification.findings import FAILED, Finding
 from truehalf.verification.judging.checks import OF_OUTPUTS
-from truehalf.verification.open_file import opened
+from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.combined import combined_selectors
+from truehalf.verification.localize.locate import locate
+from truehalf.verification.localize.suspects import blamed, summary
+from truehalf.verification.localize.worst_sample import worst_samples
+from truehalf.verification.metrics.tensors import query_outputs
+from truehalf.verification.open_file import FP32_CPU, opened
 
+_SAMPLES = 4  # the worst, looked at
 _OF_OUTPUTS = {*OF_OUTPUTS, "nonfinite"}
 Judge = Callable[[StageResult], list[Finding]]
 
@@ -40,6 +51,53 @@ class Failing:
     final: StageResult
     judge: Judge
     together: bool = False
+
+    def place(
+        self,
+        file: ModelFile,
+        fp32: ModelFile,
+        decisions: Iterable[Decision] | None = None,
+        pinned: Sequence[str] = (),
+    ) -> Location | None:
+        """Where the file goes wrong.
+
+        Looks at the worst samples (a file with a fixed batch gets each as often as it asks for), or at the run that
+        fails, by the emulation that failed, and by the plain one where another machine ran the file. None for a file
+        without FP16.
+
+        Args:
+            decisions: rows of decisions.json.
+            pinned: entries of precision.node_block_list in force, which a selector repeats.
+
+        Raises:
+            StageError: as truehalf.verification.localize.locate.locate.
+        """
+        evaluation = self.final.facts["evaluation"]
+        if evaluation == FP32_CPU:
+            return None
+        reference, copies = self.reference, file.fixed_batch or fp32.fixed_batch or 1
+        samples, looked_at = list(reference.samples), f"a run of {len(reference.names)} samples"
+        batches = [stacked(samples)] if self.together else []
+        if not self.together:
+            rows = sample_facts(reference, self.final)
+            samples = [reference.samples[i] for i in worst_samples(rows, _SAMPLES)]
+            batches = [stacked([sample] * copies) for sample in samples]
+            several = f"the worst {len(samples)} of {len(rows)} samples"
+            looked_at = several if len(samples) > 1 else f"sample {samples[0].name}"
+            looked_at += f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
+        pessimistic = evaluation == PESSIMISTIC
+        files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
+        found = locate(files, batches, query_outputs(reference.spec))
+        nonfinite = sorted(found.nonfinite, key=lambda item: not item.reaches_output)
+        if evaluation not in (EVALUATION, PESSIMISTIC):
+            looked_at += f", in emulated FP16 (the file failed on {evaluation})"
+        return {
+            "sample": samples[0].name,
+            "sentence": summary(found.suspects, [blamed(item, files) for item in nonfinite], looked_at),
+            "selectors": combined_selectors(found.suspects, files),
+            "nonfinite": [asdict(item) for item in nonfinite[:5]],
+            "suspects": [asdict(each) for each in found.suspects],
+        }
 
 
 def failing_of(

@@ -14,16 +14,17 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import holds_fp16
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.locate import Located
 
 
 def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 
-    def find_suspects(files: BothFiles, feeds: dict, *_: Any) -> list[str]:
-        asked.update(fp16=(holds_fp16(files.reference), holds_fp16(files.candidate)), x=feeds["x"])
-        return ["suspect"]
+    def locate(files: BothFiles, batches: list[dict], *_: Any) -> Located:
+        asked.update(fp16=(holds_fp16(files.reference), holds_fp16(files.candidate)), x=batches[0]["x"])
+        return Located(["suspect"], [])  # type: ignore[list-item]
 
-    monkeypatch.setattr("truehalf.verification.localize.locate.find_suspects", find_suspects, raising=False)
+    monkeypatch.setattr("truehalf.verification.localize.locate.locate", locate, raising=False)
     monkeypatch.setattr(
         "truehalf.verification.localize.locate.first_bad_node", lambda suspects, **_: f"of {suspects}", raising=False
     )
@@ -41,10 +42,10 @@ def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monke
 def test_a_search_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = StageError("not-comparable", "x")
 
-    def find_suspects(*_: Any, **__: Any) -> list[Any]:
+    def locate(*_: Any, **__: Any) -> Located:
         raise error
 
-    monkeypatch.setattr("truehalf.verification.localize.locate.find_suspects", find_suspects, raising=False)
+    monkeypatch.setattr("truehalf.verification.localize.locate.locate", locate, raising=False)
     monkeypatch.setattr("truehalf.verification.localize.locate.first_bad_node", lambda *_, **__: None, raising=False)
     report = held(tmp_path, PLAIN, PLAIN.replace("Relu", "Neg"), locate=True)
     assert report.verdict == "failed" and report.first_bad_node is None

@@ -11,7 +11,7 @@ import pytest
 
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.combined import combined_selectors
-from truehalf.verification.localize.locate import find_suspects
+from truehalf.verification.localize.locate import locate
 from truehalf.verification.localize.suspects import Suspect
 
 
@@ -97,5 +97,5 @@ def test_suspects_of_a_search_are_pinned_by_name_where_they_have_none() -> None:
     )
     reference, candidate = (ir.from_proto(onnx.parser.parse_model(each)) for each in (text, half))
     files = BothFiles(reference, candidate)
-    found = find_suspects(files, {"x": np.float32([100, 1])})
+    found = locate(files, [{"x": np.float32([100, 1])}]).suspects
     assert found[0].cause == "nonfinite" and entries(combined_selectors(found, files))[0] == "^Mul_a$"
