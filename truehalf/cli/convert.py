@@ -56,6 +56,7 @@ _NO_SAMPLES = {  # by whether ranges were given
     True: "no --samples: converted by the given ranges, not compared",
 }
 _SHARED = "there is only one sample, and the conversion was calibrated on it: passing shows nothing about other inputs"
+_PROPOSED = coded("spec-proposed", "as detections, by a proposed I/O spec")
 _RANGES = "--ranges does not say which samples it was measured on: whether these are among them is unknown"
 _NOTHING = "none of its float nodes is FP16: what passed is the FP32 model; --verbose names the rule of each node"
 _SAMPLES_MIN = 3  # rounding errors vary between inputs: of one or two, the largest may not have been met
@@ -87,7 +88,9 @@ def _group(name: str) -> str | None:
 )
 @option("--calibration-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
 @option("--verification-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
-@option("--spec", type=SOURCE, metavar="FILE", group="Samples", help="I/O spec to verify by [the one in model.onnx]")
+@option(
+    "--spec", type=SOURCE, metavar="FILE", group="Samples", help="I/O spec to verify by [of model.onnx, or proposed]"
+)
 @option("--no-slim", is_flag=True, group="Conversion", help="skip onnxslim and the repairs: the file is slim already")
 @option("--no-check", is_flag=True, group="Conversion", help="where nothing is verified, run no sample either")
 @option("--engine", is_flag=True, group=ENGINE, help="make its engine in <FILE>_engine, as `truehalf engine` does")
@@ -122,7 +125,8 @@ def _convert(given: dict[str, Any]) -> int:
     if verdict == "passed" and not result.report.cast_cleanup.model["fp16_nodes"]:
         verdict, reason = "not verified", coded("nothing-in-fp16", _NOTHING)
     few = _few(report.samples) if report is not None and verdict == "passed" else None
-    first = reason if report is None else few
+    as_proposed = _PROPOSED if report is not None and report.proposed is not None else None
+    first = reason if report is None else few or as_proposed
     notes = [*filter(None, [few, warning]), *_notes(result, ranges is not None and report is not None)]
     engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
     content = _content(model, out, result, report, share, precision) | {"verdict": verdict, "notes": notes}

@@ -60,7 +60,7 @@ def command(**given: Any) -> int:
 
 
 def _inspect(given: dict[str, Any]) -> int:
-    from truehalf.exporting.spec_of_file import propose_spec
+    from truehalf.verification.declared.proposal import propose_spec
     from truehalf.files import write_json
     from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.facts import model_facts

@@ -46,7 +46,7 @@ _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot
     metavar="SOURCE",
     help="folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
-@option("--spec", type=SOURCE, metavar="FILE", help="I/O spec in YAML or JSON [the one in fp32.onnx]")
+@option("--spec", type=SOURCE, metavar="FILE", help="I/O spec in YAML or JSON [of fp32.onnx, or proposed]")
 @output_options
 @option(
     "--locate",

@@ -24,7 +24,10 @@ from truehalf.errors import refuse
 from truehalf.io_spec.spec import KEYS, IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
-DECLARE = "declare the outputs in an I/O spec (`truehalf verify --spec FILE`, compare(spec=...))"  # a remedy
+DECLARE = (  # a remedy
+    "let `truehalf inspect MODEL --samples SOURCE --spec FILE` write an I/O spec, correct it, and give it as --spec FILE "
+    "(in Python, spec=...)"
+)
 Outputs = Mapping[str, np.ndarray]
 
 _RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}

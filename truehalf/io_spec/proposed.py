@@ -37,10 +37,12 @@ class Proposal:
     Attributes:
         spec: with kinds, and what they must declare.
         reasons: by name of an input or output, what was seen.
+        doubts: what else the outputs could be.
     """
 
     spec: IoSpec
     reasons: dict[str, str] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
 
 
 def proposed(inputs: Sequence[TensorSpec], feeds: Outputs, outputs: Outputs) -> Proposal:
@@ -52,12 +54,13 @@ def proposed(inputs: Sequence[TensorSpec], feeds: Outputs, outputs: Outputs) -> 
         outputs: what came out by name.
     """
     reasons: dict[str, str] = {}
+    doubts: list[str] = []
     spec_inputs = tuple(_input(each, feeds[each.name], reasons) for each in inputs)
-    found = _detections(outputs, reasons) or _classification(outputs, reasons)
+    found = _detections(outputs, reasons, doubts) or _classification(outputs, reasons, doubts)
     spec_outputs = tuple(
         replace(found.get(name, OutputSpec(name)), dtype=array.dtype.name) for name, array in outputs.items()
     )
-    return Proposal(IoSpec(spec_inputs, spec_outputs), reasons)
+    return Proposal(IoSpec(spec_inputs, spec_outputs), reasons, doubts)
 
 
 def _input(given: TensorSpec, array: np.ndarray, reasons: dict[str, str]) -> InputSpec:
@@ -88,23 +91,23 @@ def _range(pixels: np.ndarray) -> tuple[dict[str, object], str]:
     return {}, f"{seen}: normalised, in a way that is not known"
 
 
-def _detections(outputs: Outputs, reasons: dict[str, str]) -> dict[str, OutputSpec]:
+def _detections(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) -> dict[str, OutputSpec]:
     """Boxes and what belongs to them; none where no output holds boxes."""
     floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}
-    boxes = _first({name: a for name, a in floats.items() if a.ndim == 3 and a.shape[-1] == 4}, _BOXES)
+    boxes = _first({name: a for name, a in floats.items() if a.ndim == 3 and a.shape[-1] == 4}, _BOXES, doubts)
     if boxes is None:
         return {}
     rows = outputs[boxes].shape[:2]
     beside = {name: array for name, array in outputs.items() if name != boxes and array.shape[:2] == rows}
-    logits = _first({name: a for name, a in beside.items() if a.ndim == 3 and name in floats}, _CLASSES)
-    scores = _first({name: a for name, a in beside.items() if a.ndim == 2 and name in floats}, _CLASSES)
-    labels = _first({name: a for name, a in beside.items() if a.ndim == 2 and a.dtype.kind in "iu"}, _CLASSES)
+    logits = _first({name: a for name, a in beside.items() if a.ndim == 3 and name in floats}, _CLASSES, doubts)
+    scores = _first({name: a for name, a in beside.items() if a.ndim == 2 and name in floats}, _CLASSES, doubts)
+    labels = _first({name: a for name, a in beside.items() if a.ndim == 2 and a.dtype.kind in "iu"}, _CLASSES, doubts)
     found = {}
     if scores is not None and labels is not None:
         found = {scores: OutputSpec(scores, "scores"), labels: OutputSpec(labels, "labels")}
         reasons[scores], reasons[labels] = (f"one {what} for each box" for what in ("float", "integer"))
     elif logits is not None:
-        found = {logits: _logits(logits, outputs[logits], reasons)}
+        found = {logits: _logits(logits, outputs[logits], reasons, doubts)}
     return {**found, boxes: _boxes(boxes, outputs[boxes], reasons)} if found else {}
 
 
@@ -117,27 +120,33 @@ def _boxes(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:
     return OutputSpec(name, "boxes", format=box_format, normalized=largest <= SIDES)
 
 
-def _logits(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:
+def _logits(name: str, array: np.ndarray, reasons: dict[str, str], doubts: list[str]) -> OutputSpec:
     if array.min() >= 0 and array.max() <= 1:
         reasons[name] = "as many rows as boxes, all values in 0..1"
         return OutputSpec(name, "logits", activation="identity")
-    last = float((array.argmax(-1) == array.shape[-1] - 1).mean())
-    if array.shape[-1] > 1 and last > 0.5:
+    last, negative = float((array.argmax(-1) == array.shape[-1] - 1).mean()), float((array.max(-1) < 0).mean())
+    is_softmax = array.shape[-1] > 1 and last > 0.5
+    if is_softmax == (negative > 0.5):  # rows without an object: the last class is large, or none is
+        doubts.append(f"output {name!r}: values do not say whether scores are sigmoid's or softmax's")
+    if is_softmax:
         reasons[name] = f"as many rows as boxes, the last class is the largest in {last:.1%}: no object"
         return OutputSpec(name, "logits", activation="softmax", no_object=True)
     reasons[name] = f"as many rows as boxes, values from {array.min():.3g} to {array.max():.3g}"
     return OutputSpec(name, "logits", activation="sigmoid")
 
 
-def _classification(outputs: Outputs, reasons: dict[str, str]) -> dict[str, OutputSpec]:
+def _classification(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) -> dict[str, OutputSpec]:
     rows = {name: a for name, a in outputs.items() if a.ndim == 2 and a.shape[-1] > 1 and a.dtype.kind == "f"}
-    name = _first(rows, _CLASSES)
+    name = _first(rows, _CLASSES, doubts)
     if name is None or not (_CLASSES.search(name) or len(outputs) == 1):
         return {}
     reasons[name] = f"{rows[name].shape[-1]} numbers for each image"
     return {name: OutputSpec(name, "classes")}
 
 
-def _first(candidates: Mapping[str, np.ndarray], pattern: re.Pattern[str]) -> str | None:
+def _first(candidates: Mapping[str, np.ndarray], pattern: re.Pattern[str], doubts: list[str]) -> str | None:
     """The first whose name fits; the first at all where none does."""
-    return next((name for name in candidates if pattern.search(name)), next(iter(candidates), None))
+    fitting = [name for name in candidates if pattern.search(name)] or list(candidates)
+    if len(fitting) > 1:
+        doubts.append(f"outputs {', '.join(map(repr, fitting))}: each could be the one")
+    return fitting[0] if fitting else None

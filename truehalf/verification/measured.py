@@ -15,7 +15,7 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.outputs import DETECTIONS, detecting, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.report.forms import DetectionSummary
-from truehalf.verification.declared_boxes import box_format_problem
+from truehalf.verification.declared.boxes import box_format_problem
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.decoded import confident_queries, detections_of, near_labels, with_tied_labels
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize

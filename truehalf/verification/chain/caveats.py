@@ -13,6 +13,7 @@ from truehalf.io_spec.outputs import DECLARE, DETECTIONS, TENSORS
 from truehalf.io_spec.spec import InputSpec, IoSpec
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.contradictions import contradictions
+from truehalf.verification.declared.proposal import described
 from truehalf.verification.findings import NOT_VERIFIED, Finding
 from truehalf.verification.open_file import FP32_CPU
 from truehalf.verification.runs import Run
@@ -22,20 +23,29 @@ if TYPE_CHECKING:
 
 _SHAPES = 3  # of a sentence
 
-_NO_KINDS = (
-    "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
-    f"detector may rightly change places: {DECLARE}"
-)
 _NO_LABELS = coded(
     "no-labels",
     "average precision against true labels: the inputs have none; self_ap takes the reference's detections",
 )
 
 
-def not_compared(task: str, files: ModelPair) -> Iterator[str]:
-    """What a comparison that was run says nothing about, and why."""
+def not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | None) -> Iterator[str]:
+    """What a comparison that was run says nothing about, and why.
+
+    Args:
+        why_not: what speaks against detections, where none are declared; empty where nothing suggests them.
+        proposed: I/O spec that was taken, where none was declared.
+    """
     if task == TENSORS:
-        yield _NO_KINDS
+        compared = "detections or classes: no I/O spec declares any, so outputs were compared element by element"
+        unclear = f" (they may be detections, but {why_not})" if why_not else ""
+        yield f"{compared}{unclear}; the queries of a detector may rightly change places: {DECLARE}"
+    if proposed is not None:
+        yield coded(
+            "spec-proposed",
+            f"whether outputs are what their values suggest, as no I/O spec declares them: {described(proposed)}; if "
+            f"that is wrong, {DECLARE}",
+        )
     if files.evaluation == FP32_CPU:
         yield "FP16: the candidate holds none"
     if task == DETECTIONS:

@@ -41,6 +41,7 @@ from truehalf.verification.chain.caveats import (
     outside_range,
 )
 from truehalf.verification.chain.model_pair import ModelPair
+from truehalf.verification.declared.proposal import may_detect, proposal_of
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -88,6 +89,7 @@ class Report:
         worst_sample: the one that differs most; None when all are equal.
         left_out: images that could not be read, with the reason.
         preprocessing: of images, as applied; None for arrays.
+        proposed: I/O spec that was taken, as none is declared and outputs are plainly detections; None otherwise.
     """
 
     outputs: dict[str, OutputErrors]
@@ -104,6 +106,7 @@ class Report:
     worst_sample: str | None
     left_out: dict[str, str]
     preprocessing: JsonObject | None
+    proposed: JsonObject | None = None
 
     @property
     def verdict(self) -> str:
@@ -151,7 +154,8 @@ def compare(
             arrays by input name or a list of such mappings; or a folder of images, or one image. The outputs of
             all samples are held in memory.
         spec: I/O spec that declares the kinds of outputs (truehalf.io_spec.outputs), as a mapping or a YAML or JSON
-            file; default: the one in the reference's metadata; {}: no kinds.
+            file; default: the one in the reference's metadata, else the proposed one where outputs are plainly
+            detections; {}: no kinds.
         preprocessing: of images (truehalf.data.preprocessing), as a mapping or a YAML or JSON file; default: what the
             I/O spec says of the input.
         locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
@@ -172,12 +176,14 @@ def compare(
     batch = int(options.batch)
     user_metrics(options.metrics)  # before the work
     files = ModelPair(Path(reference), Path(candidate), options.evaluation.value)
-    declared = _spec_of(files, spec)
-    entry = declared.first_input
-    feeds = given_samples(inputs, files.reference, entry, preprocessing, options.skip_corrupt)
+    stated = _spec_of(files, spec)
+    feeds = given_samples(inputs, files.reference, stated.first_input, preprocessing, options.skip_corrupt)
     images = feeds.only(range(len(feeds.names)), batch) if isinstance(feeds, ImageFeeds) else None
     feeds = feeds if images is None else images
-    task = task_of(declared)
+    is_declared = spec is not None or bool(stated.outputs) or not may_detect(files.reference)
+    proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, images is not None, options)
+    declared = proposed or stated
+    task, entry = task_of(declared), declared.first_input
     layout = images.preprocessing.layout if images is not None else entry.layout
     image = entry.name or str(files.reference.graph.inputs[0].name if files.reference.graph.inputs else "")
     by_samples = task != TENSORS or images is not None
@@ -199,8 +205,8 @@ def compare(
     found += of_evaluation(files.evaluation, files.not_split, files.cpu_nodes)
     found += [not_checked(reason, explains=True) for reason in beyond_float16(files.beyond_float16)]
     caveats = outside_range(feeds, entry) if images is None else []
-    caveats += not_compared(task, files)
-    found += of_files(files.reference, files.candidate, declared)
+    caveats += not_compared(task, files, why_not, proposed)
+    found += of_files(files.reference, files.candidate, stated)
     left_out = images.left_out if images is not None else {}
     found += [
         not_checked(each) for each in (*caveats, *(f"image {name}: left out, {why}" for name, why in left_out.items()))
@@ -220,6 +226,7 @@ def compare(
         worst_sample=worst[0].names[worst[1]] if worst is not None else None,
         left_out=left_out,
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
+        proposed=None if proposed is None else proposed.to_json(),
     )
     deciding = [each for each in found if each.state == FAILED or (each.state == NOT_VERIFIED and each.decides)]
     blamed = any(not each.no_node for each in deciding)
@@ -286,6 +293,15 @@ def _spec_of(files: ModelPair, spec: JsonObject | Path | str | None) -> IoSpec:
         source = f"{SPEC_KEY} in the metadata of {files.reference_path}" if spec is None else "spec"
         raise StageError(error.code, f"{error}\n({source}; an empty I/O spec, {{}}, compares tensors)") from error
     return _with_shapes(declared, files)
+
+
+def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
+    """The I/O spec of a reference whose outputs are plainly detections; else none, and what speaks against it."""
+    threshold = options.score_threshold
+    found = proposal_of(files.reference, feeds, lambda feed: files.reference_outputs(feed, by_samples), threshold)
+    if task_of(found.spec) != DETECTIONS or found.doubts:
+        return None, "; ".join(found.doubts)
+    return _with_shapes(found.spec, files), ""
 
 
 def _with_shapes(spec: IoSpec, files: ModelPair) -> IoSpec:

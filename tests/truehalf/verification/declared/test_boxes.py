@@ -10,7 +10,7 @@ import pytest
 
 from tests.messages import expect
 from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.declared_boxes import box_format_problem
+from truehalf.verification.declared.boxes import box_format_problem
 
 SIDE = 128
 RNG = np.random.default_rng(0)

@@ -32,6 +32,7 @@ from truehalf.verification.metrics.decoded import detections_of
 
 SHARE = 0.25
 FEW = 0.05
+FEWEST = 3  # boxes of which a layout is read
 ENOUGH, ONE_SIDE = 8, 0.9  # boxes; eight are on one side in both axes by chance in one case of 4^7
 MARGIN = 0.05  # of the image's side
 _CORNER = 2.0  # pixels
@@ -82,6 +83,20 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tupl
     return coded("boxes-misread" if sure else "boxes-unlikely", problem), sure
 
 
+def layouts_of(runs: Runs, spec: IoSpec, score_threshold: float) -> list[tuple[str, bool]]:
+    """Format and normalized of every reading that makes boxes in the image of them; all of them, where fewer than FEWEST
+    boxes score enough.
+
+    Args:
+        runs, spec, score_threshold: as above; what the spec declares of the boxes does not count.
+    """
+    layouts = list(product(_FORMATS[:2], _NORMALIZED))
+    readings = [_Reading(runs, spec, score_threshold, *layout) for layout in layouts]
+    if max(read.boxes for read in readings) < FEWEST:
+        return layouts
+    return [layout for layout, read in zip(layouts, readings, strict=True) if read.is_good]
+
+
 _NONE = "no other format or normalized makes boxes in the image of them; is it the output of that kind?"
 
 
@@ -116,6 +131,11 @@ class _Reading:
     def is_lopsided(self) -> bool:
         """Whether next to all of them lie to one side of the image's middle, in both axes."""
         return self.boxes >= ENOUGH and bool((self._sides.max(axis=0) >= ONE_SIDE * self.boxes).all())
+
+    @property
+    def is_good(self) -> bool:
+        """Whether next to all are boxes in the image."""
+        return self.odd + self.sticking_out <= FEW * self.boxes and self.boxes > 0 and not self.is_lopsided
 
     def badness(self) -> tuple[int, int]:
         return self.odd, self.sticking_out

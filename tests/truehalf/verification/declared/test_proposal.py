@@ -1,0 +1,141 @@
+"""Outputs that are plainly detections, compared as such where no I/O spec declares them; all others as tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.corpus.pairs import replayed
+from tests.corpus.pairs.detections import ROWS, SIZE, Scene, as_queries, as_top_k, scene
+from truehalf.cli.app import run as truehalf
+from truehalf.codes import codes_in
+from truehalf.verification.chain.compare import Report, compare
+from truehalf.verification.declared.proposal import propose_spec
+
+SIDE, PICTURES = 64, 12
+Outputs = dict[str, np.ndarray]
+
+
+def written(path: Path, outputs: Outputs) -> Path:
+    """A model that outputs the row whose number is the largest value of an image, in 255ths."""
+    model = replayed(outputs)
+    del model.graph.input[:]
+    model.graph.input.append(helper.make_tensor_value_info("images", TensorProto.FLOAT, ["N", 3, SIDE, SIDE]))
+    weights = {"levels": np.float32(255), "axis": np.array([1])}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in weights.items())
+    nodes = [
+        helper.make_node("ReduceMax", ["images"], ["largest"], axes=[1, 2, 3], keepdims=0),
+        helper.make_node("Mul", ["largest", "levels"], ["scaled"]),
+        helper.make_node("Round", ["scaled"], ["number"]),
+        helper.make_node("Unsqueeze", ["number", "axis"], ["x"]),
+    ]
+    for place, node in enumerate(nodes):
+        model.graph.node.insert(place, node)
+    onnx.save(model, path)
+    return path
+
+
+def images() -> dict[str, np.ndarray]:
+    levels = np.arange(PICTURES, dtype=np.float32)[:, None, None, None] / 255
+    return {"images": np.ones((1, 3, SIDE, SIDE), np.float32) * levels}
+
+
+def in_layout(outputs: Outputs, box_format: str, normalized: bool) -> Outputs:
+    """The same with boxes of another format, in shares of the image or in its pixels."""
+    corners = outputs["boxes"] / (1 if "logits" in outputs else np.float32(SIZE)) * (1 if normalized else SIDE)
+    low, high = corners[..., :2], corners[..., 2:]
+    centred = np.concatenate([(low + high) / 2, high - low], axis=2)
+    return outputs | {"boxes": (corners if box_format == "xyxy" else centred).astype(np.float32)}
+
+
+def shuffled(outputs: Outputs) -> Outputs:
+    order = np.random.default_rng(7).permutation(ROWS)
+    return {name: value[:, order] for name, value in outputs.items()}
+
+
+def softmax(s: Scene) -> Outputs:
+    """With a "no object" whose logit is large, as networks have it."""
+    found = as_queries(s, "softmax")
+    return found | {"logits": found["logits"] + np.float32(8)}
+
+
+def compared(folder: Path, reference: Outputs, candidate: Outputs, **more: Any) -> Report:
+    files = written(folder / "fp32.onnx", reference), written(folder / "other.onnx", candidate)
+    return compare(*files, images(), locate=False, **more)
+
+
+def drawn() -> list[tuple[Any, str, bool]]:
+    """Makers and layouts by chance."""
+    rng = np.random.default_rng(25)
+    makers = (as_queries, as_top_k, softmax)
+    return [(makers[rng.integers(3)], ("xyxy", "cxcywh")[rng.integers(2)], bool(rng.integers(2))) for _ in range(3)]
+
+
+LAYOUTS = [(as_queries, "cxcywh", True), (as_queries, "xyxy", False), (as_top_k, "xyxy", False)]
+LAYOUTS += [(softmax, "cxcywh", True), (lambda s: as_queries(s, "identity"), "xyxy", True), *drawn()]
+
+
+@pytest.mark.parametrize(("make", "box_format", "normalized"), LAYOUTS)
+def test_rows_that_change_places_are_matched(make: Any, box_format: str, normalized: bool, tmp_path: Path) -> None:
+    expected = in_layout(make(scene(3)), box_format, normalized)
+    report = compared(tmp_path, expected, shuffled(expected))
+    assert report.verdict == "passed" and report.task == "detections"
+    assert report.proposed is not None and "spec-proposed" in codes_in("\n".join(report.not_verified))
+    kinds = {each["kind"]: each for each in report.proposed["outputs"]}
+    assert (kinds["boxes"]["format"], kinds["boxes"]["normalized"]) == (box_format, normalized)
+    assert compared(tmp_path, expected, shuffled(expected), spec={}).verdict == "failed", "asked for as tensors"
+    found = propose_spec(tmp_path / "fp32.onnx", images())
+    assert found.doubts == [] and found.spec.to_json()["outputs"] == [
+        {key: value for key, value in each.items() if key != "shape"} for each in report.proposed["outputs"]
+    ]
+
+
+def test_names_do_not_matter_where_shapes_tell(tmp_path: Path) -> None:
+    expected = in_layout(as_queries(scene(4)), "cxcywh", True)
+    renamed = {"dets": expected["boxes"], "out_1": expected["logits"]}
+    assert compared(tmp_path, renamed, shuffled(renamed)).passed
+
+
+def test_a_wrong_label_fails(tmp_path: Path) -> None:
+    expected = in_layout(as_queries(scene(4)), "cxcywh", True)
+    wrong = expected | {"logits": np.roll(expected["logits"], 1, axis=2)}
+    report = compared(tmp_path, expected, wrong)
+    assert report.verdict == "failed" and report.task == "detections"
+
+
+def ambiguous() -> dict[str, Outputs]:
+    plain = in_layout(as_queries(scene(5)), "cxcywh", True)
+    rng = np.random.default_rng(0)
+    return {
+        "two outputs of boxes": plain | {"first_boxes": plain["boxes"]},
+        "rows that all score": plain | {"logits": rng.normal(0, 2, plain["logits"].shape).astype(np.float32)},
+        "nothing that scores": plain | {"logits": plain["logits"] - np.float32(9)},
+        "boxes beyond the image": plain | {"boxes": plain["boxes"] * np.float32(1000)},
+        "boxes of noise": plain | {"boxes": rng.random(plain["boxes"].shape, np.float32)},
+        "boxes that are not finite": plain | {"boxes": np.full_like(plain["boxes"], np.inf)},
+        "no scores": {"boxes": plain["boxes"]},
+    }
+
+
+@pytest.mark.parametrize("outputs", ambiguous().values(), ids=list(ambiguous()))
+def test_what_is_not_plain_is_compared_as_tensors(outputs: Outputs, tmp_path: Path) -> None:
+    report = compared(tmp_path, outputs, outputs)
+    assert report.task == "tensors" and report.proposed is None
+
+
+def test_the_first_command_finds_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = written(tmp_path / "own.onnx", in_layout(as_queries(scene(6)), "cxcywh", True))
+    model = onnx.load(source)
+    (last,) = (node for node in model.graph.node if "logits" in node.output)
+    last.output[0] = "features"
+    model.graph.node.append(helper.make_node("MatMul", ["features", "weight"], ["logits"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(6, dtype=np.float32), "weight"))
+    onnx.save(model, source)
+    np.savez(tmp_path / "feeds.npz", **images())
+    assert truehalf(["convert", str(source), "--samples", str(tmp_path / "feeds.npz")]) == 0
+    assert "spec-proposed" in codes_in(capsys.readouterr().out.splitlines()[0])

@@ -1,0 +1,144 @@
+"""Proposed I/O spec of an ONNX file, from a run on some samples.
+
+What outputs may be is read from their shapes, names and values (truehalf.io_spec.proposed); how boxes are read, from
+the boxes themselves (truehalf.verification.declared.boxes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from truehalf.config.verification import VerifyConfig
+from truehalf.data.given import calibration_feeds
+from truehalf.io_spec.in_file import spec_inside
+from truehalf.io_spec.outputs import DETECTIONS, by_kind, task_of
+from truehalf.io_spec.proposed import Proposal, proposed
+from truehalf.io_spec.spec import InputSpec, IoSpec, TensorSpec
+from truehalf.ir.model_forms import ModelFile
+from truehalf.json_values import JsonObject
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.declared.boxes import layouts_of
+from truehalf.verification.metrics.decoded import confident_queries
+from truehalf.verification.open_file import as_type
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_SAMPLES = 8  # that are run
+_MOST_FOUND = 0.5  # of a detector's queries: a trained one finds nothing with most of them
+_UNDECLARED = InputSpec("", "images", pixels={"range": [0, 1]})
+_Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def propose_spec(
+    path: Path | str,
+    samples: Any,
+    preprocessing: JsonObject | Path | str | None = None,
+    skip_corrupt: bool = False,
+) -> Proposal:
+    """Kinds of inputs and outputs, format of boxes and range of pixels, as a run suggests them.
+
+    Args:
+        path: of an FP32 or FP16 file.
+        samples: as truehalf.data.given.given_samples takes them; the first eight are run.
+        preprocessing: of images; default: as the I/O spec in the file, or RGB in 0..1. The range is then what it says.
+        skip_corrupt: leave out images that cannot be read instead of stopping.
+
+    Raises:
+        StageError: a file or samples that cannot be read, or do not fit each other.
+    """
+    file = ModelFile(Path(path))
+    entry = spec_inside(file.model).first_input
+    entry = entry if entry.pixels else _UNDECLARED
+    feeds = calibration_feeds(samples, file.model, preprocessing, entry, skip_corrupt)
+    types = {each.name: each.dtype for each in _inputs(file.model)}
+    session = Session(file.runnable)
+    return proposal_of(
+        file.model, feeds, lambda feed: session.run({name: as_type(feed[name], types[name]) for name in types})
+    )
+
+
+def proposal_of(
+    model: ir.Model, feeds: Iterable[Mapping[str, np.ndarray]], run: _Run, score_threshold: float | None = None
+) -> Proposal:
+    """What a run on the first samples suggests; of detections with what speaks against them as doubts.
+
+    Args:
+        feeds: of which the first are run, until there are eight samples.
+        run: outputs of the model by name.
+        score_threshold: 0 to 1, of the boxes that are looked at; None: the default of verification.
+    """
+    taken: list[Mapping[str, np.ndarray]] = []
+    for feed in feeds:
+        taken.append(feed)
+        if sum(max((array.shape[0] for array in each.values() if array.ndim), default=1) for each in taken) >= _SAMPLES:
+            break
+    runs = [run(feed) for feed in taken]
+    found = proposed(_inputs(model), _joined(taken), _joined(runs))
+    if task_of(found.spec) != DETECTIONS:
+        return found
+    if not all(np.isfinite(outputs[each.name]).all() for outputs in runs for each in by_kind(found.spec).values()):
+        found.doubts.append("not all values are finite")
+        return found
+    threshold = VerifyConfig().score_threshold if score_threshold is None else score_threshold
+    image, axis = found.spec.first_input, 1 if found.spec.first_input.layout == "NHWC" else 2
+    is_image = image.kind == "images"
+    sizes = [(feed[image.name].shape[axis], feed[image.name].shape[axis + 1]) if is_image else None for feed in taken]
+    share = np.mean([confident_queries(outputs, found.spec, threshold).mean() for outputs in runs])
+    if "logits" in by_kind(found.spec) and share > _MOST_FOUND:
+        found.doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
+    layouts = layouts_of(list(zip(runs, sizes, strict=True)), found.spec, threshold)
+    if len(layouts) != 1:
+        found.doubts.append("boxes that score enough do not say how they are to be read")
+        return found
+    boxes = by_kind(found.spec)["boxes"].name
+    found.reasons[boxes] += "; of those that score enough, no other reading makes boxes in the image"
+    return replace(found, spec=_with_layout(found.spec, *layouts[0]))
+
+
+def may_detect(model: ir.Model) -> bool:
+    """Whether an output may hold boxes, as far as the file states shapes."""
+    shapes = [None if value.shape is None else list(value.shape) for value in model.graph.outputs]
+    return any(
+        shape is None or (len(shape) == 3 and (shape[2] == 4 or not isinstance(shape[2], int))) for shape in shapes
+    )
+
+
+def described(spec: IoSpec) -> str:
+    """What the outputs of detections are, in words."""
+    keys = ("activation", "format", "normalized")
+    parts = []
+    for output in by_kind(spec).values():
+        how = [f"{key} {str(value).lower()}" for key in keys if (value := getattr(output, key)) is not None]
+        parts.append(f"{output.name!r} as {', '.join([str(output.kind), *how])}")
+    return "; ".join(parts)
+
+
+def _with_layout(spec: IoSpec, box_format: str, normalized: bool) -> IoSpec:
+    boxes = by_kind(spec)["boxes"]
+    read = replace(boxes, format=box_format, normalized=normalized)
+    return replace(spec, outputs=tuple(read if each is boxes else each for each in spec.outputs))
+
+
+def _inputs(model: ir.Model) -> list[TensorSpec]:
+    return [
+        TensorSpec(str(value.name), None, np.dtype(value.dtype.numpy()).name, _sides(value.shape))
+        for value in model.graph.inputs
+        if not value.is_initializer() and value.dtype is not None
+    ]
+
+
+def _sides(shape: Any) -> tuple[int | str, ...] | None:
+    return None if shape is None else tuple(side if isinstance(side, int) else str(side.value) for side in shape)
+
+
+def _joined(runs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Arrays of all runs; those of the first where sizes differ."""
+    names = runs[0]
+    alike = {name: len({run[name].shape[1:] for run in runs}) == 1 and runs[0][name].ndim > 0 for name in names}
+    return {name: np.concatenate([run[name] for run in runs]) if alike[name] else runs[0][name] for name in names}
