@@ -83,7 +83,7 @@ PARITY = {
     "pins-open": "suggested pins of which it is open whether a file holds all its gates; they were not applied",
     "queries-beyond": "values of queries that are beyond the tensor rule, and that no gate judges",
     "samples-alike": "one sample, or samples that are all alike, which do not show whether outputs react to the input",
-    "spec-proposed": "outputs compared as detections because their values are plainly such, and no I/O spec declares any",
+    "spec-proposed": "outputs compared as detections, which their values plainly are, and which no I/O spec declares",
     "sums-not-rounded": "sums inside FP16 nodes that an evaluation does not round",
     "weights-random": "random weights, so that what the model finds means nothing",
     "wrong-spec": "an I/O spec that is none, or is not that of the model",

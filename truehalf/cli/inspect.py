@@ -60,13 +60,13 @@ def command(**given: Any) -> int:
 
 
 def _inspect(given: dict[str, Any]) -> int:
-    from truehalf.verification.declared.proposal import propose_spec
     from truehalf.files import write_json
     from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import PRECISION_KEY
     from truehalf.ir.model_forms import ModelFile
     from truehalf.ir.normalize import InferTypes
+    from truehalf.verification.declared.proposal import propose_spec
     from truehalf.verification.localize.outline import outline
 
     output, preprocessing = output_of(given), preprocessing_of(given)

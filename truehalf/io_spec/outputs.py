@@ -25,8 +25,8 @@ from truehalf.io_spec.spec import KEYS, IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 DECLARE = (  # a remedy
-    "let `truehalf inspect MODEL --samples SOURCE --spec FILE` write an I/O spec, correct it, and give it as --spec FILE "
-    "(in Python, spec=...)"
+    "let `truehalf inspect MODEL --samples SOURCE --spec FILE` write an I/O spec, correct it, and give it as --spec "
+    "FILE (in Python, spec=...)"
 )
 Outputs = Mapping[str, np.ndarray]
 

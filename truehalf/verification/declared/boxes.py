@@ -84,8 +84,8 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tupl
 
 
 def layouts_of(runs: Runs, spec: IoSpec, score_threshold: float) -> list[tuple[str, bool]]:
-    """Format and normalized of every reading that makes boxes in the image of them; all of them, where fewer than FEWEST
-    boxes score enough.
+    """Format and normalized of every reading that makes boxes in the image of them; all, where fewer than FEWEST boxes
+    score enough.
 
     Args:
         runs, spec, score_threshold: as above; what the spec declares of the boxes does not count.
