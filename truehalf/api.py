@@ -208,8 +208,7 @@ def compare(
     Args:
         reference, candidate: of the same inputs and outputs; float16 against float32 is no difference.
         samples: inputs that neither was made with.
-        spec: I/O spec that declares what outputs are; None: the one in the reference's metadata, else the proposed one
-            where outputs are plainly detections (report.proposed); {}: plain tensors.
+        spec: I/O spec; None: the reference's own, else a proposed one (report.proposed); {}: outputs are plain tensors.
         preprocessing: of images; None: what the I/O spec says.
         locate: look for the node where it goes wrong: True (unless it passed), False or "always".
         options: evaluation, thresholds, batch and gates; gates.tensor_error_max is the tolerance of plain tensors.

@@ -130,9 +130,9 @@ class ModelPair:
             if not rows:
                 yield Part(feed, 0, called, number)
 
-    def reference_outputs(self, feed: Arrays, by_samples: bool) -> Arrays:
+    def reference_outputs(self, feed: Mapping[str, np.ndarray], by_samples: bool) -> Arrays:
         """Of the reference alone; see `run`."""
-        return _outputs(self._open[0], REFERENCE, feed, samples_of(feed) if by_samples else 0)
+        return _outputs(self._open[0], REFERENCE, dict(feed), samples_of(feed) if by_samples else 0)
 
     def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:
         """The feed of a run; where axis 0 counts samples, only number `row` of the run, as often as a file with a
