@@ -132,7 +132,7 @@ class ModelPair:
 
     def reference_outputs(self, feed: Mapping[str, np.ndarray], by_samples: bool) -> Arrays:
         """Of the reference alone; see `run`."""
-        return _outputs(self._open[0], REFERENCE, dict(feed), samples_of(feed) if by_samples else 0)
+        return self._open[0].run(Part(feed, samples_of(feed) if by_samples else 0))
 
     def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:
         """The feed of a run; where axis 0 counts samples, only number `row` of the run, as often as a file with a
