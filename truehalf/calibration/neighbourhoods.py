@@ -38,23 +38,16 @@ _NOISE = 2.0**-17  # below this share of its terms a sum has float32's rounding 
 _NODES_MAX, _DEPTH_MAX = 16, 6  # depth: of nodes that compute, one behind the other
 _DEEP_NODES_MAX, _DEEP_DEPTH_MAX = 32, 10
 
-PHASES = frozenset({"Sin", "Cos", "Tan"})
-NORMS = frozenset(
-    {"LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization"}
-    | {"MeanVarianceNormalization"}
-)
-_INVERSES = frozenset({"Acos", "Acosh", "Asin", "Atanh"})
-_ROOTS = frozenset({"Log", "Sqrt", "Reciprocal", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "GlobalLpPool"})
+_NORMS = ops.with_trait(Trait.STANDARDIZES)
 MOVES = (ops.MOVES & ops.with_trait(Trait.NO_ARITHMETIC)) - ops.with_trait(Trait.CONTROL_FLOW | Trait.SEQUENCE)
 _COMPUTES = (
-    ops.with_trait(Trait.UNARY)
-    | {"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "PRelu", "CumSum", "Softmax"}
-    | {"GlobalAveragePool"}
+    (ops.with_trait(Trait.UNARY | Trait.ELEMENTWISE) - ops.with_trait(Trait.NO_ARITHMETIC))
     | {name for name in ops.TABLE if name.startswith("Reduce")}
-) - {"Cast", "Dropout", "IsInf", "IsNaN", "Not", "BitwiseNot"}
-_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum"})
-_HEAVY = _PRODUCTS | {"Conv", "ConvTranspose", "AveragePool", "BatchNormalization"}
-_OFFSETS = NORMS - {"LpNormalization", "RMSNormalization"} | {"BatchNormalization"}
+    | {"CumSum", "GlobalAveragePool", "Softmax"}
+)
+_REPLAYED = _COMPUTES | MOVES | ops.with_trait(Trait.STANDARDIZES | Trait.STEEP_AT_ZERO)
+_HEAVY = ops.with_trait(Trait.MATRIX_PRODUCT | Trait.BILINEAR) | {"AveragePool", "BatchNormalization"}
+_AMPLIFY = Trait.PERIODIC | Trait.STANDARDIZES | Trait.STEEP_AT_ZERO | Trait.STEEP_AT_ONE
 _CUMULATIVE_MIN = 17  # terms; of fewer the roundings stay below 2^-7
 
 
@@ -75,14 +68,14 @@ class Neighbourhood:
     @property
     def kind(self) -> str:
         """phases, inner (of sums), cancellation, or underflow: nothing is subtracted."""
-        if self.end.op_type in PHASES:
+        if ops.has(self.end, Trait.PERIODIC):
             return "phases"
         if self.end.op_type == "CumSum":
             return "inner"
         subtracts = any(
             node.op_type in ("Neg", "Sub") or (node.op_type == "Add" and _is_sum(node)) for node in self.depths
         )
-        return "cancellation" if subtracts or self.end.op_type in _OFFSETS | _INVERSES else "underflow"
+        return "cancellation" if subtracts or ops.has(self.end, Trait.CENTERS | Trait.STEEP_AT_ONE) else "underflow"
 
 
 def neighbourhoods(
@@ -137,7 +130,7 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
             axis, source = constant_of(node.inputs[1]), node.inputs[0]
             length = source.shape[int(axis)] if source is not None and source.shape and axis is not None else None
             return isinstance(length, int) and length >= _CUMULATIVE_MIN
-    return node.op_type in PHASES | NORMS | _ROOTS | _INVERSES
+    return ops.has(node, _AMPLIFY)
 
 
 def _is_inverse(value: ir.Value) -> bool:
@@ -176,7 +169,7 @@ def _is_hidden(node: ir.Node, terms: list[float | None], absmax: Callable[[ir.Va
 def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neighbourhood:
     depths = {end: 1}
     nodes_max, depth_max = (_DEEP_NODES_MAX, _DEEP_DEPTH_MAX) if deep else (_NODES_MAX, _DEPTH_MAX)
-    if end.op_type in NORMS and not deep:
+    if end.op_type in _NORMS and not deep:
         nodes_max = 1
     waiting = deque([end])
     while waiting:
@@ -188,7 +181,7 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
             if source is None or source in depths or source not in order or not _is_replayed(source, deep):
                 continue
             depth = depths[node] + (source.op_type not in MOVES)
-            if source.op_type in NORMS or depth > depth_max or len(depths) >= nodes_max:
+            if source.op_type in _NORMS or depth > depth_max or len(depths) >= nodes_max:
                 continue
             depths[source] = depth
             (waiting.append if depth > depths[node] else waiting.appendleft)(source)
@@ -203,9 +196,9 @@ def _is_replayed(node: ir.Node, deep: bool) -> bool:
         return False
     if not all(is_float32(value) for value in node.outputs if value.name):
         return False
-    if (deep and node.op_type in _HEAVY) or (node.op_type in _PRODUCTS and _is_sum(node)):
+    if (deep and node.op_type in _HEAVY) or (ops.has(node, Trait.MATRIX_PRODUCT) and _is_sum(node)):
         return True
-    return node.op_type in _COMPUTES | MOVES | NORMS | _ROOTS
+    return node.op_type in _REPLAYED
 
 
 def _is_sum(node: ir.Node) -> bool:

@@ -25,9 +25,10 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented
-from truehalf.calibration.neighbourhoods import MOVES, NORMS, Neighbourhood
+from truehalf.calibration.neighbourhoods import MOVES, Neighbourhood
 from truehalf.calibration.sums import cumulative_sum
-from truehalf.ir.facts import constant_of
+from truehalf.ir.facts import constant_of, is_op
+from truehalf.ir.ops import Trait, has
 from truehalf.ir.slots import is_float32
 
 REPLAYED_FROM = 9  # opset; Where is there
@@ -95,9 +96,9 @@ def errors(columns: Mapping[str, np.ndarray]) -> list[float]:
 
 def _is_spelt_out(node: ir.Node) -> bool:
     """A normalization whose inside may lose what its input has: all but those whose epsilon hides it, at 2^-8 of it."""
-    keeps = node.op_type in ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
+    keeps = has(node, Trait.CENTERS) and not is_op(node, "MeanVarianceNormalization")
     epsilon = node.attributes.get_float("epsilon", 1e-5) or 0.0
-    return node.op_type in NORMS and not (keeps and epsilon >= _EPSILON_MIN)
+    return has(node, Trait.STANDARDIZES) and not (keeps and epsilon >= _EPSILON_MIN)
 
 
 def _written(node: ir.Node) -> str:

@@ -30,10 +30,14 @@ class Trait(Flag):
     FILLS = auto()  # puts 0, or a given number, beside what it moves
     SAME = auto()  # the same numbers, perhaps of another type
     UNARY = auto()  # a function of each element of one tensor, whose shape the output has
+    ELEMENTWISE = auto()  # a continuous function of one element of each of its inputs, which are several
     PRODUCT = auto()  # matrix products, convolutions, recurrences
+    MATRIX_PRODUCT = auto()  # of two inputs, either of which may be computed
     BILINEAR = auto()  # a product of its first two inputs: 0 where one of them is all 0
     LINEAR = auto()  # of finite operands finite or an overflow; an Inf in it stays one
     NORMALIZES = auto()  # divides by a mean, a norm or a sum over axes
+    STANDARDIZES = auto()  # divides rows by the norm or deviation of each
+    CENTERS = auto()  # subtracts a mean
     POOLS = auto()
     SAMPLES = auto()  # reads at positions between elements, or at frequencies
     COMPARES = auto()
@@ -51,6 +55,9 @@ class Trait(Flag):
     SEPARATE_SUM = auto()  # each output element has a separate sum, of elements that others accumulate, too
     # what becomes of errors and of special numbers
     LIMITS = auto()  # keeps its input within bounds
+    PERIODIC = auto()
+    STEEP_AT_ZERO = auto()  # its slope grows without bound towards 0
+    STEEP_AT_ONE = auto()  # towards |x| = 1
     STEPS = auto()  # a small difference of its input may make another element, position or number of the output
     DAMPS = auto()  # an error in an input is no larger, or hardly larger, in the output
     CHOOSES = auto()  # an Inf among its inputs need not be in its output
@@ -112,6 +119,8 @@ class Op:
 
 _MOVE = T.NO_ARITHMETIC | T.EXACT
 _VIEW = _MOVE | T.VIEW | T.PERMUTES | T.LAYOUT
+_MATMUL = T.PRODUCT | T.MATRIX_PRODUCT
+_NORM = T.STANDARDIZES | T.NORMALIZES | T.ACCUMULATES
 _SUM = T.ACCUMULATES | T.SEPARATE_SUM
 _REDUCTION = ("reduction", "none", "none")
 _HALF_PI = 1.5707963267948966
@@ -180,12 +189,12 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Ceil Floor", Op(T.UNARY | T.EXACT | T.STEPS | T.ON_SIZES, folds=7)),
     ("Round", Op(T.UNARY | T.EXACT | T.STEPS, folds=11)),
     ("Sign", Op(T.UNARY | T.EXACT | T.STEPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
-    ("Sqrt", Op(T.UNARY | T.KEEPS_SMALL, divides=0, folds=7)),
-    ("Log Reciprocal", Op(T.UNARY, divides=0, folds=7)),
+    ("Sqrt", Op(T.UNARY | T.STEEP_AT_ZERO | T.KEEPS_SMALL, divides=0, folds=7)),
+    ("Log Reciprocal", Op(T.UNARY | T.STEEP_AT_ZERO, divides=0, folds=7)),
     ("Exp", Op(T.UNARY | T.DAMPS, folds=7)),
-    ("Cos", Op(T.UNARY | T.DAMPS, bounds=(-1, 1), folds=7)),
-    ("Sin", Op(T.UNARY, bounds=(-1, 1), folds=7)),
-    ("Tan", Op(T.UNARY, folds=7)),
+    ("Cos", Op(T.UNARY | T.PERIODIC | T.DAMPS, bounds=(-1, 1), folds=7)),
+    ("Sin", Op(T.UNARY | T.PERIODIC, bounds=(-1, 1), folds=7)),
+    ("Tan", Op(T.UNARY | T.PERIODIC, folds=7)),
     ("Atan", Op(T.UNARY | T.AT_INFINITY, bounds=(-_HALF_PI, _HALF_PI), folds=7)),
     ("Tanh", Op(T.UNARY | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=7)),
     ("Erf", Op(T.UNARY | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
@@ -193,40 +202,60 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("HardSigmoid", Op(T.UNARY | T.DAMPS, bounds=(0, 1))),
     ("Softsign", Op(T.UNARY, bounds=(-1, 1))),
     ("Gelu HardSwish LeakyRelu Softplus", Op(T.UNARY | T.DAMPS)),
-    ("Acos Acosh Asin Asinh Atanh Celu Cosh Elu Mish Selu Shrink Sinh Swish ThresholdedRelu", Op(T.UNARY)),
+    ("Acos Acosh Asin Atanh", Op(T.UNARY | T.STEEP_AT_ONE)),
+    ("Asinh Celu Cosh Elu Mish Selu Shrink Sinh Swish ThresholdedRelu", Op(T.UNARY)),
     ("IsInf", Op(T.UNARY, folds=10)),
     ("IsNaN", Op(T.UNARY, folds=9)),
     ("Not", Op(T.UNARY | T.LOGIC | T.INTEGER_DATA, folds=7)),
     ("BitwiseNot", Op(T.UNARY | T.BITWISE | T.INTEGER_DATA)),
     # functions of one element of each input
-    ("Add", Op(T.LINEAR | T.COMMUTES | T.DAMPS | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0, 1), folds=7)),
-    ("Sub", Op(T.LINEAR | T.DAMPS | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0, 1), folds=7)),
+    ("Add", Op(T.ELEMENTWISE | T.LINEAR | T.COMMUTES | T.DAMPS | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0, 1), folds=7)),
+    ("Sub", Op(T.ELEMENTWISE | T.LINEAR | T.DAMPS | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0, 1), folds=7)),
     (
         "Mul",
         Op(
-            T.LINEAR | T.BILINEAR | T.COMMUTES | T.KEEPS_NAN | T.ON_SIZES | T.STAYS_A_SIZE,
+            T.ELEMENTWISE | T.LINEAR | T.BILINEAR | T.COMMUTES | T.KEEPS_NAN | T.ON_SIZES | T.STAYS_A_SIZE,
             scaled=(0, 1),
             folds=7,
         ),
     ),
-    ("Div", Op(T.KEEPS_NAN | T.KEEPS_SMALL | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0,), divides=1, folds=7)),
-    ("Pow", Op(divides=0, folds=7)),
+    (
+        "Div",
+        Op(T.ELEMENTWISE | T.KEEPS_NAN | T.KEEPS_SMALL | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0,), divides=1, folds=7),
+    ),
+    ("Pow", Op(T.ELEMENTWISE, divides=0, folds=7)),
     ("Mod", Op(T.ON_SIZES, folds=10)),
     (
         "Max",
         Op(
-            T.EXACT | T.COMMUTES | T.LIMITS | T.DAMPS | T.CHOOSES | T.KEEPS_NAN | T.ON_SIZES | T.STAYS_A_SIZE,
+            T.ELEMENTWISE
+            | T.EXACT
+            | T.COMMUTES
+            | T.LIMITS
+            | T.DAMPS
+            | T.CHOOSES
+            | T.KEEPS_NAN
+            | T.ON_SIZES
+            | T.STAYS_A_SIZE,
             folds=7,
         ),
     ),
     (
         "Min",
         Op(
-            T.EXACT | T.COMMUTES | T.LIMITS | T.DAMPS | T.CHOOSES | T.KEEPS_SMALL | T.ON_SIZES | T.STAYS_A_SIZE,
+            T.ELEMENTWISE
+            | T.EXACT
+            | T.COMMUTES
+            | T.LIMITS
+            | T.DAMPS
+            | T.CHOOSES
+            | T.KEEPS_SMALL
+            | T.ON_SIZES
+            | T.STAYS_A_SIZE,
             folds=7,
         ),
     ),
-    ("PRelu", Op(T.DAMPS)),
+    ("PRelu", Op(T.ELEMENTWISE | T.DAMPS)),
     ("SwiGLU", Op()),
     ("Equal", Op(T.COMPARES | T.COMMUTES | T.STEPS | T.ON_SIZES | T.INTEGER_DATA, folds=7)),
     ("Greater Less", Op(T.COMPARES | T.STEPS | T.ON_SIZES, folds=7)),
@@ -234,10 +263,10 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("And Or Xor", Op(T.LOGIC | T.COMMUTES | T.INTEGER_DATA, folds=7)),
     ("BitShift BitwiseAnd BitwiseOr BitwiseXor", Op(T.BITWISE | T.INTEGER_DATA)),
     # products
-    ("MatMul", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES | T.KEEPS_NAN, folds=7)),
-    ("Gemm", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES, folds=7)),
+    ("MatMul", Op(_MATMUL | T.BILINEAR | T.ACCUMULATES | T.KEEPS_NAN, folds=7)),
+    ("Gemm", Op(_MATMUL | T.BILINEAR | T.ACCUMULATES, folds=7)),
     ("Conv ConvTranspose", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES)),
-    ("Einsum", Op(T.PRODUCT | T.ACCUMULATES, folds=12)),
+    ("Einsum", Op(_MATMUL | T.ACCUMULATES, folds=12)),
     ("Attention CausalConvWithState DeformConv LinearAttention", Op(T.PRODUCT | T.ACCUMULATES)),
     ("GRU LSTM RNN", Op(T.PRODUCT | T.ACCUMULATES | T.RECURRENT)),
     ("ConvInteger MatMulInteger QLinearMatMul", Op(T.PRODUCT | T.QUANTIZED)),
@@ -248,22 +277,25 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     # norms, sums, pools
     ("LogSoftmax Softmax", Op(T.NORMALIZES | T.ACCUMULATES | T.CHOOSES | T.DAMPS, folds=13)),
     ("Hardmax", Op(T.CHOOSES)),
-    ("LayerNormalization", Op(T.NORMALIZES | T.ACCUMULATES | T.SIZED_BY_FIRST)),
-    ("BatchNormalization GroupNormalization InstanceNormalization", Op(T.NORMALIZES | T.ACCUMULATES)),
-    ("LpNormalization MeanVarianceNormalization RMSNormalization", Op(T.NORMALIZES | T.ACCUMULATES)),
+    ("LayerNormalization", Op(_NORM | T.CENTERS | T.SIZED_BY_FIRST)),
+    ("GroupNormalization InstanceNormalization MeanVarianceNormalization", Op(_NORM | T.CENTERS)),
+    ("LpNormalization RMSNormalization", Op(_NORM)),
+    ("BatchNormalization", Op(T.NORMALIZES | T.CENTERS | T.ACCUMULATES)),
     ("LRN", Op(T.NORMALIZES | _SUM)),
-    ("Sum", Op(_SUM | T.COMMUTES | T.DAMPS, folds=7)),
-    ("Mean", Op(_SUM | T.DAMPS)),
+    ("Sum", Op(T.ELEMENTWISE | _SUM | T.COMMUTES | T.DAMPS, folds=7)),
+    ("Mean", Op(T.ELEMENTWISE | _SUM | T.DAMPS)),
     ("CumSum", Op(T.ACCUMULATES | T.SIZED_BY_FIRST, folds=11)),
     ("CumProd", Op(T.ACCUMULATES)),
     ("ReduceMean", Op(T.ACCUMULATES | T.DAMPS, folds=7)),
     ("ReduceSum", Op(T.ACCUMULATES | T.ON_SIZES, folds=7)),
     ("ReduceProd", Op(T.ACCUMULATES | T.ON_SIZES | T.STAYS_A_SIZE, folds=7)),
     ("ReduceMax ReduceMin", Op(T.EXACT | T.CHOOSES | T.DAMPS | T.ON_SIZES, folds=7)),
-    ("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare", Op(T.ACCUMULATES)),
+    ("ReduceL2 ReduceLogSum ReduceLogSumExp", Op(T.ACCUMULATES | T.STEEP_AT_ZERO)),
+    ("ReduceL1 ReduceSumSquare", Op(T.ACCUMULATES)),
     ("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", Op(T.ACCUMULATES)),
     ("AveragePool GlobalAveragePool", Op(T.POOLS | _SUM | T.DAMPS)),
-    ("GlobalLpPool LpPool", Op(T.POOLS | _SUM)),
+    ("GlobalLpPool", Op(T.POOLS | _SUM | T.STEEP_AT_ZERO)),
+    ("LpPool", Op(T.POOLS | _SUM)),
     ("MaxPool", Op(T.POOLS | T.EXACT | T.CHOOSES | T.DAMPS, choice=1)),
     ("GlobalMaxPool", Op(T.POOLS | T.EXACT | T.CHOOSES | T.DAMPS)),
     ("MaxUnpool", Op(T.POOLS | T.EXACT)),

@@ -22,9 +22,6 @@ from truehalf.verification.runs import Arrays, Run
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_KEEP_ORDER = {"Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten"}  # of the elements, one after another
-_CHOICES = {"ArgMax": 0, "ArgMin": 0, "TopK": 1}  # with the output that holds the indices
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -44,15 +41,17 @@ class Choice:
 def choices_of(model: ir.Model) -> dict[str, Choice]:
     """By output of the main graph that an ArgMax, ArgMin or TopK of floats gives, but for its shape and type."""
     from truehalf.ir.facts import is_op
+    from truehalf.ir.ops import Trait, has, row_of
 
     found = {}
     for output in model.graph.outputs:
         value: ir.Value | None = output
         node = output.producer()
-        while node is not None and is_op(node, *_KEEP_ORDER) and node.inputs:
+        while node is not None and (has(node, Trait.VIEW) or is_op(node, "Cast")) and node.inputs:
             value = node.inputs[0]
             node = value.producer() if value is not None else None
-        if node is None or not is_op(node, *_CHOICES) or node.outputs[_CHOICES[node.op_type]] is not value:
+        choice = row_of(node).choice
+        if node is None or not is_op(node, "ArgMax", "ArgMin", "TopK") or node.outputs[choice or 0] is not value:
             continue
         source, many = node.inputs[0], node.op_type == "TopK"
         if source is not None and source.name:

@@ -22,12 +22,8 @@ MANY = 3  # names of operators in one literal
 # Where names of operators stand beside each other outside the table, and why.
 ELSEWHERE = {
     ("calibration/hazards.py", "_REDUCES"): "what is added up, for each",
-    **{
-        ("calibration/neighbourhoods.py", name): "what the module's docstring derives for these: how each amplifies"
-        for name in ("NORMS", "PHASES", "_COMPUTES", "_HEAVY", "_INVERSES", "_PRODUCTS", "_ROOTS")
-    },
+    ("calibration/neighbourhoods.py", "_COMPUTES"): "what accumulates and is computed in float16 beside itself",
     ("calibration/replays.py", ""): "a formula for each",
-    ("calibration/replays.py", "keeps"): "a formula for each",
     ("conversion/rules/rounding/phases.py", "_PRODUCTS"): "products of two positions, which the rule's bound is for",
     ("config/precision.py", "_FP16_OPS"): "default of an option, which users read; config stands above ir",
     ("conversion/masks/spread.py", "_JOINS"): "the rules of masks, which the module's docstring proves for these",
@@ -40,8 +36,6 @@ ELSEWHERE = {
     ("linting/rules/restrictions.py", "_CHECKS"): "a function for each",
     ("linting/support.py", "_BUILT"): "what TensorRT has, by its documentation",
     ("linting/support.py", "_SINCE"): "what TensorRT has, by its documentation",
-    ("verification/ties.py", "_CHOICES"): "the output of each that holds indices",
-    ("verification/ties.py", "_KEEP_ORDER"): "moves that keep the order of elements, which no trait says",
 }
 
 
@@ -66,6 +60,11 @@ def test_traits_that_say_the_same_agree() -> None:
     assert with_trait(Trait.VIEW) < with_trait(Trait.PERMUTES) & with_trait(Trait.LAYOUT)
     assert with_trait(Trait.PERMUTES | Trait.LAYOUT) < MOVES
     assert with_trait(Trait.FILLS) < MOVES
+    assert with_trait(Trait.STANDARDIZES) < with_trait(Trait.NORMALIZES) and with_trait(
+        Trait.MATRIX_PRODUCT
+    ) < with_trait(Trait.PRODUCT)
+    assert with_trait(Trait.CENTERS) - with_trait(Trait.STANDARDIZES) == {"BatchNormalization"}
+    assert with_trait(Trait.PERIODIC | Trait.STEEP_AT_ONE) < with_trait(Trait.UNARY)
     assert with_trait(Trait.SEPARATE_SUM | Trait.NORMALIZES) < with_trait(Trait.ACCUMULATES)
     assert not with_trait(Trait.NO_ARITHMETIC) & with_trait(Trait.ACCUMULATES)
     assert MOVES - with_trait(Trait.NO_ARITHMETIC) == {"Scatter", "ScatterElements", "ScatterND"}

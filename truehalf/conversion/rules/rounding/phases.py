@@ -18,7 +18,7 @@ import onnx_ir as ir
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
 from truehalf.conversion.rules.rounding.measured import LIMIT, decisions, is_measured
 from truehalf.ir.facts import all_nodes, is_op
-from truehalf.ir.ops import MOVES, moved_inputs
+from truehalf.ir.ops import MOVES, Trait, has, moved_inputs
 from truehalf.ir.slots import is_float32
 
 _LARGEST = LIMIT / 2.0**-11
@@ -35,7 +35,7 @@ def phases(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision | 
 def _of_positions(context: RuleContext) -> dict[ir.Node, Decision]:
     found: dict[ir.Node, Decision] = {}
     for node in all_nodes(context.model):
-        if not is_op(node, "Sin", "Cos", "Tan"):
+        if not has(node, Trait.PERIODIC):
             continue
         members = dict.fromkeys([node])
         largest = _bound(node.inputs[0], context, members)
