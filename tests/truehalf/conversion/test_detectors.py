@@ -13,8 +13,9 @@ import pytest
 from tests.measuring.converted import to_fp16
 from tests.measuring.shipped import shipped
 from tests.tiers import first_of
+from truehalf.config.typed import typed
 from truehalf.conversion.casts_of_file import clean_casts
-from truehalf.models.architectures.ltdetr import DECODERS, architecture, build
+from truehalf.models.architectures.ltdetr import DECODERS, Architecture, build
 
 
 def exported(decoder: str, folder: Path) -> Path:
@@ -23,8 +24,8 @@ def exported(decoder: str, folder: Path) -> Path:
 
     values = shipped("model/ltdetr_nano")
     options = values["options"]
-    shape = architecture(decoder, values["classes"], options["mean"], options["std"], options["architecture"])
-    model = build(shape, seed=0).eval()
+    shape = typed(Architecture, options["architecture"], "", [])
+    model = build(shape, decoder, len(values["classes"]), 0, options["mean"], options["std"]).eval()
     path = folder / "fp32.onnx"
     with torch.no_grad():
         torch.onnx.export(

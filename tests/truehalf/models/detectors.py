@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 
 from truehalf.data.digits import scene
-from truehalf.models.architectures.ltdetr import Architecture, ConvNext, Vit, build
+from truehalf.models.architectures.ltdetr import Architecture, Backbone, ConvNext, Vit, build
 
 SIZE, QUERIES = 64, 20
-CONVNEXT = ConvNext(widths=[8, 16, 24, 32], depths=[1, 1, 1, 1], layer_scale_init=0.1)
-VIT = Vit(width=24, depth=3, heads=2, ffn_dim=48, registers=1, layers=[1, 2, 3], layer_scale_init=1.0, adapter_width=4)
+CONVNEXT = Backbone(ConvNext(widths=[8, 16, 24, 32], depths=[1, 1, 1, 1], layer_scale_init=0.1))
+_VIT = Vit(width=24, depth=3, heads=2, ffn_dim=48, registers=1, layers=[1, 2, 3], layer_scale_init=1.0, adapter_width=4)
+VIT = Backbone(vit=_VIT)
 
 
-def architecture(decoder: str, **changes: Any) -> Architecture:
+def built(decoder: str, seed: int = 0, **changes: Any) -> Any:
     values = {
-        "decoder": decoder,
-        "num_classes": 10,
         "backbone": CONVNEXT,
         "d_model": 32,
         "ffn_dim": 48,
@@ -28,14 +27,14 @@ def architecture(decoder: str, **changes: Any) -> Architecture:
         "num_queries": QUERIES,
         "num_denoising": 10,
     }
-    return Architecture(**(values | changes))  # type: ignore[arg-type]
+    return build(Architecture(**(values | changes)), decoder, 10, seed).eval()
 
 
 def detector(decoder: str, seed: int = 0) -> Any:
     """In eval mode, with weights whose scores are apart: transformers' own make RT-DETRv2 score all queries alike."""
     import torch
 
-    module = build(architecture(decoder), seed).eval()
+    module = built(decoder, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for name, part in module.named_modules():

@@ -10,9 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from tests.messages import expect, raises
-from tests.truehalf.models.detectors import architecture, detector, pictures
+from tests.truehalf.models.detectors import built, detector, pictures
 from tests.truehalf.models.refusing import in_order
-from truehalf.models.architectures.ltdetr import build
 from truehalf.models.weights import load_weights
 
 
@@ -129,7 +128,7 @@ def test_weights_of_the_other_decoder_are_refused(tmp_path: Path) -> None:
 
 def test_weights_of_another_width_name_the_first_tensor_with_both_shapes(tmp_path: Path) -> None:
     narrow = detector("dfine").network
-    wide = build(architecture("dfine", ffn_dim=64), seed=0).network
+    wide = built("dfine", ffn_dim=64).network
     message = refusal(wide, tmp_path / "w.safetensors", stored_once(narrow))
     (first, *_) = message.partition("\n")[2].split(";")
     in_order(first, "model.encoder.aifi.0.layers.0.mlp.layers.0.weight", "float32[64, 32]", "float32[48, 32]")

@@ -10,8 +10,8 @@ so that an exported file needs no preprocessing but the resize.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -67,73 +67,52 @@ class Vit:
 
 
 @dataclass(frozen=True)
+class Backbone:
+    """One of them; the other is null."""
+
+    convnext: ConvNext | None = None
+    vit: Vit | None = None
+
+
+@dataclass(frozen=True)
 class Architecture:
-    """What fixes the shape of every weight.
+    """What fixes the shape of every weight, but for decoder and classes."""
 
-    Attributes:
-        decoder: "dfine" or "rtdetrv2".
-        num_classes: classes without background (sigmoid scores).
-        backbone: its kind and shape.
-        d_model: width of encoder and decoder, a multiple of `heads`.
-        ffn_dim: inner width of the feed-forward parts of encoder and decoder.
-        heads: attention heads of encoder and decoder.
-        encoder_blocks: convolutional blocks in a row wherever the encoder fuses two strides.
-        encoder_expansion: width of these blocks, as a share of what `transformers` gives them.
-        decoder_layers: number of decoder layers.
-        num_queries: detections per image.
-        num_denoising: denoising queries, used only in training.
-        mean, std: normalisation of RGB in 0..1, done inside the model.
-    """
-
-    decoder: str
-    num_classes: int
-    backbone: ConvNext | Vit
-    d_model: int
-    ffn_dim: int
-    heads: int
-    encoder_blocks: int
-    encoder_expansion: float
-    decoder_layers: int
-    num_queries: int
-    num_denoising: int
-    mean: tuple[float, float, float] = field(default=(0.485, 0.456, 0.406))
-    std: tuple[float, float, float] = field(default=(0.229, 0.224, 0.225))
+    backbone: Backbone
+    d_model: int = key(..., "width of encoder and decoder", least=1)
+    ffn_dim: int = key(..., "inner width of their feed-forward parts", least=1)
+    heads: int = key(..., "their attention heads", least=1)
+    encoder_blocks: int = key(..., "in a row wherever the encoder fuses two strides", least=1, most=3)
+    encoder_expansion: float = key(..., "width of these blocks, as a share", above=0, most=1)
+    decoder_layers: int = key(..., "layers of the decoder", least=1)
+    num_queries: int = key(..., "detections per image", least=1)
+    num_denoising: int = key(..., "denoising queries, only in training", least=0)
 
 
-def architecture(
-    decoder: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float], values: Mapping[str, Any]
-) -> Architecture:
-    """The architecture that a model's YAML describes; `values` is its section `model.options.architecture`.
-
-    Raises:
-        ValueError: when not exactly one backbone is described.
-    """
-    shape = dict(values)
-    backbones = {kind: described for kind, described in shape.pop("backbone").items() if described is not None}
-    if len(backbones) != 1:
-        raise ValueError(f"model: expected one backbone, convnext or vit, got {', '.join(backbones) or 'none'}")
-    ((kind, described),) = backbones.items()
-    return Architecture(
-        decoder=decoder,
-        num_classes=len(classes),
-        backbone={"convnext": ConvNext, "vit": Vit}[kind](**described),
-        mean=(mean[0], mean[1], mean[2]),
-        std=(std[0], std[1], std[2]),
-        **shape,
-    )
-
-
-def build(arch: Architecture, seed: int) -> torch.nn.Module:
+def build(
+    arch: Architecture,
+    decoder: str,
+    classes: int,
+    seed: int,
+    mean: Sequence[float] = (0.485, 0.456, 0.406),
+    std: Sequence[float] = (0.229, 0.224, 0.225),
+) -> torch.nn.Module:
     """Build the detector with seeded random weights, in training mode as torch makes it.
 
     The module maps float32 [N, 3, H, W] in 0..1 (H and W multiples of 32) to `logits` float32 [N, queries, classes]
     (sigmoid scores) and `boxes` float32 [N, queries, 4] (cxcywh, 0..1). Its `network` is the transformers model.
 
+    Args:
+        arch: one backbone of two.
+        decoder: one of DECODERS.
+        classes: how many, without background (sigmoid scores).
+        mean, std: normalisation of RGB in 0..1, done inside the model.
+
     Raises:
         ValueError: when the decoder is unknown or d_model is no multiple of heads.
     """
-    if arch.decoder not in DECODERS:
-        raise ValueError(f"model: unknown decoder {arch.decoder!r}, expected one of {DECODERS}")
+    if decoder not in DECODERS:
+        raise ValueError(f"model: unknown decoder {decoder!r}, expected one of {DECODERS}")
     if arch.d_model % arch.heads:
         raise ValueError(f"model: expected d_model to be a multiple of heads, got {arch.d_model} and {arch.heads}")
     import torch
@@ -141,17 +120,13 @@ def build(arch: Architecture, seed: int) -> torch.nn.Module:
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
-        return _detector_class()(_network(arch), arch.mean, arch.std)
+        network = _on_vit(arch, decoder, classes) if arch.backbone.vit else _on_convnext(arch, decoder, classes)
+        if decoder == "rtdetrv2":
+            _shorten(network, arch.encoder_blocks)
+        return _detector_class()(network, mean, std)
 
 
-def _network(arch: Architecture) -> torch.nn.Module:
-    network = _on_vit(arch, arch.backbone) if isinstance(arch.backbone, Vit) else _on_convnext(arch, arch.backbone)
-    if arch.decoder == "rtdetrv2":
-        _shorten(network, arch.encoder_blocks)
-    return network
-
-
-def _on_convnext(arch: Architecture, backbone: ConvNext) -> torch.nn.Module:
+def _on_convnext(arch: Architecture, decoder: str, classes: int) -> torch.nn.Module:
     from transformers import (
         DFineConfig,
         DFineForObjectDetection,
@@ -160,22 +135,24 @@ def _on_convnext(arch: Architecture, backbone: ConvNext) -> torch.nn.Module:
         RTDetrV2ForObjectDetection,
     )
 
+    backbone = arch.backbone.convnext
+    assert backbone is not None
     convnext = DINOv3ConvNextConfig(
         hidden_sizes=list(backbone.widths),
         depths=list(backbone.depths),
         layer_scale_init_value=backbone.layer_scale_init,
         out_features=["stage2", "stage3", "stage4"],  # type: ignore[call-arg]
     )
-    shape = _shape(arch, convnext, backbone.widths[1:])
+    shape = _shape(arch, classes, convnext, backbone.widths[1:])
     network: torch.nn.Module
-    if arch.decoder == "dfine":
+    if decoder == "dfine":
         network = DFineForObjectDetection(DFineConfig(depth_mult=_depth(arch), **shape))
     else:
         network = RTDetrV2ForObjectDetection(RTDetrV2Config(**shape))
     return network
 
 
-def _on_vit(arch: Architecture, backbone: Vit) -> torch.nn.Module:
+def _on_vit(arch: Architecture, decoder: str, classes: int) -> torch.nn.Module:
     from transformers import (
         Deimv2Config,
         Deimv2ForObjectDetection,
@@ -184,6 +161,8 @@ def _on_vit(arch: Architecture, backbone: Vit) -> torch.nn.Module:
         RTDetrV2ForObjectDetection,
     )
 
+    backbone = arch.backbone.vit
+    assert backbone is not None
     vit = DINOv3ViTConfig(
         hidden_size=backbone.width,
         intermediate_size=backbone.ffn_dim,
@@ -195,7 +174,7 @@ def _on_vit(arch: Architecture, backbone: Vit) -> torch.nn.Module:
         apply_layernorm=False,
         out_indices=list(backbone.layers),  # type: ignore[call-arg]
     )
-    shape = _shape(arch, vit, [arch.d_model] * len(_STRIDES))
+    shape = _shape(arch, classes, vit, [arch.d_model] * len(_STRIDES))
     deimv2 = Deimv2Config(
         depth_mult=_depth(arch),
         decoder_n_points=_POINTS,
@@ -205,7 +184,7 @@ def _on_vit(arch: Architecture, backbone: Vit) -> torch.nn.Module:
         **shape,
     )
     network: Any
-    if arch.decoder == "dfine":
+    if decoder == "dfine":
         network = Deimv2ForObjectDetection(deimv2)
         adapted = network.model.conv_encoder
     else:
@@ -261,7 +240,7 @@ def _put_before(rtdetrv2: Any, deimv2: Any) -> Any:
     return backbone.model
 
 
-def _shape(arch: Architecture, backbone_config: Any, widths: Sequence[int]) -> dict[str, Any]:
+def _shape(arch: Architecture, classes: int, backbone_config: Any, widths: Sequence[int]) -> dict[str, Any]:
     """What the configurations of all decoders call alike; `widths`: channels that the encoder gets at each stride."""
     return {
         "backbone_config": backbone_config,
@@ -278,7 +257,7 @@ def _shape(arch: Architecture, backbone_config: Any, widths: Sequence[int]) -> d
         "decoder_layers": arch.decoder_layers,
         "num_queries": arch.num_queries,
         "num_denoising": arch.num_denoising,
-        "num_labels": arch.num_classes,
+        "num_labels": classes,
         "freeze_backbone_batch_norms": False,
     }
 

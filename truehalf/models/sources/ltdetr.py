@@ -17,34 +17,11 @@ from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.attention_gain import scale_attention_values
-from truehalf.models.architectures.ltdetr import ConvNext, Vit, architecture, build
+from truehalf.models.architectures.ltdetr import Architecture, ConvNext, Vit, build
 from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import declared_needlessly
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
-
-
-@dataclass(frozen=True)
-class BackboneOptions:
-    """One of them; the other is null."""
-
-    convnext: ConvNext | None
-    vit: Vit | None
-
-
-@dataclass(frozen=True)
-class ArchitectureOptions:
-    """See truehalf.models.architectures.ltdetr.Architecture."""
-
-    backbone: BackboneOptions
-    d_model: int = key(..., "width of encoder and decoder", least=1)
-    ffn_dim: int = key(..., "inner width of their feed-forward parts", least=1)
-    heads: int = key(..., "their attention heads", least=1)
-    encoder_blocks: int = key(..., "in a row wherever the encoder fuses two strides", least=1, most=3)
-    encoder_expansion: float = key(..., "width of these blocks, as a share", above=0, most=1)
-    decoder_layers: int = key(..., "layers of the decoder", least=1)
-    num_queries: int = key(..., "detections per image", least=1)
-    num_denoising: int = key(..., "denoising queries, only in training", least=0)
 
 
 @dataclass(frozen=True)
@@ -58,7 +35,7 @@ class Options:
 
     mean: list[float]
     std: list[float]
-    architecture: ArchitectureOptions
+    architecture: Architecture
     attention_gain_log2: int = key(..., "of attention values; the projections that follow undo it", least=0, most=60)
 
 
@@ -101,7 +78,7 @@ def _problems_of_options(options: Options) -> Iterator[str]:
     yield from _problems_of_architecture(options.architecture)
 
 
-def _problems_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
+def _problems_of_architecture(shape: Architecture) -> Iterator[str]:
     where = "model.options.architecture"
     if shape.heads > 0 and shape.d_model % shape.heads:
         yield coded(
@@ -160,9 +137,8 @@ def open_model(config: Config, root: Path) -> Model:
     """
     options: Options = config.model.options
     classes = list(config.model.classes or ())
-    shape = dataclasses.asdict(options.architecture)
-    arch = architecture(config.decoder.name.value, classes, options.mean, options.std, shape)
-    detector = build(arch, config.seed)
+    shape, decoder = options.architecture, config.decoder.name.value
+    detector = build(shape, decoder, len(classes), config.seed, options.mean, options.std)
     if config.model.checkpoint is not None:
         load_weights(detector.get_submodule("network"), root / config.model.checkpoint)
     if options.attention_gain_log2:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.truehalf.models.detectors import architecture
+from tests.truehalf.models.detectors import built
 from truehalf.exporting.source_lint import lint_source
-from truehalf.models.architectures.ltdetr import build
 
 D_FINE = "transformers/models/d_fine/modeling_d_fine.py"
 OURS = "truehalf.models.architectures.ltdetr._detector_class.<locals>.Detector.forward"  # where reading begins
@@ -14,7 +13,7 @@ OURS = "truehalf.models.architectures.ltdetr._detector_class.<locals>.Detector.f
 
 def test_what_is_found_in_dfine() -> None:
     """len(source_flatten) is the batch size, and baked by a trace; the comprehensions are over features and bins."""
-    findings = lint_source(build(architecture("dfine"), 0).eval())
+    findings = lint_source(built("dfine"))
     assert [(f.rule, f.scope.rpartition("modeling_d_fine.")[2]) for f in findings] == [
         ("py-tensor-len", "DFineModel.forward"),
         ("py-list-comprehension", "weighting_function"),
@@ -27,7 +26,7 @@ def test_what_is_found_in_dfine() -> None:
 
 
 def test_what_is_found_in_rtdetrv2() -> None:
-    findings = lint_source(build(architecture("rtdetrv2"), 0).eval())
+    findings = lint_source(built("rtdetrv2"))
     assert [(f.rule, f.scope.rpartition("modeling_rt_detr_v2.")[2]) for f in findings] == [
         ("py-tensor-len", "RTDetrV2Model.forward"),
         ("py-list-comprehension", "RTDetrV2Model.forward"),

@@ -13,24 +13,23 @@ from safetensors.torch import save_file
 
 from tests.messages import raises
 from tests.tiers import first_of
-from tests.truehalf.models import detectors
-from tests.truehalf.models.detectors import CONVNEXT, QUERIES, VIT, detector, pictures
+from tests.truehalf.models.detectors import CONVNEXT, QUERIES, VIT, built, detector, pictures
 from tests.truehalf.models.refusing import in_order
 from truehalf.models.architectures.attention_gain import scale_attention_values
-from truehalf.models.architectures.ltdetr import DECODERS, Vit, architecture, build
+from truehalf.models.architectures.ltdetr import DECODERS
 from truehalf.models.weights import load_weights
 
 BACKBONES = {"convnext": CONVNEXT, "vit": VIT}
 
 
 def on_vit(decoder: str, seed: int = 0, **changes: Any) -> Any:
-    return build(detectors.architecture(decoder, backbone=VIT, **changes), seed).eval()
+    return built(decoder, seed, backbone=VIT, **changes)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("backbone", list(BACKBONES))
 def test_a_batch_gives_logits_and_boxes_and_each_picture_its_own(backbone: str, decoder: str) -> None:
-    module = build(detectors.architecture(decoder, backbone=BACKBONES[backbone]), seed=0).eval()
+    module = built(decoder, backbone=BACKBONES[backbone])
     images = torch.from_numpy(pictures(0, 1)["images"])
     with torch.no_grad():
         logits, boxes = module(images)
@@ -78,7 +77,7 @@ def test_a_vit_gives_the_encoder_features_of_three_strides_by_its_adapter(decode
     assert [tuple(each.shape) for each in features] == [(1, 32, 12, 8), (1, 32, 6, 4), (1, 32, 3, 2)]
     assert type(adapted.backbone).__name__ == "DINOv3ViTBackbone"
     assert adapted.backbone.out_indices == [1, 2, 3] and adapted.backbone.config.num_register_tokens == 1
-    assert adapted.spatial_tuning_adapter.conv4.conv.out_channels == 4 * VIT.adapter_width
+    assert adapted.spatial_tuning_adapter.conv4.conv.out_channels == 4 * VIT.vit.adapter_width
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -119,27 +118,13 @@ def test_a_copy_on_a_vit_is_its_own() -> None:  # training averages into a copy
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("backbone", list(BACKBONES))
 def test_blocks_and_expansion_of_the_encoder(backbone: str, decoder: str) -> None:
-    shape = detectors.architecture(decoder, backbone=BACKBONES[backbone], encoder_blocks=2, encoder_expansion=0.5)
-    module = build(shape, seed=0).eval()
+    module = built(decoder, backbone=BACKBONES[backbone], encoder_blocks=2, encoder_expansion=0.5)
     chains = [part.bottlenecks for part in module.network.modules() if hasattr(part, "bottlenecks")]
     assert chains and all(len(chain) == 2 for chain in chains)
     widths = {chain[0].conv1.conv.out_channels for chain in chains}
     assert widths == {16 if decoder == "rtdetrv2" else 8}  # the ELAN layers of the others halve it once more
     with torch.no_grad():
         assert module(torch.from_numpy(pictures(0)["images"]))[0].shape == (1, QUERIES, 10)
-
-
-def test_the_architecture_is_read_from_its_section() -> None:
-    values = {"d_model": 32, "ffn_dim": 48, "heads": 2, "encoder_blocks": 3, "encoder_expansion": 1.0}
-    values |= {"decoder_layers": 2, "num_queries": QUERIES, "num_denoising": 10}
-    vit = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(VIT).items()}
-    read = architecture("dfine", "0123456789", [0.5, 0.5, 0.5], [1, 1, 1], values | {"backbone": {"vit": vit}})
-    assert read == detectors.architecture("dfine", backbone=VIT, mean=(0.5, 0.5, 0.5), std=(1, 1, 1))
-    assert isinstance(read.backbone, Vit)
-    for kinds, got in (({"convnext": None, "vit": None}, "none"), ({"convnext": {}, "vit": {}}, "convnext, vit")):
-        with raises(None, error=ValueError) as error:
-            architecture("dfine", "0", [0, 0, 0], [1, 1, 1], values | {"backbone": kinds})
-        in_order(str(error.value), "convnext", "vit", got)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -205,7 +190,7 @@ def test_gain_reaches_the_attention_of_a_vit(decoder: str) -> None:
         before = module(images)
         changed = scale_attention_values(module, 17)
         after = module(images)
-    assert sum("backbone" in name for name in changed) == VIT.depth
+    assert sum("backbone" in name for name in changed) == VIT.vit.depth
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))  # powers of two are exact
 
 
