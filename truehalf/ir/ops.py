@@ -119,6 +119,12 @@ class Op:
 
 _MOVE = T.NO_ARITHMETIC | T.EXACT
 _VIEW = _MOVE | T.VIEW | T.PERMUTES | T.LAYOUT
+_CHOICE = _MOVE | T.CHOOSES | T.DAMPS | T.KEEPS_NAN | T.ON_SIZES | T.INTEGER_DATA
+_SIZES = T.ON_SIZES | T.STAYS_A_SIZE
+_TERMS = T.ELEMENTWISE | T.LINEAR | _SIZES
+_EXTREME = T.ELEMENTWISE | T.EXACT | T.COMMUTES | T.LIMITS | T.DAMPS | T.CHOOSES | _SIZES
+_BLENDS = T.SAMPLES | T.ACCUMULATES | T.DAMPS
+_NEAREST = ("mode", "nearest", "nearest")
 _MATMUL = T.PRODUCT | T.MATRIX_PRODUCT
 _NORM = T.STANDARDIZES | T.NORMALIZES | T.ACCUMULATES
 _SUM = T.ACCUMULATES | T.SEPARATE_SUM
@@ -128,18 +134,18 @@ _HALF_PI = 1.5707963267948966
 _ROWS: tuple[tuple[str, Op], ...] = (
     # moves
     ("Reshape", Op(_VIEW | T.STAYS_A_SIZE, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
-    ("Squeeze Unsqueeze", Op(_VIEW | T.ON_SIZES | T.STAYS_A_SIZE, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
+    ("Squeeze Unsqueeze", Op(_VIEW | _SIZES, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
     ("Flatten", Op(_VIEW | T.ON_SIZES, (0,), folds=7, kernels=_WITH_BF16)),
-    ("Identity", Op(_VIEW | T.SAME | T.UNARY | T.ON_SIZES | T.STAYS_A_SIZE, (0,), folds=7, kernels=_WITH_BF16)),
+    ("Identity", Op(_VIEW | T.SAME | T.UNARY | _SIZES, (0,), folds=7, kernels=_WITH_BF16)),
     ("Transpose", Op(_MOVE | T.PERMUTES | T.LAYOUT, (0,), folds=7, kernels=_WITH_BF16)),
     ("DepthToSpace SpaceToDepth", Op(_MOVE | T.PERMUTES, (0,), kernels=FLOATS)),
     ("Expand", Op(_MOVE | T.LAYOUT, (0,), sizes=(1,), folds=8, kernels=_PLAIN)),
     ("Tile", Op(_MOVE, (0,), sizes=(1,), folds=7, kernels=_PLAIN)),
-    ("Concat", Op(_MOVE | T.ON_SIZES | T.STAYS_A_SIZE, None, folds=7, kernels=_WITH_BF16)),
-    ("Gather", Op(_MOVE | T.ON_SIZES | T.STAYS_A_SIZE, (0,), folds=7, kernels=_WITH_BF16)),
+    ("Concat", Op(_MOVE | _SIZES, None, folds=7, kernels=_WITH_BF16)),
+    ("Gather", Op(_MOVE | _SIZES, (0,), folds=7, kernels=_WITH_BF16)),
     ("GatherElements", Op(_MOVE, (0,), kernels=_WITH_BF16)),
     ("GatherND", Op(_MOVE, (0,), folds=11, kernels=_WITH_BF16)),
-    ("Slice", Op(_MOVE | T.ON_SIZES | T.STAYS_A_SIZE, (0,), sizes=(1, 2, 3, 4), folds=7, kernels=_WITH_BF16)),
+    ("Slice", Op(_MOVE | _SIZES, (0,), sizes=(1, 2, 3, 4), folds=7, kernels=_WITH_BF16)),
     ("Split", Op(_MOVE, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
     ("Compress", Op(_MOVE | T.COUNTS, (0,), kernels=_PLAIN)),
     ("ReverseSequence", Op(_MOVE, (0,), kernels=_PLAIN)),
@@ -152,17 +158,8 @@ _ROWS: tuple[tuple[str, Op], ...] = (
         Op(T.ACCUMULATES | T.SIZED_BY_FIRST, (0, 2), moves_when=_REDUCTION, folds=11, kernels=_NUMBERS),
     ),
     ("TensorScatter", Op(T.NO_ARITHMETIC | T.SIZED_BY_FIRST)),
-    (
-        "Where",
-        Op(
-            _MOVE | T.CHOOSES | T.DAMPS | T.KEEPS_NAN | T.ON_SIZES | T.INTEGER_DATA,
-            (1, 2),
-            scaled=(1, 2),
-            folds=9,
-            kernels=_NUMBERS,
-        ),
-    ),
-    ("Cast", Op(T.NO_ARITHMETIC | T.SAME | T.UNARY | T.KEEPS_NAN | T.ON_SIZES | T.STAYS_A_SIZE, folds=7)),
+    ("Where", Op(_CHOICE, (1, 2), scaled=(1, 2), folds=9, kernels=_NUMBERS)),
+    ("Cast", Op(T.NO_ARITHMETIC | T.SAME | T.UNARY | T.KEEPS_NAN | _SIZES, folds=7)),
     ("CastLike", Op(T.NO_ARITHMETIC | T.SAME)),
     ("Dropout", Op(T.NO_ARITHMETIC | T.UNARY | T.KEEPS_NAN)),
     ("BitCast", Op()),
@@ -176,10 +173,7 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Range", Op(T.ACCUMULATES, sizes=None, decides=("start", "limit", "delta"), folds=11)),
     ("If Loop Scan", Op(_MOVE | T.CONTROL_FLOW)),
     ("ConcatFromSequence Optional OptionalGetElement SequenceAt SplitToSequence", Op(_MOVE | T.SEQUENCE)),
-    (
-        "SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceMap",
-        Op(_MOVE | T.SEQUENCE),
-    ),
+    ("SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceMap", Op(_MOVE | T.SEQUENCE)),
     ("OptionalHasElement SequenceLength", Op(T.NO_ARITHMETIC | T.SEQUENCE)),
     # functions of one element
     ("Abs", Op(T.UNARY | T.EXACT | T.DAMPS | T.KEEPS_SMALL | T.ON_SIZES, folds=7)),
@@ -209,52 +203,14 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Not", Op(T.UNARY | T.LOGIC | T.INTEGER_DATA, folds=7)),
     ("BitwiseNot", Op(T.UNARY | T.BITWISE | T.INTEGER_DATA)),
     # functions of one element of each input
-    ("Add", Op(T.ELEMENTWISE | T.LINEAR | T.COMMUTES | T.DAMPS | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0, 1), folds=7)),
-    ("Sub", Op(T.ELEMENTWISE | T.LINEAR | T.DAMPS | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0, 1), folds=7)),
-    (
-        "Mul",
-        Op(
-            T.ELEMENTWISE | T.LINEAR | T.BILINEAR | T.COMMUTES | T.KEEPS_NAN | T.ON_SIZES | T.STAYS_A_SIZE,
-            scaled=(0, 1),
-            folds=7,
-        ),
-    ),
-    (
-        "Div",
-        Op(T.ELEMENTWISE | T.KEEPS_NAN | T.KEEPS_SMALL | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0,), divides=1, folds=7),
-    ),
+    ("Add", Op(_TERMS | T.COMMUTES | T.DAMPS, scaled=(0, 1), folds=7)),
+    ("Sub", Op(_TERMS | T.DAMPS, scaled=(0, 1), folds=7)),
+    ("Mul", Op(_TERMS | T.BILINEAR | T.COMMUTES | T.KEEPS_NAN, scaled=(0, 1), folds=7)),
+    ("Div", Op(T.ELEMENTWISE | T.KEEPS_NAN | T.KEEPS_SMALL | _SIZES, scaled=(0,), divides=1, folds=7)),
     ("Pow", Op(T.ELEMENTWISE, divides=0, folds=7)),
     ("Mod", Op(T.ON_SIZES, folds=10)),
-    (
-        "Max",
-        Op(
-            T.ELEMENTWISE
-            | T.EXACT
-            | T.COMMUTES
-            | T.LIMITS
-            | T.DAMPS
-            | T.CHOOSES
-            | T.KEEPS_NAN
-            | T.ON_SIZES
-            | T.STAYS_A_SIZE,
-            folds=7,
-        ),
-    ),
-    (
-        "Min",
-        Op(
-            T.ELEMENTWISE
-            | T.EXACT
-            | T.COMMUTES
-            | T.LIMITS
-            | T.DAMPS
-            | T.CHOOSES
-            | T.KEEPS_SMALL
-            | T.ON_SIZES
-            | T.STAYS_A_SIZE,
-            folds=7,
-        ),
-    ),
+    ("Max", Op(_EXTREME | T.KEEPS_NAN, folds=7)),
+    ("Min", Op(_EXTREME | T.KEEPS_SMALL, folds=7)),
     ("PRelu", Op(T.ELEMENTWISE | T.DAMPS)),
     ("SwiGLU", Op()),
     ("Equal", Op(T.COMPARES | T.COMMUTES | T.STEPS | T.ON_SIZES | T.INTEGER_DATA, folds=7)),
@@ -288,7 +244,7 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("CumProd", Op(T.ACCUMULATES)),
     ("ReduceMean", Op(T.ACCUMULATES | T.DAMPS, folds=7)),
     ("ReduceSum", Op(T.ACCUMULATES | T.ON_SIZES, folds=7)),
-    ("ReduceProd", Op(T.ACCUMULATES | T.ON_SIZES | T.STAYS_A_SIZE, folds=7)),
+    ("ReduceProd", Op(T.ACCUMULATES | _SIZES, folds=7)),
     ("ReduceMax ReduceMin", Op(T.EXACT | T.CHOOSES | T.DAMPS | T.ON_SIZES, folds=7)),
     ("ReduceL2 ReduceLogSum ReduceLogSumExp", Op(T.ACCUMULATES | T.STEEP_AT_ZERO)),
     ("ReduceL1 ReduceSumSquare", Op(T.ACCUMULATES)),
@@ -300,27 +256,10 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("GlobalMaxPool", Op(T.POOLS | T.EXACT | T.CHOOSES | T.DAMPS)),
     ("MaxUnpool", Op(T.POOLS | T.EXACT)),
     # samplers
-    ("GridSample", Op(T.SAMPLES | T.ACCUMULATES | T.DAMPS, moves_when=("mode", "nearest", "linear"))),
-    (
-        "Resize",
-        Op(
-            T.SAMPLES | T.ACCUMULATES | T.DAMPS,
-            sizes=(3,),
-            coordinates=("roi",),
-            decides=("scales",),
-            moves_when=("mode", "nearest", "nearest"),
-        ),
-    ),
-    (
-        "Upsample",
-        Op(
-            T.SAMPLES | T.ACCUMULATES | T.DAMPS,
-            sizes=(1,),
-            decides=("scales",),
-            moves_when=("mode", "nearest", "nearest"),
-        ),
-    ),
-    ("RoiAlign", Op(T.SAMPLES | T.ACCUMULATES | T.DAMPS)),
+    ("GridSample", Op(_BLENDS, moves_when=("mode", "nearest", "linear"))),
+    ("Resize", Op(_BLENDS, sizes=(3,), coordinates=("roi",), decides=("scales",), moves_when=_NEAREST)),
+    ("Upsample", Op(_BLENDS, sizes=(1,), decides=("scales",), moves_when=_NEAREST)),
+    ("RoiAlign", Op(_BLENDS)),
     ("MaxRoiPool", Op(T.SAMPLES)),
     ("Col2Im DFT", Op(T.SAMPLES | _SUM)),
     ("STFT", Op(T.SAMPLES | T.ACCUMULATES)),
