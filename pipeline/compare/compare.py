@@ -24,6 +24,7 @@ from pipeline.compare.frontier_plot import drawn
 from pipeline.compare.labels import labels
 from pipeline.compare.node_diff import changes, summary
 from pipeline.compare.terminal import number, print_tables
+from pipeline.tracking.record import NO_EFFECT
 from pipeline.workspace import root
 from truehalf.codes import coded
 from truehalf.json_values import JsonObject
@@ -189,7 +190,7 @@ def _print_diff(first: ComparedRun, second: ComparedRun, out: Path | None) -> No
     print(f"{first.name} ({first.title}) -> {second.name} ({second.title})")
     for key in sorted({*first.params, *second.params}):
         before, after = first.params.get(key, "absent"), second.params.get(key, "absent")
-        if before != after and "no effect" not in (before, after):
+        if before != after and NO_EFFECT not in (before, after):
             print(f"  {key}: {before} -> {after}")
     print(f"{len(found)} nodes have another precision")
     groups = summary(found)

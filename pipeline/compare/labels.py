@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from pipeline.compare.compared_runs import ComparedRun
+from pipeline.tracking.record import NO_EFFECT
 
-_IDLE = "no effect"
 _LONG = 60  # characters of a value that are shown
 _NAMES = ("model.name", "decoder.name")
 # Keys of the model, and those whose defaults are made of them (conf/).
@@ -29,8 +29,8 @@ def labels(runs: Sequence[ComparedRun]) -> list[str]:
     keys = sorted({key for run in runs for key in run.params}, key=_place_of)
     differing: dict[str, list[str]] = {}
     for key in keys:
-        values = [run.params.get(key, _IDLE) for run in runs]
-        if len({value for value in values if value != _IDLE}) < 2 or _follows(key, values, differing):
+        values = [run.params.get(key, NO_EFFECT) for run in runs]
+        if len({value for value in values if value != NO_EFFECT}) < 2 or _follows(key, values, differing):
             continue
         if not any(_says_the_same(values, others) for others in differing.values()):
             differing[key] = values
@@ -38,7 +38,9 @@ def labels(runs: Sequence[ComparedRun]) -> list[str]:
     last = [key.rsplit(".", 1)[-1] for key in differing]
     named = {key: key if last.count(name) > 1 else name for key, name in zip(differing, last, strict=True)} | _CALLED
     return [
-        ", ".join(f"{named[key]}={values[i]}" for key, values in differing.items() if values[i] not in (_IDLE, "[]"))
+        ", ".join(
+            f"{named[key]}={values[i]}" for key, values in differing.items() if values[i] not in (NO_EFFECT, "[]")
+        )
         or run.title
         for i, run in enumerate(runs)
     ]

@@ -24,6 +24,7 @@ from pipeline.report.data import data_of
 from pipeline.report.deliverable import file_facts, judged
 from pipeline.report.headlines import headline, tiles
 from pipeline.report.metrics import metrics_of
+from pipeline.report.previous import difference, remember
 from pipeline.workspace import STAGES, json_of, only, read_reports, root
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.output_files import write_text
@@ -51,9 +52,12 @@ _STAGE_WORK = {
 
 def main() -> None:
     folder = root()
-    place = folder / "reports" / "report.html"
+    place, params = folder / "reports" / "report.html", _params(folder)
+    reports, crash = _reports(folder)
+    if not crash:
+        remember(folder, params, reports)
     write_text(place, render(folder))
-    metrics = metrics_of(_reports(folder)[0], _params(folder))
+    metrics = metrics_of(reports, params)
     write_text(folder / "reports" / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     if not is_told():
         print(f"report: {place.relative_to(folder)}")
@@ -97,6 +101,7 @@ def content(folder: Path) -> dict[str, object]:
         "plots": _plots(reports, details.get("detection_errors", {})),
         "decisions": kept_in_fp32(rows, nodes, errors_by_node(details)) if isinstance(rows, list) else None,
         "engine": _engine(engine),
+        "previous": None if crash else difference(folder, params, reports),
         "data": data_of(reports.get("inputs"), _spec(folder) if "trace" in reports else None),
         "config": _config(params),
         "params": yaml.safe_dump(params, sort_keys=False, allow_unicode=True) if params else None,

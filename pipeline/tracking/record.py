@@ -28,6 +28,7 @@ from truehalf.config.precision import OF_CONVERT_ALONE, Method
 CONVERT = Method.convert.value
 PENDING = Path("runs") / ".pending"
 _ABOUT = "record.json"
+NO_EFFECT = "no effect"  # of a parameter, in place of its value
 _ASIDE = ("tracking", "workspace", "search")  # of params: they change nothing that a run makes
 _STAGE_METRICS = (
     *("ap50_95", "matched_fraction", "top1_agreement", "box_error_px_p99", "score_error_p99", "tensor_error"),
@@ -228,7 +229,7 @@ def flat_params(params: Params) -> dict[str, str]:
     elif precision.get("method", CONVERT) != CONVERT:
         idle = [f"precision.{key}" for key in OF_CONVERT_ALONE if key in precision]
         idle += [key for key in flat if key.startswith(("model.fp32_pins.", "decoder.fp32_pins."))]
-    return flat | dict.fromkeys(idle, "no effect")
+    return flat | dict.fromkeys(idle, NO_EFFECT)
 
 
 def metrics(reports: Reports) -> dict[str, float]:

@@ -33,7 +33,7 @@ _SECTIONS = (
     *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
     *("judged", "culprit", "fix", "file", "differing"),
     *("stage_rows", "node_errors", "no_profile", "histograms", "claims", "plots", "stages", "comparison", "conversion"),
-    *("decisions", "data", "config", "params"),
+    *("previous", "decisions", "data", "config", "params"),
 )
 
 

@@ -16,14 +16,14 @@ from tests.truehalf.report.test_module_map import NODES
 
 MEASURE = (Path(__file__).parent / "measure_page.js").read_text()
 DARK = "--blink-settings=preferredColorScheme=0"
-SECTIONS = ["file", "accuracy", "precision", "errors", "suspects", "images", "gates", "engine", "run"]
+SECTIONS = ["file", "accuracy", "precision", "errors", "suspects", "images", "gates", "engine", "previous", "run"]
 OUTLINE = {"file": "model.onnx", "mb": 5.9, "sha256": "8a0144ce" * 8, "external": [], "opset": 17, "ir_version": 8}
 OUTLINE |= {"inputs": [{"name": "images", "dtype": "FP32", "shape": ["batch", 3, 128, 128]}]}
 OUTLINE |= {"outputs": [{"name": "logits", "dtype": "FP32", "shape": ["batch", 60, 10]}]}
 
 
 @pytest.fixture
-def failed(folder: Path) -> Path:  # noqa: F811
+def failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
     """A run that failed: every section has something to say."""
     verify = folder / "artifacts/verify"
     deep = "network.model.decoder.layers.0.encoder_attn.sampling_offsets"
@@ -44,6 +44,9 @@ def failed(folder: Path) -> Path:  # noqa: F811
     verdict = json.loads((verify / "verdict.json").read_text())
     write(verify / "verdict.json", verdict | {"verdict": "failed", "place": place | {"suspects": [suspect]}})
     report = VERIFY | {"verdict": "failed", "status": "failed", "reasons": [f"reason {i}" for i in range(8)]}
+    previous = {"options": [{"name": "precision.node_block_list", "before": "[]", "now": json.dumps([deep] * 3)}]}
+    previous |= {"figures": [{"name": "verdict", "before": "passed", "now": "failed"}], "same": ["AP50-95"]}
+    monkeypatch.setattr("pipeline.report.page.difference", lambda *run: previous)
     write(folder / "reports/verify.json", report)
     return folder
 
