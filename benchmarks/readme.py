@@ -36,6 +36,7 @@ TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "peers": (README, converters.RESULTS, converters.short_table),
     "proven": (README, embedded.RESULTS, embedded.proven),
     "embedded": (PAGE, embedded.RESULTS, embedded.table),
+    "by_layers": (ROOT / "docs/explanation/fp16-emulation.md", embedded.RESULTS, embedded.layers_table),
     "converters": (PAGE, converters.RESULTS, converters.tables),
     "backend_nodes": (PAGE, backend_nodes.RESULTS, backend_nodes.table),
     "placing": (PAGE, placing.RESULTS, placing.table),

@@ -56,7 +56,7 @@ def emulate(model: ir.Model) -> ir.Model:
     """
     emulated = model.clone()
     InlineFunctions()(emulated)
-    _infer_types(emulated)
+    infer_all_types(emulated)
     names = Names(emulated)
     emulated.meta[NOT_SPLIT] = model.meta.get(NOT_SPLIT, {}) | split(emulated, RULES, names)
     graphs = list(emulated.graphs())
@@ -94,7 +94,7 @@ def _producer_of_input(node: ir.Node | None) -> ir.Node | None:
     return node.inputs[0].producer()
 
 
-def _infer_types(model: ir.Model) -> None:
+def infer_all_types(model: ir.Model) -> None:
     nodes = [node for graph in model.graphs() for node in graph]
     adding = any(node.op_type in RULES and adds_up(node) for node in nodes)  # its rule asks for sizes
     if not adding and all(output.type is not None for node in nodes for output in node.outputs if output.name):
@@ -135,7 +135,7 @@ def _emulate_node(node: ir.Node, half: set[ir.Value], names: Names) -> None:
             f"emulation: node {node.name!r} (BitCast) reads or writes the bits of FP16, which FP32 does not have; "
             "keep it and its neighbours out of FP16",
         )
-    _widen_attributes(node)
+    widen_attributes(node)
     if not _is_exact(node):
         for output in node.outputs:
             if output in half and isinstance(output.type, ir.TensorType):
@@ -168,7 +168,7 @@ def _become(node: ir.Node, op_type: str, attributes: dict[str, int]) -> None:
         node.attributes[name] = ir.AttrInt64(name, value)
 
 
-def _widen_attributes(node: ir.Node) -> None:
+def widen_attributes(node: ir.Node) -> None:
     for name, attribute in list(node.attributes.items()):
         if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
             node.attributes[name] = ir.AttrTensor(name, _as_float(attribute.as_tensor()))
