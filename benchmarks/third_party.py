@@ -221,7 +221,9 @@ def tried(name: str, content: bytes) -> dict[str, Any]:
         row = {"model": name, "failed": None, "seconds": round(seconds, 1), **verdict}
         row |= {"check": check and check.state, "pins": list(check.node_block_list) if check else []}
         if row["pins"]:
-            convert(source, pinned, samples=calibration, precision=Precision(node_block_list=row["pins"]), check=False)
+            convert(
+                source, pinned, samples=calibration, precision=Precision(node_block_list=row["pins"]), skip=["check"]
+            )
             row["with_pins"] = judged(source, pinned, others)
         return row
 
