@@ -33,7 +33,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 
 
 class Stage:
-    """One run of one stage: the workspace it works in, its configuration, and the outs it is building.
+    """One run of one stage: the workspace it works in, its configuration, and the out it is building.
 
     Attributes:
         name: as in dvc.yaml.
@@ -46,7 +46,7 @@ class Stage:
         self.root = root
         self.digest = params_digest(root)
         self.config: Config = load_params(root)
-        self._outs: dict[str, Path] = {}
+        self._out: Path | None = None
 
     def artifact(self, stage: str, file: str = MODEL_FILE) -> Path:
         """A file that an earlier stage wrote.
@@ -63,15 +63,13 @@ class Stage:
         """What trace has written of the model's inputs and outputs."""
         return read_spec(self.artifact("trace", "io_spec.json"))
 
-    def out(self, name: str | None = None) -> Path:
-        """The folder to build artifacts/<name> in (default: the stage's name), empty at first."""
-        name = name or self.name
-        if name not in self._outs:
-            folder = self.root / "artifacts" / f"{name}{PARTIAL}"
-            remove(folder)
-            folder.mkdir(parents=True)
-            self._outs[name] = folder
-        return self._outs[name]
+    def out(self) -> Path:
+        """The folder to build artifacts/<stage> in, empty at first."""
+        if self._out is None:
+            self._out = self.root / "artifacts" / f"{self.name}{PARTIAL}"
+            remove(self._out)
+            self._out.mkdir(parents=True)
+        return self._out
 
     def copy(self, model: Path) -> None:
         """Pass a model on: its files, large weights included, into the stage's out."""
@@ -86,18 +84,17 @@ class Stage:
                 "params.yaml changed while this stage ran, so its result belongs to neither version; "
                 "run again, one run at a time in a workspace",
             )
-        reports, outs = self.root / "reports", {name: self.root / "artifacts" / name for name in self._outs}
+        reports, place = self.root / "reports", self.root / "artifacts" / self.name
         reports.mkdir(exist_ok=True)
         written = _report_file(reports / f"{self.name}.json")
-        for place in outs.values():
+        if self._out is not None:
             refuse_no_folder(place)
-        for name, place in outs.items():
-            swap_in(self._outs[name], place)
+            swap_in(self._out, place)
         write_json(written, {"stage": self.name, "status": "done"} | dict(report))
 
     def discard(self) -> None:
-        for folder in self._outs.values():
-            remove(folder)
+        if self._out is not None:
+            remove(self._out)
 
 
 # What to type for a file, where a stage is handed one.

@@ -27,8 +27,8 @@ class Axis:
     of: Callable[[Numbers], float | None]
 
 
-def _metric(name: str, scale: float = 1.0) -> Callable[[Numbers], float | None]:
-    return lambda numbers: None if name not in numbers else scale * numbers[name]
+def _metric(name: str) -> Callable[[Numbers], float | None]:
+    return lambda numbers: numbers.get(name)
 
 
 def _lacking(name: str) -> Callable[[Numbers], float | None]:

@@ -29,7 +29,7 @@ from truehalf.runtime.tensorrt.versions import Profile
 from truehalf.verification.chain.adversarial import found_in_images
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import headline, measure
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, reasons_of, verdict_of
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, reasons_of, verdict_of, worst_of
 from truehalf.verification.judging.judge import judge_reactions
 from truehalf.verification.open_file import as_read, groups, joined
 
@@ -121,8 +121,7 @@ def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence:
     adversarial = _adversarial(run, model, points[main], evidence)
     judged_all = [(point.label, row["state"], row["reason"]) for point, row in zip(points, rows, strict=True)]
     judged_all.append(("adversarial images", adversarial["state"], adversarial["reason"]))
-    states = [state for _, state, _ in judged_all]
-    state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
+    state = worst_of(state for _, state, _ in judged_all)
     reasons = [f"{label}: {reason}" for label, one, reason in judged_all if one == state]
     chosen = {key: value for key, value in rows[main].items() if key not in ("state", "reason", *points[main].facts)}
     found: Any = {"state": state, "reason": "" if state == VERIFIED else "; ".join(reasons)}

@@ -14,8 +14,13 @@ from types import ModuleType
 from truehalf.errors import StageError, typed_line
 
 
-def extra(package: str) -> ModuleType:
-    """A package whose extra is named as it is, such as "timm".
+def extra(package: str, named: str = "", called: str = "") -> ModuleType:
+    """A package.
+
+    Args:
+        package: as it is imported, such as "timm".
+        named: its extra, where that is called otherwise.
+        called: what errors call it, where its licence is to be known.
 
     Raises:
         StageError: when it is not installed, or cannot be imported, with what to install.
@@ -23,15 +28,15 @@ def extra(package: str) -> ModuleType:
     if importlib.util.find_spec(package) is None:
         raise StageError(
             "package-missing",
-            f"model.source: the package {package} is not installed; its extra has it: "
-            f"pip install 'truehalf[{package}]'",
+            f"model.source: the package {called or package} is not installed; its extra has it: "
+            f"pip install 'truehalf[{named or package}]'",
         )
     try:
         return importlib.import_module(package)
     except Exception as error:  # what extensions that cannot be loaded raise: RuntimeError, OSError, AttributeError
         raise StageError(
             "package-broken",
-            f"model.source: {package} is installed and cannot be imported: {typed_line(error)}. torch "
+            f"model.source: {called or package} is installed and cannot be imported: {typed_line(error)}. torch "
             f"{_version('torch')} and torchvision {_version('torchvision')} have to be of releases that belong "
             "together and of one build, both for the CPU or both for the same CUDA; install the two in one command: "
             "pip install --force-reinstall torch torchvision",

@@ -17,6 +17,7 @@ from truehalf.report.svg import BLUE, GREY, ORANGE, PURPLE, RED, escaped, rule, 
 Point = tuple[float, float]
 Band = tuple[str, int, int]
 _FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 resolves
+_PANEL = 300, 240  # width and height
 
 
 class NodeError(TypedDict, total=False):
@@ -191,8 +192,9 @@ class Panel:
     y: str = ""
 
 
-def panels(rows: Sequence[Sequence[Panel]], width: int = 300, height: int = 240) -> str:
-    """Panels beside and below each other; `width` and `height` are those of one."""
+def panels(rows: Sequence[Sequence[Panel]]) -> str:
+    """Panels beside and below each other."""
+    width, height = _PANEL
     parts = [
         f'<g transform="translate({width * column} {height * row})">{"".join(_panel(panel, width, height))}</g>'
         for row, each in enumerate(rows)

@@ -87,12 +87,18 @@ def not_checked(reason: str, explains: bool = False) -> Finding:
     return Finding("", NOT_VERIFIED, reason, decides=False, explains=explains)
 
 
+def worst_of(states: Iterable[str]) -> str:
+    """ "failed" where one is, else "not verified" where one is, else "verified"."""
+    given = set(states)
+    return next((state for state in (FAILED, NOT_VERIFIED) if state in given), VERIFIED)
+
+
 def by_check(findings: Sequence[Finding]) -> list[dict[str, str]]:
     """{check, state, reason} of each check: failed when one of its findings failed, else not verified when one is."""
     rows = []
     for name in filter(None, dict.fromkeys(finding.check for finding in findings)):
         of_check = [finding for finding in findings if finding.check == name]
-        state = next(state for state in (FAILED, NOT_VERIFIED, VERIFIED) if any(one.state == state for one in of_check))
+        state = worst_of(one.state for one in of_check)
         reasons = dict.fromkeys(one.facts.get("why") or one.reason for one in of_check if one.state == state)
         rows.append({"check": name, "state": state, "reason": "; ".join(reasons)})
     return rows

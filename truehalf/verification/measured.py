@@ -21,7 +21,7 @@ from truehalf.verification.metrics.decoded import confident_queries, detections_
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, judged_alone
-from truehalf.verification.metrics.precision import self_precision
+from truehalf.verification.metrics.precision import SelfPrecision, self_precision
 from truehalf.verification.metrics.query_rows import rows_beyond, without_last_places
 from truehalf.verification.metrics.scales import masked_columns
 from truehalf.verification.metrics.score_errors import share_beyond
@@ -138,7 +138,7 @@ class Measured:
         why, is_sure = self.misinterpreted or (None, False)
         return self.untrained or (None if self.decodable else UNLIKE) or (why if is_sure else None)
 
-    def self_precision(self, labelled: bool = False) -> dict[str, float | None]:
+    def self_precision(self, labelled: bool = False) -> SelfPrecision:
         """truehalf.verification.metrics.precision.self_precision; Nones where detections mean nothing."""
         found = [] if self.meaningless else self.found
         return self_precision(found, self.spec, self.options.score_threshold, labelled)

@@ -218,6 +218,11 @@ def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
     }
 
 
+def full_batches(samples: Sequence[Sample], size: int) -> list[Arrays]:
+    """Feeds of just `size` samples each, the last one filled up with its last sample."""
+    return [repeated(stacked(group), size) for group in batches(samples, size)]
+
+
 def as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
     """float32 as float16 where a file wants that, and back; all else as it is."""
     if dtype is None or array.dtype == dtype or {array.dtype.name, np.dtype(dtype).name} != {"float32", "float16"}:

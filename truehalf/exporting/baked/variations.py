@@ -23,6 +23,7 @@ from truehalf.io_spec.spec import InputSpec, IoSpec
 
 Arrays = Mapping[str, np.ndarray]
 _SEED = 20_260_000
+_DISTURBED = 1e-5
 _LEVELS = (0.15, 0.2, 0.3, 0.4, 0.6, 0.7, 0.85)
 
 # A share of the range at each value, 0 to 1, and a generator -> another share.
@@ -114,10 +115,10 @@ def longer_axes(spec: IoSpec, base: Arrays) -> Iterator[dict[str, np.ndarray]]:
         yield feed
 
 
-def disturbed(feed: Arrays, rng: np.random.Generator, size: float = 1e-5) -> dict[str, np.ndarray]:
-    """The floats of a feed, each off by a share of itself of about `size`, as rounding in the first layers would be."""
+def disturbed(feed: Arrays, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """The floats of a feed, each off by about _DISTURBED of itself, as rounding in the first layers would be."""
     return {
-        name: (array * (1 + size * rng.standard_normal(array.shape))).astype(array.dtype)
+        name: (array * (1 + _DISTURBED * rng.standard_normal(array.shape))).astype(array.dtype)
         if array.dtype.kind == "f"
         else array
         for name, array in feed.items()

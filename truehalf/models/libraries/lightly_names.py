@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.metadata
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,24 +16,6 @@ if TYPE_CHECKING:
 
 DETECTORS = ("LTDETRObjectDetection", "DINOv3LTDETRObjectDetection", "DINOv2LTDETRObjectDetection")
 _TASKS = "lightly_train._task_models"
-
-
-def check_installed() -> None:
-    if importlib.util.find_spec("lightly_train") is None:
-        raise StageError(
-            "package-missing",
-            "model.source: lightly_train needs the package lightly-train (AGPL-3.0), which is not installed: "
-            'pip install "truehalf[lightly]"',
-        )
-    try:
-        importlib.import_module("lightly_train")
-    except Exception as error:  # ImportError of what it needs, RuntimeError of torchvision's operators
-        raise StageError(
-            "package-broken",
-            f"model.source: lightly-train is installed and cannot be imported: {typed_line(error)}; "
-            "torch and torchvision have to be of one build and fit each other: pip install --force-reinstall both from "
-            "one index, or see `make test-lightly`",
-        ) from error
 
 
 def version() -> str:

@@ -27,9 +27,9 @@ from truehalf.models.calling import calling
 from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import another_layout, declared_needlessly, half_a_size
 from truehalf.models.declared import declared_inputs
+from truehalf.models.extras import extra
 from truehalf.models.libraries.lightly_checkpoint import Wanted, described
 from truehalf.models.libraries.lightly_names import (
-    check_installed,
     decoder_of,
     ignored_of_encoder,
     made,
@@ -96,7 +96,7 @@ def open_model(config: Config, root: Path) -> Model:
             known or has no weights to download; when the checkpoint cannot be read as data, is of another model, or
             says another name or decoder than the configuration; when the network cannot take images of this size.
     """
-    check_installed()
+    extra("lightly_train", "lightly", "lightly-train (AGPL-3.0)")
     wanted = described(config, root)
     network = _network(wanted, config)
     preprocessing = _preprocessing(network, wanted)

@@ -24,7 +24,7 @@ from truehalf.errors import StageError
 from truehalf.verification.chain.batch_memory import too_large
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, worst_of
 from truehalf.verification.judging.judge import same_outputs
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
@@ -51,8 +51,7 @@ def measure_batches(
             rows.append({"batch": size, "state": NOT_VERIFIED, "reason": large})
         else:
             rows.append(_measure(file, reference, stage, samples, size, options))
-    states = [row["state"] for row in rows]
-    state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
+    state = worst_of(row["state"] for row in rows)
     by_reason: dict[str, list[int]] = {}
     for row in rows:
         if row["state"] == state:

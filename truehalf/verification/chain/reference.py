@@ -4,7 +4,6 @@ samples, made once, for every file.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.open_file import groups, joined
+from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Run
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Reference:
     @property
     def index(self) -> list[dict[str, str]]:
         """{name, sha256} of each sample."""
-        return [{"name": name, "sha256": digest} for name, digest in zip(self.names, self.sha256, strict=True)]
+        return [{"name": name, "sha256": sha256} for name, sha256 in zip(self.names, self.sha256, strict=True)]
 
 
 def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batch: int) -> Reference:
@@ -125,7 +125,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
         for name, value in parts[-1].items():
             _refuse_unusable(name, value, group)
         names += [sample.name for sample in group]
-        digests += [_fingerprint(sample) for sample in group]
+        digests += [digest(sample.feeds) for sample in group]
         truth += [_truth(sample) for sample in group]
     outputs = joined(parts)
     return _reference(samples, names, digests, outputs, truth, spec)
@@ -165,8 +165,8 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoS
             f"{len(samples)}; run `dvc repro reference`",
         )
     truth = []
-    for sample, digest in zip(samples, digests, strict=True):
-        if _fingerprint(sample) != digest:
+    for sample, frozen in zip(samples, digests, strict=True):
+        if digest(sample.feeds) != frozen:
             raise StageError(
                 "wrong-file",
                 f"{folder}/samples.json: {sample.name} is not what it was when the reference was frozen; run "
@@ -214,13 +214,6 @@ def _refuse_unusable(name: str, value: np.ndarray, group: Sequence[Sample]) -> N
                 f"the FP32 model is no reference: output {name!r} holds {bad} NaN or Inf of {one.size} values on "
                 f"sample {sample.name}; expected finite values. Check the weights and the inputs",
             )
-
-
-def _fingerprint(sample: Sample) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(sample.feeds):
-        digest.update(name.encode() + np.ascontiguousarray(sample.feeds[name]).tobytes())
-    return digest.hexdigest()
 
 
 def _truth(sample: Sample) -> Detections | None:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from truehalf.config.verification import GatesConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting
 from truehalf.report.forms import SameOutputs
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, worst_of
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.checks import reaction_findings, tie_findings
 from truehalf.verification.judging.detections import Drop, judge_detections
@@ -114,7 +114,6 @@ def _same_plain(seen: Measured) -> Agreement:
     error, classes = float(errors_by_sample(seen.runs, seen.plain).max(initial=0.0)), seen.classification
     summary = f"the outputs differ by {error:.2g} of their largest value"
     summary += f", {classes['label_flips']} of {classes['samples']} best classes" if classes else ""
-    states = {finding.state for finding in found}
-    state = next(state for state in (FAILED, NOT_VERIFIED, VERIFIED) if state in states)
+    state = worst_of(finding.state for finding in found)
     unverified = next((finding.reason for finding in found if finding.state == NOT_VERIFIED == state), "")
     return Agreement(state, unverified or summary, {"tensor_error": error})

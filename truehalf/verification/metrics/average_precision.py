@@ -67,11 +67,7 @@ def average_precision(
 
 
 def self_ap(
-    found: Sequence[Detections],
-    reference_found: Sequence[Detections],
-    num_classes: int,
-    score_threshold: float,
-    max_per_image: int = 100,
+    found: Sequence[Detections], reference_found: Sequence[Detections], num_classes: int, score_threshold: float
 ) -> dict[str, float]:
     """Average precision with the detections of the FP32 reference as labels: {"self_ap50_95": 0..1, "self_ap50": 0..1}.
 
@@ -80,9 +76,9 @@ def self_ap(
         reference_found: those of the reference, in the same order; labels are those that reach `score_threshold`. Those
             that miss it by SCORE_SLACK at most are neither right nor wrong, as in a crowd: rounding decides on which
             side of it they are.
-        num_classes, max_per_image: as for `average_precision`.
+        num_classes: as for `average_precision`.
 
-    The reference itself has 1.0, or less where an image holds more than `max_per_image` labels. It is a measure of
+    The reference itself has 1.0, or less where an image holds more than 100 labels. It is a measure of
     likeness, not of quality.
 
     Raises:
@@ -93,9 +89,7 @@ def self_ap(
         near = each.scores >= score_threshold - SCORE_SLACK
         counts = each.scores[near] >= score_threshold
         labels.append(Detections(each.boxes[near], each.labels[near], counts.astype(np.float32)))
-    return {
-        f"self_{name}": value for name, value in average_precision(found, labels, num_classes, max_per_image).items()
-    }
+    return {f"self_{name}": value for name, value in average_precision(found, labels, num_classes).items()}
 
 
 def low_self_ap_drop(

@@ -98,8 +98,8 @@ class Matching:
         return len(self.relabelled) + len(self.displaced) + len(self.absent)
 
 
-def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec, top_k: int | None = None) -> list[Detections]:
-    """Turn DETR outputs into detections: the `top_k` best of each image, best first.
+def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[Detections]:
+    """Turn DETR outputs into detections, best first, as many of each image as there are queries.
 
     Args:
         logits: [N, queries, classes].
@@ -108,7 +108,6 @@ def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec, top_k: i
             pair may be a detection, with its score; "identity": so, too, and logits are these scores, 0..1;
             "softmax": each query is one, of its best class; with no_object the last class takes part in it and is never
             a detection.
-        top_k: detections kept per image; None: as many as there are queries.
 
     Non-finite logits score 0 and non-finite boxes become empty, so that a broken model loses precision instead of
     stopping the comparison; the tensor metrics count them. Of a softmax, -Inf is a class that cannot be; a NaN or +Inf
@@ -122,7 +121,7 @@ def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec, top_k: i
     result = []
     for image_scores, image_labels, image_boxes in zip(scores, labels, boxes, strict=True):
         flat = image_scores.reshape(-1)
-        best = np.argsort(-flat, kind="stable")[: len(image_boxes) if top_k is None else top_k]
+        best = np.argsort(-flat, kind="stable")[: len(image_boxes)]
         found = image_labels.reshape(-1)[best].astype(np.int64)
         result.append(Detections(image_boxes[best // per_query], found, flat[best]))
     return result

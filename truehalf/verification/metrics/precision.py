@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DETECTIONS, task_of
@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from truehalf.verification.chain.reference import Reference
 
 AP50_MIN = 0.01  # of the FP32 model; below, its average precision says of a file only that it finds nothing, either
-_AGAINST_REFERENCE = ("self_ap50", "self_ap50_95", "self_ap50_95_drop", "low_self_ap50_95_drop")
 NO_DETECTOR = "the model outputs no boxes with scores and classes"
+
+
+class SelfPrecision(TypedDict):
+    """Average precision with the reference's detections as labels; None where it was not measured."""
+
+    self_ap50: float | None
+    self_ap50_95: float | None
+    self_ap50_95_drop: float | None
+    low_self_ap50_95_drop: float | None
 
 
 def precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:
@@ -53,16 +61,15 @@ def classes_in(spec: IoSpec, *detections: Sequence[Detections]) -> int:
 
 def self_precision(
     found: Sequence[tuple[Detections, Detections]], spec: IoSpec, threshold: float, labelled: bool = False
-) -> dict[str, float | None]:
-    """{self_ap50, self_ap50_95, self_ap50_95_drop, low_self_ap50_95_drop}: the labels are the
-    reference's detections.
+) -> SelfPrecision:
+    """Average precision with the reference's detections as labels.
 
     Args:
         found: by sample, of the reference and of the file; empty where nothing can be measured.
         labelled: whether there are true labels; then, and where no label reaches the threshold, only the last is
             measured.
     """
-    values: dict[str, float | None] = dict.fromkeys(_AGAINST_REFERENCE)
+    values = SelfPrecision(self_ap50=None, self_ap50_95=None, self_ap50_95_drop=None, low_self_ap50_95_drop=None)
     if not found:
         return values
     expected, others = ([pair[side] for pair in found] for side in (0, 1))
@@ -71,4 +78,5 @@ def self_precision(
     if labelled or not any((each.scores >= threshold).any() for each in expected):
         return values
     reference, other = (self_ap(side, expected, classes, threshold) for side in (expected, others))
-    return values | other | {"self_ap50_95_drop": reference["self_ap50_95"] - other["self_ap50_95"]}
+    drop = reference["self_ap50_95"] - other["self_ap50_95"]
+    return {**values, "self_ap50": other["self_ap50"], "self_ap50_95": other["self_ap50_95"], "self_ap50_95_drop": drop}

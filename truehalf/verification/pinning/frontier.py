@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.config.schema import Config
-from truehalf.data.samples import calibration_samples, stacked
+from truehalf.data.samples import calibration_samples
 from truehalf.files import read_json
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.metrics.tensors import total_error
-from truehalf.verification.open_file import repeated
+from truehalf.verification.open_file import full_batches
 from truehalf.verification.pinning.fp32_costs import fp32_costs
 from truehalf.verification.pinning.ranking import Part, ranked
 from truehalf.verification.pinning.reconversion import Reconversion
@@ -48,14 +48,8 @@ def ranked_parts(
     slim = root / "artifacts" / "slim" / "model.onnx"
     decisions = read_json(root / "artifacts" / "fp16" / "decisions.json")
     conversion = Reconversion.of(config, spec, read_json(root / "artifacts" / "calibrate" / "ranges.json"))
-    model, precision = conversion.source(slim), conversion.precision
-    board = Switchboard(
-        model,
-        ranges=conversion.ranges,
-        masks=precision.masks,
-        keep_io_types=precision.keep_io_types,
-        init_conversion_max_bytes=precision.init_conversion_max_bytes,
-    )
+    model = conversion.source(slim)
+    board = Switchboard(model, conversion.precision, conversion.ranges)
     feeds = _feeds(config, root, spec, samples, ModelFile(slim).fixed_batch)
     reference = board.run(feeds, board.nodes)
     base = [str(row["node"]) for row in decisions if row["precision"] == "fp32" and row["rule"] != "placement"]
@@ -72,5 +66,4 @@ def _feeds(config: Config, root: Path, spec: IoSpec, samples: int, batch: int | 
     given = calibration_samples(config, root, spec)
     step = max(1, len(given) // samples)
     chosen = [given[i] for i in range(0, len(given), step)][:samples]
-    size = batch or len(chosen)
-    return [repeated(stacked(chosen[start : start + size]), size) for start in range(0, len(chosen), size)]
+    return full_batches(chosen, batch or len(chosen))

@@ -17,7 +17,6 @@ from typing import cast
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
-from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import Decision, SuggestedPins
@@ -27,7 +26,7 @@ from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reason
 from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.metrics.tensors import total_error
-from truehalf.verification.open_file import repeated
+from truehalf.verification.open_file import full_batches
 from truehalf.verification.pinning.as_argument import pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.suggest import Suggestion, suggest
@@ -56,20 +55,14 @@ def suggested_pins(
         StageError: when the search cannot run.
     """
     model = conversion.source(fp32.path)
-    board = Switchboard(
-        model,
-        ranges=conversion.ranges,
-        masks=conversion.precision.masks,
-        keep_io_types=conversion.precision.keep_io_types,
-        init_conversion_max_bytes=conversion.precision.init_conversion_max_bytes,
-    )
+    board = Switchboard(model, conversion.precision, conversion.ranges)
     reference, judge = failing.reference, failing.judge
     facts_of_samples = sample_facts(reference, failing.final)
     worst = list(range(len(facts_of_samples))) if failing.together else worst_samples(facts_of_samples, SAMPLES)
     size = fp32.fixed_batch or len(worst)
     rows = worst[: max(1, len(worst) // size) * size]
     part = reference.subset(rows)
-    feeds = [repeated(stacked(part.samples[start : start + size]), size) for start in range(0, len(rows), size)]
+    feeds = full_batches(part.samples, size)
 
     def kept(outputs: Outputs) -> Outputs:
         return {name: value[: len(rows)] for name, value in outputs.items()}

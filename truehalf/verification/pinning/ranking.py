@@ -18,12 +18,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from truehalf.verification.pinning.sensitivity import Group, Meter, grouped, names_only, parts
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import RangesJson
+from truehalf.config.precision import Precision
 from truehalf.conversion.ports import FP16
 from truehalf.emulation.emulate import emulate
 from truehalf.errors import StageError
@@ -44,32 +45,22 @@ class Switchboard:
     def __init__(
         self,
         model: Path | str | ir.Model,
-        *,
+        precision: Precision | None = None,
         ranges: RangesJson | None = None,
-        masks: bool = True,
-        keep_io_types: bool | Collection[str] = True,
-        init_conversion_max_bytes: int | None = None,
         **options: Any,
     ) -> None:
         """Build the graph and open the session.
 
         Args:
             model: FP32; path or loaded model.
-            ranges, masks, keep_io_types, init_conversion_max_bytes: as
-                truehalf.verification.pinning.switched_graph.switchboard.
+            precision, ranges: of the conversion, see truehalf.verification.pinning.switched_graph.switchboard.
             options: further attributes of onnxruntime.SessionOptions.
 
         Raises:
             StageError: when the file cannot be loaded, or nothing in it can be switched.
         """
         fp32 = load_model(model) if isinstance(model, (Path, str)) else model
-        board = switchboard(
-            fp32,
-            ranges=ranges,
-            masks=masks,
-            keep_io_types=keep_io_types,
-            init_conversion_max_bytes=init_conversion_max_bytes,
-        )
+        board = switchboard(fp32, precision or Precision(), ranges)
         self.nodes: list[str] = list(board.nodes)
         self.scopes = dict(board.scopes)
         self.digest = _digest(board)

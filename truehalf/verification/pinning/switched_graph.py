@@ -20,7 +20,7 @@ Nor is the cast of a DOUBLE, or of an integer above 2^24, to FLOAT16: here it pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,23 +65,15 @@ class Board:
     choices: tuple[tuple[tuple[int, ...], bool], ...]
 
 
-def switchboard(
-    model: ir.Model,
-    *,
-    ranges: RangesJson | None = None,
-    masks: bool = True,
-    keep_io_types: bool | Collection[str] = True,
-    init_conversion_max_bytes: int | None = None,
-) -> Board:
+def switchboard(model: ir.Model, precision: Precision, ranges: RangesJson | None = None) -> Board:
     """Build the graph; `model` itself is left as it is.
 
     Args:
         model: FP32, opset 9 or later, of the opset that is converted.
+        precision: of the conversion: masks, whether mask constants are clamped; keep_io_types, of which float32 inputs
+            and outputs that are not kept are rounded and stay float32 here; init_conversion_max_bytes: larger weights
+            are cast at run time, so not clamped.
         ranges: content of ranges.json as the conversion has it; it decides which mask constants may be clamped.
-        masks: whether the conversion clamps mask constants.
-        keep_io_types: as the conversion has it; float32 inputs and outputs that are not kept are rounded, and stay
-            float32 here.
-        init_conversion_max_bytes: as the conversion has it; larger weights are cast at run time, so not clamped.
 
     Raises:
         StageError: when the graph has a cycle, its opset is below 9, or nothing in it can run in FP16.
@@ -95,8 +87,8 @@ def switchboard(
             f"switchboard: the model has opset {opset}; expected {_WHERE_OPSET} or later, which has Where; convert it "
             "with precision.opset=17 first",
         )
-    found = ports(ready, _movable(ready), keep_io_types, init_conversion_max_bytes)
-    wired = _Wiring(ready, found, ranges, masks)
+    found = ports(ready, _movable(ready), precision.keep_io_types, precision.init_conversion_max_bytes)
+    wired = _Wiring(ready, found, ranges, precision.masks)
     if not wired.positions:
         raise StageError(
             "nothing-to-switch", "switchboard: no node of the model can run in FP16, so there is nothing to switch"

@@ -75,7 +75,7 @@ def with_weights(text: str, **weights: np.ndarray) -> onnx.ModelProto:
 def check_every_assignment(source: str | onnx.ModelProto, feeds: Arrays, **options: Any) -> set[bytes]:
     """All assignments to the nodes of a small graph; returns the different results."""
     proto = parsed(source) if isinstance(source, str) else source
-    board = Switchboard(ir.from_proto(proto), **SAME_KERNELS, **options)
+    board = Switchboard(ir.from_proto(proto), Precision(**options), **SAME_KERNELS)
     seen = set()
     for count in range(len(board.nodes) + 1):
         for pins in itertools.combinations(board.nodes, count):
@@ -124,7 +124,7 @@ def test_weights_beyond_float16_and_weights_read_twice() -> None:
 def test_inputs_and_outputs(keep: bool | list[str]) -> None:
     text = "g (float[2] x) => (float[2] y, float[2] s) { [a] s = Mul(x, x) [b] y = Exp(s) }"
     proto, feeds = parsed(text), {"x": np.array([0.3, 1.7], np.float32)}
-    board = Switchboard(ir.from_proto(proto), keep_io_types=keep)
+    board = Switchboard(ir.from_proto(proto), Precision(keep_io_types=keep))
     for pins in ((), ("a",), ("b",), ("a", "b")):
         fed = feeds if keep is True or keep == ["x"] else {"x": feeds["x"].astype(np.float16)}
         expected, kept = emulated(proto, fed, only(block=Lists(node=pins)), keep_io_types=keep)
@@ -174,7 +174,7 @@ def test_random_models(proto: onnx.ModelProto, chosen: set[int], keep: bool) -> 
     rules = only(block=Lists(node=tuple(f"^{pin}$" for pin in pins)))
     with np.errstate(all="ignore"):
         expected, kept = emulated(proto, FEEDS, rules, keep_io_types=keep)
-        board = Switchboard(ir.from_proto(proto), keep_io_types=keep, **SAME_KERNELS)
+        board = Switchboard(ir.from_proto(proto), Precision(keep_io_types=keep), **SAME_KERNELS)
     assert_same_bits(board.run(FEEDS, kept), expected)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -10,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import raises
+from truehalf.config.precision import Precision
 from truehalf.verification.pinning.switched_graph import Board, switchboard
 
 
@@ -19,8 +21,8 @@ def parsed(text: str, opset: int = 17) -> ir.Model:
     return ir.from_proto(proto)
 
 
-def built(text: str, **options: object) -> Board:
-    board = switchboard(parsed(text), **options)  # type: ignore[arg-type]
+def built(text: str, ranges: Any = None, **options: object) -> Board:
+    board = switchboard(parsed(text), Precision(**options), ranges)  # type: ignore[arg-type]
     onnx.checker.check_model(ir.to_proto(board.model), full_check=True)
     return board
 
@@ -86,13 +88,13 @@ def test_scopes_come_from_names() -> None:
 def test_the_model_itself_is_left_and_the_result_is_the_same_every_time() -> None:
     model = parsed("g (float[2] x) => (float[2] y) <float[2] w = {0.1, 0.2}> { a = Mul(x, w) y = Exp(a) }")
     before = ir.to_proto(model).SerializeToString()
-    first, second = (ir.to_proto(switchboard(model).model).SerializeToString() for _ in range(2))
+    first, second = (ir.to_proto(switchboard(model, Precision()).model).SerializeToString() for _ in range(2))
     assert first == second
     assert ir.to_proto(model).SerializeToString() == before
 
 
 def test_refusals() -> None:
     with raises("wrong-opset", "opset 8", 9, "precision.opset=17"):
-        switchboard(parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }", opset=8))
+        switchboard(parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }", opset=8), Precision())
     with raises("nothing-to-switch"):
-        switchboard(parsed("g (int64[2] x) => (int64[2] y) { y = Neg(x) }"))
+        switchboard(parsed("g (int64[2] x) => (int64[2] y) { y = Neg(x) }"), Precision())
