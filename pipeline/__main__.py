@@ -15,7 +15,7 @@ from pipeline.job import execute
 from pipeline.sweep import ray_launcher
 from pipeline.sweep.hook import finish, push
 from pipeline.workspace import CONF, VERBOSE_VARIABLE
-from truehalf.report.terminal import show, terminal_width
+from truehalf.report.terminal import run_program, show, terminal_width
 
 VERBOSE = "--verbose"  # Hydra does not know it
 _HELP = {"--help-all": all_keys, "--help": page, "-h": page}
@@ -56,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

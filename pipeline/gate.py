@@ -11,6 +11,7 @@ import sys
 
 from pipeline.summary.block import ended, show_verdict
 from pipeline.workspace import root
+from truehalf.report.terminal import run_program
 
 
 def main() -> None:
@@ -23,4 +24,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

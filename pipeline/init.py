@@ -24,6 +24,7 @@ import yaml
 from pipeline.workspace import root
 from truehalf.codes import coded
 from truehalf.output_files import write_text
+from truehalf.report.terminal import run_program
 
 _PASSED, _NOT_VERIFIED = 0, 3  # exit codes of truehalf
 _PIXELS = ("resize", "channels", "range", "mean", "std", "layout", "resample")
@@ -131,4 +132,4 @@ def _flow(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -39,6 +39,7 @@ from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
 from truehalf.codes import coded
 from truehalf.output_files import write_text
 from truehalf.progress import is_told, stage_step
+from truehalf.report.terminal import run_program
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
@@ -288,4 +289,4 @@ def _log_model(mlflow: Any, files: list[Path], max_mb: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -26,6 +26,7 @@ from pipeline.forms import Section
 from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import LOADER, root
 from truehalf.codes import coded
+from truehalf.report.terminal import run_program
 
 _ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 
@@ -230,4 +231,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

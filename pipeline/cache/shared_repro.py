@@ -20,7 +20,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +30,7 @@ from pipeline.cache.remote_cache import pull_entries, restore_from_remote
 from pipeline.summary.stage_lines import CACHED, FAILED, STOPPED, UNCHANGED, StageLines
 from pipeline.workspace import lock_in, locked
 from truehalf.progress import PLACE_VARIABLE
+from truehalf.report.terminal import run_program
 
 # How a stage ends that Ctrl-C stopped: 130, or killed by the signal, where it came while Python ran an exec(): the
 # interpreter then ends itself by SIGINT, whatever code was handed to sys.exit.
@@ -195,4 +195,4 @@ def _key(stage: Any) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

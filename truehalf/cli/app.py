@@ -9,6 +9,7 @@ from importlib.metadata import version
 import click
 
 from truehalf.cli.form import BAD_INPUT, EXIT_CODES, STOPPED, defect, write_examples
+from truehalf.report.terminal import run_program
 
 # Name and line in `truehalf --help`. The module has the same name, and a click command called `command`.
 COMMANDS = {
@@ -95,4 +96,4 @@ def run(argv: list[str] | None = None) -> int:
 
 
 def main() -> None:
-    sys.exit(run())
+    run_program(run)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
-from typing import TextIO
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO
 
 import click
 
@@ -18,15 +19,39 @@ _STATES = "|".join(_COLOURS)
 _COLOURED = re.compile(rf"^(?:{_STATES})(?=:|  )|(?<=  )(?:{_STATES})$", re.MULTILINE)  # a line's first or last word
 
 
+class _Output(io.FileIO):
+    """A stream of the process; what its reader no longer takes goes nowhere."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(data)
+
+
+def run_program(main: Callable[[], int | None]) -> None:
+    """Call the `main` of a program and end the process with its exit code.
+
+    Where the reader of its output has gone (`| head`), the program goes on and ends as it would have: a run that has
+    begun is of use without its lines.
+    """
+    for name in ("stdout", "stderr"):
+        stream: TextIO | None = getattr(sys, name)
+        if stream is None:  # closed by who has started the program
+            continue
+        raw = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
+        text = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=name == "stderr" or stream.isatty())
+        setattr(sys, name, text)
+    sys.exit(main())
+
+
 def show(text: str, stream: TextIO | None = None) -> None:
-    """Print, on a terminal with verdicts in colour; a closed pipe is no error."""
+    """Print, on a terminal with verdicts in colour."""
     stream = stream or sys.stdout
     if has_colour(stream):
         text = _COLOURED.sub(lambda found: click.style(found[0], fg=_COLOURS[found[0]], bold=True), text)
-    try:
-        print(text, file=stream, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    print(text, file=stream, flush=True)
 
 
 def has_colour(stream: TextIO) -> bool:
