@@ -8,25 +8,33 @@ was declared, or does not find what the FP32 model finds, is kept and failed: `g
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 from stages.frame import Stage, stage_main
-from truehalf.engines.build import FILES, Order, build_engine
-from truehalf.engines.engine_report import EngineReport
-from truehalf.engines.evidence import evidence_of
-from truehalf.engines.precision import check_precision, nothing_in_fp16
 from truehalf.files import read_json
-from truehalf.io_spec.profile_shapes import completed
+
+if TYPE_CHECKING:
+    from truehalf.engines.engine_report import EngineReport
 
 _FAILED = "the model failed verify; engine.build_unverified=true builds it all the same"
 
 
 def run(stage: Stage) -> EngineReport:
-    options, declared = stage.config.engine, stage.config.precision.dtype.value
-    model_path = stage.artifact("cast_cleanup")
     if (samples := stage.config.verify.first_samples) is not None:
         return _none_built(
             stage, "skipped", f"verify.first_samples={samples}: a verification for iterating compiles nothing"
         )
+    return _built(stage)
+
+
+def _built(stage: Stage) -> EngineReport:
+    from truehalf.engines.build import FILES, Order, build_engine
+    from truehalf.engines.evidence import evidence_of
+    from truehalf.engines.precision import check_precision, nothing_in_fp16
+    from truehalf.io_spec.profile_shapes import completed
+
+    options, declared = stage.config.engine, stage.config.precision.dtype.value
+    model_path = stage.artifact("cast_cleanup")
     if nothing := nothing_in_fp16(model_path, declared):
         return _none_built(stage, "failed", nothing)
     check_precision(model_path, declared)

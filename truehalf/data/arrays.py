@@ -16,14 +16,16 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.output_files import written_whole
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 _ENDING = ".npy"
 _LONGEST = 0xFFFF  # bytes of a member's name in a zip archive
@@ -243,7 +245,7 @@ def _decoded(item: Any, value: ir.Value | None) -> np.ndarray:
 def _typed(item: Any, value: ir.Value | None) -> np.ndarray:
     """Numbers in JSON have no type, so they take that of their input; but 1.5 is no integer, and 1 no truth value."""
     array = np.array(item)
-    if value is None or value.dtype is None or value.dtype == ir.DataType.STRING:
+    if value is None or value.dtype is None or value.dtype.name == "STRING":
         return array
     wanted = value.dtype.numpy()
     changes_kind = array.dtype.kind != wanted.kind and (wanted.kind in "iub" or array.dtype.kind not in "iu")

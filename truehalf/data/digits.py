@@ -1,7 +1,7 @@
 """Digit scenes: real handwritten digits pasted on real photographs, with exact boxes.
 
 Everything comes from data that installed packages bundle, so nothing is downloaded: the 1797 handwritten digits of
-scikit-learn (``load_digits``, 8x8 grey) and photographs of scikit-learn and scikit-image. A scene is a pure function of
+scikit-learn (8x8 grey) and photographs of scikit-learn and scikit-image. A scene is a pure function of
 (seed, split, index): the same three numbers give the same bytes on every machine with the same package versions.
 
 The digits are split by sample (four fifths train, one fifth validation), so that no handwriting is seen in both.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import distribution
 from pathlib import Path
 
 import numpy as np
@@ -25,17 +26,12 @@ SPLITS = ("train", "val")
 _SPLIT_SEED = 20260101  # of the digit split only; independent of the scene seed, so that no seed can leak samples
 _TRAIN_SHARE = 0.8
 _PHOTOGRAPHS = (
-    "astronaut",
-    "brick",
-    "camera",
-    "chelsea",
-    "coffee",
-    "grass",
-    "gravel",
-    "hubble_deep_field",
-    "moon",
-    "rocket",
+    *("sklearn/datasets/images/china.jpg", "sklearn/datasets/images/flower.jpg"),
+    *("skimage/data/astronaut.png", "skimage/data/brick.png", "skimage/data/camera.png", "skimage/data/chelsea.png"),
+    *("skimage/data/coffee.png", "skimage/data/grass.png", "skimage/data/gravel.png"),
+    *("skimage/data/hubble_deep_field.jpg", "skimage/data/moon.png", "skimage/data/rocket.jpg"),
 )
+_PACKAGES = {"sklearn": "scikit-learn", "skimage": "scikit-image"}
 _MAX_DIGITS = 6
 _SIDE_RANGE = (18.0, 56.0)  # pixels at 128x128, scaled with the scene
 _INK = 0.35  # opacity from which a pixel counts as digit: boxes are tight around it
@@ -100,22 +96,24 @@ def scene(index: int, split: str, size: int = 128, seed: int = 0) -> Scene:
 @lru_cache(maxsize=2)
 def _handwriting(split: str) -> tuple[np.ndarray, np.ndarray]:
     """Digits of a split: float32 [n, 8, 8] in 0..1, and int labels [n]."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    order = np.random.default_rng(_SPLIT_SEED).permutation(len(bunch.images))
+    digits = np.loadtxt(_bundled("sklearn/datasets/data/digits.csv.gz"), delimiter=",")  # levels 0 to 16, the digit
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(digits))
     cut = int(len(order) * _TRAIN_SHARE)
-    chosen = order[:cut] if split == "train" else order[cut:]
-    return (bunch.images[chosen] / 16.0).astype(np.float32), bunch.target[chosen]
+    chosen = digits[order[:cut] if split == "train" else order[cut:]]
+    return (chosen[:, :-1].reshape(-1, 8, 8) / 16.0).astype(np.float32), chosen[:, -1].astype(int)
+
+
+def _bundled(file: str) -> Path:
+    """A data file of an installed package, which takes a second to import."""
+    return Path(str(distribution(_PACKAGES[file.partition("/")[0]]).locate_file(file)))
 
 
 @lru_cache(maxsize=1)
 def _photographs() -> tuple[np.ndarray, ...]:
     """Photographs as uint8 [h, w, 3], in a fixed order."""
-    import skimage.data
-    from sklearn.datasets import load_sample_images
+    from PIL import Image
 
-    images = list(load_sample_images().images) + [getattr(skimage.data, name)() for name in _PHOTOGRAPHS]
+    images = [np.asarray(Image.open(_bundled(file))) for file in _PHOTOGRAPHS]
     return tuple(p if p.ndim == 3 else np.repeat(p[:, :, None], 3, axis=2) for p in images)
 
 

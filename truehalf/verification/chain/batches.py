@@ -47,7 +47,8 @@ def measure_batches(
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
     rows: list[BatchRow] = []
     for size in sizes:
-        if large := too_large(file.file.model, reference.samples[0], size, options.memory_gb):
+        ran = size <= stage.facts.get("batch", 0)
+        if not ran and (large := too_large(file.file.model, reference.samples[0], size, options.memory_gb)):
             rows.append({"batch": size, "state": NOT_VERIFIED, "reason": large})
         else:
             rows.append(_measure(file, reference, stage, samples, size, options))

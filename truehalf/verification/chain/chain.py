@@ -7,7 +7,7 @@
     engine         not this stage's: "not verified"
 
 Every file runs on the adversarial samples, too, and at batch 1; the final one also at opt and max of the engine's
-profiles.
+profiles. Where the reference is the first of the run's samples alone (verify.first_samples), so is the final file.
 
 ONNX Runtime's CPU provider computes FP16 graphs in FP32, so it never judges one here; what it would have claimed is
 recorded (`cpu_provider_claims`), for the difference. The gates and checks judge only the final file.
@@ -79,7 +79,7 @@ _CHAIN = "chain"  # what is open of all its files
 NO_ENGINE = "this stage judges the ONNX file"
 _PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
 T = TypeVar("T")
-NO_FILE = {"state": NOT_VERIFIED, "reason": "this chain has no such file"}
+NOT_MEASURED = {"state": NOT_VERIFIED, "reason": "no such file, or left out by verify.first_samples"}
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,7 @@ def verify(
     subset = min(SUBSET, total)
 
     last, fp32 = ModelFile(files[FINAL]), ModelFile(files["slim"])
+    by_reference, is_short = reached_outputs(fp32.model), total < (made.of_samples or total)
 
     def measured(model: ModelFile, count: int, sizes: Sequence[int]) -> StageResult:
         file = opened(model, options.evaluation.value)
@@ -142,7 +143,7 @@ def verify(
             **stage.facts,
             "adversarial": measure_adversarial(file, made.adversarial, options),
             "batches": measure_batches(file, reference, stage, sizes, options),
-            "reached": {"reference": reached_outputs(fp32.model), "file": reached_outputs(model.model)},
+            "reached": {"reference": by_reference, "file": reached_outputs(model.model)},
         }
         return replace(stage, facts=facts)
 
@@ -152,7 +153,7 @@ def verify(
     final = measured(last, total, made.batch_sizes)
     known = {last.digest: final}  # files of the same bytes are measured once
     stages: dict[str, StageResult] = {}
-    for name, path in files.items():
+    for name, path in ({FINAL: files[FINAL]} if is_short else files).items():
         model = {FINAL: last, "slim": fp32}.get(name) or ModelFile(path)
         if model.digest not in known:
             known[model.digest] = measured(model, subset, (1,))
@@ -185,7 +186,7 @@ def verify(
         "place": place,
         "suggestion": suggestion,
     }
-    claims = cpu_provider_claims(last, reference, final, subset, options)
+    claims = None if is_short else cpu_provider_claims(last, reference, final, subset, options)
     details: dict[str, object] = {
         "stages": {name: stage.facts for name, stage in stages.items()},
         "cpu_provider_claims": claims,
@@ -224,7 +225,7 @@ def beyond(stages: Mapping[str, StageResult], total: int) -> Iterator[Finding]:
     final = stages[FINAL].facts
     rows, ran = final["batches"]["sizes"], final["samples"]
     if ran < total:
-        yield not_checked(coded("first-samples", f"{ran} of {total} samples (verify.first_samples={ran})"))
+        yield not_checked(coded("first-samples", f"the final file alone, on {ran} of {total} samples"))
     sizes = {final["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
     yield not_checked(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
     yield not_checked(f"the TensorRT engine: {NO_ENGINE}")
@@ -289,7 +290,7 @@ def report_of(verdict: Verdict, stages: Mapping[str, StageResult], claims: Any) 
         "nan": facts["nan"],
         "inf": facts["inf"],
         "metrics": {row["gate"]: row["value"] for row in verdict["findings"] if row["check"] == USER_METRICS},
-        "stages": {name: _short(stages[name].facts) if name in stages else NO_FILE for name in MEASURED_STAGES}
+        "stages": {name: _short(stages[name].facts) if name in stages else NOT_MEASURED for name in MEASURED_STAGES}
         | {"engine": {"state": NOT_VERIFIED, "reason": NO_ENGINE}},
         "checks": verdict["checks"],
         "cpu_provider_claims": claims,

@@ -85,9 +85,33 @@ class Reference:
         return Measured([run], self.spec, options, self.found, self.unusable)
 
     @property
-    def index(self) -> list[dict[str, str]]:
-        """{name, sha256} of each sample."""
-        return [{"name": name, "sha256": sha256} for name, sha256 in zip(self.names, self.sha256, strict=True)]
+    def index(self) -> list[dict[str, Any]]:
+        """{name, sha256, truth} of each sample, the true boxes as [x1, y1, x2, y2, label, score]; None without."""
+        truth = [None] * len(self.names) if self.truth is None else map(_rows, self.truth)
+        rows = zip(self.names, self.sha256, truth, strict=True)
+        return [dict(zip(("name", "sha256", "truth"), row, strict=True)) for row in rows]
+
+
+class _Frozen(Sequence[Sample]):
+    """Samples that a reference was frozen on, each compared with what it was then as it is read or made again."""
+
+    def __init__(self, samples: Sequence[Sample], names: list[str], digests: list[str], index: Path) -> None:
+        self._samples, self._names, self._digests, self._index = samples, names, digests, index
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, position):  # type: ignore[no-untyped-def]
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        sample, name = self._samples[position], self._names[position]
+        if (sample.name, digest(sample.feeds)) != (name, self._digests[position]):
+            raise StageError(
+                "wrong-file",
+                f"{self._index}: {sample.name} is not what {name} was when the reference was frozen; run `dvc repro "
+                "reference`",
+            )
+        return sample
 
 
 def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batch: int) -> Reference:
@@ -149,32 +173,25 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoS
     Args:
         folder: artifacts/reference of a workspace.
         name: "reference" or "adversarial".
-        samples, spec: what it was frozen on, made or read again.
+        samples, spec: what it was frozen on. A sample is made or read again where it is asked for, and a StageError
+            where it is another then.
 
     Raises:
-        StageError: when the files are missing, or the samples are others than those that it was frozen on.
+        StageError: when the files are missing, or as many samples are no longer there.
     """
-    index = read_json(folder / "samples.json")[name]
+    path = folder / "samples.json"
+    index = read_json(path)[name]
     if isinstance(index, str):
         return index
-    names, digests = ([str(row[key]) for row in index] for key in ("name", "sha256"))
-    if [sample.name for sample in samples] != names:
+    names, digests, truth = ([row[key] for row in index] for key in ("name", "sha256", "truth"))
+    if len(samples) != len(names):
         raise StageError(
             "wrong-file",
-            f"{folder}/samples.json: frozen on {len(names)} samples from {names[0]} on, and the configuration says "
-            f"{len(samples)}; run `dvc repro reference`",
+            f"{path}: frozen on {len(names)} samples from {names[0]} on, and the configuration says {len(samples)}; "
+            "run `dvc repro reference`",
         )
-    truth = []
-    for sample, frozen in zip(samples, digests, strict=True):
-        if digest(sample.feeds) != frozen:
-            raise StageError(
-                "wrong-file",
-                f"{folder}/samples.json: {sample.name} is not what it was when the reference was frozen; run "
-                "`dvc repro reference`",
-            )
-        truth.append(_truth(sample))
-    outputs = read_arrays(folder / f"{name}.npz")
-    return _reference(samples, names, digests, outputs, truth, spec)
+    outputs, kept = read_arrays(folder / f"{name}.npz"), _Frozen(samples, names, digests, path)
+    return _reference(kept, names, digests, outputs, [_of_rows(rows) for rows in truth], spec)
 
 
 def _reference(
@@ -216,8 +233,20 @@ def _refuse_unusable(name: str, value: np.ndarray, group: Sequence[Sample]) -> N
             )
 
 
+
 def _truth(sample: Sample) -> Detections | None:
     if sample.boxes is None or sample.labels is None:
         return None
     crowds = np.zeros(len(sample.labels), bool) if sample.crowds is None else sample.crowds
     return Detections(sample.boxes, sample.labels, (~crowds).astype(np.float32))
+
+
+def _rows(truth: Detections) -> list[list[float]]:
+    return np.column_stack([truth.boxes, truth.labels, truth.scores]).tolist()
+
+
+def _of_rows(rows: list[list[float]] | None) -> Detections | None:
+    if rows is None:
+        return None
+    table = np.array(rows, np.float64).reshape(-1, 6)
+    return Detections(table[:, :4].astype(np.float32), table[:, 4].astype(np.int64), table[:, 5].astype(np.float32))

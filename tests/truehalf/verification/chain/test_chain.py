@@ -239,6 +239,9 @@ def test_a_verification_of_the_first_samples_is_called_one(tmp_path):
     assert report["verdict"] == "passed" and report["samples"] == 12
     (line,) = [item for item in report["not_verified"] if "first-samples" in codes_in(item)]
     expect(line, "first-samples", 12, 40)
+    states = {name: stage.get("samples", stage.get("state")) for name, stage in report["stages"].items()}
+    assert states == dict.fromkeys(report["stages"], "not verified") | {chain.FINAL: 12}
+    assert report["cpu_provider_claims"] is None
 
 
 def test_the_error_of_every_node_is_not_measured_when_that_is_not_wanted(tmp_path, monkeypatch):

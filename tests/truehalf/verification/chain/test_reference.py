@@ -50,7 +50,39 @@ def test_it_comes_back_as_it_was(folder: Path) -> None:
     for name, value in frozen.outputs.items():
         np.testing.assert_array_equal(read.outputs[name], value)
     np.testing.assert_array_equal(read.found[2].boxes, frozen.found[2].boxes)
-    assert read.truth and read.truth[1].labels.tolist() == [1]
+    assert read.truth and frozen.truth
+    for got, wanted in zip(read.truth, frozen.truth, strict=True):
+        for name in ("boxes", "labels", "scores"):
+            np.testing.assert_array_equal(getattr(got, name), getattr(wanted, name), strict=True)
+
+
+def test_samples_are_made_when_they_are_asked_for(folder: Path) -> None:
+    class Once(list[Sample]):
+        def __getitem__(self, index):  # type: ignore[no-untyped-def, override]
+            made.append(index)
+            return super().__getitem__(index)
+
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            raise AssertionError("all were made")
+
+    made: list[int] = []
+    read = read_reference(folder, "reference", Once(SAMPLES), SPEC)
+    assert not isinstance(read, str) and made == [] and len(read.subset(range(2)).samples) == 2 and made == [0, 1]
+
+
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_true_boxes_come_back_as_they_were(count: int, tmp_path: Path) -> None:
+    draw = np.random.default_rng(count)
+    boxes = draw.uniform(0, 640, (count, 4)).astype(np.float32)
+    labels, crowds = draw.integers(0, 400, count), draw.random(count) < 0.3
+    samples = [replace(sample, boxes=boxes, labels=labels, crowds=crowds) for sample in SAMPLES]
+    frozen = freeze(Network(), samples, SPEC, 2)
+    write_reference(tmp_path, frozen, "none", 2)
+    read = read_reference(tmp_path, "reference", samples, SPEC)
+    assert not isinstance(read, str) and read.truth and frozen.truth
+    for name in ("boxes", "labels", "scores"):
+        wanted = getattr(frozen.truth[2], name)
+        np.testing.assert_array_equal(getattr(read.truth[2], name), wanted, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +112,12 @@ def test_other_samples_are_refused(folder: Path) -> None:
     index = folder / "samples.json"
     with raises("wrong-file", index, 3, "s/0", 2, "dvc repro reference"):
         read_reference(folder, "reference", SAMPLES[:2], SPEC)
-    changed = [*SAMPLES[:2], replace(SAMPLES[2], feeds={"x": np.zeros((1,), np.float32)})]
-    with raises("wrong-file", index, "s/2", "dvc repro reference"):
-        read_reference(folder, "reference", changed, SPEC)
+    changed = [SAMPLES[0], SAMPLES[2], replace(SAMPLES[2], feeds={"x": np.zeros((1,), np.float32)})]
+    read = read_reference(folder, "reference", changed, SPEC)
+    assert not isinstance(read, str) and read.samples[0] is SAMPLES[0] and list(read.samples[:1]) == SAMPLES[:1]
+    for position, name in ((1, "s/1"), (2, "s/2")):
+        with raises("wrong-file", index, name, "dvc repro reference"):
+            read.samples[position]
     index.unlink()
     with raises("file-missing", index):
         read_reference(folder, "reference", SAMPLES, SPEC)
