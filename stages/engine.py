@@ -8,26 +8,18 @@ was declared, or does not find what the FP32 model finds, is kept and failed: `g
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from stages.frame import Stage, stage_main
 from truehalf.files import read_json
 
-if TYPE_CHECKING:
-    from truehalf.engines.engine_report import EngineReport
-
 _FAILED = "the model failed verify; engine.build_unverified=true builds it all the same"
+_FIRST = "verify.first_samples={}: a verification for iterating compiles nothing"
 
 
-def run(stage: Stage) -> EngineReport:
+def run(stage: Stage) -> Mapping[str, object]:
     if (samples := stage.config.verify.first_samples) is not None:
-        return _none_built(
-            stage, "skipped", f"verify.first_samples={samples}: a verification for iterating compiles nothing"
-        )
-    return _built(stage)
-
-
-def _built(stage: Stage) -> EngineReport:
+        return _none_built(stage, "skipped", _FIRST.format(samples))
     from truehalf.engines.build import FILES, Order, build_engine
     from truehalf.engines.evidence import evidence_of
     from truehalf.engines.precision import check_precision, nothing_in_fp16
@@ -54,7 +46,7 @@ def _built(stage: Stage) -> EngineReport:
         return build_engine(model_path, stage.out(), order, options)
 
 
-def _none_built(stage: Stage, status: str, reason: str) -> EngineReport:
+def _none_built(stage: Stage, status: str, reason: str) -> Mapping[str, object]:
     stage.out().joinpath("REFUSED").write_text(f"no engine: {reason}\n")
     return {"status": status, "reason": reason, "not_verified": [f"the engine: none was built: {reason}"]}
 
