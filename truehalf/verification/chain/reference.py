@@ -242,7 +242,8 @@ def _truth(sample: Sample) -> Detections | None:
 
 
 def _rows(truth: Detections) -> list[list[float]]:
-    return np.column_stack([truth.boxes, truth.labels, truth.scores]).tolist()
+    rows: list[list[float]] = np.column_stack([truth.boxes, truth.labels, truth.scores]).tolist()
+    return rows
 
 
 def _of_rows(rows: list[list[float]] | None) -> Detections | None:
