@@ -233,7 +233,6 @@ def _refuse_unusable(name: str, value: np.ndarray, group: Sequence[Sample]) -> N
             )
 
 
-
 def _truth(sample: Sample) -> Detections | None:
     if sample.boxes is None or sample.labels is None:
         return None
