@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.messages import raises
+from truehalf.runtime.ort.session import Session
 from truehalf.slimming.slim import slim
 
 
@@ -76,3 +77,24 @@ def test_an_axis_that_an_input_varies_is_none_that_may_become_a_number(
     monkeypatch.setattr("onnxslim.slim", baked)
     with raises("slim-fails", "outputs", "y"):
         slim(tmp_path / "m.onnx", tmp_path / "slim.onnx")
+
+
+@pytest.mark.parametrize("stated", ["1,n", "n,1", "1,1,n", "n", "1,24", "6,k"])
+def test_a_stated_output_shape_that_is_false_is_not_computed_with(stated: str, tmp_path: Path) -> None:
+    """Exporters state shapes of outputs that no runtime holds a file to; PaddleOCR's recognisers have such."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[a, b] x, int64[2] turn) => (float[{stated}] y) {{
+        sizes = Shape(x)
+        there = Gather(sizes, turn)
+        r = Relu(x)
+        y = Reshape(r, there)
+    }}"""
+    source, out = tmp_path / "source.onnx", tmp_path / "slim.onnx"
+    onnx.save(onnx.parser.parse_model(text), source)
+    if stated.count(",") != 1:  # inference contradicts the number of axes
+        with raises("slim-fails"):
+            slim(source, out)
+        return
+    slim(source, out)
+    for rows, columns in ((4, 6), (3, 5)):
+        feed = {"x": np.ones((rows, columns), np.float32), "turn": np.array([1, 0])}
+        assert Session(out).run(feed)["y"].shape == (columns, rows)
