@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from truehalf.codes import coded, codes_in
 
@@ -48,3 +49,19 @@ def first_line(error: BaseException) -> str:
 def typed_line(error: BaseException) -> str:
     """The name of an error's type and the first line of its message."""
     return f"{type(error).__name__}: {first_line(error) if str(error).strip() else 'no message'}"
+
+
+def told(error: Exception) -> str:
+    """What to say of an error where it ends nothing."""
+    return str(error) if isinstance(error, StageError) else typed_line(error)
+
+
+@contextlib.contextmanager
+def failing(code: str, what: str, remedy: str = "") -> Iterator[None]:
+    """Within, all that code of others raises is a StageError: "<what>: <error><remedy>"."""
+    try:
+        yield
+    except StageError:
+        raise
+    except Exception as error:
+        raise StageError(code, f"{what}: {typed_line(error)}{remedy}") from error

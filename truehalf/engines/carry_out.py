@@ -15,7 +15,7 @@ from truehalf.engines.compiling.report import compiled_report, none_built
 from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
 from truehalf.engines.parity import EngineReference, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts, typed_model
-from truehalf.errors import StageError
+from truehalf.errors import StageError, told
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.selectors import scope_of
 from truehalf.json_values import JsonObject
@@ -240,7 +240,7 @@ def _built_by_onnxruntime(plan: EnginePlan, model: ir.Model, model_path: Path, o
         deployed.run(feeds_of(model, first, None))  # what ran where is read from the first run
         facts = deployed.facts()
     except Exception as error:  # whatever stops it is a verdict on the file, where one was written
-        message = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+        message = told(error)
         if _identity(file) in (None, before):
             raise StageError("runtime-refuses", message) from error
         return _stopped(plan, file, message)
@@ -320,8 +320,7 @@ def _latency(
             feeds = _feeds(model, point, evidence)
             rows.append({**point.facts, **built.time(feeds, point.profile, samples, options)})
         except Exception as error:  # what stops a timing must not lose the engine
-            message = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
-            untimed.append(f"latency at {point.label}: {message}")
+            untimed.append(f"latency at {point.label}: {told(error)}")
     return rows, untimed
 
 

@@ -22,7 +22,7 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.engines.engine_report import Parity, PointOfProfile
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import told
 from truehalf.progress import track
 from truehalf.report.forms import AdversarialFacts
 from truehalf.runtime.tensorrt.versions import Profile
@@ -138,7 +138,7 @@ def _measure(run: Run, model: ir.Model, point: Point, evidence: EngineReference)
     try:
         outputs = _outputs(run, model, point, reference, batch)
     except Exception as error:  # whatever stops an engine is a verdict on it, and must not lose its file
-        return facts | {"state": FAILED, "reason": f"the engine does not run: {_message(error)}"}
+        return facts | {"state": FAILED, "reason": f"the engine does not run: {told(error)}"}
     if problem := _problem_of_shapes(reference.outputs, outputs):
         return facts | {"state": FAILED, "reason": problem}
     stage = measure(reference, outputs, options)
@@ -161,7 +161,7 @@ def _adversarial(run: Run, model: ir.Model, point: Point, evidence: EngineRefere
     try:
         outputs = _outputs(run, model, point, reference, batch)
     except Exception as error:  # as above
-        return {"state": FAILED, "reason": f"the engine does not run: {_message(error)}"}
+        return {"state": FAILED, "reason": f"the engine does not run: {told(error)}"}
     if problem := _problem_of_shapes(reference.outputs, outputs):
         return {"state": FAILED, "reason": problem}
     return found_in_images(reference, outputs, evidence.options)
@@ -243,7 +243,3 @@ def _problem_of_shapes(expected: Outputs, got: Outputs) -> str:
         if got[name].shape != value.shape:
             return f"output {name!r}: expected shape {list(value.shape)} on all samples, got {list(got[name].shape)}"
     return ""
-
-
-def _message(error: Exception) -> str:
-    return str(error) if isinstance(error, StageError) else typed_line(error)

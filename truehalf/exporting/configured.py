@@ -14,12 +14,11 @@ import numpy as np
 from truehalf.config.schema import Config
 from truehalf.data.drawn import Arrays as ArraysOfOne
 from truehalf.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
-from truehalf.errors import StageError
+from truehalf.errors import failing
 from truehalf.exporting.after_export import DynamicAxes
-from truehalf.exporting.against_torch import shapes_of, torch_fails
+from truehalf.exporting.against_torch import shapes_of
 from truehalf.exporting.onnx_source import pass_on
-from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
-from truehalf.io_spec.spec import IoSpec
+from truehalf.exporting.trace import TraceReport, Tracing, trace
 from truehalf.models.model import Model
 from truehalf.models.sizes import at_other_sizes
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
@@ -46,7 +45,8 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     sizes = [size for size in (3, 2, 1) if size != batch][:2] if 0 in first else [batch]
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
     example = _batch(samples[:traced], batch)
-    spec = _spec_of(model, example, axes)
+    with failing("module-fails", f"the module itself fails in torch on {shapes_of(example)}"):
+        spec = spec_of(model, example, axes)
     feeds = [_batch(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
     options = Tracing(
         trace=config.trace,
@@ -68,15 +68,6 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
         report = replace(report, parity={**report.parity, "status": NOT_VERIFIED, "reason": reason})
     unread = [f"input {name!r}: no output that is kept depends on it" for name in report.unread_inputs]
     return replace(report, notes=[*model.notes, *unread, *(report.notes or [])])
-
-
-def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> IoSpec:
-    try:
-        return spec_of(model, example, axes)
-    except StageError:
-        raise
-    except Exception as error:  # whatever the module raises
-        raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(example)}") from error
 
 
 def _at_other_sizes(

@@ -14,7 +14,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.schema import TraceConfig
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import StageError, failing
 from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import aside
@@ -38,10 +38,8 @@ def made(factory: str, root: Path) -> torch.nn.Module:
     import torch
 
     found: Any = imported("export", factory, root)
-    try:
+    with failing("function-fails", f"export: {factory} fails"):
         network = found if isinstance(found, torch.nn.Module) else found()
-    except Exception as error:  # whatever the user's code raises
-        raise StageError("function-fails", f"export: {factory} raised {typed_line(error)}") from error
     if not isinstance(network, torch.nn.Module):
         got = type(network).__name__
         raise StageError("wrong-return", f"export: {factory} returned a {got}; expected a torch.nn.Module")
@@ -133,9 +131,6 @@ def _returned(network: torch.nn.Module, inputs: Sequence[Input], sample: Arrays)
     import torch
 
     tensors = [torch.from_numpy(np.ascontiguousarray(sample[each.name])) for each in inputs]
-    try:
-        with aside(network) as spare, torch.no_grad():
-            return spare(*tensors)
-    except Exception as error:  # whatever the module raises
-        shapes = ", ".join(f"{each.name} {each.dtype} {list(sample[each.name].shape)}" for each in inputs)
-        raise StageError("module-fails", f"export: the module fails on {shapes}: {typed_line(error)}") from error
+    shapes = ", ".join(f"{each.name} {each.dtype} {list(sample[each.name].shape)}" for each in inputs)
+    with failing("module-fails", f"export: the module fails on {shapes}"), aside(network) as spare, torch.no_grad():
+        return spare(*tensors)

@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.util
 from types import ModuleType
 
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import StageError, failing
 
 
 def extra(package: str, named: str = "", called: str = "") -> ModuleType:
@@ -31,16 +31,13 @@ def extra(package: str, named: str = "", called: str = "") -> ModuleType:
             f"model.source: the package {called or package} is not installed; its extra has it: "
             f"pip install 'truehalf[{named or package}]'",
         )
-    try:
+    remedy = (
+        f". torch {_version('torch')} and torchvision {_version('torchvision')} have to be of releases that belong "
+        "together and of one build, both for the CPU or both for the same CUDA; install the two in one command: "
+        "pip install --force-reinstall torch torchvision"
+    )
+    with failing("package-broken", f"model.source: {called or package} is installed and cannot be imported", remedy):
         return importlib.import_module(package)
-    except Exception as error:  # what extensions that cannot be loaded raise: RuntimeError, OSError, AttributeError
-        raise StageError(
-            "package-broken",
-            f"model.source: {called or package} is installed and cannot be imported: {typed_line(error)}. torch "
-            f"{_version('torch')} and torchvision {_version('torchvision')} have to be of releases that belong "
-            "together and of one build, both for the CPU or both for the same CUDA; install the two in one command: "
-            "pip install --force-reinstall torch torchvision",
-        ) from error
 
 
 def _version(package: str) -> str:

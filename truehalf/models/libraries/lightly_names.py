@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import StageError, failing
 
 if TYPE_CHECKING:
     import torch
@@ -91,14 +91,9 @@ def downloaded(name: str) -> Path:
     cache = _private("lightly_train._env", "Env").LIGHTLY_TRAIN_MODEL_CACHE_DIR.value.expanduser()
     address = f"{_private(helpers, 'DOWNLOADABLE_MODEL_BASE_URL')}/{file}"
     remedy = f"download {address} where there is a network, and set model.checkpoint to the file"
-    try:
+    what = f"model.options.name: the weights of {name} are not in {cache}, and cannot be downloaded"
+    with failing("download-fails", what, f"; {remedy}"):
         path = Path(_private(helpers, "download_checkpoint")(name))
-    except Exception as error:  # what urllib and the disk raise
-        raise StageError(
-            "download-fails",
-            f"model.options.name: the weights of {name} are not in {cache}, and cannot be downloaded: "
-            f"{typed_line(error)}; {remedy}",
-        ) from error
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != digest:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config
-from truehalf.errors import StageError, first_line, typed_line
+from truehalf.errors import StageError, failing, first_line
 from truehalf.models.checkpoints import read_checkpoint
 from truehalf.models.model import Task
 from truehalf.models.weights import load_weights
@@ -179,12 +179,8 @@ def _fetched(weights: Any) -> None:
 
 def explained_size(name: str, size: list[int], make: Any) -> Any:
     """What `make` returns; its errors as ours: what is left that can go wrong is the size."""
-    try:
+    with failing("module-fails", f"model.image_size: {name} fails on images of {size}"):
         return make()
-    except Exception as error:
-        raise StageError(
-            "module-fails", f"model.image_size: {name} fails on images of {size}: {typed_line(error)}"
-        ) from error
 
 
 def number_of_classes(config: Config) -> int | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config
-from truehalf.errors import StageError, first_line, typed_line
+from truehalf.errors import StageError, failing, first_line
 from truehalf.models.architectures.ltdetr import begin_as_torch
 from truehalf.models.checkpoints import listed
 from truehalf.models.hub.files import (
@@ -135,7 +135,7 @@ def _checked(report: dict[str, Any], folder: Path) -> list[str]:
 
 def _explained(where: Path, make: Callable[[], Any]) -> Any:
     """What `make` returns, without what `transformers` prints; its errors as ours."""
-    with _quiet():
+    with _quiet(), failing("module-fails", f"model.options.id: {where}: transformers cannot make this model"):
         try:
             return make()
         except ImportError as error:
@@ -147,10 +147,6 @@ def _explained(where: Path, make: Callable[[], Any]) -> Any:
                 "package-missing",
                 f"model.options.id: {where}: this model needs {named}: {remedy}, or choose one whose backbone "
                 "transformers has itself",
-            ) from error
-        except Exception as error:  # transformers raises what its parts raise
-            raise StageError(
-                "module-fails", f"model.options.id: {where}: transformers cannot make this model: {typed_line(error)}"
             ) from error
 
 

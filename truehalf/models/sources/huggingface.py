@@ -16,7 +16,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.config.typed import plain
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling, taken
 from truehalf.models.common_problems import another_layout, half_a_size, own_decoder
@@ -170,15 +170,9 @@ def _returned(network: torch.nn.Module, shape: Any, images: torch.Tensor) -> Any
     """What the network returns for one image."""
     import torch
 
-    try:
-        with torch.no_grad():
-            return network(pixel_values=images)
-    except Exception as error:  # whatever the network raises
-        raise StageError(
-            "module-fails",
-            f"model.image_size: the model ({shape.model_type}) fails on images of {list(images.shape[2:])}: "
-            f"{typed_line(error)}",
-        ) from error
+    what = f"model.image_size: the model ({shape.model_type}) fails on images of {list(images.shape[2:])}"
+    with failing("module-fails", what), torch.no_grad():
+        return network(pixel_values=images)
 
 
 def _outputs(returned: Any, shape: Any, config: Config) -> tuple[list[OutputSpec], list[str]]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.codes import coded
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling
 from truehalf.models.checkpoints import files as files
@@ -127,18 +127,13 @@ def _network(wanted: Wanted, config: Config) -> Any:
     """The network in eval mode, on the CPU, in FP32; random weights follow the seed."""
     import torch
 
-    try:
-        with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
-            torch.manual_seed(config.seed)
-            network = made(wanted.name, wanted.classes, wanted.size, **wanted.further)
-    except StageError:
-        raise
-    except Exception as error:  # what lightly-train and pydantic raise
-        raise StageError(
-            "module-fails",
-            f"{wanted.label}: lightly-train {version()} cannot make {wanted.name} with {wanted.further} at "
-            f"{list(wanted.size)}: {typed_line(error)}; not every name has both decoders",
-        ) from error
+    what = f"{wanted.label}: lightly-train {version()} cannot make {wanted.name} with {wanted.further} at "
+    with (
+        failing("module-fails", f"{what}{list(wanted.size)}", "; not every name has both decoders"),
+        torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))),
+    ):
+        torch.manual_seed(config.seed)
+        network = made(wanted.name, wanted.classes, wanted.size, **wanted.further)
     decoder, asked = decoder_of(network), config.decoder.name.value
     if decoder != asked:
         raise StageError(
@@ -165,15 +160,10 @@ def _images(network: Any, wanted: Wanted) -> torch.Tensor:
     import torch
 
     images = torch.zeros(1, 3, *wanted.size)
-    try:
-        with torch.no_grad():
-            network(images)
-    except Exception as error:  # whatever the network raises
-        raise StageError(
-            "module-fails",
-            f"model.image_size: {wanted.name} fails on images of {list(wanted.size)}: {typed_line(error)}; "
-            "expected sides that are multiples of its strides (32, of DINOv2's backbones 28)",
-        ) from error
+    what = f"model.image_size: {wanted.name} fails on images of {list(wanted.size)}"
+    remedy = "; expected sides that are multiples of its strides (32, of DINOv2's backbones 28)"
+    with failing("module-fails", what, remedy), torch.no_grad():
+        network(images)
     return images
 
 

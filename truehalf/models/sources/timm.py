@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.codes import coded
 from truehalf.config.schema import Config, Resample
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import StageError, failing, typed_line
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling
 from truehalf.models.checkpoints import files as files
@@ -207,13 +207,8 @@ def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> 
     """Number of classes of the network's output for an image of this size."""
     import torch
 
-    try:
-        with torch.no_grad():
-            returned = network(torch.zeros(1, 3, *size))
-    except Exception as error:  # whatever the network raises
-        raise StageError(
-            "module-fails", f"model.image_size: {name} fails on images of {size}: {typed_line(error)}"
-        ) from error
+    with failing("module-fails", f"model.image_size: {name} fails on images of {size}"), torch.no_grad():
+        returned = network(torch.zeros(1, 3, *size))
     if not isinstance(returned, torch.Tensor) or returned.ndim != 2:
         raise StageError(
             "not-supported",

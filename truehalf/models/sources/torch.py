@@ -23,7 +23,7 @@ from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
 from truehalf.data.arrays import Header
 from truehalf.data.npz import headers_of
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import aside
 from truehalf.models.calling import calling
@@ -180,16 +180,14 @@ def _outputs(
     batch = config.trace.input_shape[0] or 1
     sample = trace_samples(config, 1, root, described(Model(network, inputs, (), config.model.classes or (), True)))[0]
     feeds = stacked([sample] * batch)
-    try:
-        with aside(network) as spare, torch.no_grad():
-            returned = spare(*(torch.from_numpy(feeds[each.name]) for each in inputs))
-    except Exception as error:  # whatever the module raises
-        shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
-        raise StageError(
-            "module-fails",
-            f"model.options.factory: the module fails on {shapes}: {typed_line(error)}; "
-            "model.inputs and model.image_size say what goes in",
-        ) from error
+    shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
+    what = f"model.options.factory: the module fails on {shapes}"
+    with (
+        failing("module-fails", what, "; model.inputs and model.image_size say what goes in"),
+        aside(network) as spare,
+        torch.no_grad(),
+    ):
+        returned = spare(*(torch.from_numpy(feeds[each.name]) for each in inputs))
     outputs, takes = outputs_of(config, returned)
     names = [each.name for each in inputs]
     if clashing := [each.name for each in outputs if each.name in names]:
@@ -210,14 +208,9 @@ def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
     import torch
 
     network = module.network
-    try:
+    remedy = ". It is not changed itself; prepare it in the factory"
+    with failing("not-supported", "model.options.prepare: the module cannot be copied", remedy):
         copied = copy.deepcopy(network)
-    except Exception as error:  # whatever a part of the module raises
-        raise StageError(
-            "not-supported",
-            f"model.options.prepare: the module cannot be copied ({typed_line(error)}), and "
-            "is not changed itself; prepare it in the factory",
-        ) from error
     returned = _called(options.prepare, "model.options.prepare", root, copied)
     if returned is not None and not isinstance(returned, torch.nn.Module):
         raise StageError(

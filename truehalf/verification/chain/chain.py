@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
-from truehalf.errors import StageError
+from truehalf.errors import told
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import AdversarialFacts, Decision, VerifyReport
@@ -208,8 +208,7 @@ def _tried(what: str, findings: list[Finding], search: Callable[[], T]) -> T | N
     try:
         return search()
     except Exception as error:
-        message = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
-        findings.append(not_checked(coded("not-searched", f"{what}: {message}")))
+        findings.append(not_checked(coded("not-searched", f"{what}: {told(error)}")))
         return None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.arrays import read_arrays, write_arrays
 from truehalf.data.samples import Sample, batches, stacked
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import IoSpec
@@ -133,17 +133,10 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
     truth: list[Detections | None] = []
     for group in track(batches(samples, batch), "reference: FP32 model", groups(samples, batch)):
         feeds = stacked(group)
-        try:
-            with torch.no_grad():
-                values = model(*(torch.from_numpy(feeds[item.name]) for item in spec.inputs))
-        except StageError:
-            raise
-        except Exception as error:  # whatever a module of the user's raises
-            raise StageError(
-                "module-fails",
-                f"the FP32 model fails on {len(group)} samples from {group[0].name} on: {typed_line(error)}; "
-                f"if it takes no other batch than the traced one, set verify.batch to that",
-            ) from error
+        remedy = "; if it takes no other batch than the traced one, set verify.batch to that"
+        what = f"the FP32 model fails on {len(group)} samples from {group[0].name} on"
+        with failing("module-fails", what, remedy), torch.no_grad():
+            values = model(*(torch.from_numpy(feeds[item.name]) for item in spec.inputs))
         named = zip(names_of(spec.outputs), values, strict=True)
         parts.append({name: (value.float() if value.is_floating_point() else value).numpy() for name, value in named})
         for name, value in parts[-1].items():

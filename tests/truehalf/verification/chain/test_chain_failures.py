@@ -97,8 +97,8 @@ def test_a_search_that_ends_with_an_error_takes_no_verdict_away(tmp_path, monkey
     def fails(*_):
         raise error
 
-    for name in ("locate", "profile_of", "suggested_pins"):
-        monkeypatch.setattr(chain, name, fails)
+    for name in ("localize.failing.Failing.place", "chain.chain.profile_of", "chain.chain.suggested_pins"):
+        monkeypatch.setattr(f"truehalf.verification.{name}", fails)
     wish = {"options": replace(OPTIONS, suggest=True), "conversion": object()}
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15), **wish)
     written = json.loads((tmp_path / "out" / "verdict.json").read_text())
