@@ -26,10 +26,12 @@ class Shown(NamedTuple):
     errors: list[str]
 
 
-def shown(page: Path, folder: Path, query: str = "", options: tuple[str, ...] = ()) -> Shown:
-    """Open a file of this machine without a network; `folder` is the browser's own."""
-    given = ["--headless=new", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND", *options]
+def shown(page: Path | str, folder: Path, query: str = "", options: tuple[str, ...] = ()) -> Shown:
+    """Open a file of this machine, or an address of it, without a network; `folder` is the browser's own."""
+    alone = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+    given = ["--headless=new", "--no-sandbox", "--disable-gpu", alone, *options]
     given += [f"--user-data-dir={folder}", "--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"]
-    line = [CHROMIUM or "", *given, page.as_uri() + query]
+    address = page if isinstance(page, str) else page.as_uri()
+    line = [CHROMIUM or "", *given, address + query]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     return Shown(done.stdout, re.findall(r":CONSOLE:\d+\] (.*)", done.stderr))

@@ -35,7 +35,7 @@ _STAGE_METRICS = (
     "nonfinite",
 )
 _VERIFY_METRICS = (
-    *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop", "self_ap50", "self_ap50_95"),
+    *("ap50_95", "ap50_95_fp32", "ap50_95_drop", "ap50", "ap50_fp32", "self_ap50_95", "self_ap50"),
     *("low_self_ap50_95_drop", "rank_error_p99"),
     *("matched_fraction", "missed", "extra", "label_flips", "top1_agreement", "tensor_error"),
     *("box_error_px_p50", "box_error_px_p99", "box_error_px_max"),
@@ -235,18 +235,11 @@ def flat_params(params: Params) -> dict[str, str]:
 def metrics(reports: Reports) -> dict[str, float]:
     """The same names in every run; one is absent only where the run has no such number.
 
-    MLflow sorts them by name: `accuracy` of the final file and `accuracy_by_stage` come first.
+    MLflow lists them by name, and plots the first that it was given: `accuracy` of the final file, which comes first in
+    both.
     """
-    found: dict[str, Any] = {}
-    for stage in STAGES:
-        report = of_stage(reports, stage) or {}
-        model = report.get("model", {})
-        found[f"seconds/{stage}"] = report.get("seconds")
-        found[f"size_mb/{stage}"] = model.get("size_mb")
-        found[f"nodes/{stage}"] = model.get("nodes")
-        found[f"casts/{stage}"] = model.get("casts")
     verify, cleanup = reports.get("verify", {}), reports.get("cast_cleanup", {})
-    found |= {f"accuracy/{name}": verify.get(name) for name in _VERIFY_METRICS}
+    found: dict[str, Any] = {f"accuracy/{name}": verify.get(name) for name in _VERIFY_METRICS}
     found |= {f"accuracy/metrics/{name.replace(':', '.')}": value for name, value in verify.get("metrics", {}).items()}
     found |= {f"accuracy/max_abs_error/{name}": value for name, value in verify.get("max_abs_error", {}).items()}
     engine = reports.get("engine", {})
@@ -254,6 +247,13 @@ def metrics(reports: Reports) -> dict[str, float]:
         found |= {f"accuracy_by_stage/{stage}/{name}": numbers.get(name) for name in _STAGE_METRICS}
         errors = numbers.get("max_abs_error") or {}
         found |= {f"accuracy_by_stage/{stage}/max_abs_error/{name}": value for name, value in errors.items()}
+    for stage in STAGES:
+        report = of_stage(reports, stage) or {}
+        model = report.get("model", {})
+        found[f"seconds/{stage}"] = report.get("seconds")
+        found[f"size_mb/{stage}"] = model.get("size_mb")
+        found[f"nodes/{stage}"] = model.get("nodes")
+        found[f"casts/{stage}"] = model.get("casts")
     fp16 = reports.get("fp16", {})
     found["fp16/nodes_fp16_fraction"] = fp16.get("model", {}).get("fp16_fraction")
     found["fp16/arithmetic_fp16_fraction"] = fp16.get("fp16_arithmetic")
