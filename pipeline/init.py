@@ -81,7 +81,7 @@ def _proposed(arguments: argparse.Namespace) -> Json:
 
 
 def _truehalf(*words: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "truehalf", *words, "--quiet"], check=False)
+    done = subprocess.run([sys.executable, "-m", "truehalf", *words], stdout=subprocess.DEVNULL, check=False)
     if done.returncode not in (_PASSED, _NOT_VERIFIED):
         sys.exit(done.returncode)
 

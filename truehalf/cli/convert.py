@@ -203,7 +203,7 @@ def _shared_out(given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any,
     calibrated, verified = given["ranges"] is None, not given["no_verify"]
     if not calibrated and not verified:
         raise StageError("in-conflict", "--samples, --ranges and --no-verify: no step would use the samples")
-    feeds = of_file(given["samples"], given["model"], preprocessing, given["skip_corrupt"])
+    feeds = of_file(given["samples"], given["model"], preprocessing, given["skip_corrupt"], given["spec"])
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
     share = split(len(feeds.names), *most)
     calibration, verification = (feeds.only(part) if part else None for part in (share.calibration, share.verification))

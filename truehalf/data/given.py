@@ -17,7 +17,7 @@ from truehalf.data.images import images_under, is_image
 from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError
-from truehalf.io_spec.in_file import spec_inside
+from truehalf.io_spec.in_file import given_spec, spec_inside
 from truehalf.io_spec.spec import InputSpec
 from truehalf.ir.model_file import load_model
 from truehalf.json_values import JsonObject
@@ -150,10 +150,18 @@ def _images(
     if applied is None:
         raise StageError(
             "needs-value",
-            f"samples {source}: images need a preprocessing, and the model's I/O spec declares none; give size "
-            "(--size 640x640), range, mean, std, layout, resize or channels, where they differ from the defaults",
+            f"samples {source}: images need a preprocessing, and no I/O spec declares one; give --size {_size(model)}, "
+            "and --range, --mean, --std, --layout, --resize or --channels where they differ from the defaults "
+            "(in Python, preprocessing={...})",
         )
     return load_images(source, model, applied, 1, skip_corrupt)
+
+
+def _size(model: ir.Model) -> str:
+    """Height and width that the first input fixes, as --size takes them; else an example."""
+    shape = model.graph.inputs[0].shape if model.graph.inputs else None
+    sides = list(shape)[1:3] if shape is not None and shape[-1] == 3 else list(shape or ())[2:4]
+    return "x".join(map(str, sides)) if sides and all(isinstance(side, int) for side in sides) else "640x640"
 
 
 @dataclass(frozen=True)
@@ -216,10 +224,19 @@ def calibration_feeds(
 
 
 def of_file(
-    samples: Any, path: Path, preprocessing: JsonObject | Path | str | None, skip_corrupt: bool = False
+    samples: Any,
+    path: Path,
+    preprocessing: JsonObject | Path | str | None,
+    skip_corrupt: bool = False,
+    spec: Path | str | None = None,
 ) -> Feeds | ImageFeeds:
-    """Samples that come with an ONNX file, see `given_samples`; one feed of several rows is several samples."""
+    """Samples that come with an ONNX file, see `given_samples`; one feed of several rows is several samples.
+
+    Args:
+        spec: I/O spec that says the preprocessing; None: the one in the file.
+    """
     model = load_model(path)
-    feeds = given_samples(samples, model, spec_inside(model).first_input, preprocessing, skip_corrupt)
+    entry = (spec_inside(model) if spec is None else given_spec(spec)).first_input
+    feeds = given_samples(samples, model, entry, preprocessing, skip_corrupt)
     assert not isinstance(feeds, Filled), "made only here"
     return feeds.by_rows(model) if isinstance(feeds, Feeds) else feeds

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truehalf.errors import StageError, typed_line
 from truehalf.files import read_json
 from truehalf.io_spec.outputs import check_shapes, problem_of_classes
 from truehalf.io_spec.spec import IoSpec, TensorSpec
+from truehalf.json_values import JsonObject
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -26,6 +27,27 @@ def read_spec(path: Path) -> IoSpec:
         StageError: where it is missing, or no I/O spec.
     """
     return IoSpec.from_json(read_json(path))
+
+
+def given_spec(source: JsonObject | Path | str) -> IoSpec:
+    """An I/O spec from a mapping, or from a YAML or JSON file that holds one.
+
+    Raises:
+        StageError: a file that is missing or cannot be read, what is no I/O spec.
+    """
+    import yaml
+
+    content: Any = source
+    if isinstance(source, (str, Path)):
+        try:
+            content = yaml.safe_load(Path(source).read_text())
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            problem = error.strerror if isinstance(error, OSError) else error
+            raise StageError(
+                "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+                f"I/O spec {source}: expected a mapping in JSON or YAML, but {problem}",
+            ) from error
+    return IoSpec.from_json(content)
 
 
 def spec_inside(model: ir.Model) -> IoSpec:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict
 
+from truehalf.config.verification import GatesConfig
 from truehalf.json_values import JsonObject
 from truehalf.report.drawings import Histogram, NodeError, error_chart, histogram
 from truehalf.report.forms import SuggestedPins
@@ -26,6 +28,8 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
     "percent": percent,
     "count": count,
 }
+# By gate what it measures; what rounding comes to stands behind the first semicolon, in docs.
+_MEANINGS = {each.name: str(each.metadata["meaning"]).split("; ")[0] for each in fields(GatesConfig)}
 _SUSPECTS = 5
 _DIFFERS = ("missed", "extra", "label_flips", "nonfinite")
 _UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "writes": "", "reads": []}
@@ -128,7 +132,8 @@ def verification_sections(
     place: Location = verdict.get("place") or {}
     return {
         "findings": [
-            dict(each) | {"used": used_up(each)} for each in sorted(found, key=lambda each: "gate" not in each)
+            dict(each) | {"used": used_up(each), "meaning": _MEANINGS.get(str(each.get("gate")), "")}
+            for each in sorted(found, key=lambda each: "gate" not in each)
         ],
         "detects": any(finding.get("gate") == "matched_fraction_min" for finding in found),
         "suspects": _suspects(place.get("suspects", [])[:_SUSPECTS], nodes),

@@ -119,7 +119,12 @@ def test_a_whole_run_is_shown(folder):
     expect(engine, None, "no NVIDIA GPU")
     for expected in (
         *(WORDS["passed"], said, engine, "--stronglyTyped", "/head/Softmax", "digits/val/7", "99.50 %", "params.yaml"),
-        *("0.765", "matched_fraction is 0.5", "ltdetr_nano · dfine · fp16"),
+        *(
+            "0.765",
+            "matched_fraction is 0.5",
+            "ltdetr_nano · dfine · fp16",
+            "share of the FP32 detections that are matched",
+        ),
     ):
         assert expected in text, expected
     assert re.search(r"s/7\W+class 3\W+absent", text)

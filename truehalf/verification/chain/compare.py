@@ -28,7 +28,7 @@ from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds
 from truehalf.errors import StageError
 from truehalf.files import plain
-from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
+from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, detecting, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.json_values import JsonObject
@@ -274,20 +274,8 @@ def _judged_outputs(seen: Measured, found: list[Finding]) -> dict[str, OutputErr
 
 def _spec_of(files: ModelPair, spec: JsonObject | Path | str | None) -> IoSpec:
     """The I/O spec in force, checked against the outputs; empty where there is none."""
-    import yaml
-
-    content: Any = spec
-    if isinstance(spec, (str, Path)):
-        try:
-            content = yaml.safe_load(Path(spec).read_text())
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            problem = error.strerror if isinstance(error, OSError) else error
-            raise StageError(
-                "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
-                f"I/O spec {spec}: expected a mapping in JSON or YAML, but {problem}",
-            ) from error
     try:
-        declared = spec_inside(files.reference) if spec is None else IoSpec.from_json(content)
+        declared = spec_inside(files.reference) if spec is None else given_spec(spec)
         check_spec(declared, [str(value.name) for value in files.reference.graph.outputs], _input_shapes(files))
     except StageError as error:
         source = f"{SPEC_KEY} in the metadata of {files.reference_path}" if spec is None else "spec"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from PIL import Image
 
 from tests.corpus.pairs import replayed
 from tests.corpus.pairs.detections import ROWS, SIZE, Scene, as_queries, as_top_k, scene
+from tests.messages import expect
 from truehalf.cli.app import run as truehalf
 from truehalf.codes import codes_in
 from truehalf.verification.chain.compare import Report, compare
@@ -126,6 +129,22 @@ def ambiguous() -> dict[str, Outputs]:
 def test_what_is_not_plain_is_compared_as_tensors(outputs: Outputs, tmp_path: Path) -> None:
     report = compared(tmp_path, outputs, outputs)
     assert report.task == "tensors" and report.proposed is None
+
+
+def test_a_spec_says_how_images_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without one, the message has the size that the model fixes."""
+    source = written(tmp_path / "own.onnx", in_layout(as_queries(scene(6)), "cxcywh", True))
+    (tmp_path / "pictures").mkdir()
+    for i in range(PICTURES):
+        Image.new("RGB", (SIDE, SIDE), (i, i, i)).save(tmp_path / "pictures" / f"{i:02}.png")
+    command = ["convert", str(source), "--samples", str(tmp_path / "pictures")]
+    assert truehalf(command) == 2
+    expect(capsys.readouterr().err, "needs-value", f"--size {SIDE}x{SIDE}")
+    spec = tmp_path / "spec.json"
+    assert truehalf(["inspect", *command[1:], "--spec", str(spec)]) == 0
+    assert truehalf([*command, "--spec", str(spec), "--json", str(tmp_path / "found.json")]) in (0, 3)
+    found = json.loads((tmp_path / "found.json").read_text())["comparison"]
+    assert found["task"] == "detections" and found["passed"] and found["proposed"] is None
 
 
 def test_the_first_command_finds_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
