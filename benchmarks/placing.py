@@ -24,7 +24,7 @@ from typing import Any
 import onnx_ir as ir
 
 from tests.measuring.converted import only
-from tests.measuring.shipped import shipped
+from truehalf.config.precision import PRODUCTS
 from truehalf.conversion.decide import decide
 from truehalf.conversion.partition import cost, eager, min_cut, problem
 from truehalf.conversion.ports import ports
@@ -70,7 +70,7 @@ def _value(value: ir.Value, rng: random.Random) -> ir.Value:
 
 def timed(model: ir.Model) -> Iterator[tuple[str, Any]]:
     """Facts and seconds of placing the casts of a model."""
-    rules = only(block=Lists(op=_BLOCKED), fp16_ops=tuple(shipped("precision/fp16")["fp16_ops"]))
+    rules = only(block=Lists(op=_BLOCKED), fp16_ops=PRODUCTS)
     decisions = decide(model, None, rules)
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
     started = time.perf_counter()

@@ -17,7 +17,7 @@ from truehalf.config.options import Options, key
 from truehalf.config.selector_entries import problems_of_lists
 
 FP16_MAX = 65504.0
-_FP16_OPS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Attention")
+PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Attention")
 
 
 class PrecisionName(Enum):
@@ -81,8 +81,10 @@ class Precision(Options):
         Placement.min_cut,
         "min_cut: the cheapest casts, proven optimal; eager: every node in FP16 that no rule keeps FP32",
     )
-    fp16_ops: tuple[str, ...] = key(
-        _FP16_OPS, "op types that run in FP16 unless a rule objects; other nodes take the type that costs less"
+    fp16_ops: tuple[str, ...] | None = key(
+        None,
+        "op types that run in FP16 unless a rule objects, whatever their casts cost; all others take the type that "
+        f"costs less. null: none, but {', '.join(PRODUCTS)} where else none of them would; []: none",
     )
     op_block_list: tuple[str, ...] = key((), "op types that stay FP32, e.g. Softmax")
     node_block_list: tuple[str, ...] = key(

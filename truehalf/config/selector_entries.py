@@ -19,7 +19,7 @@ def problems_of_lists(owner: str, section: Any) -> Iterator[str]:
     for kind, problem_of in _PROBLEMS.items():
         names = [f"{kind}_block_list", f"{kind}_include_list", *(["fp16_ops"] if kind == "op" else [])]
         for name in names:
-            for i, entry in enumerate(getattr(section, name, [])):
+            for i, entry in enumerate(getattr(section, name, None) or []):
                 if found := problem_of(entry):
                     yield coded("bad-syntax", f"{owner}.{name}[{i}]: {entry!r} {found}")
 

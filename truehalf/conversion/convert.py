@@ -13,21 +13,21 @@ import onnx_ir as ir
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.ranges_form import Ranges, RangesJson, ranges_of, read_ranges
 from truehalf.codes import coded
-from truehalf.config.precision import Placement, Precision, PrecisionName
+from truehalf.config.precision import PRODUCTS, Placement, Precision, PrecisionName
 from truehalf.conversion import partition
 from truehalf.conversion.decide import Decisions, decide
 from truehalf.conversion.options import check_names, unmatched_fp16_ops
 from truehalf.conversion.ports import FP16, Owner, io_type_of, ports
 from truehalf.conversion.report import conversion_report, coverage, float_outputs, row
 from truehalf.conversion.rewrite import ConversionReport, Rewrite
-from truehalf.conversion.rules.base import Verdict
+from truehalf.conversion.rules import base
 from truehalf.conversion.rules.custom import custom_rule_of
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
 from truehalf.data.given import given_samples
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import model_facts, values_of
+from truehalf.ir.facts import is_op, model_facts, values_of
 from truehalf.ir.inlining import WeightsApart, said_of, weights_taken_out
 from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
@@ -48,7 +48,7 @@ class ConversionResult:
         fp16: the judged nodes that run in FP16; control flow when all that it passes on is FP16.
         fp16_arithmetic: their share of the arithmetic of all judged nodes, 0 to 1; None where there is none.
         placed, naive, unforced: cost of the placement that was made, of the naive one, and of the cheapest one if
-            fp16_ops named no operator (truehalf.conversion.partition).
+            fp16_ops forced no operator (truehalf.conversion.partition).
         conversion: counts of Casts and weights.
     """
 
@@ -84,10 +84,14 @@ def convert_to_fp16(
     decisions = decide(model, ranges, precision)
     decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep, decisions.exact)))
     decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep)))
-    movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
+    movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not base.Verdict.fp32]
     found = ports(model, movable, keep, precision.init_conversion_max_bytes, decisions.exact)
     problem = partition.problem(found, decisions.nodes, shapes)
     assignment = PLACEMENTS[precision.placement](problem)
+    if precision.fp16_ops is None and (wanted := _products(decisions.nodes, assignment)):
+        decisions = replace(decisions, nodes=decisions.nodes | wanted)
+        problem = partition.problem(found, decisions.nodes, shapes)
+        assignment = PLACEMENTS[precision.placement](problem)
     placed, naive = partition.cost(problem, assignment), partition.cost(problem, partition.eager(problem))
     unforced = partition.unforced(found, decisions.nodes, shapes)
     fp16 = frozenset(partition.nodes_in_fp16(found, assignment))
@@ -98,6 +102,18 @@ def convert_to_fp16(
     rewrite = Rewrite(found, assignment, decisions.clamps)
     conversion = ConversionReport(rewrite(model).counts, rewrite.losses)
     return ConversionResult(decisions, fp16, share, placed, naive, unforced, conversion)
+
+
+def _products(
+    nodes: Mapping[ir.Node, base.Decision], assignment: Mapping[Owner, ir.DataType]
+) -> dict[ir.Node, base.Decision]:
+    """What decides for FP16 of matrix products and convolutions, where cost alone leaves all of them FP32."""
+    products = [node for node in nodes if is_op(node, *PRODUCTS)]
+    if any(assignment.get(node) == FP16 for node in products):
+        return {}
+    reason = "casts cost more than its FP32, but nothing would be in FP16 (precision.fp16_ops)"
+    wanted = base.Decision(base.Verdict.fp16, "fp16_ops", reason)
+    return {node: wanted for node in products if nodes[node].verdict is base.Verdict.free}
 
 
 def _needed_clamps(decisions: Decisions, assignment: Mapping[Owner, ir.DataType]) -> Decisions:

@@ -9,7 +9,8 @@
     declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
     inner, integers, underflow, cancellation, phases,
     reduction_depth, custom_rule, nonfinite, unmeasured
-    fp16_ops                          operator types that are wanted in FP16
+    fp16_ops                          operator types that the user wants in FP16; by default matrix products and
+                                      convolutions where cost alone would leave all of them FP32
     fused_attention                   FP16 keeps an attention fused (truehalf.conversion.rules.attention)
     none                              free: whatever is cheaper
 
@@ -137,7 +138,7 @@ class _Judge:
         self._context, self._blocked, self._included, self._region = context, blocked, included, region
         self._sealed = sealed_nodes(context.model)
         self._candidate_rules = _candidate_rules(context)
-        self._wanted = [(text, op_matcher(text)) for text in context.precision.fp16_ops]
+        self._wanted = [(text, op_matcher(text)) for text in context.precision.fp16_ops or ()]
 
     def decision(self, node: ir.Node) -> Decision:
         include = self._included.nodes.get(node)

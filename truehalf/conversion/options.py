@@ -58,7 +58,7 @@ def _quoted(names: Iterable[str | None]) -> str:
 
 
 def unmatched_fp16_ops(model: ir.Model, precision: Precision) -> tuple[list[Selector], list[str]]:
-    """Entries of fp16_ops beyond the default ones that match no node, and a line on each.
+    """Entries of fp16_ops that match no node, and a line on each.
 
     Raises:
         StageError: when there is one and selectors are strict.
@@ -66,10 +66,10 @@ def unmatched_fp16_ops(model: ir.Model, precision: Precision) -> tuple[list[Sele
     from truehalf.ir.facts import all_nodes
     from truehalf.ir.selectors import Selector, near_matches, op_matcher
 
-    unmatched, lines, default = [], [], Precision().fp16_ops
-    for text in precision.fp16_ops:
+    unmatched, lines = [], []
+    for text in precision.fp16_ops or ():
         is_meant = op_matcher(text)
-        if text in default or any(is_meant(node) for node in all_nodes(model)):
+        if any(is_meant(node) for node in all_nodes(model)):
             continue
         near = near_matches(Selector("op", text), model)
         unmatched.append(Selector("fp16_ops", text))

@@ -83,7 +83,7 @@ class Fp16Report(TypedDict, total=False):
         verdicts: nodes by the rule that decided; placement: free, and cheaper in FP32.
         fp32_nodes_total, fp32_nodes: nodes that stay FP32: how many, and the first 20 with reasons.
         fp16_fraction, fp16_arithmetic: share of the float nodes, and of float operations, 0 to 1.
-        costs: bytes, casts, cast_bytes, fp32_owners: "placed", "naive" and "unforced" (the least without fp16_ops).
+        costs: bytes, casts, cast_bytes, fp32_owners: "placed", "naive" and "unforced" (least, nothing forced).
         casts_to_fp16, casts_to_fp32: Casts of the file.
         weights: constants by stored type; elements that underflowed, became subnormal or were clamped.
         masks: attention masks, and what became of each.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.messages import expect
 from truehalf import Precision, convert
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.ranges_form import ranges_of
+from truehalf.config.precision import PRODUCTS
 from truehalf.conversion import partition
 from truehalf.conversion.convert import convert_to_fp16
 from truehalf.conversion.decide import decide
@@ -233,10 +235,65 @@ def test_a_weight_decides_where_nothing_else_does(op: str) -> None:
 def test_the_cost_without_operators_that_are_wanted_stands_beside(fp16_ops: list[str], is_dearer: bool) -> None:
     """MatMul of a few elements between float32 ends: two casts, or FP32 that costs less than one."""
     costs = convert(
-        onnx.parser.parse_model(PLAIN), samples=X, check=False, precision=Precision(fp16_ops=fp16_ops)
+        onnx.parser.parse_model(PLAIN), samples=X, skip=("check",), precision=Precision(fp16_ops=fp16_ops)
     ).report.fp16["costs"]
     assert (costs["placed"]["bytes"] > costs["unforced"]["bytes"]) == is_dearer
     assert costs["unforced"]["casts"] == 0 and costs["placed"]["casts"] == 2 * is_dearer
+
+
+SMALL: dict[str, tuple[list[int], list[int], dict[str, Any]]] = {  # shapes of x and of the weight, attributes
+    "MatMul": ([2, 4], [4, 4], {}),
+    "Gemm": ([2, 4], [4, 4], {"alpha": 0.5}),
+    "Conv": ([1, 2, 4, 4], [3, 2, 1, 1], {}),
+    "ConvTranspose": ([1, 2, 4, 4], [2, 3, 1, 1], {}),
+    "Einsum": ([2, 4], [4, 4], {"equation": "ij,jk->ik"}),
+}
+
+
+def two_products(op: str, *, with_large: bool) -> onnx.ModelProto:
+    """A small product between float32 ends; beside it one that is worth its casts."""
+    shape, weight, attributes = SMALL[op]
+    nodes = [onnx.helper.make_node(op, ["x", "w"], ["y"], name="small", **attributes)]
+    inputs = [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)]
+    outputs = [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None] * len(shape))]
+    weights = [onnx.numpy_helper.from_array(np.full(weight, 0.5, np.float32), "w")]
+    if with_large:
+        nodes.append(onnx.helper.make_node("MatMul", ["a", "v"], ["b"], name="large"))
+        inputs.append(onnx.helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, [64, 1024]))
+        outputs.append(onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, [64, 1024]))
+        weights.append(onnx.numpy_helper.from_array(np.full((1024, 1024), 0.01, np.float32), "v"))
+    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs, weights)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("op", SMALL)
+def test_cost_decides_unless_the_user_lists_the_operator(op: str) -> None:
+    def precisions(with_large: bool, **options: Any) -> dict[str, str]:
+        model = two_products(op, with_large=with_large)
+        made = convert(model, skip=("slim", "check"), precision=Precision(**options))
+        return {row["node"]: row["precision"] for row in made.decisions}
+
+    assert precisions(True) == {"small": "fp32", "large": "fp16"}
+    assert precisions(True, fp16_ops=[op])["small"] == "fp16"
+    assert precisions(False) == {"small": "fp16"}, "nothing else would be in FP16"
+    assert precisions(False, fp16_ops=[]) == {"small": "fp32"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_by_default_no_graph_costs_more_than_where_its_products_are_forced(seed: int) -> None:
+    draw = random.Random(seed)
+    ops = draw.choices(list(SMALL), k=3)
+    both = onnx.compose.merge_models(
+        onnx.compose.add_prefix(two_products(ops[0], with_large=True), "p/"),
+        onnx.compose.add_prefix(two_products(ops[1], with_large=draw.random() < 0.5), "q/"),
+        io_map=[],
+    )
+    costs = [
+        convert(both, skip=("slim", "check"), precision=Precision(fp16_ops=forced)).report.fp16["costs"]
+        for forced in (None, PRODUCTS)
+    ]
+    assert costs[0]["placed"] == costs[0]["unforced"] == costs[1]["unforced"]
+    assert costs[0]["placed"]["bytes"] < costs[1]["placed"]["bytes"]
 
 
 # --- nothing was converted --------------------------------------------------------------------------------------------
