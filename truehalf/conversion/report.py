@@ -141,17 +141,17 @@ def skipped_report(path: Path) -> Fp16Report:
 
 @dataclass(frozen=True)
 class QuickCheck:
-    """What one emulated sample shows of a converted model.
+    """What a few emulated samples show of a converted model.
 
     Attributes:
         state: "verified", "failed" (beyond the tolerance; of a drawn sample: NaN or Inf where FP32 is finite) or "not
             verified".
-        sample: its name.
+        sample: its name, or how many there are.
         is_drawn: no sample was given, and one was drawn.
         reason: why it is not verified, or what is wrong, with its code.
         first_bad_node: where it goes wrong; None where that was not looked for, or not found.
         node_block_list: entries that pin the nodes that cause it.
-        pins_hold: whether a file that is converted with them is within half the tolerance on it; None: no pins.
+        pins_hold: whether a file that is converted with them is within half the tolerance on them; None: no pins.
     """
 
     state: str

@@ -128,6 +128,25 @@ def test_it_is_left_out_where_that_is_asked_for_or_nothing_was_converted() -> No
     assert convert(proto, precision=Precision(dtype="fp32")).report.check is None
 
 
+@pytest.mark.parametrize("late", [1, 2, 3, 7])
+def test_of_a_small_network_several_samples_are_looked_at(late: int) -> None:
+    """Squares of one sample alone are beyond FP16."""
+    proto = model('["s"] s = Mul(x, x) ["d"] y = Mul(s, k)', {"k": 1e-4})
+    feeds = [{"x": RNG.standard_normal((2, 256)).astype(np.float32)} for _ in range(9)]
+    feeds[late] = {"x": feeds[late]["x"] * 300}
+    check = converted(proto, feeds, **EAGER).report.check
+    assert check.state == "failed" and "^s$" in check.node_block_list
+    feeds[late], feeds[8] = feeds[8], feeds[late]
+    assert converted(proto, feeds, **EAGER).report.check.state != "failed", "eight at most"
+
+
+def test_of_a_large_network_one_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto, samples = WRONG["a large sum"]
+    assert converted(proto, samples, **EAGER).report.check.sample != "feed[0]"
+    monkeypatch.setattr("truehalf.verification.chain.quick_check.ARITHMETIC", 1.0)
+    assert converted(proto, samples, **EAGER).report.check.sample == "feed[0]"
+
+
 # --- without samples --------------------------------------------------------------------------------------------------
 
 IMAGE = "float[N,3,8,8] x"
