@@ -81,7 +81,7 @@ def _group(name: str) -> str | None:
     metavar="SOURCE",
     help="real inputs: folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
-@option("--no-verify", is_flag=True, help="only convert; all samples calibrate, and one is checked")
+@option("--no-verify", is_flag=True, help="only convert; all samples calibrate, and some of them are checked")
 @output_options
 @option(
     "--ranges", type=FILE, metavar="FILE", group="Samples", help="from `truehalf calibrate`; nothing is slimmed then"
