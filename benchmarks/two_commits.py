@@ -22,6 +22,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from truehalf.config.typed import plain
+from truehalf.config.verification import VerifyConfig
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Runs in each commit's tree: what it calls is looked for under the names of before and after the rooms were made.
@@ -73,6 +76,9 @@ for file in sorted([*data.glob("backend/*.onnx"), *data.glob("models/*.onnx")]):
 for folder in sorted(path for path in (data / "pairs").iterdir()):
     told = json.loads((folder / "told.json").read_text())
     inputs = dict(np.load(folder / "inputs.npz"))
+    if "options" in told["options"]:
+        from truehalf.config.verification import VerifyConfig
+        told["options"]["options"] = VerifyConfig(**told["options"]["options"])
     try:
         report = compare(folder / "reference.onnx", folder / "candidate.onnx", inputs, spec=told["spec"],
                          **{"locate": False} | told["options"])
@@ -99,10 +105,19 @@ def write_data(folder: Path, models: Path | None) -> None:
         onnx.save(pair.reference, place / "reference.onnx")
         onnx.save(pair.candidate, place / "candidate.onnx")
         np.savez(place / "inputs.npz", allow_pickle=False, **pair.inputs)
-        (place / "told.json").write_text(json.dumps({"spec": dict(pair.spec), "options": dict(pair.options)}))
+        options = {
+            name: _changed(each) if isinstance(each, VerifyConfig) else each for name, each in pair.options.items()
+        }
+        (place / "told.json").write_text(json.dumps({"spec": dict(pair.spec), "options": options}))
     for path in sorted(models.rglob("*.onnx")) if models is not None else []:
         name = "-".join(path.relative_to(models).with_suffix("").parts)  # type: ignore[arg-type]
         (folder / "models" / f"{name}.onnx").write_bytes(path.read_bytes())
+
+
+def _changed(options: VerifyConfig) -> dict[str, Any]:
+    """Those that are not the defaults: commits may have others beside them."""
+    defaults = plain(VerifyConfig())
+    return {name: value for name, value in plain(options).items() if value != defaults[name]}
 
 
 def _holds_float32(proto: onnx.ModelProto) -> bool:
