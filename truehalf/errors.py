@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from truehalf.codes import coded, codes_in
 
@@ -39,6 +39,13 @@ def refuse(code: str, what: str, problems: Sequence[str], shown: int | None = No
     if problems:
         more = [f"and {len(problems) - shown} more"] if shown is not None and len(problems) > shown else []
         raise StageError(code, "\n".join([f"{what}:", *(f"  - {problem}" for problem in [*problems[:shown], *more])]))
+
+
+def some_of(items: Iterable[str], shown: int = 10, between: str = ", ") -> str:
+    """The first few, and how many more there are."""
+    every = list(items)
+    more = f"{';' if between == '; ' else ''} and {len(every) - shown} more" if len(every) > shown else ""
+    return between.join(every[:shown]) + more
 
 
 def first_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Any, ClassVar
@@ -32,6 +33,12 @@ def default_of(option: Field[Any]) -> Any:
     """The default of a field, as a YAML file holds it."""
     assert option.default is not MISSING
     return plain(option.default)
+
+
+def problem_of_function(path: str, name: str | None) -> Iterator[str]:
+    """A line where a text is no module:function."""
+    if name is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
+        yield coded("bad-syntax", f"{path}: expected module:function, such as my_module:build, got {name!r}")
 
 
 class Options:

@@ -6,14 +6,12 @@ convert`, validation and the table in docs come from the fields.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from truehalf.codes import coded
-from truehalf.config.options import Options, key
+from truehalf.config.options import Options, key, problem_of_function
 from truehalf.config.selector_entries import problems_of_lists
 
 FP16_MAX = 65504.0
@@ -147,12 +145,7 @@ class Precision(Options):
     )
 
     def problems(self) -> Iterator[str]:
-        if self.custom_rule is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", self.custom_rule):
-            yield coded(
-                "bad-syntax",
-                "precision.custom_rule: expected module:function, such as my_rules:keep_fp32, got "
-                f"{self.custom_rule!r}",
-            )
+        yield from problem_of_function("precision.custom_rule", self.custom_rule)
         yield from problems_of_lists("precision", self)
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from truehalf.codes import coded
 from truehalf.config.engine import ProfileShapes, shown
-from truehalf.config.options import default_of, out_of_bounds
+from truehalf.config.options import default_of, out_of_bounds, problem_of_function
 from truehalf.config.precision import OF_CONVERT_ALONE, Method, Precision, PrecisionName
 from truehalf.config.schema import REPAIR_PASSES, Config, DataSource, Exporter, SearchName
 from truehalf.config.selector_entries import problem_of_node, problems_of_lists
@@ -77,8 +77,12 @@ def _rules_of_search(c: Config) -> Iterator[str]:
             yield coded("needs-value", f"search.{name}: expected a number, got null")
 
 
-def _rules_of_lists(c: Config) -> Iterator[str]:
-    yield from c.precision.problems()
+def _rules_of_sections(c: Config) -> Iterator[str]:
+    for section in (c.precision, c.verify, c.trace, c.target, c.engine):
+        yield from section.problems()
+
+
+def _rules_of_pins(c: Config) -> Iterator[str]:
     yield from problems_of_lists("model.fp32_pins", c.model.fp32_pins)
     yield from problems_of_lists("decoder.fp32_pins", c.decoder.fp32_pins)
 
@@ -126,18 +130,10 @@ def _rules_of_data(c: Config) -> Iterator[str]:
         yield coded("needs-value", f"data.{key}: data={c.data.source.value} needs {what}: data.{key}={example}")
     if c.data.source is DataSource.coco and not c.data.folder:
         yield coded("needs-value", "data.folder: data=coco needs the folder that the annotations' file names are in")
-    if c.data.function is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", c.data.function):
-        yield coded(
-            "bad-syntax", f"data.function: expected module:function, such as my_data:sample, got {c.data.function!r}"
-        )
-
-
-def _rules_of_verify(c: Config) -> Iterator[str]:
-    yield from c.verify.problems()
+    yield from problem_of_function("data.function", c.data.function)
 
 
 def _rules_of_trace(c: Config) -> Iterator[str]:
-    yield from c.trace.problems()
     low, high = _OPSETS[c.trace.exporter]
     if not low <= c.trace.opset <= high:
         yield coded(
@@ -190,11 +186,6 @@ def _rules_of_lint(c: Config) -> Iterator[str]:
             )
         elif problem := problem_of_node(where) if separator else None:
             yield coded("bad-syntax", f"lint.ignore[{i}]: {where!r} {problem}")
-
-
-def _rules_of_engine(c: Config) -> Iterator[str]:
-    yield from c.target.problems()
-    yield from c.engine.problems()
 
 
 def _rules_of_profiles(c: Config) -> Iterator[str]:
@@ -267,13 +258,12 @@ RULES = (
     _rules_of_precision,
     _rules_of_method,
     _rules_of_search,
-    _rules_of_lists,
+    _rules_of_sections,
+    _rules_of_pins,
     _rules_of_model,
     _rules_of_data,
-    _rules_of_verify,
     _rules_of_trace,
     _rules_of_profiles,
     _rules_of_repair,
     _rules_of_lint,
-    _rules_of_engine,
 )

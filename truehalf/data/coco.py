@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,7 +20,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.drawn import Drawn, LabelledImage
 from truehalf.data.images import left_out, open_image, same_content, take
-from truehalf.errors import StageError, refuse
+from truehalf.errors import StageError, refuse, some_of
 from truehalf.json_values import is_finite_number
 
 EMPTY = "boxes without an area"
@@ -91,8 +91,8 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> C
         raise StageError(
             "file-missing",
             f"data.folder: {folder} lacks {len(missing)} of {len(listed)} annotated images: "
-            f"{_some(path.relative_to(folder).as_posix() for path in missing)}; expected the folder that the file_name "
-            "of data.annotations starts in",
+            f"{some_of(path.relative_to(folder).as_posix() for path in missing)}; expected the folder that the "
+            "file_name of data.annotations starts in",
         )
     same = same_content(listed)
     kept = [path for path in listed if path not in same]
@@ -213,9 +213,3 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _pixels(size: tuple[int, int]) -> str:
     return f"{size[0]} x {size[1]}"
-
-
-def _some(names: Iterator[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more

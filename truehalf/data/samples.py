@@ -16,7 +16,7 @@ from truehalf.config.schema import Config, DataSource
 from truehalf.data import coco, digits, functions, images, noise, npz
 from truehalf.data.drawn import Arrays, Drawn, LabelledImage, TooFew
 from truehalf.data.preprocessing import Preprocessing, declared_by
-from truehalf.errors import StageError
+from truehalf.errors import StageError, some_of
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import InputSpec, IoSpec
 
@@ -94,15 +94,11 @@ def _classes(drawn: Drawn, spec: IoSpec) -> np.ndarray | None:
     if unknown:
         raise StageError(
             "wrong-name",
-            f"data: the model has no class named {_some(unknown)}; its classes are {_some(classes)}. Name them alike: "
-            "in the annotations, or by model.classes, in the order of the model's classes",
+            f"data: the model has no class named {some_of(map(repr, unknown), 20)}; its classes are "
+            f"{some_of(map(repr, classes), 20) or 'none'}. Name them alike: in the annotations, or by "
+            "model.classes, in the order of the model's classes",
         )
     return np.array([classes.index(name) for name in drawn.categories], np.int64)
-
-
-def _some(names: Sequence[str], shown: int = 20) -> str:
-    listed = ", ".join(repr(name) for name in names[:shown]) or "none"
-    return listed + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
 # `root` is the workspace: paths in data.* are relative to it. `spec` is the model's I/O spec.
@@ -329,3 +325,8 @@ def stacked(batch: Sequence[Sample]) -> dict[str, np.ndarray]:
                     "one size after the other",
                 )
     return {name: np.stack([sample.feeds[name] for sample in batch]) for name in batch[0].feeds}
+
+
+def filled(samples: Sequence[Sample], size: int, start: int = 0) -> dict[str, np.ndarray]:
+    """`size` samples from `start` on, from the first one again where there are fewer."""
+    return stacked([samples[(start + i) % len(samples)] for i in range(size)])

@@ -5,7 +5,6 @@ Where height or width vary, the comparison also runs at two sizes that were not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from truehalf.config.schema import Config
 from truehalf.data.drawn import Arrays as ArraysOfOne
-from truehalf.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
+from truehalf.data.samples import TRACE_SAMPLES, drawn, filled, trace_samples
 from truehalf.errors import failing
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import shapes_of
@@ -44,10 +43,10 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     samples = trace_samples(config, TRACE_SAMPLES, root, described(model))
     sizes = [size for size in (3, 2, 1) if size != batch][:2] if 0 in first else [batch]
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
-    example = _batch(samples[:traced], batch)
+    example = filled(samples[:traced], batch)
     with failing("module-fails", f"the module itself fails in torch on {shapes_of(example)}"):
         spec = spec_of(model, example, axes)
-    feeds = [_batch(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
+    feeds = [filled(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
     options = Tracing(
         trace=config.trace,
         axes=axes,
@@ -78,9 +77,4 @@ def _at_other_sizes(
     if not others or isinstance(drawn(config, root, "trace", 1)[0], ArraysOfOne):
         return []
     rows = [trace_samples(config, 2, root, described(replace(model, inputs=inputs))) for inputs in others]
-    return [_batch(samples, 2 if 0 in axes.get(model.inputs[0].name, {}) else batch) for samples in rows]
-
-
-def _batch(samples: Sequence[Sample], size: int, start: int = 0) -> dict[str, np.ndarray]:
-    """`size` samples from `start` on, from the first one again where there are fewer."""
-    return stacked([samples[(start + i) % len(samples)] for i in range(size)])
+    return [filled(samples, 2 if 0 in axes.get(model.inputs[0].name, {}) else batch) for samples in rows]

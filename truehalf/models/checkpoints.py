@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.named_files import folder_instead
-from truehalf.errors import StageError
+from truehalf.errors import StageError, some_of
 
 if TYPE_CHECKING:
     import torch
@@ -96,7 +96,7 @@ def without_prefix(tensors: Mapping[str, torch.Tensor], prefix: str, path: Path 
     if others:
         raise StageError(
             "wrong-name",
-            f"weights: {path}: expected all names to begin with {prefix!r}, got {listed(others, ', ')}; "
+            f"weights: {path}: expected all names to begin with {prefix!r}, got {some_of(others, _NAMED)}; "
             "a prefix is taken off all of them or of none",
         )
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
@@ -133,7 +133,7 @@ def read_pickle(path: Path, conversion: str = _CONVERSION) -> Any:
         if names := _globals(path, error):
             raise StageError(
                 "code-refused",
-                f"weights: {path}: to read it, {listed(names, ', ')} would have to be imported and called: it holds "
+                f"weights: {path}: to read it, {some_of(names, _NAMED)} would have to be imported and called: it holds "
                 "objects beside tensors, and a checkpoint that is given is data here, not a program. Where it was "
                 f"trained, and if you trust it, save only the tensors: {conversion.format(name=path.name)}",
             ) from error
@@ -207,10 +207,4 @@ def _shown(value: Any) -> str:
     if not isinstance(value, Mapping):
         return f"a {type(value).__name__}"
     keys = [f"{name} ({type(item).__name__})" for name, item in value.items()]
-    return f"a mapping with {listed(keys, ', ') or 'no key'}"
-
-
-def listed(items: list[str], between: str = "; ") -> str:
-    """The first few, for an error, and how many more there are."""
-    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
-    return between.join(items[:_NAMED]) + more
+    return f"a mapping with {some_of(keys, _NAMED) or 'no key'}"

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truehalf.errors import StageError
-from truehalf.models.checkpoints import listed, read_checkpoint, without_prefix
+from truehalf.errors import StageError, some_of
+from truehalf.models.checkpoints import read_checkpoint, without_prefix
 
 if TYPE_CHECKING:
     import torch
@@ -89,7 +89,7 @@ def _check_architecture(
         ("missing in the file", missing),
         ("unexpected in the file", unexpected),
     )
-    lines = [f"  {len(found)} {what}: {listed(found)}" for what, found in kinds if found]
+    lines = [f"  {len(found)} {what}: {some_of(found, 5, '; ')}" for what, found in kinds if found]
     if prefix := _prefix(expected, tensors):
         lines.append(
             f"  every name in the file begins with {prefix!r}, which the model's do not have; "
@@ -118,17 +118,18 @@ def _check_values(named: str, ties: list[list[str]], tensors: Mapping[str, torch
         raise StageError(
             "not-supported",
             f"weights: {named}: expected dense tensors with their values, got sparse ones or ones without values: "
-            f"{listed(odd)}; save them by tensor.to_dense(), on the CPU",
+            f"{some_of(odd, 5)}; save them by tensor.to_dense(), on the CPU",
         )
     floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
     if broken := [name for name, tensor in floats.items() if not tensor.isfinite().all()]:
         raise StageError(
             "not-finite",
-            f"weights: {named}: expected finite numbers, got NaN or Inf in {listed(broken)}; train it again",
+            f"weights: {named}: expected finite numbers, got NaN or Inf in {some_of(broken, 5)}; train it again",
         )
     if large := [name for name, tensor in floats.items() if not tensor.to(torch.float32).isfinite().all()]:
         raise StageError(
-            "out-of-range", f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {listed(large)}"
+            "out-of-range",
+            f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {some_of(large, 5)}",
         )
     for names in ties:
         stored = [name for name in names if name in tensors]

@@ -13,11 +13,9 @@ import numpy as np
 from truehalf.config.schema import Config, DataSource
 from truehalf.data.drawn import Arrays, Drawn, LabelledImage
 from truehalf.data.samples import PURPOSES, drawn
-from truehalf.errors import StageError
+from truehalf.errors import StageError, some_of
 from truehalf.provenance.watched import watched
 from truehalf.user_code import imported
-
-_SHOWN = 10
 
 
 class Fingerprint(TypedDict):
@@ -193,10 +191,9 @@ def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
             if earlier != purpose and name != each.names[number]:  # of one name: truehalf.data.samples shares it out
                 shared.append(f"{each.names[number]} ({purpose}) is {name} ({earlier})")
     if shared:
-        more = f" and {len(shared) - _SHOWN} more" if len(shared) > _SHOWN else ""
         raise StageError(
             "given-twice",
-            f"data: samples with two purposes: {', '.join(shared[:_SHOWN])}{more}; what was calibrated with proves "
+            f"data: samples with two purposes: {some_of(shared)}; what was calibrated with proves "
             "nothing in verification; leave the same samples out, or let data.function return others for each purpose",
         )
     return found

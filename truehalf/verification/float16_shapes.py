@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.errors import some_of
 from truehalf.ir.facts import is_op, label_of
 
 if TYPE_CHECKING:
@@ -60,18 +61,12 @@ def shape_problem(
     for name, value in expected.items():
         if got[name].shape != value.shape:
             found = f"output {name!r}: expected shape {list(value.shape)}, got {list(got[name].shape)} on {place}"
-            why = f"FP16 arithmetic decides a shape ({named(nodes)}); keep it in FP32"
+            why = f"FP16 arithmetic decides a shape ({some_of(nodes, _NAMED)}); keep it in FP32"
             return coded("wrong-shape", f"{found}, where FP16 is not rounded between nodes: {why}")
     return None
 
 
 def shapes_unknown(nodes: list[str], why: object) -> str:
     """A sentence on a file that could not be run so."""
-    decided = f"FP16 arithmetic decides a shape ({named(nodes)})"
+    decided = f"FP16 arithmetic decides a shape ({some_of(nodes, _NAMED)})"
     return coded("not-searched", f"shapes where FP16 is not rounded between nodes: {decided}, and {why}")
-
-
-def named(nodes: list[str]) -> str:
-    """The first of them, and how many more there are."""
-    more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-    return ", ".join(nodes[:_NAMED]) + more

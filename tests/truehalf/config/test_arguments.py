@@ -81,9 +81,9 @@ def test_what_does_not_fit_is_refused_by_name(name: Any, value: Any) -> None:
     [
         (convert, {"precision": {}}),
         (convert, {"precision": 0}),
-        (convert, {"slim": "x"}),
-        (convert, {"slim": 1}),
-        (convert, {"check": []}),
+        (convert, {"skip": "slim"}),
+        (convert, {"skip": 1}),
+        (convert, {"skip": [5]}),
         (convert, {"out": 5}),
         (convert, {"out": b"out.onnx"}),
         (clean_casts, {"strict": "yes"}),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from truehalf.config.engine import EngineGates
 from truehalf.engines.compiling.fused import fused_in_fp16
 from truehalf.engines.engine_report import CompilerFacts, EngineGate, EnginePlan
-from truehalf.errors import StageError
+from truehalf.errors import StageError, some_of
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import UNFUSED_KEY
@@ -119,5 +119,4 @@ def _fused_attention(
 def _placed(names: Sequence[str], layers: Sequence[Layer]) -> str:
     """Nodes, each with the layer of the engine that it lies in."""
     where = {node: layer["name"] for layer in layers for node in layer["onnx_nodes"]}
-    shown = [f"{name} (layer {where[name]})" if name in where else name for name in names[:_NAMED]]
-    return ", ".join(shown) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return some_of((f"{name} (layer {where[name]})" if name in where else name for name in names), _NAMED)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truehalf.codes import coded
+from truehalf.errors import some_of
 
 SHOWN = 10  # places of a sentence
 
@@ -34,9 +35,8 @@ class Baked:
         """Why a trace is not verified, in a sentence; empty where nothing is open."""
         if not self.open:
             return ""
-        more = f"; and {len(self.open) - SHOWN} more" if len(self.open) > SHOWN else ""
         return coded(
             "trace-open",
             f"the file keeps what Python decided while it was traced, and {len(self.inputs)} further inputs do not "
-            f"settle that: {'; '.join(self.open[:SHOWN])}{more}; `truehalf lint --torch` says what to write instead",
+            f"settle that: {some_of(self.open, SHOWN, '; ')}; `truehalf lint --torch` says what to write instead",
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.config.schema import Config
-from truehalf.data.samples import TRACE_SAMPLES, stacked, trace_samples
+from truehalf.data.samples import TRACE_SAMPLES, filled, trace_samples
 from truehalf.exporting.routes.half_trace import HalfTracing, trace_in_fp16
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.source import dynamic_axes_of, open_model
@@ -52,5 +52,4 @@ def trace_configured(
 
 def _example(config: Config, root: Path, spec: IoSpec, batch: int) -> dict[str, Any]:
     """A batch of the samples that trace has traced on."""
-    samples = trace_samples(config, min(batch, TRACE_SAMPLES // 2), root, spec)
-    return stacked([samples[i % len(samples)] for i in range(batch)])
+    return filled(trace_samples(config, min(batch, TRACE_SAMPLES // 2), root, spec), batch)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.config.precision import FP16_MAX, Method, Precision
 from truehalf.config.schema import Exporter, SlimConfig, TraceConfig
-from truehalf.errors import StageError, first_line
+from truehalf.errors import StageError, first_line, some_of
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.routes.half_report import counted, described, slimmed
 from truehalf.exporting.source_lint import lint_source
@@ -140,10 +140,11 @@ def _sizes_in_fp16(path: Path) -> list[str]:
     """A warning where FP16 arithmetic of the file decides a shape. The module computes it so, and no cast of ours would
     make it exact; verify compares the shapes of its samples with the FP32 model's.
     """
-    from truehalf.verification.float16_shapes import float16_shape_arithmetic, named
+    from truehalf.verification.float16_shapes import float16_shape_arithmetic
 
     nodes = float16_shape_arithmetic(load_model(path))
-    message = f"FP16 arithmetic decides a shape, an index or a trip count ({named(nodes)}), as the module computes it"
+    why = "FP16 arithmetic decides a shape, an index or a trip count"
+    message = f"{why} ({some_of(nodes, 3)}), as the module computes it"
     return (
         [f"{message}; at other sizes than the samples' it may round; precision.method=convert keeps it FP32"]
         if nodes
@@ -295,8 +296,7 @@ def _overflowing(module: torch.nn.Module) -> list[str]:
     ]
     if not found:
         return []
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return [f"half() makes values beyond {FP16_MAX:g} infinite in {', '.join(found[:3])}{more}"]
+    return [f"half() makes values beyond {FP16_MAX:g} infinite in {some_of(found, 3)}"]
 
 
 def _explained(error: BaseException, text: str, method: str, device: str) -> str:

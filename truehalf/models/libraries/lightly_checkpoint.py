@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.config.schema import Config
 from truehalf.errors import StageError
 from truehalf.models.checkpoints import PICKLED, read_checkpoint, read_pickle
+from truehalf.models.declared import named_classes
 from truehalf.models.libraries.lightly_names import (
     DETECTORS,
     detector,
@@ -141,16 +142,8 @@ def _of_checkpoint(path: Path, config: Config, name: str | None) -> Wanted:
 
 def _renamed(classes: dict[int, str], config: Config, path: Path) -> dict[int, str]:
     """`model.classes`, where there are any, in place of the checkpoint's."""
-    given = config.model.classes
-    if given is None:
-        return classes
-    if len(given) != len(classes):
-        raise StageError(
-            "wrong-class-count",
-            f"model.classes: {path}: expected {len(classes)} names, as many as it was trained for, or null, got "
-            f"{len(given)}",
-        )
-    return dict(zip(classes, given, strict=True))
+    given = named_classes(config, len(classes), str(path))
+    return classes if given is None else dict(zip(classes, given, strict=True))
 
 
 def _of_tensors(path: Path, config: Config, name: str | None) -> Wanted:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config
-from truehalf.errors import StageError, failing, first_line
+from truehalf.errors import StageError, failing, first_line, some_of
 from truehalf.models.architectures.ltdetr import begin_as_torch
-from truehalf.models.checkpoints import listed
 from truehalf.models.hub.files import (
     CONFIGURATION,
     read_json,
@@ -124,13 +123,13 @@ def _checked(report: dict[str, Any], folder: Path) -> list[str]:
             ("missing in the files", missing),
             ("unexpected in the files", unexpected),
         )
-        lines = [f"  {len(found)} {what}: {listed(found)}" for what, found in kinds if found]
+        lines = [f"  {len(found)} {what}: {some_of(found, 5, '; ')}" for what, found in kinds if found]
         raise StageError(
             "wrong-file",
             f"model.options.id: {folder}: the weights are not of the model that {CONFIGURATION} describes, or not of "
             "this task; give a model whose head is trained, too\n" + "\n".join(lines),
         )
-    return [f"{folder}: {len(unexpected)} tensors are not used: {listed(unexpected)}"] if unexpected else []
+    return [f"{folder}: {len(unexpected)} tensors are not used: {some_of(unexpected, 5)}"] if unexpected else []
 
 
 def _explained(where: Path, make: Callable[[], Any]) -> Any:

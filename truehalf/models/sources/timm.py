@@ -29,7 +29,7 @@ from truehalf.models.common_problems import (
     own_decoder,
     two_kinds_of_weights,
 )
-from truehalf.models.declared import declared_inputs
+from truehalf.models.declared import declared_inputs, named_classes
 from truehalf.models.extras import extra
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
@@ -221,15 +221,9 @@ def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> 
 
 def _class_names(config: Config, known: Any, count: int) -> list[str]:
     """Those that are configured; of weights by tag the tag's, where timm knows them; else numbers."""
-    names = config.model.classes
+    names = named_classes(config, count, f"{config.model.options.name} with these weights")
     if names is not None:
-        if len(names) != count:
-            raise StageError(
-                "wrong-class-count",
-                f"model.classes: {config.model.options.name} with these weights has {count}; expected as many names or "
-                f"null, got {len(names)}",
-            )
-        return list(names)
+        return names
     if config.model.options.weights is not None:
         from timm.data import ImageNetInfo, infer_imagenet_subset
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
+from truehalf.config.options import problem_of_function
 from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
 from truehalf.data.arrays import Header
@@ -74,9 +74,7 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
             "model.options.factory=my_package.my_module:build",
         )
     for key in ("factory", "prepare"):
-        name = getattr(options, key)
-        if name is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
-            yield coded("bad-syntax", f"model.options.{key}: expected package.module:function, got {name!r}")
+        yield from problem_of_function(f"model.options.{key}", getattr(options, key))
     if takes_images(config) and None in model.image_size:
         yield coded(
             "needs-value",

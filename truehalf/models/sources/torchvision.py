@@ -31,7 +31,7 @@ from truehalf.models.common_problems import (
     own_decoder,
     two_kinds_of_weights,
 )
-from truehalf.models.declared import declared_inputs
+from truehalf.models.declared import declared_inputs, named_classes
 from truehalf.models.extras import extra
 from truehalf.models.libraries.torchvision_network import (
     Options,
@@ -149,17 +149,8 @@ def open_model(config: Config, root: Path) -> Model:
 
 def _class_names(config: Config, weights: Any, count: int) -> list[str]:
     """Those that are configured, or the weights' (of SSD without background, which is the first), or numbers."""
-    names = config.model.classes
-    if names is None and weights is None:
-        return [str(number) for number in range(count)]
-    if names is None:
-        return [str(name) for name in weights.meta["categories"]][-count:]
-    if len(names) != count:
-        raise StageError(
-            "wrong-class-count",
-            f"model.classes: {weights} has {count}; expected as many names or null, got {len(names)}",
-        )
-    return list(names)
+    known = map(str, range(count) if weights is None else weights.meta["categories"])
+    return named_classes(config, count, str(weights)) or list(known)[-count:]
 
 
 # --- what goes in -----------------------------------------------------------------------------------------------------

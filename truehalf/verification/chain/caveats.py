@@ -9,6 +9,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.precision import FP16_MAX
+from truehalf.errors import some_of
 from truehalf.io_spec.outputs import DECLARE, DETECTIONS, TENSORS
 from truehalf.io_spec.spec import InputSpec, IoSpec
 from truehalf.verification.chain.model_pair import ModelPair
@@ -55,9 +56,8 @@ def not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | N
     if files.batch_sizes:
         yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}"
     for name, shapes in files.shapes.items():
-        ran = ", ".join(str(list(shape)) for shape in sorted(shapes)[:_SHAPES])
-        more = f" and {len(shapes) - _SHAPES} more" if len(shapes) > _SHAPES else ""
-        yield f"shapes of input {name!r} other than {ran}{more}"
+        ran = some_of((str(list(shape)) for shape in sorted(shapes)), _SHAPES)
+        yield f"shapes of input {name!r} other than {ran}"
 
 
 def of_files(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> list[Finding]:

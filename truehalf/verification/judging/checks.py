@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
+from truehalf.errors import some_of
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, not_checked
 from truehalf.verification.reaction import Reactions
 from truehalf.verification.stage_facts import StageFacts
@@ -31,7 +32,6 @@ SUMS_IN_FP32 = (
     "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
     "as tensor cores do, or rounds term by term what these do not run"
 )
-NAMED = 10  # nodes of a sentence; details.json has all
 OF_OUTPUTS = ("detections", "average_precision", "classes", "tensors")  # a model has those of what it outputs
 
 
@@ -67,9 +67,8 @@ def unmet(findings: Sequence[Finding], required: Sequence[str]) -> list[Finding]
 
 def sums_not_rounded(not_split: Mapping[str, str]) -> str:
     """Which nodes a pessimistic emulation leaves out, in words; the nodes with the reason of each."""
-    named = "; ".join(f"{node}: {why}" for node, why in list(not_split.items())[:NAMED])
-    more = f"; and {len(not_split) - NAMED} more" if len(not_split) > NAMED else ""
-    skipped = f"sums inside {len(not_split)} FP16 nodes were not rounded ({named}{more})"
+    named = some_of((f"{node}: {why}" for node, why in not_split.items()), between="; ")
+    skipped = f"sums inside {len(not_split)} FP16 nodes were not rounded ({named})"
     return coded("sums-not-rounded", f"kernels that accumulate in FP16: {skipped}")
 
 
@@ -111,11 +110,8 @@ def of_evaluation(evaluation: str, not_split: Mapping[str, str], cpu_nodes: Sequ
     """What an evaluation shows of kernels that accumulate in FP16, and the nodes that did not run on CUDA."""
     found = [_accumulation(evaluation, not_split)]
     if cpu_nodes:
-        more = f" and {len(cpu_nodes) - NAMED} more" if len(cpu_nodes) > NAMED else ""
-        named = f"{', '.join(cpu_nodes[:NAMED])}{more}"
-        found.append(
-            not_checked(f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}")
-        )
+        ran = f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32"
+        found.append(not_checked(f"{ran}: {some_of(cpu_nodes)}"))
     return found
 
 

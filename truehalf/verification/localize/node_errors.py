@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -52,14 +51,14 @@ class Comparer:
         pairs: those that are compared: of floats, integers and bools.
     """
 
-    def __init__(self, side: SideBySide, **options: Any) -> None:
+    def __init__(self, side: SideBySide) -> None:
         graph = Instrumented(side.model)
-        self._side, self._options = side, options
+        self._side = side
         self.pairs = [pair for pair in side.pairs if _is_counted(graph.value(pair.reference))]
         self._outputs = [str(value.name) for value in side.model.graph.outputs]
         for pair in self.pairs:
             _report(graph, pair)
-        self._session: ReportingSession = graph.open(self._outputs, **options)
+        self._session: ReportingSession = graph.open(self._outputs)
         self._whole: tuple[set[int], ReportingSession | None] = set(), None
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Errors:
@@ -97,7 +96,7 @@ class Comparer:
             known = known | masked
             pairs = [self.pairs[i] for i in sorted(known)]
             names = [name for pair in pairs for name in (pair.reference, pair.local, pair.accumulated)]
-            session = Instrumented(self._side.model).open(names, **self._options)
+            session = Instrumented(self._side.model).open(names)
             self._whole = known, session
         return session
 
@@ -105,11 +104,11 @@ class Comparer:
 class Switched:
     """The reference in a session in which groups of nodes can be replaced by the candidate's."""
 
-    def __init__(self, side: SideBySide, groups: list[list[Pair]], **options: Any) -> None:
+    def __init__(self, side: SideBySide, groups: list[list[Pair]]) -> None:
         model, self._switches = switched(side, groups)
         self._outputs = [str(value.name) for value in model.graph.outputs]
         self._names = list(side.model.graph.outputs[: len(self._outputs)])
-        self._session = Instrumented(model).open(self._outputs, **options)
+        self._session = Instrumented(model).open(self._outputs)
 
     def run(self, feeds: Mapping[str, np.ndarray], groups: Collection[int]) -> dict[str, np.ndarray]:
         """The reference's outputs with the nodes of some groups as the candidate has them."""

@@ -20,7 +20,7 @@ from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.conversion.ports import FP16
 from truehalf.emulation.emulate import emulate
-from truehalf.errors import StageError
+from truehalf.errors import StageError, some_of
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import proto_without_weights
@@ -118,11 +118,10 @@ class Switchboard:
             elif name not in self._fixed:
                 unknown.append(name)
         if unknown:
-            more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
             raise StageError(
                 "wrong-name",
-                f"switchboard: the model has no node {', '.join(map(repr, sorted(unknown)[:_NAMED]))}{more}; expected "
-                "names of the FP32 model's nodes, as decisions.json has them",
+                f"switchboard: the model has no node {some_of(map(repr, sorted(unknown)), _NAMED)}; expected names of "
+                "the FP32 model's nodes, as decisions.json has them",
             )
         return bits
 
