@@ -25,7 +25,10 @@ ELSEWHERE = {
     ("calibration/neighbourhoods.py", "_COMPUTES"): "what accumulates and is computed in float16 beside itself",
     ("calibration/replays.py", ""): "a formula for each",
     ("conversion/rules/rounding/phases.py", "_PRODUCTS"): "products of two positions, which the rule's bound is for",
-    ("config/precision.py", "_FP16_OPS"): "default of an option, which users read; config stands above ir",
+    (
+        "config/precision.py",
+        "PRODUCTS",
+    ): "what an option without entries means, which users read; config stands above ir",
     ("conversion/masks/spread.py", "_JOINS"): "the rules of masks, which the module's docstring proves for these",
     ("emulation/pessimistic.py", "_RULES"): "a function for each",
     ("emulation/term_by_term.py", "RULES"): "a function for each",
