@@ -18,7 +18,7 @@ from truehalf.errors import StageError, failing
 from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import aside
-from truehalf.models.calling import all_taken, calling, no_tensors
+from truehalf.models.calling import all_taken, as_network, calling, no_tensors
 from truehalf.models.model import Input, Model
 from truehalf.models.source import spec_of
 from truehalf.report.forms import Parity
@@ -40,10 +40,7 @@ def made(factory: str, root: Path) -> torch.nn.Module:
     found: Any = imported("export", factory, root)
     with failing("function-fails", f"export: {factory} fails"):
         network = found if isinstance(found, torch.nn.Module) else found()
-    if not isinstance(network, torch.nn.Module):
-        got = type(network).__name__
-        raise StageError("wrong-return", f"export: {factory} returned a {got}; expected a torch.nn.Module")
-    return network.to("cpu", torch.float32).eval()
+    return as_network(network, f"export: {factory}")
 
 
 def export_module(

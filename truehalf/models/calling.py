@@ -29,6 +29,22 @@ def calling(
     return _called_class()(network, tuple(takes), tuple(keywords) if keywords else None, fixed).eval()
 
 
+def as_network(found: Any, what: str) -> torch.nn.Module:
+    """A module in eval mode, on the CPU, in FP32.
+
+    Args:
+        what: what errors say it was returned by.
+
+    Raises:
+        StageError: when it is no module.
+    """
+    import torch
+
+    if not isinstance(found, torch.nn.Module):
+        raise StageError("wrong-return", f"{what} returned {_kind(found)}; expected a torch.nn.Module")
+    return found.to("cpu", torch.float32).eval()
+
+
 def network_of(module: torch.nn.Module) -> torch.nn.Module:
     """The network that a module of `calling` holds; any other module itself."""
     of_calling = type(module).__qualname__ == f"{_called_class.__name__}.<locals>.Called"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait, has, moved_inputs
 
 if TYPE_CHECKING:
@@ -98,13 +99,7 @@ def _constant(value: ir.Value) -> np.ndarray | None:
 
 
 def _read_by_subgraphs(node: ir.Node) -> Iterator[ir.Value]:
-    import onnx_ir as ir
-
-    for attribute in node.attributes.values():
-        if attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-            continue
-        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else attribute.as_graphs()
-        for graph in graphs:
-            yield from graph.outputs
-            for inner in graph:
-                yield from () if has(inner, Trait.SHAPE_ONLY) else _passed_on(inner)
+    for graph in subgraphs(node):
+        yield from graph.outputs
+        for inner in graph:
+            yield from () if has(inner, Trait.SHAPE_ONLY) else _passed_on(inner)

@@ -26,7 +26,7 @@ from truehalf.data.npz import headers_of
 from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import aside
-from truehalf.models.calling import calling
+from truehalf.models.calling import as_network, calling
 from truehalf.models.common_problems import key_of_no_checkpoint, own_decoder
 from truehalf.models.declared import IMAGES, declared_inputs, outputs_of, problems_of_declared, takes_images
 from truehalf.models.model import Input, Model
@@ -155,12 +155,7 @@ def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
     with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
         torch.manual_seed(seed)
         network = _called(options.factory, "model.options.factory", root, **options.kwargs)
-    if not isinstance(network, torch.nn.Module):
-        raise StageError(
-            "wrong-return",
-            f"model.options.factory: {options.factory} returned a {type(network).__name__}; expected a torch.nn.Module",
-        )
-    return network.to("cpu", torch.float32).eval()
+    return as_network(network, f"model.options.factory: {options.factory}")
 
 
 def _outputs(

@@ -352,9 +352,9 @@ def test_code_that_edits_the_path_is_let_do_so(mine: str, tmp_path: Path) -> Non
         ),
         (
             "model.options.factory=mine.build",
-            *("model.options.factory", "bad-syntax", ["package.module:function", "'mine.build'"]),
+            *("model.options.factory", "bad-syntax", ["module:function", "'mine.build'"]),
         ),
-        ("model.options.prepare='3:'", "model.options.prepare", "bad-syntax", ["package.module:function", "'3:'"]),
+        ("model.options.prepare='3:'", "model.options.prepare", "bad-syntax", ["module:function", "'3:'"]),
         ("decoder=dfine", "decoder", "in-conflict", ["none", "dfine"]),
         ("model.image_size=[null,null]", "model.image_size", "needs-value", ["[height, width]", "[None, None]"]),
         (
