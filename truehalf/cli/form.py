@@ -324,7 +324,7 @@ def _flag(key: Field[Any], type_: Any, group: str) -> Callable[[Any], Any]:
         return option(name, multiple=True, metavar="NAME", group=group, help=text)
     if kinds == {bool}:
         return option(f"{name}/--no-{name[2:]}", default=None, group=group, help=meaning)
-    if isinstance(default, list):
+    if isinstance(default, list) or tuple[str, ...] in kinds:
         return option(name, multiple=True, metavar="ENTRY", group=group, help=f"{meaning}{shown}; may be repeated")
     if isinstance(type_, type) and issubclass(type_, Enum):
         return option(name, type=click.Choice([each.value for each in type_]), group=group, help=f"{meaning}{shown}")

@@ -210,13 +210,15 @@ def test_what_is_verified_is_not_checked_besides(folder: Path) -> None:
 
 def test_options_reach_the_conversion(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--op-block-list", "Relu", "--data-max", "off", "--keep-io-types", "none", "--no-masks", "--verbose"]
+    flags += ["--fp16-ops", "Relu", "--fp16-ops", "Conv"]
     assert truehalf(["convert", "model.onnx", "-o", "out.onnx", "--json", "r.json", *flags]) == 3
     told = json.loads((folder / "r.json").read_text())["precision"]
-    assert (told["op_block_list"], told["data_max"], told["keep_io_types"], told["masks"]) == (
+    assert (told["op_block_list"], told["data_max"], told["keep_io_types"], told["masks"], told["fp16_ops"]) == (
         ["Relu"],
         None,
         False,
         False,
+        ["Relu", "Conv"],
     )
     assert onnx.load("out.onnx").graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
     expect(capsys.readouterr().out, None, "relu", "op_block_list")
