@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stages.frame import Stage, stage_main
 from truehalf.calibration.calibrate import calibrate
-from truehalf.calibration.report import calibration_report
+from truehalf.calibration.ranges_form import calibration_report
 from truehalf.config.schema import DataSource
 from truehalf.data.given import SampleFeeds, fixed_batch
 from truehalf.data.noise import WARNING

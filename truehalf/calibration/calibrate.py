@@ -13,7 +13,8 @@ from tensors that the first one kept (truehalf.calibration.checkpoints), and cou
     bound of a sum in a node > 8192      the largest sum (truehalf.calibration.hazards.reductions)
     NaN or Inf seen, or not ruled out    their numbers, and the extremes of the other elements
 
-Of an If the branch that all samples take is measured, as if it stood in the graph; other subgraphs are not.
+Of an If the branch that all samples take is measured, as if it stood in the graph. Other branches, and the bodies of
+Loop and Scan, are measured as models of their own, over all their turns (truehalf.calibration.bodies).
 
 What a Reshape or a Transpose outputs holds the elements of its input and is not measured again.
 """
@@ -24,22 +25,22 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.calibration.bodies import bodies, with_branches
 from truehalf.calibration.checkpoints import checkpoints
 from truehalf.calibration.hazards import Reduction, reductions, sensitive
-from truehalf.calibration.instrument import Instrumented
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
 from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, SmallCounts, float_tensors, roots
 from truehalf.calibration.ranges_form import InnerSum, RangesJson, Small, TensorRange
 from truehalf.calibration.rounding_errors import RoundingErrors
 from truehalf.calibration.samples import Samples
+from truehalf.codes import coded, codes_in
 from truehalf.errors import StageError
-from truehalf.ir.facts import constant_of, is_op
-from truehalf.ir.inlining import inline_branch
+from truehalf.ir.facts import constant_of
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.opset import ToOpset
@@ -90,13 +91,13 @@ def calibrate(
         model = _raised(model)
     samples = Samples(feeds, names)
     try:
-        model = _with_branches(model, samples)
+        model = with_branches(model, samples)
         run = _Run(model, samples, ladder, nonfinite_outputs)
         run.first_pass()
         run.second_pass()
     except StageError as error:
         raise refusal(error, model, "convert without calibration, or give ranges") from error
-    return {
+    found: dict[str, Any] = {
         "samples": len(samples),
         "ladder": list(ladder),
         "warnings": run.warnings,
@@ -104,20 +105,25 @@ def calibrate(
         "inner": {name: asdict(found) for name, found in run.inner.items()},
         "rounding": {name: found.to_json() for name, found in run.errors.measured(samples, run.kept).items()},
     }
+    return _with_bodies(found, model, samples, ladder)
 
 
-def _with_branches(model: ir.Model, samples: Samples) -> ir.Model:
-    """The model with, in place of each If, the branch that all samples take; an If whose samples differ stays."""
-    model, left = model.clone() if any(is_op(node, "If") for node in model.graph) else model, set[str | None]()
-    while ifs := [node for node in model.graph if is_op(node, "If") and node.name not in left]:
-        conditions = [str(node.inputs[0].name) for node in ifs if node.inputs[0] is not None]
-        session = Instrumented(model).open(conditions)
-        runs = [session.run(feeds)[0] for _, feeds in samples]
-        for node, condition in zip(ifs, conditions, strict=True):
-            taken = {bool(run[condition].item()) for run in runs}
-            if len(taken) > 1 or not inline_branch(node, taken.pop()):
-                left.add(node.name)
-    return model
+def _with_bodies(found: dict[str, Any], model: ir.Model, samples: Samples, ladder: Sequence[float]) -> RangesJson:
+    """With what is measured inside subgraphs; elements are those of a turn."""
+    left = dict[str, str]()
+    for body in bodies(model, samples, left):
+        try:
+            inside = calibrate(body.model, body.feeds, names=body.names, ladder=ladder, nonfinite_outputs="warn")
+        except StageError as error:
+            left[body.node] = error.text
+            continue
+        for entry in inside["tensors"].values():
+            entry["elements"] = round(entry["elements"] * len(samples) / len(body.feeds))
+        for key in ("tensors", "inner", "rounding"):
+            found[key] = inside[key] | found[key]
+        found["warnings"] += [line for line in inside["warnings"] if "not-measured" in codes_in(line)]
+    found["warnings"] += [coded("not-measured", f"inside {node} nothing is measured: {left[node]}") for node in left]
+    return found
 
 
 def _raised(model: ir.Model) -> ir.Model:

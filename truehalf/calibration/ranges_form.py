@@ -1,4 +1,4 @@
-"""Ranges of a calibration: as rules read them, and as ranges.json has them.
+"""Ranges of a calibration: as rules read them, as ranges.json has them, and their report.
 
 What a file that somebody wrote leaves out is at its default.
 """
@@ -9,11 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from truehalf.errors import StageError, refuse
 from truehalf.files import read_json
 from truehalf.json_values import JsonObject
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 RangesJson: TypeAlias = Mapping[str, Any]  # content of a ranges.json, as truehalf.calibration.calibrate gives it
 _LISTED_PROBLEMS = 20
@@ -254,3 +257,25 @@ def _reads_as_number(text: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def calibration_report(ranges: RangesJson, model: ir.Model) -> JsonObject:
+    """The content of reports/calibrate.json: counts, and the ten largest tensors with their producers."""
+    producers = {value.name: node.name or node.op_type for node in model.graph for value in node.outputs}
+    tensors = ranges["tensors"]
+    measured = {name: entry["absmax"] for name, entry in tensors.items() if entry["absmax"] is not None}
+    largest = sorted(measured, key=lambda name: -measured[name])[:10]
+    return {
+        "samples": ranges["samples"],
+        "tensors": len(tensors),
+        "tensors_above_512": sum(absmax > 512 for absmax in measured.values()),
+        "tensors_above_65504": sum(absmax > 65504 for absmax in measured.values()),
+        "tensors_nonfinite": sum(bool(e["nan"] + e["posinf"] + e["neginf"]) for e in tensors.values()),
+        "largest": [
+            {
+                **{"tensor": name, "node": producers.get(name)},
+                **{"sample": tensors[name]["sample"], "absmax": measured[name]},
+            }
+            for name in largest
+        ],
+    }

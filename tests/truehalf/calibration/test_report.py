@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 
 from truehalf.calibration.calibrate import calibrate
-from truehalf.calibration.report import calibration_report
+from truehalf.calibration.ranges_form import calibration_report
 from truehalf.data.given import SampleFeeds, fixed_batch
 from truehalf.data.samples import Sample
 from truehalf.ir.model_file import load_model
