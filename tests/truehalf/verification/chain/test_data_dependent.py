@@ -1,0 +1,108 @@
+"""Numbers of detections that depend on what goes in: matched as detections, or refused in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import torch
+
+from tests.messages import raises
+from truehalf import Precision, compare, convert
+from truehalf.data.samples import Sample
+from truehalf.io_spec.spec import IoSpec
+from truehalf.verification.chain.reference import freeze
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,8,4] b, float[1,8] raw) => (float[1,n,4] boxes, float[1,n] scores, int64[1,n] labels)
+<int64[1] zero = {{0}}, int64[1] all = {{8}}, int64 two = {{2}}, int64[8] order = {{0, 1, 2, 3, 4, 5, 6, 7}},
+ float gain = {{1.5}}, float[1] limit = {{{limit}}}, float[1] iou = {{0.5}}, int64[3] flat = {{1, 1, 8}}> {{
+    s1 = Sigmoid(raw) s = Squeeze(s1, zero) rows = Squeeze(b, zero) far = Mul(rows, gain)
+    keep = Greater(s, limit) ones = Cast<to = 7>(keep) count = ReduceSum(ones)
+    {select}
+    kept = Gather(far, idx) boxes = Unsqueeze(kept, zero) best = Gather(s, idx) scores = Unsqueeze(best, zero)
+    odd = Mod(idx, two) labels = Unsqueeze(odd, zero)
+}}"""
+SELECTED = {
+    "NonZero": "found = NonZero(keep) idx = Squeeze(found, zero)",
+    "Compress": "idx = Compress<axis = 0>(order, keep)",
+    "TopK": "top, idx = TopK(s, count)",
+    "Slice": "top, by_score = TopK(s, all) idx = Slice(by_score, zero, count, zero)",
+    "NonMaxSuppression": "sc = Reshape(s, flat) sel = NonMaxSuppression(b, sc, all, iou, limit)"
+    " idx = Gather<axis = 1>(sel, two)",
+}
+SPEC = {
+    "inputs": [{"name": "b", "shape": [1, 8, 4]}, {"name": "raw", "shape": [1, 8]}],
+    "outputs": [
+        {"name": "boxes", "kind": "boxes", "format": "xyxy", "normalized": False},
+        {"name": "scores", "kind": "scores"},
+        {"name": "labels", "kind": "labels"},
+    ],
+}
+
+
+def model(op: str, limit: float = 0.3) -> onnx.ModelProto:
+    return onnx.parser.parse_model(TEXT.format(select=SELECTED[op], limit=limit))
+
+
+def feeds(count: int = 12) -> list[dict[str, np.ndarray]]:
+    """Eight boxes apart; of each sample others score above the limit."""
+    draw = np.random.default_rng(0)
+    corners = np.array([[40 * i, 40 * j, 40 * i + 32, 40 * j + 24] for i in range(4) for j in range(2)], np.float32)
+    return [
+        {"b": corners[None] + draw.uniform(0, 3, (1, 8, 4)).astype(np.float32), "raw": raw[None]}
+        for raw in draw.choice([-3.0, 1.5, 3.0], (count, 8)).astype(np.float32)
+        + draw.uniform(0, 0.5, (count, 8)).astype(np.float32)
+    ]
+
+
+def saved(folder: Path, name: str, proto: onnx.ModelProto) -> Path:
+    onnx.save(proto, folder / name)
+    return folder / name
+
+
+@pytest.mark.parametrize("op", SELECTED)
+def test_they_are_matched_as_detections(op: str, tmp_path: Path) -> None:
+    reference, samples = saved(tmp_path, "a.onnx", model(op)), feeds()
+    convert(reference, tmp_path / "b.onnx", samples=samples, precision=Precision(placement="eager"))
+    report = compare(reference, tmp_path / "b.onnx", samples, spec=SPEC)
+    expected = sum(int((1 / (1 + np.exp(-feed["raw"])) > 0.5).sum()) for feed in samples)
+    found: Any = report.detections
+    assert report.passed and report.evaluation == "emulated-fp16"
+    assert found["reference"] == found["matched"] == expected
+
+
+@pytest.mark.parametrize("op", SELECTED)
+def test_a_file_that_finds_fewer_fails_by_its_detections(op: str, tmp_path: Path) -> None:
+    paths = saved(tmp_path, "a.onnx", model(op)), saved(tmp_path, "b.onnx", model(op, limit=0.9))
+    report = compare(*paths, feeds(), spec=SPEC, locate=False)
+    found: Any = report.detections
+    failed = {finding.as_dict().get("gate") for finding in report.findings if finding.state == "failed"}
+    assert report.verdict == "failed" and found["missed"] > 0 and "matched_fraction_min" in failed
+
+
+def test_rows_without_images_are_refused(tmp_path: Path) -> None:
+    proto = model("NonZero")
+    for node in proto.graph.node:
+        node.output[:] = [{"boxes": "a", "kept": "boxes"}.get(name, name) for name in node.output]
+        node.input[:] = [{"kept": "boxes"}.get(name, name) for name in node.input]
+    del proto.graph.output[0].type.tensor_type.shape.dim[0]
+    path = saved(tmp_path, "a.onnx", proto)
+    with raises("wrong-shape", "'boxes'", "[N, boxes, 4]"):
+        compare(path, path, feeds(), spec=SPEC)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_chain_refuses_a_torch_model_with_them(batch: int) -> None:
+    class Network(torch.nn.Module):
+        def forward(self, b: torch.Tensor, raw: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            keep = raw[0] > 0
+            return b[:, keep], raw[:, keep].sigmoid(), torch.ones_like(raw[:, keep], dtype=torch.int64)
+
+    samples = [Sample(f"s/{i}", {k: v[0] for k, v in feed.items()}, None, None) for i, feed in enumerate(feeds())]
+    with raises("wrong-shape", "'boxes'"):
+        freeze(Network(), samples, IoSpec.from_json(SPEC), batch)
