@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -171,7 +172,7 @@ def _proposed_lines(proposed: Mapping[str, Any]) -> list[str]:
     lines = ["proposed I/O spec, to be confirmed (--spec FILE writes it):"]
     for tensor in [*spec["inputs"], *spec["outputs"]]:
         keys = {key: value for key, value in tensor.items() if key not in ("name", "dtype", "shape")}
-        what = ", ".join(f"{key}: {value}" for key, value in keys.items()) or "any tensor"
+        what = ", ".join(f"{key}: {json.dumps(value)}".replace('"', "") for key, value in keys.items()) or "any tensor"
         why = f"    ({reasons[tensor['name']]})" if tensor["name"] in reasons else ""
         lines.append(f"  {tensor['name']}  {what}{why}")
     return lines
