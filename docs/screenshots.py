@@ -31,11 +31,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from PIL import Image
+
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES, REPORT, STORE = ROOT / "docs" / "images", ROOT / "reports" / "report.html", ROOT / "mlflow.db"
 COLUMNS, STARTS_WITHIN_S = (80, 120), 120
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-_ASIDE = 1040  # pixels of MLflow's page; its assistant is right of them
+_ASIDE = 1100  # pixels of a page that are kept; right of them MLflow shows its assistant
 
 
 def shoot(browser: str, address: str, size: tuple[int, int], target: Path) -> None:
@@ -49,11 +51,11 @@ def shoot(browser: str, address: str, size: tuple[int, int], target: Path) -> No
         options += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--virtual-time-budget=20000"]
         options += [f"--window-size={size[0]},{size[1]}", f"--screenshot={target}", address]
         subprocess.run([browser, *options], check=True, capture_output=True)
+    Image.open(target).crop((0, 0, _ASIDE, size[1])).quantize(128).save(target, optimize=True)
 
 
 def shoot_mlflow(browser: str, target: Path) -> None:
     from mlflow import MlflowClient
-    from PIL import Image
 
     client = MlflowClient(f"sqlite:///{STORE}")
     experiments = [each.experiment_id for each in client.search_experiments(filter_string="name = 'truehalf'")]
@@ -62,9 +64,7 @@ def shoot_mlflow(browser: str, target: Path) -> None:
         sys.exit("screenshots: mlflow.db holds no two runs: python -m pipeline precision=fp32")
     chosen = f"runs={quote(json.dumps(runs[::-1]))}&experiments={quote(json.dumps(experiments))}"
     with server() as address:
-        shoot(browser, f"{address}/#/compare-runs?{chosen}", (1400, 940), target)
-    picture = Image.open(target).crop((0, 0, _ASIDE, 940))
-    picture.quantize(64).save(target, optimize=True)
+        shoot(browser, f"{address}/#/compare-runs?{chosen}", (1460, 940), target)
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def main() -> None:
     for needed in (REPORT, STORE):
         if not needed.exists():
             sys.exit(f"screenshots: {needed} is missing: make run")
-    shoot(browser, REPORT.as_uri(), (1100, 720), IMAGES / "report.png")
+    shoot(browser, REPORT.as_uri(), (1100, 1180), IMAGES / "report.png")
     shoot_mlflow(browser, IMAGES / "mlflow-compare.png")
     draw_terminals()
 

@@ -1,4 +1,5 @@
-"""track: one MLflow run per pipeline run, only from params.yaml, reports/ and artifacts/; those of a sweep under one.
+"""track: the page of a run, and one MLflow run per pipeline run, only from params.yaml, reports/ and artifacts/;
+those of a sweep under one.
 
     python -m pipeline.track
     python -m pipeline.track --pending      all runs that could not be logged when they ended
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.forms import Outcome, Section
+from pipeline.report.page import draw
 from pipeline.tracking.naming import PAGE, description, distinct_name
 from pipeline.tracking.record import (
     Record,
@@ -63,6 +65,8 @@ def main() -> None:
     if arguments.pending:
         sys.exit(catch_up(folder))
     with stage_step("track"):
+        if arguments.failed_stage is None:  # its page is drawn already
+            draw(folder)
         outcome = track(folder, arguments.failed_stage)
     write_text(folder / "reports" / "track.json", json.dumps(outcome, indent=2) + "\n")
     if not is_told():

@@ -108,7 +108,7 @@ def tiles(reports: Reports) -> list[dict[str, str]]:
         found.append({"name": "AP50-95", "value": f"{verify['ap50_95']:.4f}", "note": note})
     if verify.get("matched_fraction") is not None:
         note = f"{count(verify['missed'])} missed, {count(verify['extra'])} extra"
-        found.append({"name": "Detections matched", "value": percent(verify["matched_fraction"], 2), "note": note})
+        found.append({"name": "Matched", "value": percent(verify["matched_fraction"], 2), "note": note})
     if verify.get("top1_agreement") is not None:
         note = f"{count(verify['label_flips'])} of {count(verify['samples'])} samples changed"
         found.append({"name": "Best class unchanged", "value": percent(verify["top1_agreement"], 2), "note": note})

@@ -52,15 +52,24 @@ _STAGE_WORK = {
 
 def main() -> None:
     folder = root()
+    place = draw(folder)
+    metrics = metrics_of(_reports(folder)[0], _params(folder))
+    write_text(folder / "reports" / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+    if not is_told():
+        print(f"report: {place.relative_to(folder)}")
+
+
+def draw(folder: Path) -> Path:
+    """Write the page of a workspace; its path.
+
+    It is no out of DVC's, as it shows the difference to the run before: `pipeline.track` draws it in every run.
+    """
     place, params = folder / "reports" / "report.html", _params(folder)
     reports, crash = _reports(folder)
     if not crash:
         remember(folder, params, reports)
     write_text(place, render(folder))
-    metrics = metrics_of(reports, params)
-    write_text(folder / "reports" / "metrics.json", json.dumps(metrics, indent=2) + "\n")
-    if not is_told():
-        print(f"report: {place.relative_to(folder)}")
+    return place
 
 
 def render(folder: Path) -> str:

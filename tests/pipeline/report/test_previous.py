@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipeline.report.page import content, main, render
 from pipeline.workspace import PROJECT_VARIABLE
 from tests.configurations import write_params
+from tests.conftest import ROOT
 from tests.pipeline.report.test_page import REPORTS, VERIFY, folder, write  # noqa: F401
 
 
@@ -51,6 +53,14 @@ def test_another_model_is_no_previous_run(folder: Path, other: tuple[str, ...]) 
 def test_in_fp32_options_without_effect_are_no_difference(folder: Path) -> None:  # noqa: F811
     ran(folder)
     assert [row["name"] for row in ran(folder, "precision=fp32")["options"]] == ["precision.dtype"]
+
+
+def test_the_page_is_no_out_of_dvc() -> None:
+    """What differs from the run before is no function of what a stage reads."""
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    outs = [str(out) for stage in stages.values() for kind in ("outs", "metrics") for out in stage.get(kind, [])]
+    assert "reports/metrics.json" in outs and not any("report.html" in out or "runs" in out for out in outs)
+    assert stages["track"]["always_changed"], "which draws it"
 
 
 @pytest.mark.parametrize("broken", ["reports/verify.json", "params.yaml"])
