@@ -71,13 +71,14 @@ def bodies(model: ir.Model, samples: Iterable[tuple[str, Feed]], left: dict[str,
     """
     for node in model.graph:
         if is_op(node, "If", "Loop", "Scan"):
+            run = _of_if if is_op(node, "If") else _of_loop if is_op(node, "Loop") else _of_scan
             try:
                 made = [_body(model, str(node.name), number) for number in range(len(subgraphs(node)))]
                 inputs = ["" if value is None else str(value.name) for value in node.inputs]
                 names = [name for name in dict.fromkeys([*inputs, *(n for each in made for n in each.read)]) if name]
                 session = Instrumented(model).open(names)
                 for sample, feeds in samples:
-                    _RUNS[node.op_type](node, made, session.run(feeds)[0], sample)
+                    run(node, made, session.run(feeds)[0], sample)
             except StageError as error:
                 left[f"{node.op_type} {node.name!r}"] = error.text
             else:
@@ -142,13 +143,6 @@ def _of_scan(node: ir.Node, made: list[Body], run: Feed, sample: str) -> None:
     states, step = arrays[:count], _stepping(body, run, len(arrays))
     for turn, slices in enumerate(zip(*rows, strict=True)):
         states = step([*states, *map(np.ascontiguousarray, slices)], f"{sample}, turn {turn}")[:count]
-
-
-_RUNS: dict[str, Callable[[ir.Node, list[Body], Feed, str], None]] = {
-    "If": _of_if,
-    "Loop": _of_loop,
-    "Scan": _of_scan,
-}
 
 
 def _name(node: ir.Node, index: int) -> str:
