@@ -92,7 +92,8 @@ SHORT_MODEL = "nano_dfine"  # of the README's table
 SHORT = ("AutoCast", "onnxconverter-common", "ONNX Runtime, lightly-train's list, fixed", "truehalf")
 _COLUMNS = (
     "wall s", "peak MB", "private MB", "casts", "cast MB", "FP16 nodes", "FP16 arithmetic", "score error max", "p99",
-    "output error max", "p99", "file MB", "layers", "Half, compiled", "attention fused", "engine MB", "compile s",
+    "output error max", "p99", "matched", "file MB", "layers", "Half, compiled", "attention fused", "engine MB",
+    "compile s",
 )  # fmt: skip
 
 
@@ -239,6 +240,7 @@ def _line(entry: Mapping[str, Any]) -> str:
         _number(score.get("p99"), ".2g"),
         _number(max((error["max"] for error in errors.values()), default=None), ".2g"),
         _number(max((error["p99"] for error in errors.values()), default=None), ".2g"),
+        entry.get("matched") or "–",
         _number(entry["size_mb"], ".1f"),
         *_compiled(entry.get("compiled", {})),
     ]

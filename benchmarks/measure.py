@@ -24,9 +24,11 @@ import onnx
 import onnx_ir as ir
 
 from tests.measuring.attention_graphs import compiled_facts
+from truehalf import compare
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.engines.profiles import profiled_inputs
 from truehalf.errors import StageError
+from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
@@ -47,6 +49,7 @@ def measure(reference: Path, converted: Path, check: Path) -> dict[str, Any]:
         Cast nodes), float_casts, cast_bytes (read and written by casts between float types, at the check's first
         sample), float_nodes, fp16_fraction, fp16_arithmetic (share of the operations), fp32_nodes (names), size_mb,
         sha256, error {output: {max, p99}} sorted, and score_error {max, p99} before the first TopK (None without one).
+        matched: detections of a trained model, how many of those of FP32; None: of random weights, or none declared.
         compiled: what TensorRT for RTX makes of it without a GPU, at the check's shapes: seconds, engine_mb, layers
         (those that compute), half_share (of the arithmetic), fused and attentions; or refused: why.
     """
@@ -61,8 +64,16 @@ def measure(reference: Path, converted: Path, check: Path) -> dict[str, Any]:
         | structure(model, feeds[0])
         | _files(converted)
         | _errors(reference, converted, feeds)
+        | {"matched": _matched(reference, converted, check)}
         | _compiled(converted, feeds[0])
     )
+
+
+def _matched(reference: Path, converted: Path, check: Path) -> str | None:
+    if not spec_inside(load_model(reference)).trained:
+        return None
+    found: Any = compare(reference, converted, check, locate=False).to_json()["detections"]
+    return f"{found['matched']} of {found['reference']}" if found else None
 
 
 def _refused(path: Path) -> str | None:
