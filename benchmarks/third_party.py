@@ -8,7 +8,7 @@ scikit-learn, written text, tones in noise, byte strings, random tokens. Eight c
 others, as plain tensors. Expected of every model: the file is valid; the quick check warns exactly where `compare` does
 not pass; the pins that it prints make the file pass.
 
-Writes benchmarks/results/third_party.json.
+Writes benchmarks/results/third_party.json; rows of models that did not run stay.
 """
 
 from __future__ import annotations
@@ -233,6 +233,10 @@ def judged(source: Path, made: Path, feeds: Sequence[Feed]) -> dict[str, Any]:
     return {"verdict": report.verdict, "reasons": list(report.reasons)}
 
 
+def _name(row: dict[str, Any]) -> str:
+    return str(row["model"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("only", nargs="*", help="parts of names")
@@ -242,8 +246,9 @@ def main() -> None:
         if not given.only or any(part in name for part in given.only):
             rows.append(tried(name, content))
             print(json.dumps(rows[-1])[:400], flush=True)
-    if not given.only:
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+    before = json.loads(RESULTS.read_text()) if given.only and RESULTS.exists() else []
+    rows = sorted([row for row in before if row["model"] not in {each["model"] for each in rows}] + rows, key=_name)
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
     warned = [row for row in rows if row.get("check") == "failed"]
     wrong = [row["model"] for row in rows if row["failed"] or (row["verdict"] == "failed") != (row in warned)]
     print(f"{len(rows)} models, {len(warned)} warned, {len(wrong)} not as expected: {wrong}")

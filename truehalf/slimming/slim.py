@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,6 @@ from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes
-from truehalf.ir.passes import Done, Pass
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
@@ -37,6 +36,7 @@ from truehalf.report.forms import Parity, SlimReport
 from truehalf.runtime.ort.operators import check_loads
 from truehalf.runtime.ort.session import Session
 from truehalf.slimming.constants import constants_as_tensors
+from truehalf.slimming.ends import KeepEnds
 from truehalf.verification.findings import NOT_VERIFIED
 from truehalf.verification.metrics.tensors import check_runs
 
@@ -283,46 +283,6 @@ def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
             name = f"{wanted}_{copies}"
         node.name = name
         taken.add(name)
-
-
-@dataclass(frozen=True)
-class KeepEnds(Pass):
-    """Gives inputs and outputs the shapes that they had, once it is known that they are what they were.
-
-    An axis of an output with a name that no input has may have become a number: torch names what it does not look into,
-    and onnxslim computes it. It is the same axis, and the file keeps its name.
-
-    Raises:
-        StageError: inputs or outputs of other names, types or ranks, another number on an axis, one where it varies.
-    """
-
-    before: ir.Model
-    who: str  # has changed it since
-
-    def edit(self, model: ir.Model, done: Done) -> None:
-        graph = self.before.graph
-        of_inputs = {axis.value for value in graph.inputs for axis in value.shape or () if not isinstance(axis, int)}
-        for kind, varying in (("inputs", of_inputs), ("outputs", of_inputs - {None})):
-            expected, got = getattr(graph, kind), getattr(model.graph, kind)
-            if len(expected) != len(got) or not all(
-                _is_same(one, other, varying) for one, other in zip(expected, got, strict=True)
-            ):
-                listed = ["; ".join(f"{v.name}: {v.dtype} {v.shape}" for v in values) for values in (expected, got)]
-                raise StageError("slim-fails", f"{self.who} changed the {kind}: expected {listed[0]}, got {listed[1]}")
-            for one, other in zip(expected, got, strict=True):
-                done.counts[kind] += other.shape != one.shape
-                other.shape = None if one.shape is None else one.shape.copy()
-
-
-def _is_same(one: ir.Value, other: ir.Value, varying: Collection[str | None]) -> bool:
-    if (one.name, one.dtype) != (other.name, other.dtype):
-        return False
-    if one.shape is None or other.shape is None:
-        return True
-    return len(one.shape) == len(other.shape) and not any(
-        isinstance(got, int) and got != expected and (isinstance(expected, int) or expected.value in varying)
-        for expected, got in zip(one.shape, other.shape, strict=True)
-    )
 
 
 # --- parity -----------------------------------------------------------------------------------------------------------

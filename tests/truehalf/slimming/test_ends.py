@@ -90,10 +90,6 @@ def test_a_stated_output_shape_that_is_false_is_not_computed_with(stated: str, t
     }}"""
     source, out = tmp_path / "source.onnx", tmp_path / "slim.onnx"
     onnx.save(onnx.parser.parse_model(text), source)
-    if stated.count(",") != 1:  # inference contradicts the number of axes
-        with raises("slim-fails"):
-            slim(source, out)
-        return
     slim(source, out)
     for rows, columns in ((4, 6), (3, 5)):
         feed = {"x": np.ones((rows, columns), np.float32), "turn": np.array([1, 0])}
