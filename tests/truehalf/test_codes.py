@@ -13,7 +13,7 @@ from truehalf.codes import CODES, coded, codes_in, table
 from truehalf.errors import StageError
 
 # Calls whose first argument is a code.
-CODED = {"coded", "refuse", "StageError", "BuildError"}
+CODED = {"coded", "failing", "refuse", "StageError", "BuildError"}
 
 
 def used() -> Iterator[tuple[str, str]]:
