@@ -24,6 +24,7 @@ from benchmarks import (
     repair,
     sensitivity,
     sweep,
+    third_party,
     tracking,
     zoo,
 )
@@ -52,6 +53,7 @@ TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "tracking": (PAGE, tracking.RESULTS, tracking.table),
     "validation": (farm.PAGE, farm.RESULTS, farm.validation_table),
     "farm": (farm.PAGE, farm.RESULTS, farm.table),
+    "third_party": (PAGE, third_party.RESULTS, third_party.table),
     "zoo": (ROOT / "docs/reference/zoo.md", zoo.RESULTS, zoo.table),
 }
 

@@ -233,6 +233,21 @@ def judged(source: Path, made: Path, feeds: Sequence[Feed]) -> dict[str, Any]:
     return {"verdict": report.verdict, "reasons": list(report.reasons)}
 
 
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: the models that are beyond the tolerance, or warned of."""
+    shown = [row for row in rows if row["failed"] or row["verdict"] != "passed" or row["check"] == "failed"]
+    lines = ["| model | `compare` | warned of | pins | with them |", "|---|---|---|---|---|"]
+    for row in shown:
+        warned = "yes" if row["check"] == "failed" else "no"
+        pinned = row.get("with_pins", {}).get("verdict", "–")
+        lines.append(f"| {row['model']} | {row['verdict']} | {warned} | {len(row['pins']) or '–'} | {pinned} |")
+    passed = sum(not row["failed"] and row["verdict"] == "passed" for row in rows)
+    converted = sum(not row["failed"] for row in rows)
+    return "\n".join(
+        [*lines, "", f"{len(rows)} models: {converted} converted and valid, {passed} within the tolerance."]
+    )
+
+
 def _name(row: dict[str, Any]) -> str:
     return str(row["model"])
 
