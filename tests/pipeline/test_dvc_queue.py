@@ -4,11 +4,14 @@ import json
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import in_workspace
 from tests.pipeline.small_project import Ran, make_chain
 from tests.waiting import HANG_S
 
 
+@pytest.mark.slow
 def test_queued_experiments_run_and_are_kept(tmp_path: Path) -> None:
     workspace, ran = make_chain(tmp_path / "workspace", tracked=True), Ran(tmp_path / "ran")
     env = {"RAN": str(ran.path), "TRUEHALF_PROJECT": str(workspace)}

@@ -22,6 +22,7 @@ from truehalf.output_files import write_text
 JOB = [sys.executable, "-m", "pipeline", "workspace=isolated"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_leaves_what_an_earlier_one_said(tmp_path: Path) -> None:
     project, ran = make_chain(tmp_path / "project"), Ran(tmp_path / "ran")
     told = environment(ran.path)

@@ -93,6 +93,7 @@ def test_what_was_made_is_taken_without_waiting(tmp_path: Path) -> None:
         assert len(locks) == 2 and ran.read_text().split() == ["common", "own"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", first_of(["runs", "files"]))
 def test_what_the_cache_has_lost_is_made_again_once(tmp_path: Path, lost: str) -> None:
     project, ran = make(tmp_path / "project"), tmp_path / "ran"

@@ -159,6 +159,7 @@ def test_after_the_driver_was_killed_only_what_is_missing_runs(ray: RayCluster) 
     assert [ray.kept(0), ray.kept(1)] == ["own-5", "own-6"]
 
 
+@pytest.mark.slow
 def test_jobs_that_differ_in_nothing_that_has_an_effect_are_one(ray: RayCluster) -> None:
     ray.want(nodes=1)
     ray.ran.forget()

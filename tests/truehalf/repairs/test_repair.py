@@ -77,6 +77,7 @@ def test_values_that_stay_keep_their_names_and_new_ones_are_unique() -> None:
     assert {tensor.name for tensor in after.graph.initializer} <= read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", first_of(["dfine", "rtdetrv2"]))
 def test_a_detector_computes_what_it_did(decoder: str, tmp_path: Path) -> None:
     trace_json(detectors.detector(decoder), detectors.pictures(0, 1), tmp_path / "traced.onnx", spec=detectors.spec())

@@ -37,6 +37,7 @@ def with_larger_weights(source: Path, path: Path) -> str:
     return str(node.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", first_of(DECODERS))
 @pytest.mark.filterwarnings("ignore")
 def test_a_trained_detector(decoder: str, tmp_path: Path) -> None:
