@@ -104,9 +104,11 @@ def _some_of(samples: Given | None, source: ir.Model) -> _Samples:
     rows = samples.by_rows(source) if isinstance(samples, Feeds) else samples
     feeds = iter(rows)
     first = next(feeds)
-    shapes = concrete_shapes(source, {name: array.shape for name, array in first.items()})
-    arithmetic = sum(flops(node, shapes) for node in all_nodes(source))
-    count = max(1, min(SAMPLES, len(rows.names), int(ARITHMETIC / max(1.0, arithmetic))))
+    count = min(SAMPLES, len(rows.names))
+    if count > 1:
+        shapes = concrete_shapes(source, {name: array.shape for name, array in first.items()})
+        arithmetic = sum(flops(node, shapes) for node in all_nodes(source))
+        count = max(1, min(count, int(ARITHMETIC / max(1.0, arithmetic))))
     name = rows.names[0] if count == 1 else f"{count} samples"
     return _Samples(name, [first, *itertools.islice(feeds, count - 1)], False)
 
