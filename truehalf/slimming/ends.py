@@ -18,8 +18,8 @@ class KeepEnds(Pass):
     """Gives inputs and outputs the shapes that they had, once it is known that they are what they were.
 
     An axis of an output with a name that no input has may have become a number: torch names what it does not look into,
-    and onnxslim computes it. It is the same axis, and the file keeps its name. Where an output is not what was stated,
-    and was not before either, by inference, the statement was false and goes.
+    and onnxslim computes it. It is the same axis, and the file keeps its name. Where an output has another number
+    of axes than was stated, that of inference before counts: the statement may be false.
 
     Raises:
         StageError: inputs or outputs of other names, types or ranks, another number on an axis, one where it varies.
@@ -33,8 +33,8 @@ class KeepEnds(Pass):
         of_inputs = {axis.value for value in graph.inputs for axis in value.shape or () if not isinstance(axis, int)}
         for kind, varying in (("inputs", of_inputs), ("outputs", of_inputs - {None})):
             expected, got = getattr(graph, kind), getattr(model.graph, kind)
-            if kind == "outputs" and not _are_same(expected, got, varying):
-                expected = _derived_outputs(self.before)
+            if kind == "outputs" and len(expected) == len(got) and not _are_same(expected, got, varying):
+                expected = _derived_outputs(self.before, got)
             if not _are_same(expected, got, varying):
                 listed = ["; ".join(f"{v.name}: {v.dtype} {v.shape}" for v in values) for values in (expected, got)]
                 raise StageError("slim-fails", f"{self.who} changed the {kind}: expected {listed[0]}, got {listed[1]}")
@@ -47,13 +47,16 @@ def _are_same(expected: Sequence[ir.Value], got: Sequence[ir.Value], varying: Co
     return len(expected) == len(got) and all(map(_is_same, expected, got, itertools.repeat(varying)))
 
 
-def _derived_outputs(model: ir.Model) -> Sequence[ir.Value]:
-    """The outputs of a copy, in the shapes that inference gives them, whatever was stated."""
+def _derived_outputs(model: ir.Model, got: Sequence[ir.Value]) -> Sequence[ir.Value]:
+    """The outputs; as inference has them, whatever is stated, where what is got has another number of axes."""
     copied = model.clone()
     for output in copied.graph.outputs:
         output.shape = None
     InferTypes()(copied)
-    return copied.graph.outputs
+    return [
+        derived if stated.shape and other.shape and len(stated.shape) != len(other.shape) else stated
+        for stated, derived, other in zip(model.graph.outputs, copied.graph.outputs, got, strict=True)
+    ]
 
 
 def _is_same(one: ir.Value, other: ir.Value, varying: Collection[str | None]) -> bool:
