@@ -80,7 +80,7 @@ def _formatted(report: LintReport, form: str, width: int, places: int | None) ->
     return text(report, width, places) if form == "text" else json.dumps(sarif(report, _all_rules()), indent=2)
 
 
-def _all_rules() -> dict[str, Rule]:
+def _all_rules() -> dict[str, type[Rule]]:
     """By id, of graphs and of torch source."""
     from truehalf.exporting.source_lint import RULES as SOURCE_RULES
     from truehalf.linting import RULES

@@ -32,73 +32,11 @@ from truehalf.linting.support import parse_version
 
 __all__ = ["CHECKS", "RULES", "SEVERITIES", "Finding", "Rule", "lint"]
 
-CHECKS: tuple[Check, ...] = (
-    operators.unsupported,
-    operators.uniques,
-    operators.sequences,
-    operators.conjugates,
-    control_flow.squeezes,
-    control_flow.tiles,
-    control_flow.ifs,
-    control_flow.loops,
-    data_shapes.nonzeros,
-    data_shapes.suppressions,
-    data_shapes.ranges,
-    data_shapes.slices,
-    topk.topks,
-    data_shapes.reshapes,
-    data_shapes.empties,
-    selection.wheres,
-    selection.booleans,
-    selection.atan2s,
-    sampling.grid_samples,
-    sampling.resizes,
-    layer_norm.layer_norms,
-    attention.attentions,
-    numbers.masks,
-    numbers.integers,
-    numbers.doubles,
-    interface.inputs_and_outputs,
-    interface.unread_inputs,
-    interface.positions,
-    interface.names,
+_MODULES = (
+    *(operators, control_flow, data_shapes, topk, selection, sampling, layer_norm, attention, numbers, interface),
 )
-
-RULES: dict[str, Rule] = {
-    rule.id: rule
-    for rule in (
-        control_flow.IF_FROM_SQUEEZE,
-        control_flow.DATA_DEPENDENT_IF,
-        control_flow.DATA_DEPENDENT_LOOP,
-        data_shapes.NONZERO_THRESHOLD,
-        data_shapes.RANGE,
-        selection.WHERE_CONDITION,
-        data_shapes.BOOL_INDEX,
-        data_shapes.DATA_DEPENDENT_SIZE,
-        data_shapes.RESHAPE_ALLOWZERO,
-        data_shapes.MAY_BE_EMPTY,
-        selection.BOOL_ARITHMETIC,
-        operators.UNIQUE,
-        selection.ATAN2,
-        operators.SEQUENCE_OPS,
-        operators.RESOLVE_CONJ,
-        interface.BAKED_ITEM,
-        data_shapes.DYNAMIC_SLICE,
-        sampling.GRID_SAMPLE,
-        layer_norm.DECOMPOSED_LAYER_NORM,
-        attention.ATTENTION_WILL_NOT_FUSE,
-        numbers.MASK_BEYOND_FP16,
-        control_flow.ROPE_TILE,
-        topk.DYNAMIC_TOPK,
-        numbers.INT64_RANGE,
-        numbers.FLOAT64,
-        interface.EMPTY_NODE_NAME,
-        interface.FIXED_POSITIONS,
-        sampling.RESIZE_MODE,
-        operators.UNSUPPORTED_OP,
-        interface.DEPLOYMENT_IO,
-    )
-}
+CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in module.CHECKS)
+RULES: dict[str, type[Rule]] = {rule.id: rule for module in _MODULES for rule in module.RULES}
 
 
 def lint(

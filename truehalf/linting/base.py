@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,47 +21,45 @@ Version = tuple[int, int]  # of TensorRT: major, minor
 MOVES = with_trait(Trait.LAYOUT) | {"Cast"}  # what a rule looks through
 
 
-@dataclass(frozen=True)
 class Rule:
-    """A rule.
+    """A rule: a class of its own, never made. The first line of its docstring says what a finding is, the rest of it in
+    Markdown when there is one, why, and what to write instead.
 
     Attributes:
         id: stable, for `lint.ignore` and scripts.
         severity: what its findings have, unless the rule knows better of a node.
-        title: one line, for lists of rules.
         source: where it is known from.
-        doc: Markdown, indented as a docstring is: when it is a finding, why, and what to write instead.
         compiled: what TensorRT for RTX 1.7 does with it (tests/truehalf/linting/test_compiled.py); "": not asked.
+        title: the first line, for lists of rules.
+        explanation: what the documentation says of the rule, in Markdown.
     """
 
-    id: str
-    severity: str
-    title: str
-    source: str
-    doc: str
-    compiled: str = BUILT
+    id = source = title = explanation = ""
+    severity, compiled = "warning", BUILT
 
-    @property
-    def explanation(self) -> str:
-        """What the documentation says of the rule, in Markdown."""
-        compiled = f" TensorRT for RTX 1.7: {self.compiled}." if self.compiled else ""
-        return f"{self.severity}: {self.title}.{compiled}\n\n{inspect.cleandoc(self.doc)}"
+    def __init_subclass__(cls) -> None:
+        cls.title, _, doc = inspect.cleandoc(cls.__doc__ or "").partition("\n")
+        compiled = f" TensorRT for RTX 1.7: {cls.compiled}." if cls.compiled else ""
+        cls.explanation = f"{cls.severity}: {cls.title}.{compiled}\n\n{doc.strip()}"
 
+
+class GraphRule(Rule):
+    """A rule of graphs."""
+
+    @classmethod
     def at(
-        self, node: ir.Node, message: str, remedy: str, severity: str | None = None, count: int = 1
+        cls, node: ir.Node, message: str, remedy: str, severity: str | None = None, count: int = 1
     ) -> LocatedFinding:
         """A finding at a node."""
-        severity = severity or self.severity
-        name, scope, link = name_of(node), scope_of(node), link_to(self.id)
-        return LocatedFinding(
-            node, Finding(self.id, severity, name, node.op_type, scope, message, remedy, link, count=count)
-        )
+        severity, where = severity or cls.severity, (name_of(node), node.op_type, scope_of(node))
+        return LocatedFinding(node, Finding(cls.id, severity, *where, message, remedy, link_to(cls.id), count=count))
 
+    @classmethod
     def of(
-        self, name: str, message: str, remedy: str, severity: str | None = None, *, last: bool = False
+        cls, name: str, message: str, remedy: str, severity: str | None = None, *, last: bool = False
     ) -> LocatedFinding:
         """A finding of the model, or of an input or output of it; `last`: after those at nodes."""
-        finding = Finding(self.id, severity or self.severity, name, "", "", message, remedy, link_to(self.id))
+        finding = Finding(cls.id, severity or cls.severity, name, "", "", message, remedy, link_to(cls.id))
         return LocatedFinding(None, finding, last)
 
 

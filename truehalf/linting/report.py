@@ -201,7 +201,7 @@ def _plural(severity: str, number: int) -> str:
 # --- SARIF ------------------------------------------------------------------------------------------------------------
 
 
-def sarif(report: LintReport, rules: Mapping[str, Rule]) -> JsonObject:
+def sarif(report: LintReport, rules: Mapping[str, type[Rule]]) -> JsonObject:
     """The findings as one run of SARIF 2.1.0.
 
     Args:
@@ -230,7 +230,7 @@ def _uri(file: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
-def explained(rule: str, rules: Mapping[str, Rule]) -> str:
+def explained(rule: str, rules: Mapping[str, type[Rule]]) -> str:
     """What the documentation says of a rule: why it is a finding, and what to write instead.
 
     Raises:
@@ -241,7 +241,7 @@ def explained(rule: str, rules: Mapping[str, Rule]) -> str:
     return f"{rule}\n\n{rules[rule].explanation}"
 
 
-def _sarif_rule(rule: Rule) -> dict[str, Any]:
+def _sarif_rule(rule: type[Rule]) -> dict[str, Any]:
     return {
         "id": rule.id,
         "shortDescription": {"text": rule.title},

@@ -117,7 +117,17 @@ def test_json_is_plain_and_whole() -> None:
 
 # --- SARIF: the parts of the schema of 2.1.0 that readers need --------------------------------------------------------
 
-SOURCE = {"py-item": Rule("py-item", "warning", "a number read out of a tensor", "somewhere", "Compute with it.")}
+
+class _Item(Rule):
+    """a number read out of a tensor
+
+    Compute with it.
+    """
+
+    id, source = "py-item", "somewhere"
+
+
+SOURCE = {"py-item": _Item}
 
 
 def test_sarif() -> None:

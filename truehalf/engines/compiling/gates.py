@@ -28,7 +28,7 @@ from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import UNFUSED_KEY
 from truehalf.ir.normalize import concrete_shapes
 from truehalf.linting import lint
-from truehalf.linting.rules.attention import ATTENTION_WILL_NOT_FUSE
+from truehalf.linting.rules.attention import AttentionWillNotFuse
 from truehalf.runtime.tensorrt.versions import BuildError, EngineFacts, Graph, Layer, Profile
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
@@ -108,7 +108,7 @@ def _fused_attention(
     lost = [name for name in missing if name in in_fp16]
     if not lost:
         return row
-    why = {each.node: each.message for each in lint(model) if each.rule == ATTENTION_WILL_NOT_FUSE.id}
+    why = {each.node: each.message for each in lint(model) if each.rule == AttentionWillNotFuse.id}
     reason = (
         f"{fused} of {regions} attentions are fused, and {row['limit']} where the graph is wholly FP16 "
         f"({len(excused)} more have evidence against it); not fused are {_placed(lost, layers)}"

@@ -24,7 +24,7 @@ from truehalf.linting.finding import Finding
 if TYPE_CHECKING:
     import torch
 
-RULES = {rule.id: rule.as_rule() for rule in _RULES}
+RULES = {rule.id: rule for rule in _RULES}
 _OPTIONAL = rf"(typing\.)?Optional\[{TENSOR_TYPE}\]|None( \| {TENSOR_TYPE})+|({TENSOR_TYPE} \| )+None"
 
 

@@ -14,13 +14,11 @@ from truehalf.linting.finding import Finding, link_to
 from truehalf.source_files import shown_file
 
 
-class SourceRule(ast.NodeVisitor):
-    """A rule: the first line of its docstring is what a finding says, `remedy` what to write instead, the rest of the
-    docstring what lint's documentation explains.
-    """
+class SourceRule(Rule, ast.NodeVisitor):
+    """A rule whose title is what a finding says, and `remedy` what to write instead."""
 
-    id = remedy = ""
-    severity, source = "warning", "NVIDIA's guidance on exporting for TensorRT"
+    remedy = compiled = ""
+    source = "NVIDIA's guidance on exporting for TensorRT"
 
     def __init__(self, program: Following) -> None:
         self.program = program
@@ -50,12 +48,7 @@ class SourceRule(ast.NodeVisitor):
         return [value for node in nodes for value in self.program.values.get(node, [])]
 
     def findings(self) -> list[Finding]:
-        return [self.finding(place, self.as_rule().title) for place in self.places]
-
-    @classmethod
-    def as_rule(cls) -> Rule:
-        title, _, explanation = (cls.__doc__ or "").partition("\n")
-        return Rule(cls.id, cls.severity, title, cls.source, explanation, compiled="")
+        return [self.finding(place, self.title) for place in self.places]
 
     def finding(self, place: kinds.SourceLocation, why: str) -> Finding:
         file, link = shown_file(place[1]), link_to(self.id)

@@ -12,14 +12,12 @@ import onnx_ir as ir
 
 from truehalf.ir.model_file import UNFUSED_KEY
 from truehalf.ir.patterns import Neighbours, beside
-from truehalf.linting.base import LocatedFinding, Rule, Subject
+from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject
 
-ATTENTION_WILL_NOT_FUSE = Rule(
-    "attention-will-not-fuse",
-    "warning",
-    "an attention that FP32 nodes keep out of the fused kernel",
-    "compiled by TensorRT for RTX 1.7, with every set of nodes in FP32",
-    """
+
+class AttentionWillNotFuse(GraphRule):
+    """an attention that FP32 nodes keep out of the fused kernel
+
     `softmax(Q K^T) V` in a file with float16, where one of the products is FP32 and a node beside it computes in FP32,
     too. TensorRT for RTX then computes scores, Softmax and product in separate layers and writes the scores to memory.
     It fuses all other combinations of types that were tried. Casts around the Softmax cost nothing: it may be FP32.
@@ -31,8 +29,10 @@ ATTENTION_WILL_NOT_FUSE = Rule(
 
     The conversion keeps attentions fused unless ranges or lists keep such neighbours FP32; the finding then names them,
     and why.
-    """,
-)
+    """
+
+    id = "attention-will-not-fuse"
+    source = "compiled by TensorRT for RTX 1.7, with every set of nodes in FP32"
 
 
 def attentions(subject: Subject) -> Iterator[LocatedFinding]:
@@ -45,10 +45,14 @@ def attentions(subject: Subject) -> Iterator[LocatedFinding]:
         if (found := next(pairs, None)) is not None:
             product, node = found
             why = evidence.get(attention.softmax.name)
-            yield ATTENTION_WILL_NOT_FUSE.at(
+            yield AttentionWillNotFuse.at(
                 attention.softmax,
                 f"Its attention is computed in separate layers: {product.op_type} {product.name!r} is FP32, and so is "
                 f"{node.op_type} {node.name!r} beside it."
                 + (f" The conversion has evidence for it: {why}." if why else ""),
                 "FP16 for one of the two; Softmax alone may be FP32: (q @ k.mT).float().softmax(-1).to(v.dtype) @ v.",
             )
+
+
+RULES: tuple[type[GraphRule], ...] = (AttentionWillNotFuse,)
+CHECKS: tuple[Check, ...] = (attentions,)

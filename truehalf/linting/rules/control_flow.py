@@ -16,16 +16,14 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, subgraphs
-from truehalf.linting.base import MOVES, REFUSED, LocatedFinding, Rule, Subject, rank, upstream
+from truehalf.linting.base import MOVES, REFUSED, Check, GraphRule, LocatedFinding, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
-IF_FROM_SQUEEZE = Rule(
-    "if-from-squeeze",
-    "error",
-    "squeeze without a known size: an If whose branches differ in rank",
-    "TensorRT's operator matrix (If); NVIDIA/TensorRT#1731, #2846",
-    """
+
+class IfFromSqueeze(GraphRule):
+    """squeeze without a known size: an If whose branches differ in rank
+
     `x.squeeze(1)` becomes `If(size == 1, Squeeze(x), Identity(x))` where the exporter does not know the size of axis 1.
     The branches differ in rank, and TensorRT requires one rank: `IIfConditionalOutputLayer inputs must have the same
     shape`. There is no finding where the file states the size: the `If` then folds away.
@@ -35,15 +33,16 @@ IF_FROM_SQUEEZE = Rule(
     ```
 
     Repair pass: `squeeze_if`, where a Conv, Transpose or Gemm after it needs one of the ranks.
-    """,
-    REFUSED,
-)
-ROPE_TILE = Rule(
-    "rope-tile",
-    "info",
-    "Tile after If: rotary positions computed in the graph",
-    "NVIDIA/TensorRT#4558 (10.3 refuses what 10.13 builds), #4603",
     """
+
+    id, severity = "if-from-squeeze", "error"
+    source = "TensorRT's operator matrix (If); NVIDIA/TensorRT#1731, #2846"
+    compiled = REFUSED
+
+
+class RopeTile(GraphRule):
+    """Tile after If: rotary positions computed in the graph
+
     `torch.tile` is exported with two `If`, one for each way in which tensor and repeats may differ in rank; their
     branches differ in shape. Where fixed sizes decide the condition, TensorRT 10.13 folds it. Error for versions
     before: 10.3, as on JetPack 6, refuses the file.
@@ -54,14 +53,15 @@ ROPE_TILE = Rule(
     ```
 
     Repair passes: `fold_constants`, `rope_constants`.
-    """,
-)
-DATA_DEPENDENT_IF = Rule(
-    "data-dependent-if",
-    "warning",
-    "a branch on a tensor's value or size",
-    "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (If)",
     """
+
+    id, severity = "rope-tile", "info"
+    source = "NVIDIA/TensorRT#4558 (10.3 refuses what 10.13 builds), #4603"
+
+
+class DataDependentIf(GraphRule):
+    """a branch on a tensor's value or size
+
     Error where the branches differ in rank. The condition of the `If` varies with data or with a size. TensorRT fuses
     nothing across its borders and captures no CUDA graph. A condition that is the same in every run folds away and is
     no finding.
@@ -71,14 +71,15 @@ DATA_DEPENDENT_IF = Rule(
     c = (score.max() > 0).float()  # instead; both branches must be finite: 0 * inf is NaN
     y = c * a + (1 - c) * b
     ```
-    """,
-)
-DATA_DEPENDENT_LOOP = Rule(
-    "data-dependent-loop",
-    "warning",
-    "a loop whose trip count is computed from data",
-    "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Loop)",
     """
+
+    id = "data-dependent-if"
+    source = "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (If)"
+
+
+class DataDependentLoop(GraphRule):
+    """a loop whose trip count is computed from data
+
     The trip count or condition of the `Loop` is computed from data. TensorRT runs it round by round. Only a run knows
     how many results are stacked. Loops over a fixed number, or over a size, are no finding.
 
@@ -88,8 +89,11 @@ DATA_DEPENDENT_LOOP = Rule(
     for i in range(ROUNDS):
         x = x + (rounds.max() > i).float() * (step(x) - x)  # instead
     ```
-    """,
-)
+    """
+
+    id = "data-dependent-loop"
+    source = "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Loop)"
+
 
 _MOVES = MOVES | {"Concat"}
 _FOLDED_SINCE = (10, 13)  # an If that fixed sizes decide (NVIDIA/TensorRT#4558)
@@ -98,7 +102,7 @@ _FOLDED_SINCE = (10, 13)  # an If that fixed sizes decide (NVIDIA/TensorRT#4558)
 def squeezes(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("If"):
         if (axis := squeezed_axis(node)) is not None and not _decided(node, subject):
-            yield IF_FROM_SQUEEZE.at(
+            yield IfFromSqueeze.at(
                 node,
                 f"squeeze({axis}) was exported as a question at run time, because the size of that axis was not known; "
                 "its branches differ in rank, and TensorRT builds no such If.",
@@ -134,7 +138,7 @@ def tiles(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Tile"):
         sources = [upstream(value, _MOVES) for value in node.inputs]
         if any(is_op(source, "If") and source is not None and _decided(source, subject) for source in sources):
-            yield ROPE_TILE.at(
+            yield RopeTile.at(
                 node,
                 "torch.tile asks in the graph which of tensor and repeats has fewer axes, with an If whose branches "
                 "differ in shape. Fixed sizes decide it; TensorRT 10.3 refuses it all the same, 10.13 folds it.",
@@ -150,7 +154,7 @@ def ifs(subject: Subject) -> Iterator[LocatedFinding]:
             continue
         unequal = _unequal_rank(node)
         if unequal:
-            yield DATA_DEPENDENT_IF.at(
+            yield DataDependentIf.at(
                 node,
                 f"Its branches differ in rank ({unequal}); TensorRT builds no such If.",
                 "Give both branches one rank, or fold the condition where it never changes; repair pass "
@@ -159,7 +163,7 @@ def ifs(subject: Subject) -> Iterator[LocatedFinding]:
             )
         else:
             of = "a size that varies" if subject.values.origin(node.inputs[0]) is Origin.SHAPE else "data"
-            yield DATA_DEPENDENT_IF.at(
+            yield DataDependentIf.at(
                 node,
                 f"Its condition is computed from {of}: TensorRT cannot fuse across its borders, and captures no CUDA "
                 "graph of it.",
@@ -189,7 +193,7 @@ def loops(subject: Subject) -> Iterator[LocatedFinding]:
             continue
         what = "trip count" if by_count else "condition"
         scans = subgraph is not None and len(subgraph.outputs) > len(node.inputs) - 1
-        yield DATA_DEPENDENT_LOOP.at(
+        yield DataDependentLoop.at(
             node,
             f"Its {what} is computed from data"
             + (
@@ -207,3 +211,17 @@ def _varies(subject: Subject, condition: ir.Value) -> bool:
     if node is None or constant(condition) is not None:
         return False
     return subject.values.origin(condition) is Origin.DATA
+
+
+RULES: tuple[type[GraphRule], ...] = (
+    IfFromSqueeze,
+    RopeTile,
+    DataDependentIf,
+    DataDependentLoop,
+)
+CHECKS: tuple[Check, ...] = (
+    squeezes,
+    tiles,
+    ifs,
+    loops,
+)

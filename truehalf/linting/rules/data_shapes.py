@@ -19,16 +19,14 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import Trait, has
-from truehalf.linting.base import MOVES, NO_NONZERO, LocatedFinding, Rule, Subject, rank, upstream
+from truehalf.linting.base import MOVES, NO_NONZERO, Check, GraphRule, LocatedFinding, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
-NONZERO_THRESHOLD = Rule(
-    "nonzero-threshold",
-    "warning",
-    "detections chosen by a threshold: NonZero over a comparison",
-    "NVIDIA's guidance on exporting for TensorRT",
-    """
+
+class NonzeroThreshold(GraphRule):
+    """detections chosen by a threshold: NonZero over a comparison
+
     `x[scores > t]` is `NonZero` over a comparison of floats: the number of rows is known only in a run. TensorRT waits
     for the device there, and every later size varies from image to image.
 
@@ -39,15 +37,16 @@ NONZERO_THRESHOLD = Rule(
     ```
 
     Repair pass: `nonzero_topk`. In torch: `threshold_topk`.
-    """,
-    NO_NONZERO,
-)
-BOOL_INDEX = Rule(
-    "bool-index",
-    "warning",
-    "indexing with a boolean tensor: NonZero, GatherND, ScatterND",
-    "NVIDIA's guidance on exporting for TensorRT",
     """
+
+    id = "nonzero-threshold"
+    source = "NVIDIA's guidance on exporting for TensorRT"
+    compiled = NO_NONZERO
+
+
+class BoolIndex(GraphRule):
+    """indexing with a boolean tensor: NonZero, GatherND, ScatterND
+
     `x[mask]` and `x[mask] = v` with another boolean tensor: `NonZero`, `GatherND` and `ScatterND` with sizes that only
     a run knows. A mask that is only counted (`mask.nonzero().shape[0]`) is no finding.
 
@@ -58,15 +57,16 @@ BOOL_INDEX = Rule(
     ```
 
     Repair pass: `bool_index`. In torch: `masked_assign`; `bool_index_to_long` keeps the size that varies.
-    """,
-    NO_NONZERO,
-)
-DATA_DEPENDENT_SIZE = Rule(
-    "data-dependent-size",
-    "warning",
-    "a size that only a run knows: NonZero of numbers, NonMaxSuppression",
-    "NVIDIA's guidance on exporting for TensorRT; TensorRT's documentation of data-dependent shapes",
     """
+
+    id = "bool-index"
+    source = "NVIDIA's guidance on exporting for TensorRT"
+    compiled = NO_NONZERO
+
+
+class DataDependentSize(GraphRule):
+    """a size that only a run knows: NonZero of numbers, NonMaxSuppression
+
     Warning for `NonZero` of numbers whose positions are used (`x.nonzero()`, `bool_index_to_long`); info for
     `NonMaxSuppression`. Both build. TensorRT waits for the device, sizes all that follows for the worst case, and
     captures no CUDA graph. A `NonZero` that is only counted is no finding.
@@ -77,15 +77,16 @@ DATA_DEPENDENT_SIZE = Rule(
     ```
 
     In torch: `threshold_topk`, `unique(x, size=k)`.
-    """,
-    NO_NONZERO,
-)
-RANGE = Rule(
-    "range-of-execution-tensor",
-    "warning",
-    "arange over a number that is computed on the device",
-    "NVIDIA's guidance on exporting for TensorRT (shape tensors and execution tensors)",
     """
+
+    id = "data-dependent-size"
+    source = "NVIDIA's guidance on exporting for TensorRT; TensorRT's documentation of data-dependent shapes"
+    compiled = NO_NONZERO
+
+
+class Range(GraphRule):
+    """arange over a number that is computed on the device
+
     A `Range` over a number that is computed on the device, so that only a run knows the size of all that follows.
     TensorRT for RTX builds it, and refuses the `NonZero` of the line below it.
 
@@ -95,14 +96,15 @@ RANGE = Rule(
     ```
 
     Repair pass: `range_to_shape` (not in the default list).
-    """,
-)
-DYNAMIC_SLICE = Rule(
-    "dynamic-slice",
-    "warning",
-    "a slice whose ends are computed from data",
-    "NVIDIA's guidance on exporting for TensorRT",
     """
+
+    id = "range-of-execution-tensor"
+    source = "NVIDIA's guidance on exporting for TensorRT (shape tensors and execution tensors)"
+
+
+class DynamicSlice(GraphRule):
+    """a slice whose ends are computed from data
+
     A slice starts or ends at a number that is computed on the device, so that only a run knows its size; or at the
     round of a `Loop` (scripted `x[i : i + 1]`), which TensorRT for RTX refuses: `x.index_select(0, i)` needs no size.
     Info where it does at the value of an input: that becomes a shape-tensor input, and `engine.profiles` gives its
@@ -115,14 +117,15 @@ DYNAMIC_SLICE = Rule(
     ```
 
     In torch: `dynamic_slice`, which builds; only a run knows its size (`data-dependent-size`).
-    """,
-)
-RESHAPE_ALLOWZERO = Rule(
-    "reshape-allowzero",
-    "warning",
-    "a reshape of a tensor that may be empty, without allowzero",
-    "NVIDIA's guidance on exporting for TensorRT; ONNX's definition of Reshape",
     """
+
+    id = "dynamic-slice"
+    source = "NVIDIA's guidance on exporting for TensorRT"
+
+
+class ReshapeAllowzero(GraphRule):
+    """a reshape of a tensor that may be empty, without allowzero
+
     A `Reshape` without `allowzero` of a tensor that may be empty, to computed sizes. A size of 0 then means "as in the
     input", not "none".
 
@@ -132,15 +135,15 @@ RESHAPE_ALLOWZERO = Rule(
     ```
 
     Repair pass: `allowzero`.
-    """,
-)
-
-MAY_BE_EMPTY = Rule(
-    "may-be-empty",
-    "info",
-    "reading a row of a tensor that may be empty, or writing into one",
-    "NVIDIA's guidance on exporting for TensorRT (assignment into empty tensors, zeros_like)",
     """
+
+    id = "reshape-allowzero"
+    source = "NVIDIA's guidance on exporting for TensorRT; ONNX's definition of Reshape"
+
+
+class MayBeEmpty(GraphRule):
+    """reading a row of a tensor that may be empty, or writing into one
+
     A row is read at a fixed place of a tensor that may have no rows (`x[0]`, `zeros_like(x[0])`), or written into such
     a tensor (`x[:, 0] = v`). The first fails on an image where nothing is selected; the second has failed to build.
 
@@ -150,8 +153,11 @@ MAY_BE_EMPTY = Rule(
     kept[:, 0] = 1.0
     kept = torch.cat([torch.ones_like(kept[:, :1]), kept[:, 1:]], 1)  # instead
     ```
-    """,
-)
+    """
+
+    id, severity = "may-be-empty", "info"
+    source = "NVIDIA's guidance on exporting for TensorRT (assignment into empty tensors, zeros_like)"
+
 
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 
@@ -163,7 +169,7 @@ def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
             continue
         source = upstream(mask, MOVES)
         if _compares_floats(source):
-            yield NONZERO_THRESHOLD.at(
+            yield NonzeroThreshold.at(
                 node,
                 "As many rows as pass a threshold: a size that only a run knows. TensorRT waits for the device there, "
                 "and everything after it runs with sizes that vary from image to image.",
@@ -171,7 +177,7 @@ def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
                 "threshold_topk of truehalf.exporting.torch_ops; repair pass nonzero_topk.",
             )
         elif (mask is not None and mask.dtype == ir.DataType.BOOL) or _is_boolean(source):
-            yield BOOL_INDEX.at(
+            yield BoolIndex.at(
                 node,
                 "A boolean index becomes positions whose number only a run knows. TensorRT waits for the device there, "
                 "and refuses some uses of such a size.",
@@ -179,7 +185,7 @@ def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
                 "truehalf.exporting.torch_ops, or bool_index_to_long, which keeps the size; repair pass bool_index.",
             )
         else:
-            yield DATA_DEPENDENT_SIZE.at(
+            yield DataDependentSize.at(
                 node,
                 "As many positions as there are numbers that are not 0, which only a run knows. TensorRT waits for the "
                 "device there, and sizes all that follows for the worst case.",
@@ -191,7 +197,7 @@ def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
 def suppressions(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("NonMaxSuppression"):
         if _positions_used(node, subject):
-            yield DATA_DEPENDENT_SIZE.at(
+            yield DataDependentSize.at(
                 node,
                 "As many boxes as do not overlap, which only a run knows. TensorRT waits for the device there, and "
                 "sizes all that follows for the worst case.",
@@ -232,7 +238,7 @@ def _compares_floats(node: ir.Node | None) -> bool:
 def ranges(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Range"):
         if any(subject.values.origin(value) is Origin.DATA for value in node.inputs):
-            yield RANGE.at(
+            yield Range.at(
                 node,
                 "Its limits are computed on the device, so that only a run knows the size of all that follows.",
                 "Take the size of a tensor. Where a TensorRT refuses it: mask.nonzero().shape[0] instead of "
@@ -244,14 +250,14 @@ def slices(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Slice"):
         origin = max((subject.values.origin(value) for value in node.inputs[1:]), default=Origin.CONSTANT)
         if origin is Origin.DATA:
-            yield DYNAMIC_SLICE.at(
+            yield DynamicSlice.at(
                 node,
                 "Where it starts or ends is computed on the device, so that only a run knows its size.",
                 "Keep all rows, and mask those beyond the end. Where a TensorRT refuses it: dynamic_slice of "
                 "truehalf.exporting.torch_ops.",
             )
         elif origin is Origin.ROUND:
-            yield DYNAMIC_SLICE.at(
+            yield DynamicSlice.at(
                 node,
                 "Where it starts or ends is computed from the number of the loop's round. Whether TensorRT knows that "
                 "on the host is not documented.",
@@ -259,7 +265,7 @@ def slices(subject: Subject) -> Iterator[LocatedFinding]:
                 "warning",
             )
         elif origin is Origin.INPUT:
-            yield DYNAMIC_SLICE.at(
+            yield DynamicSlice.at(
                 node,
                 "Where it starts or ends is the value of an input, which becomes a shape-tensor input of the engine.",
                 "Give that input's values (not its shape) in engine.profiles; or keep all rows, and mask.",
@@ -273,7 +279,7 @@ def reshapes(subject: Subject) -> Iterator[LocatedFinding]:
         if node.attributes.get_int("allowzero", 0) or not subject.values.sized_by_data(data):
             continue
         if subject.values.counted(sizes):
-            yield RESHAPE_ALLOWZERO.at(
+            yield ReshapeAllowzero.at(
                 node,
                 "Its input may be empty, and so a size that it is given may be 0, which means 'as it is in the input' "
                 "and not 'none'.",
@@ -288,7 +294,7 @@ def empties(subject: Subject) -> Iterator[LocatedFinding]:
         if data is None or not subject.values.sized_by_data(data) or not rank(data) or data.shape is None:
             continue
         if node.op_type != "Gather":
-            yield MAY_BE_EMPTY.at(
+            yield MayBeEmpty.at(
                 node,
                 "It writes into a tensor that may be empty: its size is known only in a run.",
                 "Put the parts together: torch.cat([torch.ones_like(x[:, :1]) * v, x[:, 1:]], 1).",
@@ -296,9 +302,28 @@ def empties(subject: Subject) -> Iterator[LocatedFinding]:
             continue
         varies = not isinstance(data.shape[node.attributes.get_int("axis", 0)], int)
         if varies and constant(node.inputs[1]) is not None:
-            yield MAY_BE_EMPTY.at(
+            yield MayBeEmpty.at(
                 node,
                 "It reads a row at a fixed place of a tensor that may be empty, where there is none.",
                 "Take shapes and types of a tensor that never is (torch.zeros_like(x[0]) of the tensor before it was "
                 "selected from); or add a row first.",
             )
+
+
+RULES: tuple[type[GraphRule], ...] = (
+    NonzeroThreshold,
+    BoolIndex,
+    DataDependentSize,
+    Range,
+    DynamicSlice,
+    ReshapeAllowzero,
+    MayBeEmpty,
+)
+CHECKS: tuple[Check, ...] = (
+    nonzeros,
+    suppressions,
+    ranges,
+    slices,
+    reshapes,
+    empties,
+)

@@ -15,16 +15,14 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import name_of
 from truehalf.ir.normalize import concrete_shapes
-from truehalf.linting.base import LocatedFinding, Rule, Subject
+from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject
 from truehalf.linting.integers import constant
 from truehalf.linting.values import is_static
 
-DEPLOYMENT_IO = Rule(
-    "deployment-io",
-    "warning",
-    "an input or output that TensorRT, Triton or DeepStream cannot take",
-    "types of TensorRT's bindings, Triton's model configuration and DeepStream's nvinfer",
-    """
+
+class DeploymentIo(GraphRule):
+    """an input or output that TensorRT, Triton or DeepStream cannot take
+
     What TensorRT, Triton or DeepStream cannot take as input or output.
 
     - Error: types without a binding (string, uint16, sequences).
@@ -33,14 +31,15 @@ DEPLOYMENT_IO = Rule(
       which trtexec and DeepStream separate by.
     - Info: int64 (older nvinfer has none; RT-DETR's labels are); an output that varies in more than its batch
       (DeepStream's nvinfer keeps one size; Triton takes -1).
-    """,
-)
-BAKED_ITEM = Rule(
-    "baked-item",
-    "warning",
-    "an input that nothing reads: its traced value is a constant now",
-    "NVIDIA's guidance on exporting for TensorRT",
     """
+
+    id = "deployment-io"
+    source = "types of TensorRT's bindings, Triton's model configuration and DeepStream's nvinfer"
+
+
+class BakedItem(GraphRule):
+    """an input that nothing reads: its traced value is a constant now
+
     An input that nothing reads, or that the file lost though its I/O spec names it. What Python computed from it
     (`.item()`, `int(...)`, `if`) is a constant with the traced value.
 
@@ -48,14 +47,15 @@ BAKED_ITEM = Rule(
     logits / temperature.item()  # every run divides by the traced temperature
     logits / temperature  # instead
     ```
-    """,
-)
-FIXED_POSITIONS = Rule(
-    "fixed-positions",
-    "warning",
-    "height and width vary, position embeddings do not",
-    "ONNX's rules of broadcasting",
     """
+
+    id = "baked-item"
+    source = "NVIDIA's guidance on exporting for TensorRT"
+
+
+class FixedPositions(GraphRule):
+    """height and width vary, position embeddings do not
+
     An input varies in height and width, and a constant of one size is added to what they size: the file says that sizes
     vary, but runs only at the traced one.
 
@@ -64,20 +64,24 @@ FIXED_POSITIONS = Rule(
     grid = torch.nn.functional.interpolate(self.grid, x.shape[2:], mode="bilinear")  # instead
     (x + grid).flatten(2).transpose(1, 2)
     ```
-    """,
-)
-EMPTY_NODE_NAME = Rule(
-    "empty-node-name",
-    "info",
-    "nodes without a unique name",
-    "TensorRT names layers, errors and profiles after nodes",
     """
+
+    id = "fixed-positions"
+    source = "ONNX's rules of broadcasting"
+
+
+class EmptyNodeName(GraphRule):
+    """nodes without a unique name
+
     One finding with the number of nodes. TensorRT names layers, errors and profiles after nodes. Nodes without a name,
     or with the name of another, cannot be told apart, nor chosen by lists of nodes. `slim` names them.
 
     Repair pass: `deduplicate_names`.
-    """,
-)
+    """
+
+    id, severity = "empty-node-name", "info"
+    source = "TensorRT names layers, errors and profiles after nodes"
+
 
 _BINDINGS = {
     ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.INT32, ir.DataType.INT64,
@@ -111,17 +115,17 @@ def inputs_and_outputs(subject: Subject) -> Iterator[LocatedFinding]:
 def _of_value(value: ir.Value, kind: str) -> Iterator[LocatedFinding]:
     name, last = value.name or "", kind == "output"
     if isinstance(value.type, (ir.SequenceType, ir.OptionalType)):
-        yield DEPLOYMENT_IO.of(
+        yield DeploymentIo.of(
             name, f"The {kind} is no tensor; TensorRT binds tensors only.", "Give tensors.", "error", last=last
         )
         return
     dtype = value.dtype
     if dtype is not None and dtype not in _BINDINGS:
-        yield DEPLOYMENT_IO.of(
+        yield DeploymentIo.of(
             name, f"TensorRT has no {kind} of type {dtype.name}.", "Use float32 or int32.", "error", last=last
         )
     elif dtype == ir.DataType.DOUBLE:
-        yield DEPLOYMENT_IO.of(
+        yield DeploymentIo.of(
             name,
             f"The {kind} is float64; the engine binds float32 in its place, and a client that sends or expects float64 "
             "reads other numbers.",
@@ -131,16 +135,16 @@ def _of_value(value: ir.Value, kind: str) -> Iterator[LocatedFinding]:
     elif dtype in _SERVERS:
         severity, lacking = _SERVERS[dtype]
         remedy = "Use int32 or float32 where it is to run there." if dtype not in _NARROW else "Use float32 or float16."
-        yield DEPLOYMENT_IO.of(name, f"The {kind} is {dtype.name.lower()}: {lacking}.", remedy, severity, last=last)
+        yield DeploymentIo.of(name, f"The {kind} is {dtype.name.lower()}: {lacking}.", remedy, severity, last=last)
     if value.shape is not None and len(value.shape) == 0:
-        yield DEPLOYMENT_IO.of(
+        yield DeploymentIo.of(
             name,
             f"The {kind} is a scalar; Triton and DeepStream expect a batch axis.",
             "Give it an axis: x[None].",
             last=last,
         )
     if _SEPARATORS.search(name):
-        yield DEPLOYMENT_IO.of(
+        yield DeploymentIo.of(
             name,
             "Its name holds a character that trtexec's shapes or DeepStream's lists of names separate by.",
             "Use letters, digits, dots, slashes and underscores.",
@@ -178,7 +182,7 @@ def _bound(graph: ir.Graph, size: int) -> dict[str, list[int]]:
 
 def _of_output(value: ir.Value, varying: list[int]) -> Iterator[LocatedFinding]:
     if varying:
-        yield DEPLOYMENT_IO.of(
+        yield DeploymentIo.of(
             value.name or "",
             f"Besides the batch, axis {', '.join(map(str, varying))} of the output varies; DeepStream's nvinfer keeps "
             "one size for all but the batch.",
@@ -191,7 +195,7 @@ def _of_output(value: ir.Value, varying: list[int]) -> Iterator[LocatedFinding]:
 def unread_inputs(subject: Subject) -> Iterator[LocatedFinding]:
     for value in subject.model.graph.inputs:
         if not value.is_initializer() and not value.uses() and value not in subject.outputs:
-            yield BAKED_ITEM.of(
+            yield BakedItem.of(
                 value.name or "",
                 "Nothing reads this input: what was computed from it, with .item(), int() or in Python, is a constant "
                 "with the value that was traced.",
@@ -200,7 +204,7 @@ def unread_inputs(subject: Subject) -> Iterator[LocatedFinding]:
     present = {value.name for value in subject.model.graph.inputs}
     for name in subject.expected_inputs:
         if name not in present:
-            yield BAKED_ITEM.of(
+            yield BakedItem.of(
                 name,
                 "The model was exported with this input, and the graph has it no more: what was computed from it, with "
                 ".item(), int() or in Python, is a constant with the value that was traced.",
@@ -215,7 +219,7 @@ def positions(subject: Subject) -> Iterator[LocatedFinding]:
             if fixed is None or other is None or constant(fixed) is None or constant(other) is not None:
                 continue
             if axes := _stretched(fixed, other):
-                yield FIXED_POSITIONS.at(
+                yield FixedPositions.at(
                     node,
                     f"Input {varying[0]!r} varies in more than its batch, but this constant of shape "
                     f"{_sizes(fixed)} fits one size only (axis {axes[0]}).",
@@ -249,7 +253,7 @@ def names(subject: Subject) -> Iterator[LocatedFinding]:
         seen.add(node.name or "")
     if nameless:
         count, example = len(nameless), repr(name_of(nameless[0]))
-        yield EMPTY_NODE_NAME.at(
+        yield EmptyNodeName.at(
             nameless[0],
             f"1 node has no unique name, {example}: errors, layer tables and lists of nodes cannot tell it from others."
             if count == 1
@@ -258,3 +262,17 @@ def names(subject: Subject) -> Iterator[LocatedFinding]:
             "Name them when exporting; repair pass deduplicate_names, and slim, name them.",
             count=count,
         )
+
+
+RULES: tuple[type[GraphRule], ...] = (
+    DeploymentIo,
+    BakedItem,
+    FixedPositions,
+    EmptyNodeName,
+)
+CHECKS: tuple[Check, ...] = (
+    inputs_and_outputs,
+    unread_inputs,
+    positions,
+    names,
+)

@@ -13,15 +13,13 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
-from truehalf.linting.base import LocatedFinding, Rule, Subject, scalar
+from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject, scalar
 from truehalf.linting.integers import constant
 
-DECOMPOSED_LAYER_NORM = Rule(
-    "decomposed-layer-norm",
-    "warning",
-    "a layer norm spelt out as means and squares",
-    "float16 ends at 65504; opset 17 has LayerNormalization",
-    """
+
+class DecomposedLayerNorm(GraphRule):
+    """a layer norm spelt out as means and squares
+
     A layer norm written out: `ReduceMean`, `Sub`, a square, `ReduceMean`, `Sqrt`, `Div` (or a `Pow` by 0.5 or -0.5).
     The square leaves float16 from |x - mean| = 256 on, and TensorRT fuses it only where it recognises the pattern.
     Exporters write it below opset 17; models write it for channels that are not last.
@@ -30,14 +28,16 @@ DECOMPOSED_LAYER_NORM = Rule(
     (x - x.mean(1, keepdim=True)) / torch.sqrt(x.var(1, keepdim=True, unbiased=False) + eps)
     torch.nn.functional.layer_norm(x.permute(0, 2, 3, 1), (channels,), weight, bias, eps).permute(0, 3, 1, 2)  # instead
     ```
-    """,
-)
+    """
+
+    id = "decomposed-layer-norm"
+    source = "float16 ends at 65504; opset 17 has LayerNormalization"
 
 
 def layer_norms(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Sqrt", "Pow"):
         if (power := _power(node)) is not None and (mean := _mean_of(node, power)) is not None:
-            yield DECOMPOSED_LAYER_NORM.at(
+            yield DecomposedLayerNorm.at(
                 node,
                 "A layer norm spelt out: its squares leave float16 from |x - mean| = 256 on, and TensorRT fuses it "
                 "only where it recognises it.",
@@ -109,3 +109,7 @@ def _is_last(mean: ir.Node) -> bool:
     shape = mean.inputs[0].shape if mean.inputs[0] is not None else None
     known = len(shape) if shape is not None else None
     return -1 in axes or (known is not None and known - 1 in axes)
+
+
+RULES: tuple[type[GraphRule], ...] = (DecomposedLayerNorm,)
+CHECKS: tuple[Check, ...] = (layer_norms,)

@@ -16,16 +16,14 @@ import onnx_ir as ir
 from truehalf.float16 import MAX
 from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import TABLE, Trait, with_trait
-from truehalf.linting.base import MOVES, LocatedFinding, Rule, Subject
+from truehalf.linting.base import MOVES, Check, GraphRule, LocatedFinding, Subject
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
-MASK_BEYOND_FP16 = Rule(
-    "mask-beyond-fp16",
-    "warning",
-    "a mask constant beyond 65504",
-    "float16 ends at 65504",
-    """
+
+class MaskBeyondFp16(GraphRule):
+    """a mask constant beyond 65504
+
     `Where`, `Add`, `Sub` or `Mul` reads a finite constant beyond 65504: -1e9 or `torch.finfo(torch.float32).min` as a
     mask, `finfo.max` as a marker (anchors of RT-DETR and D-FINE at the image's border). In float16 it is inf, and inf -
     inf, 0 * inf, or a row that holds nothing else is NaN.
@@ -36,36 +34,41 @@ MASK_BEYOND_FP16 = Rule(
     ```
 
     The conversion keeps FP32 around such constants, unless it proves that one is a mask; then it clamps it.
-    """,
-)
-INT64_RANGE = Rule(
-    "int64-range",
-    "info",
-    "an integer constant beyond int32",
-    "TensorRT before 10 clamps int64 to int32; its plugins and DLA still compute with int32",
     """
+
+    id = "mask-beyond-fp16"
+    source = "float16 ends at 65504"
+
+
+class Int64Range(GraphRule):
+    """an integer constant beyond int32
+
     An integer constant beyond int32. TensorRT 10 and 11 compute with int64; older versions, DLA and many plugins clamp
     it. Open ends of slices (2**63 - 1) are no finding.
 
     ```python
     key = labels * 2**33 + index  # instead: * 2**12, or two keys
     ```
-    """,
-)
-FLOAT64 = Rule(
-    "float64",
-    "warning",
-    "float64, which TensorRT computes as float32",
-    "TensorRT's operator matrix (data types)",
     """
+
+    id, severity = "int64-range", "info"
+    source = "TensorRT before 10 clamps int64 to int32; its plugins and DLA still compute with int32"
+
+
+class Float64(GraphRule):
+    """float64, which TensorRT computes as float32
+
     Reported where float64 begins. TensorRT computes it in float32, and clamps what lies beyond. Constants that fold
     away are no finding.
 
     ```python
     x.double().cumsum(1).float()  # instead: x.cumsum(1), or in float64 before the engine
     ```
-    """,
-)
+    """
+
+    id = "float64"
+    source = "TensorRT's operator matrix (data types)"
+
 
 _READERS = {name: row.scaled for name, row in TABLE.items() if row.scaled and name != "Div"}
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
@@ -80,7 +83,7 @@ def masks(subject: Subject) -> Iterator[LocatedFinding]:
         for index in _READERS[node.op_type]:
             extreme = _extreme(node.inputs[index])
             if extreme is not None:
-                yield MASK_BEYOND_FP16.at(
+                yield MaskBeyondFp16.at(
                     node,
                     f"It reads a constant of {extreme:.4g}; in float16 that is {'-' if extreme < 0 else ''}inf, and "
                     "inf - inf, 0 * inf or a row of nothing else is NaN.",
@@ -132,7 +135,7 @@ def integers(subject: Subject) -> Iterator[LocatedFinding]:
             array = tensor.numpy()
             if array.max() > _INT32.max or array.min() < _INT32.min:
                 largest = int(array.max()) if array.max() > _INT32.max else int(array.min())
-                yield INT64_RANGE.at(
+                yield Int64Range.at(
                     node,
                     f"It reads {largest}, beyond int32. TensorRT 10 and 11 compute with int64; older versions, DLA "
                     "and many plugins clamp it.",
@@ -152,7 +155,7 @@ def doubles(subject: Subject) -> Iterator[LocatedFinding]:
     remedy = "Compute in float32: x.float(), dtype=torch.float32."
     for value in subject.model.graph.inputs:
         if value.dtype == ir.DataType.DOUBLE and not value.is_initializer():
-            yield FLOAT64.of(value.name or "", message, remedy)
+            yield Float64.of(value.name or "", message, remedy)
     made = {value for node in subject.nodes for value in node.outputs if value.dtype == ir.DataType.DOUBLE}
     for node in subject.nodes:
         doubles_read = [value for value in node.inputs if value is not None and value.dtype == ir.DataType.DOUBLE]
@@ -161,4 +164,16 @@ def doubles(subject: Subject) -> Iterator[LocatedFinding]:
         if not (begins or (constants and len(constants) == len(doubles_read))):
             continue
         if any(subject.values.origin(value) > Origin.CONSTANT for value in node.outputs):
-            yield FLOAT64.at(node, message, remedy)
+            yield Float64.at(node, message, remedy)
+
+
+RULES: tuple[type[GraphRule], ...] = (
+    MaskBeyondFp16,
+    Int64Range,
+    Float64,
+)
+CHECKS: tuple[Check, ...] = (
+    masks,
+    integers,
+    doubles,
+)

@@ -16,16 +16,14 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.ops import Trait, has
-from truehalf.linting.base import REFUSED, LocatedFinding, Rule, Subject
+from truehalf.linting.base import REFUSED, Check, GraphRule, LocatedFinding, Subject
 from truehalf.linting.rules.restrictions import refusals
 from truehalf.linting.support import OPSET_MIN, builds, named, opset_max, since
 
-UNIQUE = Rule(
-    "unique",
-    "error",
-    "unique, which TensorRT does not have",
-    "TensorRT's operator matrix (Unique)",
-    """
+
+class Unique(GraphRule):
+    """unique, which TensorRT does not have
+
     TensorRT has no `Unique`.
 
     ```python
@@ -35,15 +33,16 @@ UNIQUE = Rule(
     ```
 
     In torch: `unique`, best with a size.
-    """,
-    REFUSED,
-)
-SEQUENCE_OPS = Rule(
-    "sequence-ops",
-    "error",
-    "lists of tensors and optional tensors",
-    "TensorRT's operator matrix (Sequence*, Optional*)",
     """
+
+    id, severity = "unique", "error"
+    source = "TensorRT's operator matrix (Unique)"
+    compiled = REFUSED
+
+
+class SequenceOps(GraphRule):
+    """lists of tensors and optional tensors
+
     `SequenceConstruct`, `SplitToSequence`, `ConcatFromSequence`, `Optional` and the like: TensorRT has neither lists of
     tensors nor optional tensors. They come from lists in scripted code, and from splits of sizes that the exporter does
     not know.
@@ -52,30 +51,32 @@ SEQUENCE_OPS = Rule(
     parts = [f(level) for level in levels]  # scripted, over a tensor's first axis
     stacked = f(levels)  # instead: one tensor, with an axis for the elements
     ```
-    """,
-    REFUSED,
-)
-RESOLVE_CONJ = Rule(
-    "resolve-conj",
-    "error",
-    "resolve_conj or resolve_neg left in the graph",
-    "NVIDIA's guidance on exporting for TensorRT",
     """
+
+    id, severity = "sequence-ops", "error"
+    source = "TensorRT's operator matrix (Sequence*, Optional*)"
+    compiled = REFUSED
+
+
+class ResolveConj(GraphRule):
+    """resolve_conj or resolve_neg left in the graph
+
     `aten::resolve_conj` or `aten::resolve_neg` left over from the exporter. On real tensors they do nothing. torch's
     exporter translates them since 2.0; with an older one:
 
     ```python
     torch.onnx.register_custom_op_symbolic("aten::resolve_conj", lambda g, x: x, 9)
     ```
-    """,
-    REFUSED,
-)
-UNSUPPORTED_OP = Rule(
-    "unsupported-op",
-    "error",
-    "an operator, or a use of one, that TensorRT does not have",
-    "TensorRT's operator matrix and change log (truehalf/linting/support.py)",
     """
+
+    id, severity = "resolve-conj", "error"
+    source = "NVIDIA's guidance on exporting for TensorRT"
+    compiled = REFUSED
+
+
+class UnsupportedOp(GraphRule):
+    """an operator, or a use of one, that TensorRT does not have
+
     An operator that TensorRT does not have, with the versions that lack it. A use of one that it refuses: `TopK` beyond
     3840, `Squeeze` without axes where a size varies (before 11.5), pooling with dilations, `ScatterND` with a
     reduction, a second output of `MaxPool` or `LayerNormalization`, axes that are no constant. An operator of another
@@ -84,9 +85,12 @@ UNSUPPORTED_OP = Rule(
 
     Write it with other operators, build with a version that has it, or bring a plugin: `engine.plugins`, here
     `--plugin-ops`.
-    """,
-    REFUSED,
-)
+    """
+
+    id, severity = "unsupported-op", "error"
+    source = "TensorRT's operator matrix and change log (truehalf/linting/support.py)"
+    compiled = REFUSED
+
 
 _CONJUGATES = frozenset({"resolve_conj", "resolve_neg"})
 # Operators outside the default domain that ship with TensorRT: its plugin library, its parser.
@@ -96,7 +100,7 @@ _TENSORRT_SUFFIX, _TENSORRT_PREFIX = "_TRT", "TRT_"
 def uniques(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Unique"):
         if "Unique" not in subject.plugin_ops:
-            yield UNIQUE.at(
+            yield Unique.at(
                 node,
                 "TensorRT has no Unique.",
                 "Sort, and keep what differs from its neighbour; unique of truehalf.exporting.torch_ops.",
@@ -106,7 +110,7 @@ def uniques(subject: Subject) -> Iterator[LocatedFinding]:
 def sequences(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.with_trait(Trait.SEQUENCE):
         if node.op_type not in subject.plugin_ops:
-            yield SEQUENCE_OPS.at(
+            yield SequenceOps.at(
                 node,
                 f"{node.op_type}: TensorRT has neither lists of tensors nor optional ones.",
                 "Keep one tensor with an axis for the elements (torch.stack, split of fixed sizes), and no list in "
@@ -117,7 +121,7 @@ def sequences(subject: Subject) -> Iterator[LocatedFinding]:
 def conjugates(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.nodes:
         if _aten_operator(node) in _CONJUGATES:
-            yield RESOLVE_CONJ.at(
+            yield ResolveConj.at(
                 node,
                 "The exporter had no translation for it; on real tensors it does nothing.",
                 "Export with torch 2.0 or later, which drops it; or register a symbolic that returns its input.",
@@ -140,7 +144,7 @@ def unsupported(subject: Subject) -> Iterator[LocatedFinding]:
             continue
         if node.domain != "":
             if not (node.op_type.endswith(_TENSORRT_SUFFIX) or node.op_type.startswith(_TENSORRT_PREFIX)):
-                yield UNSUPPORTED_OP.at(
+                yield UnsupportedOp.at(
                     node,
                     f"{node.domain}::{node.op_type} is no operator of ONNX: TensorRT builds it only with a "
                     "plugin of that name.",
@@ -153,12 +157,12 @@ def unsupported(subject: Subject) -> Iterator[LocatedFinding]:
             if missing:
                 yield _missing(node, missing)
             else:
-                yield from (UNSUPPORTED_OP.at(node, *refusal) for refusal in refusals(node, subject))
+                yield from (UnsupportedOp.at(node, *refusal) for refusal in refusals(node, subject))
 
 
 def not_inlined(reason: str) -> LocatedFinding:
     """The finding where the functions of a file could not be inlined."""
-    return UNSUPPORTED_OP.of(
+    return UnsupportedOp.of(
         "",
         f"The functions of the file were not looked into, because they cannot be inlined: {reason}",
         "Inline them with the tool that exported the file, and look at the result.",
@@ -170,7 +174,7 @@ def _missing(node: ir.Node, versions: list[tuple[int, int]]) -> LocatedFinding:
     came = since(node.op_type)
     names = " and ".join(named(version) for version in versions)
     later = f"; {named(came)} has it" if came is not None else ""
-    return UNSUPPORTED_OP.at(
+    return UnsupportedOp.at(
         node,
         f"{names} {'has' if len(versions) == 1 else 'have'} no {node.op_type}{later}.",
         "Write it with other operators, build with a version that has it, or bring a plugin (engine.plugins).",
@@ -180,15 +184,29 @@ def _missing(node: ir.Node, versions: list[tuple[int, int]]) -> LocatedFinding:
 def _opsets(subject: Subject) -> Iterator[LocatedFinding]:
     opset = subject.opset
     if 0 < opset < OPSET_MIN:
-        yield UNSUPPORTED_OP.of(
+        yield UnsupportedOp.of(
             "", f"Opset {opset}: TensorRT reads opset {OPSET_MIN} and later.", "Export with opset 17 or later."
         )
     beyond = [version for version in subject.versions if opset > opset_max(version)]
     if beyond:
-        yield UNSUPPORTED_OP.of(
+        yield UnsupportedOp.of(
             "",
             f"Opset {opset}: {named(beyond[0])} is documented up to {opset_max(beyond[0])}; operators that changed "
             "since may be refused or misinterpreted.",
             f"Export with opset {opset_max(beyond[0])} or earlier.",
             "warning",
         )
+
+
+RULES: tuple[type[GraphRule], ...] = (
+    Unique,
+    SequenceOps,
+    ResolveConj,
+    UnsupportedOp,
+)
+CHECKS: tuple[Check, ...] = (
+    uniques,
+    sequences,
+    conjugates,
+    unsupported,
+)

@@ -6,15 +6,13 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.linting.base import REFUSED, LocatedFinding, Rule, Subject
+from truehalf.linting.base import REFUSED, Check, GraphRule, LocatedFinding, Subject
 from truehalf.linting.values import Origin
 
-GRID_SAMPLE = Rule(
-    "grid-sample",
-    "warning",
-    "GridSample, which TensorRT computes wrongly in DETR models",
-    "NVIDIA/TensorRT#4813, #4646; lightly-ai/lightly-train#917",
-    """
+
+class GridSample(GraphRule):
+    """GridSample, which TensorRT computes wrongly in DETR models
+
     TensorRT, FP32 too, has given wrong boxes without a message on DETR models that sample with `GridSample`
     (NVIDIA/TensorRT#4813, #4646: D-FINE and DEIMv2 lose three quarters of their detections;
     lightly-ai/lightly-train#917). The ONNX file is right, so parity of the file proves nothing about the engine: verify
@@ -22,14 +20,15 @@ GRID_SAMPLE = Rule(
 
     Repair pass: `grid_sample_gather`, in the default list: bilinear sampling as gathers and arithmetic. In torch:
     `grid_sample`.
-    """,
-)
-RESIZE_MODE = Rule(
-    "resize-mode",
-    "error",
-    "a way of resizing that TensorRT refuses",
-    "TensorRT's operator matrix (Resize) and the static checks of its ONNX parser",
     """
+
+    id = "grid-sample"
+    source = "NVIDIA/TensorRT#4813, #4646; lightly-ai/lightly-train#917"
+
+
+class ResizeMode(GraphRule):
+    """a way of resizing that TensorRT refuses
+
     What TensorRT's `Resize` refuses: `tf_crop_and_resize` and other coordinate transformations than half_pixel,
     pytorch_half_pixel, asymmetric, align_corners and tf_half_pixel_for_nn (this one with round_prefer_floor only);
     antialiasing; an aspect ratio policy; scales for some axes only; sizes that are computed on the device.
@@ -37,9 +36,12 @@ RESIZE_MODE = Rule(
     ```python
     y = interpolate(x, size, mode="bilinear", antialias=True)  # instead: antialias=False, or before the engine
     ```
-    """,
-    REFUSED,
-)
+    """
+
+    id, severity = "resize-mode", "error"
+    source = "TensorRT's operator matrix (Resize) and the static checks of its ONNX parser"
+    compiled = REFUSED
+
 
 _TRANSFORMATIONS = {"align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn"}
 _MODES = {"cubic", "linear", "nearest"}
@@ -49,7 +51,7 @@ _UPSAMPLE_MODES = {"bilinear", "linear", "nearest"}
 
 def grid_samples(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("GridSample"):
-        yield GRID_SAMPLE.at(
+        yield GridSample.at(
             node,
             "TensorRT, FP32 too, has given wrong boxes without a word where deformable attention samples with "
             "GridSample: parity of the ONNX file proves nothing about the engine.",
@@ -61,9 +63,9 @@ def grid_samples(subject: Subject) -> Iterator[LocatedFinding]:
 def resizes(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Resize", "Upsample"):
         for reason, remedy in _refusals(node, subject):
-            yield RESIZE_MODE.at(node, reason, remedy)
+            yield ResizeMode.at(node, reason, remedy)
         if any(subject.values.origin(value) is Origin.DATA for value in node.inputs[1:]):
-            yield RESIZE_MODE.at(
+            yield ResizeMode.at(
                 node,
                 "Its scales or sizes are computed on the device; TensorRT wants them on the host.",
                 "Resize to a number, or to the size of a tensor.",
@@ -104,3 +106,13 @@ def _refusals(node: ir.Node, subject: Subject) -> Iterator[tuple[str, str]]:
         wanted = list(range(len(dims)))
         if [axis % len(dims) for axis in axes] != wanted:
             yield "TensorRT wants scales for all axes, in order.", "Leave axes out, and give 1 for those that stay."
+
+
+RULES: tuple[type[GraphRule], ...] = (
+    GridSample,
+    ResizeMode,
+)
+CHECKS: tuple[Check, ...] = (
+    grid_samples,
+    resizes,
+)

@@ -15,15 +15,13 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
 from truehalf.ir.ops import Trait
-from truehalf.linting.base import LocatedFinding, Rule, Subject, scalar, upstream
+from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject, scalar, upstream
 from truehalf.linting.values import Origin
 
-WHERE_CONDITION = Rule(
-    "where-condition",
-    "info",
-    "where on a computed condition, which may be built as an IffCondition",
-    "NVIDIA's guidance on exporting for TensorRT",
-    """
+
+class WhereCondition(GraphRule):
+    """where on a computed condition, which may be built as an IffCondition
+
     `torch.where` on a computed condition may be built as an IffCondition, and engines have failed to build over it.
     Most build, so change it only where a build fails.
 
@@ -34,14 +32,15 @@ WHERE_CONDITION = Rule(
 
     Repair pass: `where_arithmetic` (not in the default list), which refuses branches that may be non-finite or beyond
     65504. In torch: `where`.
-    """,
-)
-BOOL_ARITHMETIC = Rule(
-    "bool-arithmetic",
-    "info",
-    "&, | and ~ on booleans; bitwise operators",
-    "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Bitwise*, BitShift)",
     """
+
+    id, severity = "where-condition", "info"
+    source = "NVIDIA's guidance on exporting for TensorRT"
+
+
+class BoolArithmetic(GraphRule):
+    """&, | and ~ on booleans; bitwise operators
+
     Info for `And`, `Or`, `Xor` and `Not` on computed booleans: most builds accept them, some refuse. Error for
     `BitwiseAnd`, `BitwiseOr`, `BitwiseXor`, `BitwiseNot` and `BitShift`, which TensorRT does not have. Warning for
     `Mod` of a boolean.
@@ -52,28 +51,31 @@ BOOL_ARITHMETIC = Rule(
     ```
 
     In torch: `bitwise_and`, `bitwise_or`, `bitwise_not`.
-    """,
-)
-ATAN2 = Rule(
-    "atan2",
-    "warning",
-    "atan2 spelt out by the exporter: NaN at the origin",
-    "torch's exporter; NVIDIA's guidance on exporting for TensorRT",
     """
+
+    id, severity = "bool-arithmetic", "info"
+    source = "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Bitwise*, BitShift)"
+
+
+class Atan2(GraphRule):
+    """atan2 spelt out by the exporter: NaN at the origin
+
     The exporter writes `atan2(y, x)` as `atan(y / x)` with the quadrant chosen by two `Where`. At x = y = 0 that is 0 /
     0: NaN, where torch gives 0. Info where 0 replaces NaN at the end, as the dynamo exporter writes it: right at the
     origin, but it hides an input that is NaN. Error for an operator that is called atan2: there is none.
 
     In torch: `atan2`, which is 0 there.
-    """,
-)
+    """
+
+    id = "atan2"
+    source = "torch's exporter; NVIDIA's guidance on exporting for TensorRT"
 
 
 def wheres(subject: Subject) -> Iterator[LocatedFinding]:
     quadrants = {where for atan in subject.of_type("Atan") for where in _quadrants(atan)}
     for node in subject.of_type("Where"):
         if node not in quadrants and subject.values.origin(node.inputs[0]) >= Origin.INPUT:
-            yield WHERE_CONDITION.at(
+            yield WhereCondition.at(
                 node,
                 "TensorRT may build a where on a computed condition as an IffCondition, and has failed to build such "
                 "engines. Most are built well.",
@@ -84,7 +86,7 @@ def wheres(subject: Subject) -> Iterator[LocatedFinding]:
 
 def booleans(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.with_trait(Trait.BITWISE):
-        yield BOOL_ARITHMETIC.at(
+        yield BoolArithmetic.at(
             node,
             f"TensorRT has no {node.op_type}.",
             "Compute with booleans (&, |, ~ of bool tensors) or with * and +; bitwise_and, bitwise_or and bitwise_not "
@@ -93,10 +95,10 @@ def booleans(subject: Subject) -> Iterator[LocatedFinding]:
         )
     for node in subject.of_type("Mod"):
         if any(_was_boolean(value) for value in node.inputs):
-            yield BOOL_ARITHMETIC.at(node, "A remainder of a boolean.", "Compute with * and - on integers.", "warning")
+            yield BoolArithmetic.at(node, "A remainder of a boolean.", "Compute with * and - on integers.", "warning")
     for node in subject.with_trait(Trait.LOGIC):
         if max(subject.values.origin(value) for value in node.inputs) >= Origin.INPUT:
-            yield BOOL_ARITHMETIC.at(
+            yield BoolArithmetic.at(
                 node,
                 f"TensorRT builds {node.op_type} of booleans in most places, and refuses it in some.",
                 "Only where a build fails: a * b for a & b, min(a + b, 1) for a | b, 1 - a for ~a, over integers; "
@@ -114,7 +116,7 @@ def atan2s(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Atan"):
         quadrants = _quadrants(node)
         if any(_replaces_nan(where) for where in quadrants):
-            yield ATAN2.at(
+            yield Atan2.at(
                 node,
                 "atan2(y, x) was exported as atan(y / x) with quadrants chosen by sign, and 0 wherever that is NaN: "
                 "right at x = y = 0, but 0 where an input is NaN, too.",
@@ -122,7 +124,7 @@ def atan2s(subject: Subject) -> Iterator[LocatedFinding]:
                 "info",
             )
         elif quadrants:
-            yield ATAN2.at(
+            yield Atan2.at(
                 node,
                 "atan2(y, x) was exported as atan(y / x) with quadrants chosen by sign: at x = y = 0 it is 0 / 0, so "
                 "NaN, where torch gives 0.",
@@ -130,7 +132,7 @@ def atan2s(subject: Subject) -> Iterator[LocatedFinding]:
             )
     for node in subject.nodes:
         if node.op_type.lower() in ("atan2", "aten_atan2") and node.op_type not in subject.plugin_ops:
-            yield ATAN2.at(node, "TensorRT has no atan2.", "atan2 of truehalf.exporting.torch_ops.", "error")
+            yield Atan2.at(node, "TensorRT has no atan2.", "atan2 of truehalf.exporting.torch_ops.", "error")
 
 
 def _quadrants(atan: ir.Node) -> list[ir.Node]:
@@ -157,3 +159,15 @@ def _replaces_nan(where: ir.Node) -> bool:
 def _is_pi(value: ir.Value | None) -> bool:
     number = scalar(value)
     return number is not None and math.isclose(abs(number), math.pi, rel_tol=1e-3)
+
+
+RULES: tuple[type[GraphRule], ...] = (
+    WhereCondition,
+    BoolArithmetic,
+    Atan2,
+)
+CHECKS: tuple[Check, ...] = (
+    wheres,
+    booleans,
+    atan2s,
+)

@@ -16,17 +16,15 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
 from truehalf.ir.ops import Trait, with_trait
-from truehalf.linting.base import MOVES, LocatedFinding, Rule, Subject, rank
+from truehalf.linting.base import MOVES, Check, GraphRule, LocatedFinding, Subject, rank
 from truehalf.linting.integers import constant
 from truehalf.linting.support import TOPK_MAX
 from truehalf.linting.values import Origin
 
-DYNAMIC_TOPK = Rule(
-    "dynamic-topk",
-    "warning",
-    "topk with a k that is no constant",
-    "TensorRT's operator matrix (TopK)",
-    """
+
+class DynamicTopk(GraphRule):
+    """topk with a k that is no constant
+
     Warning where `k` varies with a size, or is the value of an input: TensorRT builds for the largest, refuses more
     than 3840, and all that follows varies; or is computed on the device. Sorting (`k` is the size of the axis) is no
     finding.
@@ -35,8 +33,11 @@ DYNAMIC_TOPK = Rule(
     scores.topk(scores.shape[1] // 4)
     scores.topk(300)  # instead
     ```
-    """,
-)
+    """
+
+    id = "dynamic-topk"
+    source = "TensorRT's operator matrix (TopK)"
+
 
 _MOVES = MOVES | {"Concat"}
 _KEEP_ELEMENTS = with_trait(Trait.PERMUTES) | {"Cast"}
@@ -54,7 +55,7 @@ def topks(subject: Subject) -> Iterator[LocatedFinding]:
         origin = subject.values.origin(k)
         if origin is Origin.CONSTANT or (origin is Origin.SHAPE and _sorts(node)):
             continue
-        yield DYNAMIC_TOPK.at(
+        yield DynamicTopk.at(
             node,
             f"{_VARIES[origin]}; TensorRT builds for the largest, refuses more than {TOPK_MAX}, and all that follows "
             "has a size that varies."
@@ -129,3 +130,7 @@ def _product(sizes: Iterable[Size | None]) -> Size | None:
             return None
         number, names = number * size[0], names + size[1]
     return number, names
+
+
+RULES: tuple[type[GraphRule], ...] = (DynamicTopk,)
+CHECKS: tuple[Check, ...] = (topks,)
