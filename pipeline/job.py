@@ -102,10 +102,7 @@ def _run(values: Params, sweep: Sweep | None, job: _Job) -> tuple[int, Path]:
         job.same_as = first
         return 0, project / "runs" / name
     snapshot = sweep.snapshot if sweep is not None and sweep.snapshot else take(project)
-    with (
-        isolated(project, snapshot, name, values) as folder,
-        _output(sweep, job.number) as output,
-    ):
+    with isolated(project, snapshot, name, values) as folder, _output(sweep, job.number) as output:
         place = _Place(folder, project, output)
         return _searched(place, values, job) if searching(values) else place.once(values)
 

@@ -14,14 +14,7 @@ from typing import TextIO
 from pipeline.cache.stale_locks import release
 from pipeline.forms import Params
 from pipeline.sweep.sweep import Sweep
-from pipeline.workspace import (
-    AWAY_VARIABLE,
-    PROJECT_VARIABLE,
-    VERBOSE_VARIABLE,
-    locked,
-    remove_leftovers,
-    write_params,
-)
+from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, VERBOSE_VARIABLE, locked, remove_leftovers, write_params
 from truehalf.output_files import write_text
 from truehalf.progress import PLACE_VARIABLE
 

@@ -118,9 +118,8 @@ def _limit(name: str, value: float) -> float | None:
     if value == math.inf:
         return None
     if not 0 < value <= FP16_MAX:
-        raise StageError(
-            "out-of-range", f"--{name}: expected a number above 0, at most {FP16_MAX:g}, or inf, got {value:g}"
-        )
+        message = f"--{name}: expected a number above 0, at most {FP16_MAX:g}, or inf, got {value:g}"
+        raise StageError("out-of-range", message)
     return value
 
 

@@ -25,11 +25,7 @@ _EXAMPLES = (
 @option("--shape", multiple=True, metavar="NAME:1x3x64x64", help="instead: noise of this shape; may be repeated")
 @output_options
 @option(
-    "--checkpoint",
-    type=FILE,
-    metavar="FILE",
-    group="Export",
-    help="weights to load: .safetensors, or a state dict",
+    "--checkpoint", type=FILE, metavar="FILE", group="Export", help="weights to load: .safetensors, or a state dict"
 )
 @option("--output", multiple=True, metavar="NAME", group="Export", help="name of an output, in order; may be repeated")
 @option(

@@ -47,11 +47,7 @@ _EXAMPLES = (
     help="propose one from a run: images, .npz, or a folder of them",
 )
 @option(
-    "--spec",
-    type=FILE,
-    metavar="FILE",
-    group="Proposal of an I/O spec",
-    help="write it, for `truehalf verify --spec`",
+    "--spec", type=FILE, metavar="FILE", group="Proposal of an I/O spec", help="write it, for `truehalf verify --spec`"
 )
 @image_options
 @output_options

@@ -206,17 +206,14 @@ def _problems(e: EngineConfig) -> Iterator[str]:
             f"choose engine=onnxruntime engine.provider={e.provider.value}, or leave it null",
         )
     if e.editable_timing_cache and e.timing_cache is None:
-        yield coded(
-            "needs-value", "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
-        )
+        message = "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
+        yield coded("needs-value", message)
     yield from _options_that_no_provider_takes(e)
     yield from _problems_of_plugin_ops(e)
     for i, file in enumerate(e.plugins):
         if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
-            yield coded(
-                "bad-syntax",
-                f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}",
-            )
+            message = f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
+            yield coded("bad-syntax", message)
 
 
 def _problems_of_plugin_ops(e: EngineConfig) -> Iterator[str]:
@@ -246,9 +243,8 @@ def _options_that_no_provider_takes(e: EngineConfig) -> Iterator[str]:
             )
     for pool in e.memory_pools_gb:
         if pool != "workspace":
-            yield coded(
-                "in-conflict", f"engine.memory_pools_gb.{pool}: {refused}; leave it out; engine=tensorrt takes it"
-            )
+            message = f"engine.memory_pools_gb.{pool}: {refused}; leave it out; engine=tensorrt takes it"
+            yield coded("in-conflict", message)
     if e.provider is Provider.tensorrt and e.hardware_compatibility is HardwareCompatibility.same_compute_capability:
         yield coded(
             "in-conflict",

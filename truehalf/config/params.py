@@ -30,12 +30,9 @@ def read_params(root: Path) -> dict[str, Json]:
     except FileNotFoundError as error:
         raise StageError("file-missing", f"{path} is missing; `python -m pipeline` writes it") from error
     except yaml.YAMLError as error:
-        raise StageError(
-            "file-unreadable", f"{path} is no valid YAML: {error}; `python -m pipeline` writes it anew"
-        ) from error
+        message = f"{path} is no valid YAML: {error}; `python -m pipeline` writes it anew"
+        raise StageError("file-unreadable", message) from error
     if not isinstance(values, dict):
-        raise StageError(
-            "file-unreadable",
-            f"{path}: expected a mapping, got {type(values).__name__}; `python -m pipeline` writes it anew",
-        )
+        message = f"{path}: expected a mapping, got {type(values).__name__}; `python -m pipeline` writes it anew"
+        raise StageError("file-unreadable", message)
     return values

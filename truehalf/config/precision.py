@@ -67,8 +67,7 @@ class Precision(Options):
         "convert: the FP32 graph; half: the module in half precision, traced; autocast: traced under torch.autocast",
     )
     keep_io_types: bool | tuple[str, ...] = key(
-        True,
-        "true: inputs and outputs stay float32, a drop-in for the FP32 file; false: float16; or names to keep",
+        True, "true: inputs and outputs stay float32, a drop-in for the FP32 file; false: float16; or names to keep"
     )
     weights_as_inputs: bool = key(
         False,

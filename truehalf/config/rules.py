@@ -42,15 +42,11 @@ def _rules_of_method(c: Config) -> Iterator[str]:
     for key in fields(Precision):
         name, default, given = key.name, default_of(key), plain(getattr(c.precision, key.name))
         if name in OF_CONVERT_ALONE and given != default:
-            yield coded(
-                "in-conflict",
-                f"precision.{name}: expected {shown(default)}, its default, got {shown(given)}: {remedy}",
-            )
+            message = f"precision.{name}: expected {shown(default)}, its default, got {shown(given)}: {remedy}"
+            yield coded("in-conflict", message)
     if c.verify.suggest:
-        yield coded(
-            "in-conflict",
-            f"verify.suggest: expected false, as it looks for entries of precision.node_block_list: {remedy}",
-        )
+        message = f"verify.suggest: expected false, as it looks for entries of precision.node_block_list: {remedy}"
+        yield coded("in-conflict", message)
     if c.model.source == "onnx":
         yield coded(
             "in-conflict",
@@ -90,9 +86,8 @@ def _rules_of_pins(c: Config) -> Iterator[str]:
 def _rules_of_model(c: Config) -> Iterator[str]:
     m = c.model
     if len(m.image_size) != 2 or any(side is not None and side < 1 for side in m.image_size):
-        yield coded(
-            "wrong-shape", f"model.image_size: expected {HEIGHT_AND_WIDTH}, or [null, null], got {plain(m.image_size)}"
-        )
+        message = f"model.image_size: expected {HEIGHT_AND_WIDTH}, or [null, null], got {plain(m.image_size)}"
+        yield coded("wrong-shape", message)
     elif c.data.source is DataSource.digits and m.image_size[0] != m.image_size[1]:
         yield coded("wrong-shape", f"model.image_size: digit scenes are square, got {plain(m.image_size)}")
     if m.classes is not None and len(set(m.classes)) != len(m.classes):
@@ -106,10 +101,8 @@ def _rules_of_model(c: Config) -> Iterator[str]:
     if any(value == 0 for value in m.preprocessing.std or ()):
         yield coded("out-of-range", f"model.preprocessing.std: expected no zero, got {plain(m.preprocessing.std)}")
     if m.preprocessing.range not in (None, (0, 1), (0, 255)):
-        yield coded(
-            "unknown-choice",
-            f"model.preprocessing.range: expected [0, 1] or [0, 255], got {plain(m.preprocessing.range)}",
-        )
+        message = f"model.preprocessing.range: expected [0, 1] or [0, 255], got {plain(m.preprocessing.range)}"
+        yield coded("unknown-choice", message)
     for kind in ("inputs", "outputs"):
         names = [each.name for each in getattr(m, kind) or ()]
         if len(set(names)) != len(names):
@@ -157,17 +150,15 @@ def _rules_of_trace(c: Config) -> Iterator[str]:
     for tensor, axes in c.trace.dynamic_axes.items():
         for axis, symbol in axes.items():
             if not re.fullmatch(r"[A-Za-z_]\w*", symbol):
-                yield coded(
-                    "bad-syntax", f"trace.dynamic_axes.{tensor}.{axis}: expected a name such as batch, got {symbol!r}"
-                )
+                message = f"trace.dynamic_axes.{tensor}.{axis}: expected a name such as batch, got {symbol!r}"
+                yield coded("bad-syntax", message)
 
 
 def _rules_of_repair(c: Config) -> Iterator[str]:
     for i, name in enumerate(c.repair.passes):
         if name not in REPAIR_PASSES:
-            yield coded(
-                "unknown-choice", f"repair.passes[{i}]: expected one of {', '.join(REPAIR_PASSES)}, got {name!r}"
-            )
+            message = f"repair.passes[{i}]: expected one of {', '.join(REPAIR_PASSES)}, got {name!r}"
+            yield coded("unknown-choice", message)
         elif name in c.repair.passes[:i]:
             yield coded(
                 "given-twice",
@@ -228,10 +219,8 @@ def _rules_of_shapes(
     for axis, sides in enumerate(zip(shapes.min, shapes.opt, shapes.max, strict=True)):
         if None in sides:
             if len(set(sides)) > 1:
-                yield coded(
-                    "in-conflict",
-                    f"{where}: expected null in min, opt and max of axis {axis}, or in none, got {_listed(sides)}",
-                )
+                message = f"{where}: expected null in min, opt and max of axis {axis}, or in none, got {_listed(sides)}"
+                yield coded("in-conflict", message)
             continue
         low, opt, high = (side or 0 for side in sides)
         if not low <= opt <= high:

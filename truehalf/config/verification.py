@@ -65,10 +65,7 @@ class GatesConfig(Options):
         most=1,
     )
     rank_error_share_max: float = key(
-        0.05,
-        "share of those that are off by more than 0.02; rounding: 0.001, and 0.036 on one sample",
-        least=0,
-        most=1,
+        0.05, "share of those that are off by more than 0.02; rounding: 0.001, and 0.036 on one sample", least=0, most=1
     )
     box_error_p99_max: float = key(
         0.005, "error of corners, as a share of the image; rounding: 0.0006, and 0.0013 at most", least=0, most=1
@@ -155,6 +152,5 @@ class VerifyConfig(Options):
                 )
         for i, name in enumerate(self.require):
             if name not in VERIFIABLE:
-                yield coded(
-                    "unknown-choice", f"verify.require[{i}]: expected one of {', '.join(VERIFIABLE)}, got {name!r}"
-                )
+                message = f"verify.require[{i}]: expected one of {', '.join(VERIFIABLE)}, got {name!r}"
+                yield coded("unknown-choice", message)

@@ -148,9 +148,8 @@ class NpzSource(Source):
         try:
             return read_arrays(self._path)
         except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-            raise StageError(
-                "file-unreadable", f"{self._path}: expected arrays in .npz, got a broken file ({error})"
-            ) from error
+            message = f"{self._path}: expected arrays in .npz, got a broken file ({error})"
+            raise StageError("file-unreadable", message) from error
 
 
 def sources_of(source: Any, inputs: Mapping[str, ir.Value], problems: list[str]) -> list[Source]:

@@ -204,9 +204,8 @@ def _read(path: Path) -> dict[str, Any]:
     keys = ("images", "annotations", "categories")
     missing = [key for key in keys if not isinstance(content, dict) or not isinstance(content.get(key), list)]
     if missing:
-        raise StageError(
-            "wrong-file", f"data.annotations: {path} lacks {', '.join(missing)}; expected COCO's JSON with the boxes"
-        )
+        message = f"data.annotations: {path} lacks {', '.join(missing)}; expected COCO's JSON with the boxes"
+        raise StageError("wrong-file", message)
     assert isinstance(content, dict)
     return content
 

@@ -173,10 +173,8 @@ def _checked(source: Source, inputs: Mapping[str, ir.Value], problems: list[str]
 def _misfit(value: ir.Value, shape: Sequence[int], dtype: np.dtype) -> str | None:
     wanted, got = _wanted(value), f"{_type_name(dtype)} {list(shape)}"
     if not isinstance(value.type, (ir.TensorType, type(None))):
-        return coded(
-            "not-supported",
-            f"the input is {wanted}, but feeds hold arrays only; such a model can be converted without them",
-        )
+        message = f"the input is {wanted}, but feeds hold arrays only; such a model can be converted without them"
+        return coded("not-supported", message)
     if dtype.hasobject and value.dtype != ir.DataType.STRING:
         return coded("wrong-dtype", f"expected {wanted}, got an array of Python objects")
     rows = list(shape[1:] if _is_stack(value, shape) else shape)

@@ -69,9 +69,8 @@ def _read(name: str, made: Any) -> LabelledImage | Arrays:
 
 def _labelled(name: str, boxes: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     if boxes is None or labels is None:
-        raise StageError(
-            "needs-value", f"data.function: sample {name}: expected boxes and labels, or neither, got one of them"
-        )
+        message = f"data.function: sample {name}: expected boxes and labels, or neither, got one of them"
+        raise StageError("needs-value", message)
     corners, numbers = np.asarray(boxes), np.asarray(labels)
     if not corners.size and not numbers.size:
         return np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
@@ -82,7 +81,6 @@ def _labelled(name: str, boxes: Any, labels: Any) -> tuple[np.ndarray, np.ndarra
             f"{corners.dtype} {list(corners.shape)} and labels {numbers.dtype} {list(numbers.shape)}",
         )
     if not np.isfinite(corners).all() or (corners[:, 2:] <= corners[:, :2]).any():
-        raise StageError(
-            "wrong-return", f"data.function: sample {name}: expected boxes as x0, y0, x1, y1 with x0 < x1 and y0 < y1"
-        )
+        message = f"data.function: sample {name}: expected boxes as x0, y0, x1, y1 with x0 < x1 and y0 < y1"
+        raise StageError("wrong-return", message)
     return corners.astype(np.float32), numbers.astype(np.int64)

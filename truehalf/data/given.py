@@ -106,9 +106,8 @@ def given_samples(
     of_images = {"preprocessing": preprocessing is not None, "skip_corrupt": skip_corrupt}
     given = [name for name, is_set in of_images.items() if is_set]
     if given and _are_arrays(source):
-        raise StageError(
-            "in-conflict", f"{' and '.join(given)}: expected with images only; these samples are arrays already"
-        )
+        message = f"{' and '.join(given)}: expected with images only; these samples are arrays already"
+        raise StageError("in-conflict", message)
     if not isinstance(source, (str, Path, Mapping, Sequence)) and hasattr(source, "__iter__"):
         source = list(source)
     return load_feeds(source, model, "samples")
@@ -123,11 +122,7 @@ def _are_arrays(source: Any) -> bool:
 
 
 def _images(
-    source: Any,
-    model: ir.Model,
-    entry: InputSpec,
-    preprocessing: JsonObject | Path | str | None,
-    skip_corrupt: bool,
+    source: Any, model: ir.Model, entry: InputSpec, preprocessing: JsonObject | Path | str | None, skip_corrupt: bool
 ) -> ImageFeeds | None:
     """Feeds from a folder of images or from one image; None where the samples are something else."""
     if not isinstance(source, (str, Path)):
@@ -136,10 +131,8 @@ def _images(
     if source.is_dir():
         arrays, found = any(source.glob("*.npz")), images_under(source)
         if arrays and found:
-            raise StageError(
-                "in-conflict",
-                f"samples {source}: expected .npz files or images, got both; move one kind away",
-            )
+            message = f"samples {source}: expected .npz files or images, got both; move one kind away"
+            raise StageError("in-conflict", message)
         if arrays:
             return None
         if not found:

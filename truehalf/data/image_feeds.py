@@ -94,21 +94,16 @@ def _image_input(model: ir.Model) -> ir.Value:
     needed = [value for value in model.graph.inputs if not value.is_initializer()]
     if len(needed) != 1:
         names = ", ".join(repr(value.name) for value in needed) or "none"
-        raise StageError(
-            "not-supported",
-            f"a folder of images feeds a model with one input, this one has {names}; give arrays (.npz)",
-        )
+        message = f"a folder of images feeds a model with one input, this one has {names}; give arrays (.npz)"
+        raise StageError("not-supported", message)
     (value,) = needed
     if value.dtype is None or value.dtype.name not in _DTYPES:
         known = ", ".join(_DTYPES.values())
-        raise StageError(
-            "wrong-dtype", f"input {value.name!r}: expected images in {known}, got {value.dtype}; give arrays (.npz)"
-        )
+        message = f"input {value.name!r}: expected images in {known}, got {value.dtype}; give arrays (.npz)"
+        raise StageError("wrong-dtype", message)
     if value.shape is not None and len(value.shape) != 4:
-        raise StageError(
-            "wrong-shape",
-            f"input {value.name!r}: expected 4 axes for images, got {len(value.shape)}; give arrays (.npz)",
-        )
+        message = f"input {value.name!r}: expected 4 axes for images, got {len(value.shape)}; give arrays (.npz)"
+        raise StageError("wrong-shape", message)
     return value
 
 
@@ -132,7 +127,6 @@ def _resolved(preprocessing: Preprocessing, value: ir.Value) -> Preprocessing:
     if value.dtype is not None and value.dtype.name == "UINT8":
         plain = Preprocessing()
         if preprocessing.range != (0, 255) or (preprocessing.mean, preprocessing.std) != (plain.mean, plain.std):
-            raise StageError(
-                "in-conflict", f"preprocessing: input {value.name!r} is uint8; expected range [0, 255], no mean, no std"
-            )
+            message = f"preprocessing: input {value.name!r} is uint8; expected range [0, 255], no mean, no std"
+            raise StageError("in-conflict", message)
     return replace(preprocessing, size=size)

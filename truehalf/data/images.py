@@ -119,9 +119,8 @@ def open_image(path: Path) -> Image.Image:
                 raise ValueError(f"its mode is {opened.mode}; expected 8 bits a channel")
             return ImageOps.exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise StageError(
-            "file-unreadable", f"{path} cannot be read as an image ({error}); repair it or take it out of the folder"
-        ) from error
+        message = f"{path} cannot be read as an image ({error}); repair it or take it out of the folder"
+        raise StageError("file-unreadable", message) from error
 
 
 def unreadable(paths: Sequence[Path]) -> dict[Path, str]:

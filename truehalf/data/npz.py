@@ -58,9 +58,8 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> A
     place = root / config.data.file
     files = sorted(place.glob("*.npz")) if place.is_dir() else [place]
     if not files:
-        raise StageError(
-            "file-missing", f"data.file: {place} holds no .npz file; expected an .npz file, or a folder of them"
-        )
+        message = f"data.file: {place} holds no .npz file; expected an .npz file, or a folder of them"
+        raise StageError("file-missing", message)
     headers = {path: _headers(path) for path in files}
     same = same_content(files)
     rows = [(path, row) for path in files if path not in same for row in range(_length(path, headers[path]))]
@@ -87,9 +86,8 @@ def _headers(path: Path) -> dict[str, Header]:
     try:
         return read_headers(path)
     except FileNotFoundError as error:
-        raise StageError(
-            "file-missing", f"data.file: no such file: {path}; expected an .npz file, or a folder of them"
-        ) from error
+        message = f"data.file: no such file: {path}; expected an .npz file, or a folder of them"
+        raise StageError("file-missing", message) from error
     except _BROKEN as error:
         raise _unreadable(path, error) from error
 
@@ -97,16 +95,14 @@ def _headers(path: Path) -> dict[str, Header]:
 def _length(path: Path, headers: dict[str, Header]) -> int:
     lengths = {name: header.shape[0] if header.shape else None for name, header in headers.items()}
     if len(set(lengths.values())) != 1 or None in lengths.values():
-        raise StageError(
-            "wrong-shape", f"data.file: {path}: expected arrays with as many samples on axis 0, got {lengths}"
-        )
+        message = f"data.file: {path}: expected arrays with as many samples on axis 0, got {lengths}"
+        raise StageError("wrong-shape", message)
     return next(iter(lengths.values())) or 0
 
 
 def _unreadable(path: Path, error: Exception) -> StageError:
-    return StageError(
-        "file-unreadable", f"data.file: {path}: expected arrays in .npz, got a file that cannot be read ({error})"
-    )
+    message = f"data.file: {path}: expected arrays in .npz, got a file that cannot be read ({error})"
+    return StageError("file-unreadable", message)
 
 
 class _RowReader:

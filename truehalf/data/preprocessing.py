@@ -142,9 +142,8 @@ def preprocessing_of(source: JsonObject | Path | str) -> Preprocessing:
                 f"{named}: expected a YAML or JSON file, but {error}",
             ) from error
     if not isinstance(content, Mapping):
-        raise StageError(
-            "wrong-type", f"{named}: expected a mapping of {', '.join(_keys())}, got {type(content).__name__}"
-        )
+        message = f"{named}: expected a mapping of {', '.join(_keys())}, got {type(content).__name__}"
+        raise StageError("wrong-type", message)
     refuse("wrong-preprocessing", named, list(_problems(content)))
     given = {key: value for key, value in content.items() if value is not None}
     tuples = {key: tuple(given[key]) for key in ("mean", "std", "range") if key in given}

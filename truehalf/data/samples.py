@@ -247,9 +247,8 @@ def _checked(item: Arrays, inputs: Sequence[InputSpec]) -> dict[str, np.ndarray]
     names = names_of(inputs)
     if sorted(names) != sorted(item.arrays):
         got = ", ".join(item.arrays) or "none"
-        raise StageError(
-            "wrong-name", f"data: {item.name}: expected arrays for the inputs {', '.join(names)}, got {got}"
-        )
+        message = f"data: {item.name}: expected arrays for the inputs {', '.join(names)}, got {got}"
+        raise StageError("wrong-name", message)
     for entry in inputs:
         array, shape = item.arrays[entry.name], list(entry.sides[1:])
         fits = len(shape) == array.ndim and all(
@@ -279,10 +278,8 @@ def readable(samples: Samples) -> tuple[Samples, list[str]]:
     if not corrupt:
         return samples, []
     if len(corrupt) == len(samples):
-        raise StageError(
-            "file-unreadable",
-            f"none of the {len(samples)} images can be read; the first: {next(iter(corrupt.values()))}",
-        )
+        message = f"none of the {len(samples)} images can be read; the first: {next(iter(corrupt.values()))}"
+        raise StageError("file-unreadable", message)
     return samples.without(corrupt), list(corrupt.values())
 
 

@@ -148,10 +148,7 @@ def _export_dynamo(
 
 
 def _dynamic_shapes(
-    module: torch.nn.Module,
-    inputs: Sequence[torch.Tensor],
-    input_names: Sequence[str],
-    dynamic_axes: DynamicAxes,
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor], input_names: Sequence[str], dynamic_axes: DynamicAxes
 ) -> tuple[Any, ...]:
     """Axes of one symbol are one dimension; what forward(*inputs) takes is one tuple.
 

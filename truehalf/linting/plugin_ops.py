@@ -26,10 +26,7 @@ ASSUMED = (
 
 
 def ops_of_plugins(
-    model: ir.Model,
-    plugins: Sequence[str],
-    named: Sequence[str],
-    registered: Mapping[str, Sequence[str]] | None = None,
+    model: ir.Model, plugins: Sequence[str], named: Sequence[str], registered: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[list[str], bool]:
     """The operators, sorted, and whether they are assumed.
 

@@ -125,10 +125,8 @@ def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
     found = {name: take for name, (take, value) in left.items() if isinstance(value, torch.Tensor)}
     if not found:
         dropped_all = f", of which model.drop_outputs drops {', '.join(sorted(out))}" if out else ""
-        raise StageError(
-            "wrong-return",
-            f"model.outputs: expected one tensor or more, got {', '.join(parts) or _kind(returned)}{dropped_all}",
-        )
+        message = f"model.outputs: expected one tensor or more, got {', '.join(parts) or _kind(returned)}{dropped_all}"
+        raise StageError("wrong-return", message)
     return found
 
 

@@ -74,14 +74,12 @@ def read_checkpoint(path: Path | str, key: str | None = None) -> Checkpoint:
         )
     if path.suffix == ".safetensors":
         if key is not None:
-            raise StageError(
-                "in-conflict", f"weights: {path}: a safetensors file has tensors and no keys, and {key!r} was asked for"
-            )
+            message = f"weights: {path}: a safetensors file has tensors and no keys, and {key!r} was asked for"
+            raise StageError("in-conflict", message)
         return Checkpoint(_safetensors(path))
     if path.suffix not in PICKLED:
-        raise StageError(
-            "wrong-file", f"weights: {path}: expected .safetensors or one of {', '.join(PICKLED)}, got {path.suffix!r}"
-        )
+        message = f"weights: {path}: expected .safetensors or one of {', '.join(PICKLED)}, got {path.suffix!r}"
+        raise StageError("wrong-file", message)
     content = read_pickle(path)
     return _at(content, key, path) if key is not None else _found(content, path)
 
@@ -187,9 +185,8 @@ def _at(content: Any, key: str, path: Path) -> Checkpoint:
             raise StageError("wrong-name", f"weights: {path}: expected the key {key!r}, got {_shown(part)}{where}")
         part, walked = part[name], f"{walked}.{name}".lstrip(".")
     if not _is_state_dict(part):
-        raise StageError(
-            "wrong-name", f"weights: {path}: expected a state dict (names and tensors) at {key!r}, got {_shown(part)}"
-        )
+        message = f"weights: {path}: expected a state dict (names and tensors) at {key!r}, got {_shown(part)}"
+        raise StageError("wrong-name", message)
     return Checkpoint(dict(part), key)
 
 

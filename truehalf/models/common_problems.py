@@ -18,9 +18,8 @@ def half_a_size(config: Config, whose: str) -> Iterator[str]:
     """Of sources that know a size themselves: height and width are given both, or neither."""
     size = list(config.model.image_size)
     if size.count(None) == 1:
-        yield coded(
-            "needs-value", f"model.image_size: expected [height, width], or [null, null] for {whose}, got {size}"
-        )
+        message = f"model.image_size: expected [height, width], or [null, null] for {whose}, got {size}"
+        yield coded("needs-value", message)
 
 
 def another_layout(config: Config, who: str) -> Iterator[str]:
@@ -43,9 +42,8 @@ def key_of_no_checkpoint(config: Config) -> Iterator[str]:
     """Of sources with the options `key` and `prefix`."""
     options = config.model.options
     if config.model.checkpoint is None and (options.key is not None or options.prefix is not None):
-        yield coded(
-            "in-conflict", "model.options.key, model.options.prefix: of model.checkpoint, which is null; expected null"
-        )
+        message = "model.options.key, model.options.prefix: of model.checkpoint, which is null; expected null"
+        yield coded("in-conflict", message)
 
 
 def two_kinds_of_weights(config: Config) -> Iterator[str]:

@@ -99,10 +99,8 @@ def problems_of_declared(config: Config) -> Iterator[str]:
     for i, each in enumerate(model.inputs or ()):
         yield from _problems_of_input(f"model.inputs[{i}]", each)
     if model.inputs is not None and not model.inputs:
-        yield coded(
-            "needs-value",
-            f"model.inputs: expected one input or more, or null for one of images, {IMAGES!r}; got none",
-        )
+        message = f"model.inputs: expected one input or more, or null for one of images, {IMAGES!r}; got none"
+        yield coded("needs-value", message)
     if model.outputs is not None:
         yield from _problems_of_outputs(model.outputs)
         if model.drop_outputs:
@@ -114,9 +112,8 @@ def problems_of_declared(config: Config) -> Iterator[str]:
     names = [IMAGES] if model.inputs is None else [each.name for each in model.inputs]
     for name in (each.name for each in model.outputs or ()):
         if name in names:
-            yield coded(
-                "given-twice", f"model.outputs: {name!r} is the name of an input, too; expected different names"
-            )
+            message = f"model.outputs: {name!r} is the name of an input, too; expected different names"
+            yield coded("given-twice", message)
 
 
 def named_classes(config: Config, count: int, whose: str) -> list[str] | None:
@@ -141,31 +138,23 @@ def _problems_of_input(where: str, declared: InputConfig) -> Iterator[str]:
     try:
         np.dtype(declared.dtype)
     except TypeError:
-        yield coded(
-            "unknown-choice",
-            f"{where}.dtype: expected a type as numpy calls it, such as float32 or int64, got {declared.dtype!r}",
-        )
+        message = f"{where}.dtype: expected a type as numpy calls it, such as float32 or int64, got {declared.dtype!r}"
+        yield coded("unknown-choice", message)
     if declared.dtype in ("float16", "float64"):
         yield coded("wrong-dtype", f"{where}.dtype: the model is run in FP32; expected float32, got {declared.dtype}")
     if declared.kind is InputKind.images and declared.shape is not None:
-        yield coded(
-            "in-conflict",
-            f"{where}.shape: model.image_size says the size of images; expected null, got {list(declared.shape)}",
-        )
+        message = f"{where}.shape: model.image_size says the size of images; expected null, got {list(declared.shape)}"
+        yield coded("in-conflict", message)
     if declared.kind is InputKind.picture_size and declared.shape not in (None, (2,)):
-        yield coded(
-            "wrong-shape", f"{where}.shape: height and width; expected null or [2], got {plain(declared.shape)}"
-        )
+        message = f"{where}.shape: height and width; expected null or [2], got {plain(declared.shape)}"
+        yield coded("wrong-shape", message)
     if declared.kind is InputKind.tensor:
         if declared.shape is None:
-            yield coded(
-                "needs-value", f"{where}.shape: expected the sides of one sample, null where one may vary, got null"
-            )
+            message = f"{where}.shape: expected the sides of one sample, null where one may vary, got null"
+            yield coded("needs-value", message)
         elif any(side is not None and side < 1 for side in declared.shape):
-            yield coded(
-                "out-of-range",
-                f"{where}.shape: expected positive sides, null where one may vary, got {plain(declared.shape)}",
-            )
+            message = f"{where}.shape: expected positive sides, null where one may vary, got {plain(declared.shape)}"
+            yield coded("out-of-range", message)
 
 
 def _problems_of_outputs(outputs: Sequence[OutputConfig]) -> Iterator[str]:

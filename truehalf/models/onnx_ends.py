@@ -28,15 +28,12 @@ def inputs_of(config: Config, model: ir.Model, spec: IoSpec) -> list[Input]:
     if config.model.inputs is not None:
         declared = {each.name: each for each in config.model.inputs}
         if sorted(declared) != sorted(values):
-            raise StageError(
-                "wrong-name",
-                f"model.inputs: expected the file's, {_listed(values.values())}, got {', '.join(declared)}",
-            )
+            message = f"model.inputs: expected the file's, {_listed(values.values())}, got {', '.join(declared)}"
+            raise StageError("wrong-name", message)
         for name, entry in declared.items():
             if entry.dtype != _dtype(values[name]):
-                raise StageError(
-                    "wrong-dtype", f"model.inputs: {name!r} is {_dtype(values[name])} in the file, got {entry.dtype}"
-                )
+                message = f"model.inputs: {name!r} is {_dtype(values[name])} in the file, got {entry.dtype}"
+                raise StageError("wrong-dtype", message)
         kinds = {name: entry.kind.value for name, entry in declared.items()}
         return [_input(value, kinds[name], None, config) for name, value in values.items()]
     if spec.inputs:
@@ -48,10 +45,8 @@ def inputs_of(config: Config, model: ir.Model, spec: IoSpec) -> list[Input]:
     if config.data.source is DataSource.function and (others or _channels_at(value) is None):
         return [_input(value, "tensor", None, config) for value in values.values()]
     if others or _channels_at(value) is None:
-        raise StageError(
-            "needs-value",
-            f"{_NOT_SAID}; it has {_listed(values.values())}; declare them: [{{name, kind, dtype, shape}}]",
-        )
+        message = f"{_NOT_SAID}; it has {_listed(values.values())}; declare them: [{{name, kind, dtype, shape}}]"
+        raise StageError("needs-value", message)
     return [_input(value, "images", None, config)]
 
 
@@ -70,21 +65,18 @@ def _input(value: ir.Value, kind: str | None, entry: InputSpec | None, config: C
         kind = "tensor" if known is None else "images"
     if kind != "images":
         if kind == "picture_size" and sides[1:] not in ([2], [None]):
-            raise StageError(
-                "wrong-shape", f"model.inputs: {name!r} has {_listed([value])}; expected [N, 2], height and width"
-            )
+            message = f"model.inputs: {name!r} has {_listed([value])}; expected [N, 2], height and width"
+            raise StageError("wrong-shape", message)
         return Input(name, kind, _dtype(value), tuple(sides[1:]))
     at = _channels_at(value)
     if at is None:
-        raise StageError(
-            "wrong-shape", f"model.inputs: expected images, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}"
-        )
+        message = f"model.inputs: expected images, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}"
+        raise StageError("wrong-shape", message)
     layout = "NCHW" if at == 1 else "NHWC"
     preprocessing = declared_preprocessing(config, known or Preprocessing(layout=layout))
     if preprocessing.layout != layout:
-        raise StageError(
-            "in-conflict", f"model.preprocessing.layout: the file takes {_listed([value])}, got {preprocessing.layout}"
-        )
+        message = f"model.preprocessing.layout: the file takes {_listed([value])}, got {preprocessing.layout}"
+        raise StageError("in-conflict", message)
     preprocessing = replace(preprocessing, size=_size(name, sides[2:] if at == 1 else sides[1:3], preprocessing.size))
     declared = entry.normalization if entry is not None else None
     normalized = {"mean": declared.mean, "std": declared.std} if declared is not None and declared.inside else None
@@ -96,14 +88,11 @@ def _size(name: str, sides: Sequence[int | None], wanted: Sequence[int] | None) 
     size = [side or (wanted or (None, None))[position] for position, side in enumerate(sides)]
     known = [side for side in size if side is not None]
     if len(known) < 2:
-        raise StageError(
-            "needs-value", f"model.image_size: height or width of {name!r} varies in the file; expected [height, width]"
-        )
+        message = f"model.image_size: height or width of {name!r} varies in the file; expected [height, width]"
+        raise StageError("needs-value", message)
     if wanted is not None and list(wanted) != known:
-        raise StageError(
-            "in-conflict",
-            f"model.image_size: the file fixes {name!r} at {known}, got {list(wanted)}; set it to {known}",
-        )
+        message = f"model.image_size: the file fixes {name!r} at {known}, got {list(wanted)}; set it to {known}"
+        raise StageError("in-conflict", message)
     return known
 
 
@@ -113,9 +102,8 @@ def outputs_of(config: Config, model: ir.Model, spec: IoSpec, path: Path) -> lis
     if config.model.outputs is not None:
         known = {each.name: each for each in declared_outputs(config.model.outputs)}
         if unknown := [name for name in known if name not in names]:
-            raise StageError(
-                "wrong-name", f"model.outputs: {path} has no {', '.join(unknown)}; it has {', '.join(names)}"
-            )
+            message = f"model.outputs: {path} has no {', '.join(unknown)}; it has {', '.join(names)}"
+            raise StageError("wrong-name", message)
         return [known.get(name, OutputSpec(name)) for name in names]
     declared = {entry.name: entry for entry in spec.outputs}
     return [declared.get(name, OutputSpec(name)) for name in names]

@@ -95,9 +95,8 @@ def refusal(
         f"{name} {list(shown[name].shape)} (traced at {list(example[name].shape)})"
         for name in dict.fromkeys(n for n, _ in blamed)
     )
-    return StageError(
-        "axis-fixed", f"{named} cannot vary: at {sizes}, {problems[blamed[0]] if problems else what}; {REMEDY}"
-    )
+    message = f"{named} cannot vary: at {sizes}, {problems[blamed[0]] if problems else what}; {REMEDY}"
+    return StageError("axis-fixed", message)
 
 
 def _with_one_axis(

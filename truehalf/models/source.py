@@ -67,10 +67,8 @@ def io_spec(
     names = [each.name for each in model.inputs] + [each.name for each in model.outputs]
     unknown = [name for name in axes if name not in names]
     if unknown:
-        raise StageError(
-            "wrong-name",
-            f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}",
-        )
+        message = f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}"
+        raise StageError("wrong-name", message)
     batch = axes.get(model.inputs[0].name, {}).get(0)
     named = {each.name: axes.get(each.name, {} if batch is None else {0: batch}) for each in model.outputs}
     taken, given = zip(described_inputs(model), example, strict=True), zip(model.outputs, outputs, strict=True)

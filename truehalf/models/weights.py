@@ -122,15 +122,11 @@ def _check_values(named: str, ties: list[list[str]], tensors: Mapping[str, torch
         )
     floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
     if broken := [name for name, tensor in floats.items() if not tensor.isfinite().all()]:
-        raise StageError(
-            "not-finite",
-            f"weights: {named}: expected finite numbers, got NaN or Inf in {some_of(broken, 5)}; train it again",
-        )
+        message = f"weights: {named}: expected finite numbers, got NaN or Inf in {some_of(broken, 5)}; train it again"
+        raise StageError("not-finite", message)
     if large := [name for name, tensor in floats.items() if not tensor.to(torch.float32).isfinite().all()]:
-        raise StageError(
-            "out-of-range",
-            f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {some_of(large, 5)}",
-        )
+        message = f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {some_of(large, 5)}"
+        raise StageError("out-of-range", message)
     for names in ties:
         stored = [name for name in names if name in tensors]
         if any(not tensors[name].equal(tensors[stored[0]]) for name in stored[1:]):

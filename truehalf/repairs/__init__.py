@@ -73,9 +73,8 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
         StageError: an unknown pass; a graph with a cycle; a node without what its operator requires.
     """
     if unknown := [name for name in passes if name not in PASSES]:
-        raise StageError(
-            "unknown-choice", f"repair: there is no pass {', '.join(unknown)}; expected some of {', '.join(PASSES)}"
-        )
+        message = f"repair: there is no pass {', '.join(unknown)}; expected some of {', '.join(PASSES)}"
+        raise StageError("unknown-choice", message)
     report = RepairReport()
     if not passes:
         return report

@@ -90,9 +90,8 @@ def changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequen
             fresh = subject.run(feed, copied(subject.made))
         difference = rule.difference(fresh, used) if all_finite(fresh) else ""
         if difference and not hangs_on_rounding(subject, feed, used, rule):
-            raise StageError(
-                "module-varies", f"torch, run before on other inputs, and as it was made: {difference}; {_RANDOM}"
-            )
+            message = f"torch, run before on other inputs, and as it was made: {difference}; {_RANDOM}"
+            raise StageError("module-varies", message)
     settled = State(network_of(subject.module))
     subject.run(feeds[-1])
     if written := [change.name for change in settled.changes() if change.in_user_code or writes]:

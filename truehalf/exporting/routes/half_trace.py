@@ -169,12 +169,7 @@ def _border_types(spec: IoSpec, keep: bool | Collection[str]) -> dict[str, str]:
 
 
 def _traced(
-    model: Model,
-    example: Arrays,
-    path: Path,
-    options: HalfTracing,
-    types: Mapping[str, str],
-    spec: IoSpec,
+    model: Model, example: Arrays, path: Path, options: HalfTracing, types: Mapping[str, str], spec: IoSpec
 ) -> tuple[str, list[str]]:
     """Write the file; the device on which it was traced, and notes for the report."""
     import numpy as np

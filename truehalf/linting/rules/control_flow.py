@@ -213,15 +213,5 @@ def _varies(subject: Subject, condition: ir.Value) -> bool:
     return subject.values.origin(condition) is Origin.DATA
 
 
-RULES: tuple[type[GraphRule], ...] = (
-    IfFromSqueeze,
-    RopeTile,
-    DataDependentIf,
-    DataDependentLoop,
-)
-CHECKS: tuple[Check, ...] = (
-    squeezes,
-    tiles,
-    ifs,
-    loops,
-)
+RULES: tuple[type[GraphRule], ...] = (IfFromSqueeze, RopeTile, DataDependentIf, DataDependentLoop)
+CHECKS: tuple[Check, ...] = (squeezes, tiles, ifs, loops)

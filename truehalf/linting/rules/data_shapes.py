@@ -319,11 +319,4 @@ RULES: tuple[type[GraphRule], ...] = (
     ReshapeAllowzero,
     MayBeEmpty,
 )
-CHECKS: tuple[Check, ...] = (
-    nonzeros,
-    suppressions,
-    ranges,
-    slices,
-    reshapes,
-    empties,
-)
+CHECKS: tuple[Check, ...] = (nonzeros, suppressions, ranges, slices, reshapes, empties)

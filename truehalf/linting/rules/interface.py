@@ -264,15 +264,5 @@ def names(subject: Subject) -> Iterator[LocatedFinding]:
         )
 
 
-RULES: tuple[type[GraphRule], ...] = (
-    DeploymentIo,
-    BakedItem,
-    FixedPositions,
-    EmptyNodeName,
-)
-CHECKS: tuple[Check, ...] = (
-    inputs_and_outputs,
-    unread_inputs,
-    positions,
-    names,
-)
+RULES: tuple[type[GraphRule], ...] = (DeploymentIo, BakedItem, FixedPositions, EmptyNodeName)
+CHECKS: tuple[Check, ...] = (inputs_and_outputs, unread_inputs, positions, names)

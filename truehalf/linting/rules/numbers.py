@@ -167,13 +167,5 @@ def doubles(subject: Subject) -> Iterator[LocatedFinding]:
             yield Float64.at(node, message, remedy)
 
 
-RULES: tuple[type[GraphRule], ...] = (
-    MaskBeyondFp16,
-    Int64Range,
-    Float64,
-)
-CHECKS: tuple[Check, ...] = (
-    masks,
-    integers,
-    doubles,
-)
+RULES: tuple[type[GraphRule], ...] = (MaskBeyondFp16, Int64Range, Float64)
+CHECKS: tuple[Check, ...] = (masks, integers, doubles)

@@ -198,15 +198,5 @@ def _opsets(subject: Subject) -> Iterator[LocatedFinding]:
         )
 
 
-RULES: tuple[type[GraphRule], ...] = (
-    Unique,
-    SequenceOps,
-    ResolveConj,
-    UnsupportedOp,
-)
-CHECKS: tuple[Check, ...] = (
-    uniques,
-    sequences,
-    conjugates,
-    unsupported,
-)
+RULES: tuple[type[GraphRule], ...] = (Unique, SequenceOps, ResolveConj, UnsupportedOp)
+CHECKS: tuple[Check, ...] = (uniques, sequences, conjugates, unsupported)

@@ -108,11 +108,5 @@ def _refusals(node: ir.Node, subject: Subject) -> Iterator[tuple[str, str]]:
             yield "TensorRT wants scales for all axes, in order.", "Leave axes out, and give 1 for those that stay."
 
 
-RULES: tuple[type[GraphRule], ...] = (
-    GridSample,
-    ResizeMode,
-)
-CHECKS: tuple[Check, ...] = (
-    grid_samples,
-    resizes,
-)
+RULES: tuple[type[GraphRule], ...] = (GridSample, ResizeMode)
+CHECKS: tuple[Check, ...] = (grid_samples, resizes)

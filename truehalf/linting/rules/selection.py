@@ -161,13 +161,5 @@ def _is_pi(value: ir.Value | None) -> bool:
     return number is not None and math.isclose(abs(number), math.pi, rel_tol=1e-3)
 
 
-RULES: tuple[type[GraphRule], ...] = (
-    WhereCondition,
-    BoolArithmetic,
-    Atan2,
-)
-CHECKS: tuple[Check, ...] = (
-    wheres,
-    booleans,
-    atan2s,
-)
+RULES: tuple[type[GraphRule], ...] = (WhereCondition, BoolArithmetic, Atan2)
+CHECKS: tuple[Check, ...] = (wheres, booleans, atan2s)

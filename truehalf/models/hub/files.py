@@ -94,9 +94,8 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise StageError("file-unreadable", f"model.options.id: {path}: expected a JSON file, but {error}") from error
     if not isinstance(content, dict):
-        raise StageError(
-            "file-unreadable", f"model.options.id: {path}: expected a mapping, got {type(content).__name__}"
-        )
+        message = f"model.options.id: {path}: expected a mapping, got {type(content).__name__}"
+        raise StageError("file-unreadable", message)
     return content
 
 
@@ -145,23 +144,19 @@ def _downloaded(identity: str, revision: str, weights: bool) -> Path:
             _refuse_branch(identity, revision)
         folder = Path(snapshot_download(identity, revision=revision, allow_patterns=wanted))
     except errors.GatedRepoError as error:
-        raise StageError(
-            "access-refused",
-            f"{named}: its owner wants its terms accepted first: do so on its page, then `hf auth login`",
-        ) from error
+        message = f"{named}: its owner wants its terms accepted first: do so on its page, then `hf auth login`"
+        raise StageError("access-refused", message) from error
     except errors.RevisionNotFoundError as error:
-        raise StageError(
-            "unknown-choice", f"model.options.revision: {identity} has no commit or tag {revision!r}"
-        ) from error
+        message = f"model.options.revision: {identity} has no commit or tag {revision!r}"
+        raise StageError("unknown-choice", message) from error
     except errors.RepositoryNotFoundError as error:
         raise StageError(
             "unknown-choice",
             f"{named}: the hub has no such model, or it is private (`hf auth login`); a folder is written ./{identity}",
         ) from error
     except errors.HFValidationError as error:
-        raise StageError(
-            "bad-syntax", f"model.options.id: expected owner/name, or a folder such as ./mine: {error}"
-        ) from error
+        message = f"model.options.id: expected owner/name, or a folder such as ./mine: {error}"
+        raise StageError("bad-syntax", message) from error
     except Exception as error:  # what the hub's client and what is below it raise without a network or on a full disk
         if isinstance(error, StageError):
             raise

@@ -11,13 +11,7 @@ from truehalf.config.schema import Config
 from truehalf.errors import StageError
 from truehalf.models.checkpoints import PICKLED, read_checkpoint, read_pickle
 from truehalf.models.declared import named_classes
-from truehalf.models.libraries.lightly_names import (
-    DETECTORS,
-    detector,
-    downloaded,
-    names,
-    version,
-)
+from truehalf.models.libraries.lightly_names import DETECTORS, detector, downloaded, names, version
 
 if TYPE_CHECKING:
     import torch
@@ -73,10 +67,8 @@ def described(config: Config, root: Path) -> Wanted:
 
 def _check_name(name: str, where: str) -> None:
     if not detector().is_supported_model(name):
-        raise StageError(
-            "unknown-choice",
-            f"{where}: lightly-train {version()} has no LT-DETR {name!r}; it has {', '.join(names())}",
-        )
+        message = f"{where}: lightly-train {version()} has no LT-DETR {name!r}; it has {', '.join(names())}"
+        raise StageError("unknown-choice", message)
 
 
 def _of_name(name: str, classes: Iterable[str], config: Config) -> Wanted:
@@ -123,9 +115,8 @@ def _of_checkpoint(path: Path, config: Config, name: str | None) -> Wanted:
             f"tensors, as training writes them, but {type(error).__name__}: {error}; export it again",
         ) from error
     if name not in (None, stored):
-        raise StageError(
-            "in-conflict", f"model.options.name: {path} is of {stored!r}; expected null or this name, got {name!r}"
-        )
+        message = f"model.options.name: {path} is of {stored!r}; expected null or this name, got {name!r}"
+        raise StageError("in-conflict", message)
     _check_name(stored, f"weights: {path}")
     further = {key: value for key, value in arguments.items() if key not in _SET_HERE}
     if isinstance(further.get("backbone_args"), Mapping):
@@ -151,9 +142,8 @@ def _of_tensors(path: Path, config: Config, name: str | None) -> Wanted:
     tensors = read_checkpoint(path).tensors
     if name is None or not config.model.classes:
         key, needed = ("model.classes", "names") if name else ("model.options.name", "a registered name")
-        raise StageError(
-            "needs-value", f"{key}: {path} has only tensors, and does not say what they are of; expected {needed}"
-        )
+        message = f"{key}: {path} has only tensors, and does not say what they are of; expected {needed}"
+        raise StageError("needs-value", message)
     wanted = _of_name(name, config.model.classes, config)
     return replace(wanted, tensors=_of_network(tensors), label=f"weights: {path}")
 

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.config.schema import Config
 from truehalf.errors import StageError, failing, first_line, some_of
 from truehalf.models.architectures.ltdetr import begin_as_torch
-from truehalf.models.hub.files import (
-    CONFIGURATION,
-    read_json,
-)
+from truehalf.models.hub.files import CONFIGURATION, read_json
 from truehalf.models.model import Task
 
 if TYPE_CHECKING:

@@ -29,13 +29,7 @@ from truehalf.models.common_problems import another_layout, declared_needlessly,
 from truehalf.models.declared import declared_inputs
 from truehalf.models.extras import extra
 from truehalf.models.libraries.lightly_checkpoint import Wanted, described
-from truehalf.models.libraries.lightly_names import (
-    decoder_of,
-    ignored_of_encoder,
-    made,
-    prepare,
-    version,
-)
+from truehalf.models.libraries.lightly_names import decoder_of, ignored_of_encoder, made, prepare, version
 from truehalf.models.model import Model
 from truehalf.models.weights import fill
 
@@ -136,10 +130,8 @@ def _network(wanted: Wanted, config: Config) -> Any:
         network = made(wanted.name, wanted.classes, wanted.size, **wanted.further)
     decoder, asked = decoder_of(network), config.decoder.name.value
     if decoder != asked:
-        raise StageError(
-            "in-conflict",
-            f"decoder: {wanted.label.partition(': ')[2]} has {decoder}; set decoder={decoder}, got {asked}",
-        )
+        message = f"decoder: {wanted.label.partition(': ')[2]} has {decoder}; set decoder={decoder}, got {asked}"
+        raise StageError("in-conflict", message)
     return network.to("cpu", torch.float32).eval()
 
 
@@ -171,10 +163,8 @@ def _preprocessing(network: Any, wanted: Wanted) -> Preprocessing:
     """Mean and std are not part of lightly-train's exported graph."""
     mean, std = (tuple(float(value) for value in network.image_normalize[key]) for key in ("mean", "std"))
     if len(mean) != 3:
-        raise StageError(
-            "not-supported",
-            f"{wanted.label}: it takes images of {len(mean)} channels; expected 3, as images here have",
-        )
+        message = f"{wanted.label}: it takes images of {len(mean)} channels; expected 3, as images here have"
+        raise StageError("not-supported", message)
     return Preprocessing(size=list(wanted.size), mean=mean, std=std)
 
 

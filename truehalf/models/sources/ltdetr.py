@@ -81,9 +81,8 @@ def _problems_of_options(options: Options) -> Iterator[str]:
 def _problems_of_architecture(shape: Architecture) -> Iterator[str]:
     where = "model.options.architecture"
     if shape.heads > 0 and shape.d_model % shape.heads:
-        yield coded(
-            "in-conflict", f"{where}.d_model: expected a multiple of heads ({shape.heads}), got {shape.d_model}"
-        )
+        message = f"{where}.d_model: expected a multiple of heads ({shape.heads}), got {shape.d_model}"
+        yield coded("in-conflict", message)
     if shape.d_model % 4:
         yield coded(
             "out-of-range",
@@ -109,9 +108,8 @@ def _problems_of_architecture(shape: Architecture) -> Iterator[str]:
 def _problems_of_convnext(convnext: ConvNext, where: str) -> Iterator[str]:
     for name, values in (("widths", convnext.widths), ("depths", convnext.depths)):
         if len(values) != 4 or any(value < 1 for value in values):
-            yield coded(
-                "out-of-range", f"{where}.{name}: expected four positive integers (ConvNeXt's stages), got {values}"
-            )
+            message = f"{where}.{name}: expected four positive integers (ConvNeXt's stages), got {values}"
+            yield coded("out-of-range", message)
 
 
 def _problems_of_vit(vit: Vit, where: str) -> Iterator[str]:

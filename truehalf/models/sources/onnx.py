@@ -51,9 +51,8 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
     model = config.model
     yield from own_decoder(config, "file")
     if model.checkpoint is None:
-        yield coded(
-            "needs-value", "model.checkpoint: model=onnx needs an FP32 ONNX file: model.checkpoint=/path/to/model.onnx"
-        )
+        message = "model.checkpoint: model=onnx needs an FP32 ONNX file: model.checkpoint=/path/to/model.onnx"
+        yield coded("needs-value", message)
     if model.drop_outputs:
         yield coded(
             "in-conflict",
@@ -62,10 +61,8 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
         )
     for i, each in enumerate(model.outputs or ()):
         if each.take is not None:
-            yield coded(
-                "in-conflict",
-                f"model.outputs[{i}].take: outputs of a file are known by name; expected null, got {each.take!r}",
-            )
+            message = f"model.outputs[{i}].take: outputs of a file are known by name; expected null, got {each.take!r}"
+            yield coded("in-conflict", message)
 
 
 def files(config: Config, root: Path) -> list[Path]:
@@ -151,15 +148,12 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
             "from: FP16 is made here, and compared with FP32",
         )
     if not model.graph.inputs:
-        raise StageError(
-            "wrong-file", f"model.checkpoint: {path} has no inputs; expected a model that computes from its inputs"
-        )
+        message = f"model.checkpoint: {path} has no inputs; expected a model that computes from its inputs"
+        raise StageError("wrong-file", message)
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.dtype is None or value.shape is None:
-            raise StageError(
-                "wrong-file",
-                f"model.checkpoint: {path}: {value.name!r} has no type or no shape; export the model anew",
-            )
+            message = f"model.checkpoint: {path}: {value.name!r} has no type or no shape; export the model anew"
+            raise StageError("wrong-file", message)
         if value.dtype.is_floating_point() and value.dtype != ir.DataType.FLOAT:
             raise StageError(
                 "wrong-dtype",
@@ -174,10 +168,8 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
                 "expected inputs without; export the model without keeping initializers as inputs",
             )
         if not len(value.shape or ()):
-            raise StageError(
-                "wrong-shape",
-                f"model.checkpoint: {path}: input {value.name!r} has no axis; expected a row for a sample",
-            )
+            message = f"model.checkpoint: {path}: input {value.name!r} has no axis; expected a row for a sample"
+            raise StageError("wrong-shape", message)
 
 
 def _spec_inside(model: ir.Model, path: Path) -> IoSpec:

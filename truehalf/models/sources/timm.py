@@ -66,10 +66,8 @@ def _problems(config: Config) -> Iterator[str]:
     options = config.model.options
     yield from own_decoder(config)
     if not options.name:
-        yield coded(
-            "needs-value",
-            "model.options.name: expected the name of a model of timm, such as model.options.name=resnet18",
-        )
+        message = "model.options.name: expected the name of a model of timm, such as model.options.name=resnet18"
+        yield coded("needs-value", message)
     elif "." in options.name:
         name, _, tag = options.name.partition(".")
         yield coded(
@@ -78,9 +76,8 @@ def _problems(config: Config) -> Iterator[str]:
             f"model.options.weights={tag}",
         )
     elif not options.name.replace("_", "").isalnum():
-        yield coded(
-            "bad-syntax", f"model.options.name: expected a name as timm.list_models() has it, got {options.name!r}"
-        )
+        message = f"model.options.name: expected a name as timm.list_models() has it, got {options.name!r}"
+        yield coded("bad-syntax", message)
     yield from two_kinds_of_weights(config)
     yield from key_of_no_checkpoint(config)
     yield from half_a_size(config, "the model's")
@@ -125,9 +122,8 @@ def _pretrained(options: Options) -> Any:
     if not timm.is_model(options.name):
         near = difflib.get_close_matches(options.name or "", timm.list_models(), n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else "; timm.list_models() has all names"
-        raise StageError(
-            "unknown-choice", f"model.options.name: timm {timm.__version__} has no model {options.name!r}{hint}"
-        )
+        message = f"model.options.name: timm {timm.__version__} has no model {options.name!r}{hint}"
+        raise StageError("unknown-choice", message)
     tags = [name.partition(".")[2] for name in timm.list_pretrained(f"{options.name}.*")]
     if options.weights is not None and options.weights not in tags:
         raise StageError(

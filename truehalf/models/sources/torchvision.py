@@ -75,10 +75,8 @@ def _problems_of_task(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     if options.task is Task.classification:
         if options.candidates is not None:
-            yield coded(
-                "in-conflict",
-                f"model.options.candidates: of detectors; expected null of a classifier, got {options.candidates}",
-            )
+            message = f"model.options.candidates: of detectors; expected null of a classifier, got {options.candidates}"
+            yield coded("in-conflict", message)
         return
     if options.candidates is None or not 1 <= options.candidates <= MOST_CANDIDATES:
         yield coded(

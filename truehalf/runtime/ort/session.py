@@ -107,9 +107,8 @@ class Session:
             settings.add_session_config_entry(name, value) if "." in name else setattr(settings, name, value)
         self._profile = _profiled(settings) if (provider != CPU if profiled is None else profiled) else None
         if provider not in ort.get_available_providers():
-            raise StageError(
-                "no-device", f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}"
-            )
+            message = f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}"
+            raise StageError("no-device", message)
         what = str(model) if isinstance(model, (Path, str)) else "the model"
         try:
             self._session = _open(model, settings, provider, provider_options or {})
@@ -119,10 +118,8 @@ class Session:
             raise StageError("runtime-refuses", f"ONNX Runtime cannot load {what}: {_first_line(error)}") from error
         self.provider: str = self._session.get_providers()[0]
         if self.provider != provider:
-            raise StageError(
-                "no-device",
-                f"ONNX Runtime fell back to {self.provider} where {provider} was asked for; check its libraries",
-            )
+            message = f"ONNX Runtime fell back to {self.provider} where {provider} was asked for; check its libraries"
+            raise StageError("no-device", message)
         self.input_names = [value.name for value in self._session.get_inputs()]
         self.output_names = [value.name for value in self._session.get_outputs()]
         self.not_split: dict[str, str] = {}

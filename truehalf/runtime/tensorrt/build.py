@@ -268,9 +268,8 @@ def _write(path: Path, content: bytes) -> None:
         with written_whole(path) as building:
             building.write_bytes(content)
     except OSError as error:
-        raise BuildError(
-            "file-unwritable", f"{path}: {error.strerror or error}; what was there is as it was"
-        ) from error
+        message = f"{path}: {error.strerror or error}; what was there is as it was"
+        raise BuildError("file-unwritable", message) from error
 
 
 # --- script -----------------------------------------------------------------------------------------------------------

@@ -6,12 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from truehalf.runtime.tensorrt.versions import (
-    BUILDER_FLAGS,
-    BuilderOptions,
-    BuildError,
-    Profile,
-)
+from truehalf.runtime.tensorrt.versions import BUILDER_FLAGS, BuilderOptions, BuildError, Profile
 
 
 def member(trt: Any, kind: str, name: str, key: str) -> Any:

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 def measure(
-    engine: Engine,
-    feeds: Mapping[str, np.ndarray],
-    *,
-    profile: int = 0,
-    samples: int,
-    options: LatencyConfig,
+    engine: Engine, feeds: Mapping[str, np.ndarray], *, profile: int = 0, samples: int, options: LatencyConfig
 ) -> Timing:
     """Time only the engine: inputs and outputs stay on the GPU.
 

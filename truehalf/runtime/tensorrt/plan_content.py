@@ -6,13 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from truehalf.runtime.tensorrt.versions import (
-    BUILDER_OPTIONS,
-    PLAN_FORMAT,
-    BuildError,
-    BuildPlan,
-    Plugin,
-)
+from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, PLAN_FORMAT, BuildError, BuildPlan, Plugin
 
 
 def plan_problems(plan: object, keys: Mapping[str, type]) -> list[str]:

@@ -13,11 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truehalf.runtime.tensorrt.versions import (
-    EngineFacts,
-    Graph,
-    Layer,
-)
+from truehalf.runtime.tensorrt.versions import EngineFacts, Graph, Layer
 
 SHARE_OF_GRAPH_MIN = 0.5  # of Half layers, against the share of FP16 nodes in the file
 # Of the FP16 nodes of the file whose layers show their types: beyond this share without Half, the engine is another.

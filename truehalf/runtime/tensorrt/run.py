@@ -58,9 +58,8 @@ class Engine:
         trt = importlib.import_module(module)
 
         if DEVICE == "cuda" and not torch.cuda.is_available():
-            raise StageError(
-                "no-device", f"{path}: torch sees no CUDA device; an engine runs on the GPU that it was built for"
-            )
+            message = f"{path}: torch sees no CUDA device; an engine runs on the GPU that it was built for"
+            raise StageError("no-device", message)
         self.path = Path(path)
         self._trt, self._torch = trt, torch
         self._log = message_log(trt)
@@ -174,9 +173,8 @@ class Engine:
         for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors)):
             dtype = engine.get_tensor_dtype(name).name
             if dtype not in _TYPES:
-                raise StageError(
-                    "wrong-dtype", f"{self.path}: {name} is of type {dtype}; expected one of {', '.join(_TYPES)}"
-                )
+                message = f"{self.path}: {name} is of type {dtype}; expected one of {', '.join(_TYPES)}"
+                raise StageError("wrong-dtype", message)
             mode, shape = engine.get_tensor_mode(name).name, list(engine.get_tensor_shape(name))
             io.append({"name": name, "mode": mode, "dtype": dtype, "shape": shape})
         return io
@@ -202,9 +200,8 @@ class Engine:
     def _checked(self, feeds: Mapping[str, np.ndarray], profile: int) -> dict[str, np.ndarray]:
         """The feeds in the engine's order and types."""
         if not 0 <= profile < len(self.profiles):
-            raise StageError(
-                "out-of-range", f"{self.path}: no profile {profile}; expected 0 to {len(self.profiles) - 1}"
-            )
+            message = f"{self.path}: no profile {profile}; expected 0 to {len(self.profiles) - 1}"
+            raise StageError("out-of-range", message)
         problems = [coded("missing-key", f"input {name!r} is missing") for name in self._inputs if name not in feeds]
         problems += [
             coded("wrong-name", f"no input {name!r}; expected {', '.join(self._inputs)}")

@@ -15,10 +15,7 @@ except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
 from truehalf.output_files import written_whole
-from truehalf.runtime.tensorrt.versions import (
-    BuilderOptions,
-    gpu_key,
-)
+from truehalf.runtime.tensorrt.versions import BuilderOptions, gpu_key
 
 
 def cache_file(trt: Any, options: BuilderOptions) -> Path | None:

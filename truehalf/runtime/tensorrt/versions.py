@@ -185,11 +185,7 @@ class BuildError(Exception):
     """
 
     def __init__(
-        self,
-        code: str,
-        message: str,
-        errors: Iterable[ParserError] = (),
-        facts: EngineFacts | None = None,
+        self, code: str, message: str, errors: Iterable[ParserError] = (), facts: EngineFacts | None = None
     ) -> None:
         super().__init__(code, message)
         self.code = code
