@@ -98,7 +98,7 @@ def convert(
     from truehalf.data.given import calibration_feeds
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import source_weights
-    from truehalf.ir.model_forms import ModelFile, as_file
+    from truehalf.ir.model_forms import as_file
     from truehalf.output_paths import check_outputs
     from truehalf.progress import step
     from truehalf.slimming.slim import slim_model
@@ -114,7 +114,7 @@ def convert(
     if unknown := sorted({*skip} - {*_SKIPPABLE}):
         raise StageError("unknown-choice", f"skip: expected some of {', '.join(_SKIPPABLE)}, got {', '.join(unknown)}")
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
-        file, target = ModelFile(as_file(model, Path(name))), Path(name, "made.onnx") if out is None else Path(out)
+        file, target = as_file(model, Path(name)), Path(name, "made.onnx") if out is None else Path(out)
         source = file.model
         if out is not None:
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
@@ -157,12 +157,11 @@ def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | 
     """
     from truehalf.calibration.calibrate import calibrate as measured
     from truehalf.data.given import calibration_feeds
-    from truehalf.ir.model_file import load_model
     from truehalf.ir.model_forms import as_file
     from truehalf.ir.normalize import PREPARE
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        loaded = load_model(as_file(model, Path(folder)))
+        loaded = as_file(model, Path(folder)).model
         feeds = calibration_feeds(samples, loaded, preprocessing)
         PREPARE(loaded)
         return measured(loaded, feeds)
@@ -188,7 +187,7 @@ def clean_casts(
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         source, target = as_file(model, Path(folder)), Path(folder, "clean.onnx") if out is None else Path(out)
-        report = clean(source, target, strict=strict, fold_max_bytes=fold_max_bytes)
+        report = clean(source.path, target, strict=strict, fold_max_bytes=fold_max_bytes)
         return Result(_result(target, out), report)
 
 
@@ -223,8 +222,9 @@ def compare(
     from truehalf.verification.chain.compare import compare as compared
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        files = as_file(reference, Path(folder), "reference"), as_file(candidate, Path(folder), "candidate")
-        return compared(*files, samples, spec=spec, preprocessing=preprocessing, locate=locate, options=options)
+        first = as_file(reference, Path(folder), "reference").path
+        second = as_file(candidate, Path(folder), "candidate").path
+        return compared(first, second, samples, spec=spec, preprocessing=preprocessing, locate=locate, options=options)
 
 
 @checked

@@ -47,8 +47,10 @@ def _calibrate(given: dict[str, Any]) -> int:
     from truehalf.api import calibrate
     from truehalf.data.given import of_file
     from truehalf.files import write_json
+    from truehalf.ir.model_forms import ModelFile
 
-    model, out, preprocessing, output = given["model"], given["out"], preprocessing_of(given), output_of(given)
+    model, out, preprocessing = ModelFile(given["model"]), given["out"], preprocessing_of(given)
+    output = output_of(given)
     check_places(
         {"--out": out, "--json": output.file},
         {"model.onnx": model},

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from truehalf.conversion.report import ConvertReport, QuickCheck
     from truehalf.data.given import Split
     from truehalf.engines.engine_report import EngineReport
+    from truehalf.ir.model_forms import ModelFile
     from truehalf.verification.chain.compare import Report
 
 _EXAMPLES = (
@@ -104,6 +105,7 @@ def command(**given: Any) -> int:
 
 def _convert(given: dict[str, Any]) -> int:
     from truehalf.api import compare, convert
+    from truehalf.ir.model_forms import ModelFile
 
     precision, preprocessing = options_of(Precision, given, method=Method.convert), preprocessing_of(given)
     output = output_of(given)
@@ -111,12 +113,13 @@ def _convert(given: dict[str, Any]) -> int:
     out = given["out"] or model.with_name(f"{model.stem}_fp16.onnx")
     outputs = {"--out": out, "--json": output.file}
     read = {name: given[name] for name in ("samples", "ranges", "spec")}
-    check_places(outputs, {"model.onnx": model}, preprocessing=preprocessing, **read)
-    _check_engine(given)
-    calibration, verification, share = _shared_out(given, preprocessing)
+    file = ModelFile(model)
+    check_places(outputs, {"model.onnx": file}, preprocessing=preprocessing, **read)
+    _check_engine(file, given)
+    calibration, verification, share = _shared_out(file, given, preprocessing)
     left_out = {"slim": given["no_slim"], "check": given["no_check"] or verification is not None}
     skip = [step for step, is_left_out in left_out.items() if is_left_out]
-    result = convert(model, out, samples=calibration, ranges=ranges, skip=skip, precision=precision)
+    result = convert(file, out, samples=calibration, ranges=ranges, skip=skip, precision=precision)
     warning = _warning(result.report.check)
     if warning is not None:
         print("truehalf convert: warning:", warning, file=sys.stderr)
@@ -148,7 +151,7 @@ def _convert(given: dict[str, Any]) -> int:
     return FAILED if engine is not None and engine["status"] == "failed" else _VERDICTS[verdict]
 
 
-def _check_engine(given: Mapping[str, Any]) -> None:
+def _check_engine(file: ModelFile, given: Mapping[str, Any]) -> None:
     """Before the work: what the flags of the engine say fits the model.
 
     Raises:
@@ -161,9 +164,8 @@ def _check_engine(given: Mapping[str, Any]) -> None:
             raise StageError("needs-value", f"{listed}: of an engine, and none is asked for; add --engine")
         return
     from truehalf.engines.of_file import profile_of
-    from truehalf.ir.model_file import load_model
 
-    profile_of(load_model(given["model"]), given_shapes(given))
+    profile_of(file.model, given_shapes(given))
 
 
 def _engine(out: Path, verdict: str, given: Mapping[str, Any]) -> tuple[EngineReport, Exception | None]:
@@ -188,7 +190,7 @@ def _of_engine(engine: EngineReport, out: Path) -> list[str]:
     return engine_lines(engine, _engine_folder(out) / REPORT_FILE)
 
 
-def _shared_out(given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any, Split | None]:
+def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any, Split | None]:
     """Samples to calibrate with, samples to verify with (None: none), and which these are.
 
     Raises:
@@ -203,7 +205,7 @@ def _shared_out(given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any,
     calibrated, verified = given["ranges"] is None, not given["no_verify"]
     if not calibrated and not verified:
         raise StageError("in-conflict", "--samples, --ranges and --no-verify: no step would use the samples")
-    feeds = of_file(given["samples"], given["model"], preprocessing, given["skip_corrupt"], given["spec"])
+    feeds = of_file(given["samples"], file, preprocessing, given["skip_corrupt"], given["spec"])
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
     share = split(len(feeds.names), *most)
     calibration, verification = (feeds.only(part) if part else None for part in (share.calibration, share.verification))

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
 
 import click
 
@@ -24,6 +24,9 @@ from truehalf.files import explain, plain, write_json
 from truehalf.json_values import JsonObject
 from truehalf.report.terminal import has_colour, show
 
+if TYPE_CHECKING:
+    from truehalf.ir.model_forms import ModelFile
+
 PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, DEFECT, STOPPED = 0, 1, 2, 3, 70, 130
 EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 70 defect of truehalf, 130 stopped."
 EXITS_OF_WORK = "Exit codes: 0 done, 2 bad input, 70 defect of truehalf, 130 stopped."
@@ -31,8 +34,7 @@ EXITS_OF_WORK = "Exit codes: 0 done, 2 bad input, 70 defect of truehalf, 130 sto
 _EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "tensorrt": "tensorrt"}
 _LISTS = {"all": True, "none": False}
 _WORDS = {"true": "all", "false": "none"}  # of keep_io_types in YAML, and of its flag
-# By section of the configuration, the command that has its flags.
-_HOMES = {"precision": "convert", "verify": "verify", "trace": "export", "lint": "lint"}
+_HOMES = {"precision": "convert", "verify": "verify", "trace": "export", "lint": "lint"}  # of the flags of a section
 _KEY = re.compile(rf"\b({'|'.join(_HOMES)})(?:\.gates)?\.(\w+)(?:=([\w-]+))?")
 
 
@@ -77,7 +79,6 @@ Given = MutableMapping[str, object]  # keywords that click gives a command, of t
 FILE = click.Path(path_type=Path)
 SOURCE = click.Path()  # of samples: completed like a file, kept as text
 STDOUT = Path("-")
-# What every command has.
 FILE_OF_JSON = "write the whole result, for machines; -: to stdout"
 QUIET, VERBOSE = "print one line: the verdict", "print all that was found"
 
@@ -116,8 +117,8 @@ def defect(name: str, error: Exception) -> int:
 
 def _end(name: str, message: str, code: int) -> int:
     start = f"truehalf {name}:".replace(" :", ":")
-    shown = click.style(start, fg="red", bold=True) if has_colour(sys.stderr) else start
-    print(f"{shown} {with_flags(message.removeprefix(f'{name}: '))}", file=sys.stderr)
+    start = click.style(start, fg="red", bold=True) if has_colour(sys.stderr) else start
+    print(f"{start} {with_flags(message.removeprefix(f'{name}: '))}", file=sys.stderr)
     return code
 
 
@@ -186,7 +187,7 @@ def output_of(given: Given) -> Output:
     return Output(cast("Path | None", json_path), bool(quiet), bool(verbose))
 
 
-def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path], **others: Any) -> None:
+def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path | ModelFile], **others: Any) -> None:
     """Refuse outputs, before the work, that cannot be written or lie where an input does, a model's weights included.
 
     Args:
@@ -197,13 +198,15 @@ def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path],
     Raises:
         StageError: file-unwritable, would-overwrite, or a model that cannot be read.
     """
-    from truehalf.ir.model_file import load_model, source_weights
+    from truehalf.ir.model_file import source_weights
+    from truehalf.ir.model_forms import as_file
     from truehalf.output_paths import check_outputs
 
     exists = any(path is not None and path.exists() for path in outputs.values())  # else it is no file of weights
-    weights = [file for path in models.values() for file in source_weights(load_model(path))] if exists else []
+    files = [as_file(model, Path()) for model in models.values()]
+    weights = [weight for file in files for weight in source_weights(file.model)] if exists else []
     read = {f"--{name.replace('_', '-')}": given for name, given in others.items()}
-    check_outputs(outputs, {**models, **read}, weights)
+    check_outputs(outputs, dict(zip(models, [file.path for file in files], strict=True)) | read, weights)
 
 
 # --- options that several commands have -------------------------------------------------------------------------------
@@ -339,8 +342,7 @@ def options_of(section: type[Section], given: Given, **further: object) -> Secti
     """An option dataclass of the flags that were given, which are taken out of a command's keywords, and of others."""
     options: dict[str, Any] = dict(further)
     for each in fields(section):  # type: ignore[arg-type]  # every one is a dataclass
-        value: Any = given.pop(each.name, None)
-        if value is None or value == ():
+        if (value := cast(Any, given.pop(each.name, None))) in (None, ()):
             continue
         if each.name == "keep_io_types":
             value = _LISTS[value[0]] if len(value) == 1 and value[0] in _LISTS else list(value)

@@ -86,14 +86,17 @@ def convert_to_fp16(
     decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep)))
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not base.Verdict.fp32]
     found = ports(model, movable, keep, precision.init_conversion_max_bytes, decisions.exact)
-    problem = partition.problem(found, decisions.nodes, shapes)
+    free = problem = partition.problem(found, decisions.nodes, shapes)
     assignment = PLACEMENTS[precision.placement](problem)
-    if precision.fp16_ops is None and (wanted := _products(decisions.nodes, assignment)):
+    if precision.fp16_ops is not None:
+        free = partition.problem(found, partition.unforced(decisions.nodes), shapes)
+    elif wanted := _products(decisions.nodes, assignment):
         decisions = replace(decisions, nodes=decisions.nodes | wanted)
         problem = partition.problem(found, decisions.nodes, shapes)
         assignment = PLACEMENTS[precision.placement](problem)
     placed, naive = partition.cost(problem, assignment), partition.cost(problem, partition.eager(problem))
-    unforced = partition.unforced(found, decisions.nodes, shapes)
+    is_least = free is problem and precision.placement is Placement.min_cut
+    unforced = placed if is_least else partition.cost(free, partition.min_cut(free))
     fp16 = frozenset(partition.nodes_in_fp16(found, assignment))
     arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
     total = sum(arithmetic.values())

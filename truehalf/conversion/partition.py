@@ -158,14 +158,12 @@ def _turns_of(node: ir.Node, shapes: Mapping[ir.Value, tuple[int, ...]]) -> int:
     return max(sides) if max(sides) > 1 else TURNS_UNKNOWN
 
 
-def unforced(ports: Ports, decisions: Mapping[ir.Node, Decision], shapes: Mapping[ir.Value, tuple[int, ...]]) -> Cost:
-    """What the cheapest assignment costs where operators that are wanted in FP16 (fp16_ops) are free, too."""
-    free = {
+def unforced(decisions: Mapping[ir.Node, Decision]) -> dict[ir.Node, Decision]:
+    """The decisions where operators that are wanted in FP16 (fp16_ops) are free, too."""
+    return {
         node: replace(decision, verdict=Verdict.free) if decision.rule == "fp16_ops" else decision
         for node, decision in decisions.items()
     }
-    found = problem(ports, free, shapes)
-    return cost(found, min_cut(found))
 
 
 def eager(problem: Problem) -> Assignment:

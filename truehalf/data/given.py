@@ -19,7 +19,7 @@ from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import given_spec, spec_inside
 from truehalf.io_spec.spec import InputSpec
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def calibration_feeds(
 
 def of_file(
     samples: Any,
-    path: Path,
+    file: ModelFile,
     preprocessing: JsonObject | Path | str | None,
     skip_corrupt: bool = False,
     spec: Path | str | None = None,
@@ -228,7 +228,7 @@ def of_file(
     Args:
         spec: I/O spec that says the preprocessing; None: the one in the file.
     """
-    model = load_model(path)
+    model = file.model
     entry = (spec_inside(model) if spec is None else given_spec(spec)).first_input
     feeds = given_samples(samples, model, entry, preprocessing, skip_corrupt)
     assert not isinstance(feeds, Filled), "made only here"

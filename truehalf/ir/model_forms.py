@@ -16,8 +16,6 @@ from truehalf.ir.model_file import adopt_proto, external_files, is_restated, loa
 from truehalf.ir.proto.forms import restate
 from truehalf.ir.proto.names import check_names
 
-Model: TypeAlias = Path | str | onnx.ModelProto | ir.Model
-
 
 @dataclass(frozen=True)
 class ModelFile:
@@ -75,6 +73,9 @@ class ModelFile:
         return next(iter(fixed.values()), None)
 
 
+Model: TypeAlias = Path | str | ModelFile | onnx.ModelProto | ir.Model
+
+
 def _fed(model: ir.Model) -> list[ir.Value]:
     """The inputs that have no default."""
     return [value for value in model.graph.inputs if not value.is_initializer()]
@@ -84,6 +85,8 @@ def as_ir(model: Model) -> ir.Model:
     """A model in memory; one that is there already is copied, so that the caller's stays as it is."""
     if isinstance(model, (str, Path)):
         return load_model(model)
+    if isinstance(model, ModelFile):
+        model = model.model
     if isinstance(model, ir.Model):
         return model.clone()
     if not isinstance(model, onnx.ModelProto):
@@ -96,13 +99,15 @@ def as_ir(model: Model) -> ir.Model:
     return ir.from_proto(proto)
 
 
-def as_file(model: Model, folder: Path, name: str = "model") -> Path:
+def as_file(model: Model, folder: Path, name: str = "model") -> ModelFile:
     """A file of a model: the one it is in, or one that is written to a folder."""
+    if isinstance(model, ModelFile):
+        return model
     if isinstance(model, (str, Path)):
-        return Path(model)
+        return ModelFile(Path(model))
     path = folder / f"{name}.onnx"
     save_model(as_ir(model), path)
-    return path
+    return ModelFile(path)
 
 
 def in_memory(path: Path) -> ir.Model:
