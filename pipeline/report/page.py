@@ -33,7 +33,7 @@ from truehalf.report.drawings import Histogram, histogram, node_counts
 from truehalf.report.forms import VerifyReport
 from truehalf.report.fp32_nodes import kept_in_fp32
 from truehalf.report.graph import Outline
-from truehalf.report.numbers import count, number, percent
+from truehalf.report.numbers import number
 from truehalf.report.page import Details, Verdict, errors_by_node, page, verification_sections
 from truehalf.report.svg import ORANGE
 from truehalf.runtime.machine import Machine
@@ -106,7 +106,6 @@ def content(folder: Path) -> dict[str, object]:
         "classifies": any(row.get("top1_agreement") is not None for row in stage_rows),
         "outputs": sorted({name for row in stage_rows for name in row.get("max_abs_error", {})}),
         **verification_sections(verdict, details, verdict_folder, nodes),
-        "claims": _claims(verify),
         "plots": _plots(reports, details.get("detection_errors", {})),
         "decisions": kept_in_fp32(rows, nodes, errors_by_node(details)) if isinstance(rows, list) else None,
         "engine": _engine(engine),
@@ -177,32 +176,6 @@ def _stage_rows(verify: VerifyReport | None, reports: Reports) -> list[dict[str,
         return []
     found = verify.get("stages", {}) | {"engine": engine_stage(reports)}
     return [{"name": name, **row} for name, row in found.items()]
-
-
-def _claims(verify: VerifyReport | None) -> dict[str, Any] | None:
-    """What the CPU provider says beside what was measured, as rows {name, claimed, measured}, or {error}."""
-    claims = (verify or {}).get("cpu_provider_claims")
-    if not verify or not claims:
-        return None
-    if "error" in claims:
-        return {"error": claims["error"]}
-    claimed: Any = claims["claimed"]
-    measured: Any = claims[verify["evaluation"]]
-    rows = [
-        {"name": name, "claimed": show(claimed.get(key)), "measured": show(measured.get(key))}
-        for name, key, show in (
-            ("AP50-95", "ap50_95", number),
-            ("matched", "matched_fraction", lambda value: percent(value, 2)),
-            ("same best class", "top1_agreement", lambda value: percent(value, 2)),
-            ("NaN and Inf", "nonfinite", count),
-        )
-        if measured.get(key) is not None or claimed.get(key) is not None
-    ]
-    for output in measured.get("max_abs_error", {}):
-        pair = (side["max_abs_error"].get(output) for side in (claimed, measured))
-        shown = dict(zip(("claimed", "measured"), map(number, pair), strict=True))
-        rows.append({"name": f"largest error of {output}"} | shown)
-    return {"rows": rows, "samples": claims["samples"], "evaluation": verify["evaluation"]}
 
 
 def _plots(reports: Reports, errors: Mapping[str, Histogram]) -> list[tuple[str, str]]:

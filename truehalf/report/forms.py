@@ -246,7 +246,6 @@ class VerifyReport(TypedDict, total=False):
         evaluation, provider: how FP16 was evaluated; the execution provider, as ONNX Runtime reports it.
         stages: each file of the chain in short.
         suggestion: further pins, searched and confirmed; None unless asked for.
-        cpu_provider_claims: what ONNX Runtime's CPU provider gives for the same file; it decides nothing.
         ap50, ap50_95: COCO average precision against true labels, 0 to 1; ..._fp32 of the reference.
         matched_fraction, missed, extra, label_flips: of detections above the score threshold.
         metrics: of the user's own functions.
@@ -271,7 +270,6 @@ class VerifyReport(TypedDict, total=False):
     samples: int
     stages: dict[str, StageNumbers]
     suggestion: SuggestedPins | None
-    cpu_provider_claims: Mapping[str, int | str | StageNumbers] | None
     ap50: float | None
     ap50_fp32: float | None
     ap50_95: float | None

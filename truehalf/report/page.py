@@ -36,7 +36,7 @@ _UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0
 _SECTIONS = (
     *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
     *("judged", "culprit", "fix", "file", "differing"),
-    *("stage_rows", "node_errors", "no_profile", "histograms", "claims", "plots", "stages", "comparison", "conversion"),
+    *("stage_rows", "node_errors", "no_profile", "histograms", "plots", "stages", "comparison", "conversion"),
     *("previous", "decisions", "data", "config", "params"),
 )
 

@@ -9,8 +9,8 @@
 Every file runs on the adversarial samples, too, and at batch 1; the final one also at opt and max of the engine's
 profiles. Where the reference is the first of the run's samples alone (verify.first_samples), so is the final file.
 
-ONNX Runtime's CPU provider computes FP16 graphs in FP32, so it never judges one here; what it would have claimed is
-recorded (`cpu_provider_claims`), for the difference. The gates and checks judge only the final file.
+ONNX Runtime's CPU provider computes FP16 graphs in FP32, so it never judges one here. The gates and checks judge only
+the final file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from truehalf.verification.chain.plot_data import detection_errors, write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
     StageResult,
-    cpu_provider_claims,
     headline,
     max_abs,
     measure_file,
@@ -186,15 +185,13 @@ def verify(
         "place": place,
         "suggestion": suggestion,
     }
-    claims = None if is_short else cpu_provider_claims(last, reference, final, subset, options)
     details: dict[str, object] = {
         "stages": {name: stage.facts for name, stage in stages.items()},
-        "cpu_provider_claims": claims,
         "images": draw(out / "plots", reference, final, options),
         "detection_errors": detection_errors(final),
         "samples": [asdict(row) for row in sample_facts(reference, final)],
     }
-    report: VerifyReport = {**report_of(verdict, stages, claims), "left_out": list(made.left_out)}
+    report: VerifyReport = {**report_of(verdict, stages), "left_out": list(made.left_out)}
     write_json(out / "verdict.json", verdict)
     details |= {"profile": profile or [], "no_profile": _why_none(profile, final, options)}
     write_json(out / "details.json", details)
@@ -258,7 +255,7 @@ def worst_nodes(profile: Sequence[NodeRow]) -> list[NodeRow]:
     return sorted(made, key=lambda row: -math.inf if row["local_error"] is None else -row["local_error"])[:_WORST_NODES]
 
 
-def report_of(verdict: Verdict, stages: Mapping[str, StageResult], claims: Any) -> VerifyReport:
+def report_of(verdict: Verdict, stages: Mapping[str, StageResult]) -> VerifyReport:
     """The content of reports/verify.json: flat metrics of the final file, and the stages in short."""
     facts = stages[FINAL].facts
     detections: Mapping[str, Any] = facts["detections"] or facts["classification"] or {}
@@ -292,7 +289,6 @@ def report_of(verdict: Verdict, stages: Mapping[str, StageResult], claims: Any) 
         "stages": {name: _short(stages[name].facts) if name in stages else NOT_MEASURED for name in MEASURED_STAGES}
         | {"engine": {"state": NOT_VERIFIED, "reason": NO_ENGINE}},
         "checks": verdict["checks"],
-        "cpu_provider_claims": claims,
         "not_verified": verdict["not_verified"],
     }
     return cast("VerifyReport", content)

@@ -1,7 +1,4 @@
-"""One file of the chain, run and measured against the frozen reference.
-
-What ONNX Runtime's CPU provider, which computes FP16 nodes in FP32, would have claimed is measured apart.
-"""
+"""One file of the chain, run and measured against the frozen reference."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
-from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import StageNumbers
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.findings import NOT_VERIFIED, Finding
@@ -29,7 +25,7 @@ from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.plain_outputs import measure_plain
 from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
 from truehalf.verification.metrics.tensors import TensorErrors, query_outputs, tensor_errors
-from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes
+from truehalf.verification.open_file import OpenFile, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, comparable, shape_problems
 from truehalf.verification.runs import Arrays
 from truehalf.verification.stage_facts import StageFacts
@@ -187,30 +183,6 @@ def _confident_errors(
     if confident.any():
         errors |= {name: tensor_errors(expected[name][confident], paired[name][confident]) for name in names}
     return errors
-
-
-def cpu_provider_claims(
-    file: ModelFile, reference: Reference, stage: StageResult, count: int, options: VerifyConfig
-) -> Mapping[str, int | str | StageNumbers] | None:
-    """What ONNX Runtime's CPU provider gives for an FP16 file, beside `stage` of the same file, both on the first
-    `count` samples; None for a file without FP16. It decides nothing: overflow in FP16 does not show there. So a file
-    that the CPU provider cannot load or run is no failure: then {error}, its message.
-    """
-    if stage.facts["evaluation"] == FP32_CPU:
-        return None
-    try:
-        unrounded = OpenFile(file, FP32_CPU)
-        outputs = unrounded.run_all(reference.samples[:count], options.batch)
-    except StageError as error:
-        return {"error": str(error)}
-    claimed = measure(reference, outputs, options, count)
-    judged = measure(reference, {name: value[:count] for name, value in stage.outputs.items()}, options, count)
-    return {
-        "samples": count,
-        "provider": unrounded.runner.provider,
-        "claimed": headline(claimed.facts),
-        stage.facts["evaluation"]: headline(judged.facts),
-    }
 
 
 def precision_drop(facts: StageFacts) -> float | None:

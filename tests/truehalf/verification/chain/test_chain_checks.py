@@ -150,7 +150,6 @@ def test_a_fixed_batch_is_fed_as_it_asks(tmp_path, size, gain):
     assert (
         report["max_abs_error"] == free["max_abs_error"] and report["nan"] + report["inf"] == free["nan"] + free["inf"]
     )
-    assert report["cpu_provider_claims"] == free["cpu_provider_claims"]
     batch = next(check for check in report["checks"] if check["check"] == "batch")
     assert batch["state"] == "not verified"
     expect(batch["reason"], None, f"batch {', '.join(str(other) for other in (1, 8) if other != size)}:", size)
