@@ -10,7 +10,7 @@ inputs and outputs (float16, AutoCast's default; --keep-io-types keeps them floa
 nodes that X left in FP32 stay FP32, or exactly X's block list, and no other rule.
 
 Writes benchmarks/results/converters.json, one entry per model and subject (others stay), and prints the tables.
-This process stays small on purpose: see benchmarks/process.py.
+This process stays small on purpose: see tests/measuring/process.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "converters.json"
 _PEER = str(ROOT / "benchmarks" / "peer.py")
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
-MODELS = ("dfine640", "rtdetrv2640", "nano_dfine", "nano_rtdetrv2", "vitt16_dfine", "vitt16_rtdetrv2", "matmuls")
+# Detectors of `transformers`, with random weights.
+ZOO = (
+    *("rt_detr", "rt_detr_v2", "d_fine", "deimv2", "lw_detr"),
+    *("rf_detr", "detr", "conditional_detr", "deformable_detr", "yolos"),
+)
+MODELS = (
+    *("dfine640", "rtdetrv2640", "nano_dfine", "nano_rtdetrv2", "vitt16_dfine", "vitt16_rtdetrv2", "matmuls"),
+    *ZOO,
+)
 NO_SAMPLE = ("matmuls",)  # converted by truehalf without calibration; AutoCast cannot do without
 _TIMEOUT_S = 1800.0
 

@@ -17,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.converters import ZOO
+from benchmarks.zoo import write_pictures
+from benchmarks.zoo_models import ENTRIES, FOLDER, PICTURES, write_configurations
 from pipeline.workspace import CONF
 
 # Composed like a run of the chain: the traced network after onnxslim.
@@ -30,11 +33,12 @@ _LAYERS = 24
 _WIDTH = 5632  # 24 * 5632^2 * 4 bytes = 3.05e9
 
 
-def detector(folder: Path, name: str, overrides: Sequence[str] = ()) -> None:
+def detector(folder: Path, name: str, overrides: Sequence[str] = (), root: Path = CONF.parent) -> None:
     """A detector of the chain, traced and slimmed with its own configuration.
 
     Args:
         overrides: of the configuration; default: those of DETECTORS.
+        root: what paths in the overrides are relative to.
     """
     from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, stacked, trace_samples, verification_samples
     from truehalf.exporting.trace import Tracing, trace
@@ -43,7 +47,6 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = ()) -> None:
     from truehalf.slimming.slim import slim
 
     config = validated(_composed(*(overrides or DETECTORS[name])))
-    root = CONF.parent
     model = open_model(config, root)
     known = described(model)
     example = stacked(trace_samples(config, TRACE_SAMPLES, root, known)[: config.trace.input_shape[0]])
@@ -60,7 +63,15 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = ()) -> None:
     checked = 32 if known.trained else 2  # detections of random weights say nothing
     samples = {"": calibration[:1], ".check": verification[:checked]}
     for suffix, chosen in samples.items():
-        np.savez(folder / f"{name}{suffix}.npz", images=stacked(chosen)["images"])
+        np.savez(folder / f"{name}{suffix}.npz", **stacked(chosen))
+
+
+def of_zoo(folder: Path, name: str) -> None:
+    """A detector of `transformers`, with random weights, on crops of photographs."""
+    with tempfile.TemporaryDirectory(dir=folder) as root:
+        write_configurations(Path(root) / FOLDER)
+        write_pictures(Path(root) / PICTURES)
+        detector(folder, name, next(entry.overrides for entry in ENTRIES if entry.name == name), Path(root))
 
 
 def matmuls(folder: Path, name: str = "matmuls") -> None:
@@ -99,7 +110,11 @@ def matmuls(folder: Path, name: str = "matmuls") -> None:
     np.savez(folder / f"{name}.check.npz", x=rng.standard_normal((2, _WIDTH), np.float32))
 
 
-MODELS: dict[str, Callable[[Path, str], None]] = {**dict.fromkeys(DETECTORS, detector), "matmuls": matmuls}
+MODELS: dict[str, Callable[[Path, str], None]] = {
+    **dict.fromkeys(DETECTORS, detector),
+    **dict.fromkeys(ZOO, of_zoo),
+    "matmuls": matmuls,
+}
 
 
 def _composed(*overrides: str) -> dict[str, Any]:

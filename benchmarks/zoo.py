@@ -44,7 +44,7 @@ def workspace() -> Path:
     """A copy of the project, with pictures and configurations."""
     copy_project(WORKSPACE)
     write_configurations(WORKSPACE / FOLDER)
-    _write_pictures(WORKSPACE / PICTURES)
+    write_pictures(WORKSPACE / PICTURES)
     return WORKSPACE
 
 
@@ -61,7 +61,7 @@ def copy_project(folder: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
 
 
-def _write_pictures(folder: Path) -> None:
+def write_pictures(folder: Path) -> None:
     """Four crops each of six photographs."""
     from PIL import Image
     from skimage import data
