@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from truehalf.codes import coded
 from truehalf.config.engine import Backend, LatencyConfig, WhenUnavailable
+from truehalf.data.samples import stacked
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines import ort_plan
 from truehalf.engines.compiling.report import compiled_report, none_built
@@ -237,7 +238,7 @@ def _built_by_onnxruntime(plan: EnginePlan, model: ir.Model, model_path: Path, o
     before = _identity(file)  # of an earlier time
     try:
         deployed = deploy.Deployed(plan, model_path, out_dir)
-        deployed.run(feeds_of(model, first, None))  # what ran where is read from the first run
+        deployed.run(feeds_of(model, first, {}))  # what ran where is read from the first run
         facts = deployed.facts()
     except Exception as error:  # whatever stops it is a verdict on the file, where one was written
         message = told(error)
@@ -325,13 +326,13 @@ def _latency(
 
 def _feeds(model: ir.Model, point: Point, evidence: EngineReference | str) -> Feeds:
     """Samples where they fit the point, and numbers drawn at random where they do not."""
-    drawn = feeds_of(model, point, None)
+    drawn = feeds_of(model, point, {})
     if isinstance(evidence, str):
         return drawn
     samples = evidence.reference.samples
     batch = batch_of(model, point)
     if not batch:
         return drawn
-    taken = feeds_of(model, point, [samples[i % len(samples)] for i in range(batch)])
+    taken = feeds_of(model, point, stacked([samples[i % len(samples)] for i in range(batch)]))
     fits = {name: value.shape for name, value in taken.items()} == {name: value.shape for name, value in drawn.items()}
     return taken if fits else drawn

@@ -20,10 +20,9 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
-from truehalf.data.samples import Sample, batches, stacked
+from truehalf.data.samples import Sample
 from truehalf.engines.engine_report import Parity, PointOfProfile
 from truehalf.errors import told
-from truehalf.progress import track
 from truehalf.report.forms import AdversarialFacts
 from truehalf.runtime.tensorrt.versions import Profile
 from truehalf.verification.chain.adversarial import found_in_images
@@ -31,7 +30,8 @@ from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import headline, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, reasons_of, verdict_of, worst_of
 from truehalf.verification.judging.judge import judge_reactions
-from truehalf.verification.open_file import as_read, groups, joined
+from truehalf.verification.open_file import outputs_on, repeated
+from truehalf.verification.runs import Part
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -169,21 +169,19 @@ def _adversarial(run: Run, model: ir.Model, point: Point, evidence: EngineRefere
 
 def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference, batch: int) -> Outputs:
     """Outputs on all samples, [samples, ...] by name, floats as float32."""
-    parts = []
-    samples = reference.samples
-    for group in track(batches(samples, batch), f"engine: batch {batch}", groups(samples, batch)):
-        filled = [*group, *[group[-1]] * (batch - len(group))]
-        outputs = run(feeds_of(model, point, filled), point.profile)
-        parts.append({name: as_read(value)[: len(group)] for name, value in outputs.items()})
-    return joined(parts)
+
+    def filled(part: Part) -> Feeds:
+        feeds = feeds_of(model, point, repeated(part.feed, batch))
+        return {name: np.asarray(value)[: part.rows] for name, value in run(feeds, point.profile).items()}
+
+    return outputs_on(reference.samples, batch, filled, f"engine: batch {batch}")
 
 
-def feeds_of(model: ir.Model, point: Point, samples: Sequence[Sample] | None) -> Feeds:
-    """What an engine is fed at a point: samples, as many as its batch, or, without, numbers drawn from 0..1.
+def feeds_of(model: ir.Model, point: Point, given: Mapping[str, np.ndarray]) -> Feeds:
+    """What an engine is fed at a point: what is given, as many samples as its batch, or else numbers drawn from 0..1.
 
     A shape tensor gets the values that the profile states. Where nothing is known of a side it is 1.
     """
-    given = stacked(samples) if samples is not None else {}
     drawn = np.random.default_rng(0)
     feeds = {}
     for value in model.graph.inputs:

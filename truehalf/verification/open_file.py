@@ -11,7 +11,7 @@ groups of just that size, the last one filled up with its last sample.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -156,10 +156,7 @@ class OpenFile:
         Raises:
             UnevenShapes: an output that cannot be put together, since its shape varies.
         """
-        size = self.file.fixed_batch or batch
-        in_batches = track(batches(samples, size), f"verify: {self.file.path.parent.name}", groups(samples, size))
-        runs = run_over([self], (Part(stacked(group), len(group)) for group in in_batches))
-        return joined([{name: np.atleast_1d(as_read(value)) for name, value in each.items()} for _, (each,) in runs])
+        return outputs_on(samples, self.file.fixed_batch or batch, self.run, f"verify: {self.file.path.parent.name}")
 
     @contextlib.contextmanager
     def _naming(self) -> Iterator[None]:
@@ -172,10 +169,24 @@ class OpenFile:
             raise StageError(error.code, f"{self.file.path} (the {self._called}): {error}") from error
 
 
-def run_over(files: Sequence[OpenFile], parts: Iterable[Part]) -> Iterator[tuple[Part, list[Arrays]]]:
-    """Outputs of every file on one part after the other, see OpenFile.run."""
+def run_over(runs: Sequence[Callable[[Part], Arrays]], parts: Iterable[Part]) -> Iterator[tuple[Part, list[Arrays]]]:
+    """Outputs of all that runs, such as OpenFile.run, on one part after the other."""
     for part in parts:
-        yield part, [file.run(part) for file in files]
+        yield part, [run(part) for run in runs]
+
+
+def outputs_on(samples: Sequence[Sample], size: int, run: Callable[[Part], Arrays], told: str) -> Arrays:
+    """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `size` at most.
+
+    Args:
+        told: what the progress says.
+
+    Raises:
+        UnevenShapes: an output that cannot be put together, since its shape varies.
+    """
+    in_batches = track(batches(samples, size), told, groups(samples, size))
+    runs = run_over([run], (Part(stacked(group), len(group)) for group in in_batches))
+    return joined([{name: np.atleast_1d(as_read(value)) for name, value in each.items()} for _, (each,) in runs])
 
 
 def opened(file: ModelFile, asked: str) -> OpenFile:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.held import COUNT, Answering, Rows, evidence, model, outputs_of
+from truehalf.data.samples import stacked
 from truehalf.engines.parity import Point, batch_of, feeds_of, measure_engine, points_of
 from truehalf.errors import StageError
 
@@ -182,9 +183,9 @@ def test_feeds_are_of_the_inputs_types_and_shapes() -> None:
     graph = model("float16[N,1] x, int64[2] size, float[N,3] other, int32[N] kind")
     point = Point(0, ("opt",), {"x": [2, 1], "other": [2, 3], "kind": [2]}, {"size": [7, 9]})
     samples = evidence().reference.samples[:2]
-    feeds = feeds_of(graph, point, samples)
+    feeds = feeds_of(graph, point, stacked(samples))
     assert feeds["x"].dtype == np.float16 and feeds["x"].ravel().tolist() == [0, 1]
     assert feeds["size"].tolist() == [7, 9] and feeds["kind"].tolist() == [0, 0]
     assert feeds["other"].shape == (2, 3) and 0 <= feeds["other"].min() < feeds["other"].max() <= 1
-    drawn = feeds_of(graph, point, None)
-    assert drawn["x"].shape == (2, 1) and np.array_equal(feeds_of(graph, point, None)["x"], drawn["x"])
+    drawn = feeds_of(graph, point, {})
+    assert drawn["x"].shape == (2, 1) and np.array_equal(feeds_of(graph, point, {})["x"], drawn["x"])

@@ -102,7 +102,8 @@ class ModelPair:
         Raises:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
         """
-        for part, (reference, candidate) in run_over(self._open, self._parts(feeds, names, batch, by_samples)):
+        parts = self._parts(feeds, names, batch, by_samples)
+        for part, (reference, candidate) in run_over([file.run for file in self._open], parts):
             self._note(part)
             if self._unrounded is not None and self.shape_problem is None:
                 got = self._unrounded.run(part)
