@@ -12,7 +12,7 @@ FORMS = {  # heading -> the classes whose keys stand there
     "reports/metrics.json": ("pipeline.report.metrics.Metrics",),
     "reports/trace.json": ("truehalf.exporting.trace.TraceReport",),
     "reports/fp16.json": ("truehalf.report.forms.Fp16Report",),
-    "reports/verify.json": ("truehalf.report.forms.VerifyReport",),
+    "reports/verify.json, truehalf verify --json": ("truehalf.verification.report.Report",),
     "reports/engine.json": (
         "truehalf.engines.engine_report.EngineReport",
         "truehalf.runtime.tensorrt.versions.EngineFacts",

@@ -5,10 +5,11 @@ A run may be of another version, and a stage may not have run: no key is there f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias, TypedDict, cast
 
 from truehalf.engines.engine_report import EngineReport
-from truehalf.report.forms import ModelFacts, Parity, VerifyReport
+from truehalf.report.forms import ModelFacts, Parity
 from truehalf.runtime.machine import Machine
 
 # Of params.yaml: a section, and all of it; truehalf.config.schema.Config has the keys and their types.
@@ -93,6 +94,9 @@ class Inputs(TypedDict, total=False):
     data: Source
 
 
+Verification: TypeAlias = Mapping[str, Any]  # truehalf.verification.report.Report.to_json
+
+
 class Reports(TypedDict, total=False):
     """reports/<stage>.json by stage."""
 
@@ -101,7 +105,7 @@ class Reports(TypedDict, total=False):
     calibrate: StageReport
     fp16: StageReport
     cast_cleanup: StageReport
-    verify: VerifyReport
+    verify: Verification
     engine: EngineReport
     probe: Machine
     inputs: Inputs

@@ -39,7 +39,7 @@ def run(stage: Stage) -> Mapping[str, object]:
     )
     on_cuda = options.evaluation is Evaluation.cuda
     with device_lock("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
-        return verify(frozen.reference, files, stage.out(), options, made)
+        return verify(frozen.reference, files, stage.out(), options, made).to_json()
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from truehalf.linting.report import LintReport
     from truehalf.repairs import RepairReport
     from truehalf.report.forms import Decision
-    from truehalf.verification.chain.compare import Report
+    from truehalf.verification.report import Report
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
 

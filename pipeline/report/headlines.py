@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from pipeline.forms import Params, Reports
+from pipeline.forms import Params, Reports, Verification
 from truehalf.engines.engine_report import EngineReport
-from truehalf.report.forms import VerifyReport
 from truehalf.report.numbers import count, number, percent
 
 WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
@@ -23,7 +22,7 @@ class Headline(TypedDict):
 
 
 def headline(
-    verify: VerifyReport | None,
+    verify: Verification | None,
     crash: Mapping[str, str] | None,
     params: Params,
     missing: Sequence[str] = (),
@@ -67,7 +66,7 @@ def _headline(state: str, sentence: str, reasons: list[str]) -> Headline:
     return {"state": state, "word": WORDS[state], "sentence": sentence, "reasons": reasons}
 
 
-def found(verify: VerifyReport) -> str:
+def found(verify: Verification) -> str:
     """How well the final file does what the FP32 model does, in figures."""
     parts = []
     if verify.get("matched_fraction") is not None:
@@ -88,7 +87,7 @@ def found(verify: VerifyReport) -> str:
     return ", ".join(parts) or "nothing was compared"
 
 
-def _evaluated(verify: VerifyReport) -> str:
+def _evaluated(verify: Verification) -> str:
     return {
         "emulated-fp16": "Measured with the rounding of FP16 hardware, emulated on the CPU.",
         "emulated-fp16-pessimistic": "Measured with the rounding of FP16 hardware, sums inside nodes too, emulated on "

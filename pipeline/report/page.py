@@ -19,7 +19,7 @@ import yaml
 
 from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
-from pipeline.forms import Params, Reports, StageReport, model_of, names_of, of_stage
+from pipeline.forms import Params, Reports, StageReport, Verification, model_of, names_of, of_stage
 from pipeline.report.data import data_of
 from pipeline.report.deliverable import file_facts, judged
 from pipeline.report.headlines import headline, tiles
@@ -30,11 +30,10 @@ from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.output_files import write_text
 from truehalf.progress import is_told
 from truehalf.report.drawings import Histogram, histogram, node_counts
-from truehalf.report.forms import VerifyReport
 from truehalf.report.fp32_nodes import kept_in_fp32
 from truehalf.report.graph import Outline
 from truehalf.report.numbers import number
-from truehalf.report.page import Details, Verdict, errors_by_node, page, verification_sections
+from truehalf.report.page import Details, errors_by_node, page, verification_sections
 from truehalf.report.svg import ORANGE
 from truehalf.runtime.machine import Machine
 
@@ -83,7 +82,7 @@ def content(folder: Path) -> dict[str, object]:
     params = _params(folder)
     verify, engine = reports.get("verify"), reports.get("engine")
     verdict_folder = folder / "artifacts" / "verify"
-    verdict = cast("Verdict", (json_of(verdict_folder / "verdict.json") if verify else None) or {})
+    verdict = (json_of(verdict_folder / "verdict.json") if verify else None) or {}
     details = cast("Details", (json_of(verdict_folder / "details.json") if verify else None) or {})
     outline: Outline | None = json_of(verdict_folder / "graph.json") if verify else None
     nodes = outline["nodes"] if outline else []
@@ -170,7 +169,7 @@ def _machine(probe: Machine | None) -> str:
     return f"Machine: {gpus}, {tensorrt}, ONNX Runtime {probe.get('onnxruntime', 'unknown')}."
 
 
-def _stage_rows(verify: VerifyReport | None, reports: Reports) -> list[dict[str, Any]]:
+def _stage_rows(verify: Verification | None, reports: Reports) -> list[dict[str, Any]]:
     """The files as verify measured them, and the engine as the engine stage says."""
     if not verify:
         return []

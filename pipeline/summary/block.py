@@ -110,7 +110,6 @@ def _failure(run: Ended) -> list[Row]:
     place, pins = verify.get("place") or {}, verify.get("suggestion") or {}
     rows: list[Row] = []
     if verify.get("status") == "failed" and place:
-        reasons = [reason for reason in reasons if place["sentence"] not in reason]
         rows.append(("why", place["sentence"], 12))
         selectors = (pins or place).get("selectors")
         rows += [("pins", pins["sentence"], 6)] if pins else []

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from truehalf.data.given import Split
     from truehalf.engines.engine_report import EngineReport
     from truehalf.ir.model_forms import ModelFile
-    from truehalf.verification.chain.compare import Report
+    from truehalf.verification.report import Report
 
 _EXAMPLES = (
     "truehalf convert model.onnx --samples images/     (writes model_fp16.onnx)",

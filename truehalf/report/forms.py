@@ -236,63 +236,6 @@ class StageNumbers(TypedDict, total=False):
     nonfinite: int
 
 
-class VerifyReport(TypedDict, total=False):
-    """Verdict and flat metrics of the final file of a chain, and the stages in short.
-
-    Attributes:
-        verdict, reasons: "passed", "failed" or "not verified", and why.
-        not_verified: what this verification says nothing about, and why.
-        left_out: images that could not be read.
-        evaluation, provider: how FP16 was evaluated; the execution provider, as ONNX Runtime reports it.
-        stages: each file of the chain in short.
-        suggestion: further pins, searched and confirmed; None unless asked for.
-        ap50, ap50_95: COCO average precision against true labels, 0 to 1; ..._fp32 of the reference.
-        matched_fraction, missed, extra, label_flips: of detections above the score threshold.
-        metrics: of the user's own functions.
-        top1_agreement: of a classifier: share of samples with the FP32 best class.
-        tensor_error: of other outputs: largest difference as a share of the largest FP32 value.
-        box_error_px_p99, box_error_px_max: of matched detections, pixels.
-        score_error_p99, score_error_max: of matched detections, 0 to 1.
-        nan, inf: counts in the outputs.
-        max_abs_error: by output; of a detector over confident queries.
-    """
-
-    stage: str
-    status: str
-    seconds: float
-    model: ModelFacts
-    verdict: str
-    reasons: list[str]
-    not_verified: list[str]
-    left_out: list[str]
-    evaluation: str
-    provider: str
-    samples: int
-    stages: dict[str, StageNumbers]
-    suggestion: SuggestedPins | None
-    ap50: float | None
-    ap50_fp32: float | None
-    ap50_95: float | None
-    ap50_95_fp32: float | None
-    ap50_95_drop: float | None
-    matched_fraction: float | None
-    matched: int
-    reference: int
-    missed: int
-    extra: int
-    label_flips: int
-    metrics: dict[str, float]
-    top1_agreement: float | None
-    tensor_error: float | None
-    box_error_px_p99: float | None
-    box_error_px_max: float | None
-    score_error_p99: float | None
-    score_error_max: float | None
-    nan: int
-    inf: int
-    max_abs_error: dict[str, float]
-
-
 _LISTED_NODES = 20
 
 

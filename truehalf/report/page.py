@@ -14,7 +14,6 @@ from typing import Any, TypedDict
 from truehalf.config.verification import GatesConfig
 from truehalf.json_values import JsonObject
 from truehalf.report.drawings import Histogram, NodeError, error_chart, histogram
-from truehalf.report.forms import SuggestedPins
 from truehalf.report.graph import Node
 from truehalf.report.module_map import modules, stages
 from truehalf.report.neighbourhood import neighbourhood
@@ -58,30 +57,6 @@ class MeasuredStage(TypedDict, total=False):
     histograms: dict[str, Histogram]
 
 
-class Location(TypedDict, total=False):
-    """Where a file goes wrong; nonfinite and suspects the worst first. selectors: what keeps all suspects FP32, quoted
-    for the command line.
-    """
-
-    sample: str
-    sentence: str
-    selectors: str
-    nonfinite: list[JsonObject]
-    suspects: list[JsonObject]
-
-
-class Verdict(TypedDict, total=False):
-    """verdict.json; findings are gates and checks."""
-
-    verdict: str
-    reasons: list[str]
-    findings: list[JsonObject]
-    checks: list[dict[str, str]]
-    not_verified: list[str]
-    place: Location | None
-    suggestion: SuggestedPins | None
-
-
 class Details(TypedDict, total=False):
     """What the page reads of details.json."""
 
@@ -119,17 +94,18 @@ def rendered(template: Path, content: Mapping[str, object], filters: Mapping[str
 
 
 def verification_sections(
-    verdict: Verdict, details: Details, folder: Path, nodes: Sequence[Node] = ()
+    report: Mapping[str, Any], details: Details, folder: Path, nodes: Sequence[Node] = ()
 ) -> dict[str, object]:
     """What a verification of a chain found: gates and checks, suspects, pins, images, errors of nodes and outputs.
 
     Args:
-        verdict, details: the content of verdict.json and details.json; either may be empty.
+        report: JSON of truehalf.verification.report.Report; may be empty.
+        details: the content of details.json; may be empty.
         folder: where the images lie that `details` names.
         nodes: of the final file.
     """
-    found = [each for each in verdict.get("findings", []) if each.get("check") != ""]
-    place: Location = verdict.get("place") or {}
+    found = [each for each in report.get("findings", []) if each.get("check") != ""]
+    place = report.get("place") or {}
     return {
         "findings": [
             dict(each) | {"used": used_up(each), "meaning": _MEANINGS.get(str(each.get("gate")), "")}
@@ -139,7 +115,7 @@ def verification_sections(
         "suspects": _suspects(place.get("suspects", [])[:_SUSPECTS], nodes),
         "culprit": place.get("sentence"),
         "fix": place.get("selectors"),
-        "suggestion": verdict.get("suggestion"),
+        "suggestion": report.get("suggestion"),
         "images": [_image(folder, item) for item in details.get("images", [])],
         "differing": sum(any(row.get(key) for key in _DIFFERS) for row in details.get("samples", [])),
         "node_errors": _node_errors(details.get("profile") or [], nodes),

@@ -8,7 +8,7 @@ from typing import Any
 
 from truehalf.errors import StageError
 from truehalf.report.fp32_nodes import kept_in_fp32
-from truehalf.report.page import page
+from truehalf.report.page import page, verification_sections
 
 _STATES = {"passed": "passed", "failed": "failed"}
 
@@ -41,8 +41,8 @@ def result_page(result: Any, named: str = "the result") -> str:
                 "reasons": found.get("reasons", []),
             },
             "not_verified": found.get("not_verified", []),
-            "suspects": found.get("suspects", []),
             "comparison": comparison,
+            **verification_sections(found, {}, Path()),
             "conversion": _conversion(result),
             "decisions": kept_in_fp32(result["decisions"]) if result.get("decisions") else None,
         }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.report.forms import Decision
 
 if TYPE_CHECKING:
-    from truehalf.verification.chain.compare import Report
+    from truehalf.verification.report import Report
 
 _NARROW, _WIDE = 80, 120
 SUSPECTS_SHOWN = 3

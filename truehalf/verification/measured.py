@@ -20,7 +20,7 @@ from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.decoded import confident_queries, detections_of, near_labels, with_tied_labels
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
-from truehalf.verification.metrics.plain_outputs import classes_in_runs, judged_alone
+from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone
 from truehalf.verification.metrics.precision import SelfPrecision, self_precision
 from truehalf.verification.metrics.query_rows import rows_beyond, without_last_places
 from truehalf.verification.metrics.scales import masked_columns
@@ -205,6 +205,16 @@ class Measured:
     def classification(self) -> ClassAgreement | None:
         """truehalf.verification.metrics.plain_outputs.classes_in_runs."""
         return classes_in_runs(self.runs, self.spec, self.options.tie_margin)
+
+    @cached_property
+    def tensor_errors(self) -> dict[str, float]:
+        """By output that is judged by itself, see truehalf.verification.metrics.plain_outputs."""
+        return {name: float(errors_by_sample(self.runs, [name]).max(initial=0.0)) for name in self.plain}
+
+    @property
+    def tensor_error(self) -> float | None:
+        """The largest; None without such outputs."""
+        return max(self.tensor_errors.values(), default=None)
 
     def _by_tensor_rule(self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> OutputErrors:
         places = [run.names[0] for run in self.runs]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from truehalf.report.forms import AdversarialFacts, DetectionSummary, SameOutputs
+from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.histograms import ErrorHistogram
-from truehalf.verification.metrics.plain_outputs import PlainFacts
 from truehalf.verification.metrics.tensors import TensorErrors
 
 
@@ -27,7 +27,7 @@ class Batches(TypedDict):
     sizes: list[BatchRow]
 
 
-class StageFacts(PlainFacts, total=False):
+class StageFacts(TypedDict, total=False):
     """Of one file; what could not be measured is None, and `reasons` says why, by name.
 
     batch: samples of a run; cpu_nodes, not_split: see truehalf.verification.open_file.Runner; unrounded_shapes: what is
@@ -40,6 +40,9 @@ class StageFacts(PlainFacts, total=False):
     confident_tensors of the pairs whose reference score reaches the threshold (below it, top-k may choose another
     query, which is no error), and of outputs that are no queries'. histograms are of these, or of all pairs where no
     score reaches it; moved_queries is the share found in another row (None without queries).
+
+    tensor_errors by output, tensor_error: the largest (None without such outputs); classification: None of other models
+    and other shapes.
 
     ap50, ap50_95 are against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; without
     true labels self_ap50, self_ap50_95 against the FP32 detections instead; low_self_ap50_95_drop
@@ -66,6 +69,9 @@ class StageFacts(PlainFacts, total=False):
     confident_tensors: dict[str, TensorErrors] | None
     histograms: dict[str, ErrorHistogram]
     moved_queries: float | None
+    tensor_errors: dict[str, float]
+    tensor_error: float | None
+    classification: ClassAgreement | None
     detections: DetectionSummary | None
     ap50: float | None
     ap50_95: float | None

@@ -36,7 +36,7 @@ PLACE = {
     "selectors": '\'precision.node_block_list=["^/v_proj/MatMul$","^/v_proj/Add$"]\'',
 }
 FAILED = DETECTOR | {
-    **{"status": "failed", "verdict": "failed", "reasons": ["matched_fraction is 0", PLACE["sentence"]]},
+    **{"status": "failed", "verdict": "failed", "reasons": ["matched_fraction is 0"]},
     "place": PLACE,
 }
 

@@ -8,6 +8,7 @@ from tests.messages import expect
 from tests.truehalf.verification.test_known_bad import SPEC, feeds, metrics, nothing, write
 from truehalf.report.text import report_text
 from truehalf.verification.chain.compare import compare
+from truehalf.verification.localize.locate import Place
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ def test_a_detectors_lines(tmp_path: Path) -> None:
     planted[1, 0, [0, 3]] = [9, -9]
     files = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", l=planted)
     report = compare(*files, feeds(), spec=SPEC, locate=False)
-    report = replace(report, suspects=[Said("'/head/Add'"), *[Said("another")] * 5])
+    report = replace(report, place=Place("", "", "", [], [Said("'/head/Add'"), *[Said("another")] * 5]))
     text = report_text(report, "fp32.onnx", "other.onnx")
     lines = text.splitlines()
     expect(lines[0], None, "failed", "other.onnx", "fp32.onnx")

@@ -161,7 +161,7 @@ def verified(
     reference = freeze(module or Detector(), samples or labelled(), spec, OPTIONS.batch)
     (folder / "out").mkdir(parents=True, exist_ok=True)
     more |= {"adversarial": adversarial or saturated(module, spec), "batch_sizes": (1, 8)}
-    return chain.verify(reference, files, folder / "out", options, chain.Making(**more))
+    return chain.verify(reference, files, folder / "out", options, chain.Making(**more)).to_json()
 
 
 def state(report: Mapping[str, Any], check: str) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def test_a_file_that_the_cpu_provider_refuses_is_not_verified(tmp_path: Path, mo
     monkeypatch.setattr(open_file, "Session", Refuses)
     report = verify(reference, {"slim": fp32, "cast_cleanup": half}, tmp_path / "out", replace(OPTIONS, profile=False))
     found = compare(fp32, half, {"x": X}, locate=False)
-    for verdict, reasons in ((report["verdict"], report["reasons"]), (found.verdict, found.reasons)):
+    for verdict, reasons in ((report.verdict, report.reasons), (found.verdict, found.reasons)):
         (said,) = reasons
         assert verdict == "not verified"
         expect(said, "runtime-refuses", "no kernel", "FP16")

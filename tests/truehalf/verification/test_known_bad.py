@@ -11,8 +11,9 @@ import pytest
 from tests.messages import expect, raises
 from truehalf.codes import codes_in
 from truehalf.config.verification import GatesConfig, VerifyConfig
-from truehalf.verification.chain.compare import Report, compare
-from truehalf.verification.localize.locate import Located
+from truehalf.verification.chain.compare import compare
+from truehalf.verification.localize.locate import Place
+from truehalf.verification.report import Report
 
 SIZE, PICTURES, QUERIES, CLASSES = 128, 3, 8, 4
 SPEC = {
@@ -221,20 +222,21 @@ def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> 
     assert report.verdict == "failed"
 
 
+PLACE = Place("", "", "", [], ["the planted Add"])  # type: ignore[list-item]
+
+
 def test_single_queries_that_no_gate_judges_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planted = nothing("l")
     planted[2, 5] = 2  # of -6: far from all scores that gates judge
-    monkeypatch.setattr(
-        "truehalf.verification.localize.locate.locate", lambda *_, **options: Located(["the planted Add"], [])
-    )
-    monkeypatch.setattr("truehalf.verification.localize.locate.first_bad_node", lambda suspects, failed: suspects[0])
+    monkeypatch.setattr("truehalf.verification.localize.locate.place_of", lambda *_: PLACE)
+    monkeypatch.setattr("truehalf.verification.report.first_bad_node", lambda suspects, failed: "".join(suspects))
     report = held(tmp_path, l=planted)
     files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
     assert report.passed and report.outputs["logits"].max_abs == pytest.approx(2)
     assert report.outputs["logits"].queries_beyond == pytest.approx(1 / 24)
     expect(report.not_verified[0], "queries-beyond", "'logits'", "4.2%", "p99 |d| 2", "locate='always'")
     passed = compare(*files, feeds(), spec=SPEC)
-    assert passed.passed and passed.first_bad_node is None and passed.suspects == []
+    assert passed.passed and not passed.first_bad_node and passed.suspects == []
     assert compare(*files, feeds(), spec=SPEC, locate="always").first_bad_node == "the planted Add"
 
 
@@ -243,10 +245,8 @@ def test_many_queries_that_no_gate_judges_are_not_verified_and_located(
 ) -> None:
     planted = nothing("l")
     planted[1:, 4:] = 0.2  # of -6
-    monkeypatch.setattr(
-        "truehalf.verification.localize.locate.locate", lambda *_, **options: Located(["the planted Add"], [])
-    )
-    monkeypatch.setattr("truehalf.verification.localize.locate.first_bad_node", lambda suspects, failed: suspects[0])
+    monkeypatch.setattr("truehalf.verification.localize.locate.place_of", lambda *_: PLACE)
+    monkeypatch.setattr("truehalf.verification.report.first_bad_node", lambda suspects, failed: "".join(suspects))
     report = held(tmp_path, l=planted)
     assert report.verdict == "not verified" and metrics(report)["matched"] == 4
     (reason,) = report.reasons

@@ -11,7 +11,8 @@ import onnx.parser
 from tests.messages import raises
 from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.io_spec.in_file import SPEC_KEY
-from truehalf.verification.chain.compare import Report, compare
+from truehalf.verification.chain.compare import compare
+from truehalf.verification.report import Report
 
 X = np.random.default_rng(0).normal(0, 1, (4, 3)).astype(np.float32)
 PLAIN = "(float[N,3] x) => (float[N,3] y) { y = Relu (x) }"

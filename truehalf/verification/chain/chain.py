@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
@@ -28,8 +28,8 @@ from truehalf.data.samples import stacked
 from truehalf.errors import told
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile
-from truehalf.report.forms import AdversarialFacts, Decision, VerifyReport
-from truehalf.report.page import NodeRow, Verdict
+from truehalf.report.forms import AdversarialFacts, Decision, StageNumbers
+from truehalf.report.page import NodeRow
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.caveats import of_files
@@ -39,7 +39,6 @@ from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
     StageResult,
     headline,
-    max_abs,
     measure_file,
     precision_drop,
     sample_facts,
@@ -49,36 +48,37 @@ from truehalf.verification.findings import (
     NOT_VERIFIED,
     VERIFIED,
     Finding,
-    by_check,
     not_checked,
-    open_of,
-    reasons_of,
     verdict_of,
 )
-from truehalf.verification.judging.user_metrics import CHECK as USER_METRICS
+from truehalf.verification.judging.judge import judged_outputs
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.outline import outline
 from truehalf.verification.localize.pictures import draw
-from truehalf.verification.localize.worst_sample import worst_samples
+from truehalf.verification.localize.worst_sample import worst_sample, worst_samples
 from truehalf.verification.open_file import FP32_CPU, opened
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.reached import reached_outputs
+from truehalf.verification.report import Report
 from truehalf.verification.stage_facts import Batches, StageFacts
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = MEASURED_STAGES[-1]
 SUBSET = 64  # samples for the stages before the final file
-_PRECISIONS = ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")
 _WORST_NODES = 10
 _CHAIN = "chain"  # what is open of all its files
 NO_ENGINE = "this stage judges the ONNX file"
 _PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
 T = TypeVar("T")
-NOT_MEASURED = {"state": NOT_VERIFIED, "reason": "no such file, or left out by verify.first_samples"}
+NOT_MEASURED: StageNumbers = {
+    "state": NOT_VERIFIED,
+    "reason": "no such file, or left out by verify.first_samples",
+}
+ENGINE: StageNumbers = {"state": NOT_VERIFIED, "reason": NO_ENGINE}
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def verify(
     out: Path,
     options: VerifyConfig,
     made: Making | None = None,
-) -> VerifyReport:
+) -> Report:
     """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
 
     Args:
@@ -124,9 +124,8 @@ def verify(
         made: what is known of how the files were made.
 
     Returns:
-        The report: verdict, flat metrics of the final file, the stages in short, what was not verified. What is looked
-        for once the verdict stands (the place, pins, the error of every node) may end with an error: that takes no
-        verdict away, and is listed as not verified.
+        The report. What is looked for once the verdict stands (the place, pins, the error of every node) may end with
+        an error: that takes no verdict away, and is listed as not verified.
     """
     made = made or Making()
     total = len(reference.names)
@@ -176,27 +175,44 @@ def verify(
             suggestion = _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
     if options.profile:
         profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, reference, final, made.pinned))
-    verdict: Verdict = {
-        "verdict": verdict_of(findings),
-        "reasons": reasons_of(findings) + ([place["sentence"]] if place else []),
-        "findings": [finding.as_dict() for finding in findings],
-        "checks": by_check(findings),
-        "not_verified": open_of(findings),
-        "place": place,
-        "suggestion": suggestion,
-    }
+    facts, seen = final.facts, final.seen
+    detections, named = facts["detections"], {name: _short(stage.facts) for name, stage in stages.items()}
+    report = Report(
+        findings=findings,
+        task=seen.task,
+        outputs=judged_outputs(seen, findings),
+        detections=None if detections is None else {**detections, **seen.self_precision(labelled=facts["labelled"])},
+        classification=facts["classification"],
+        tensor_error=facts["tensor_error"],
+        evaluation=facts["evaluation"],
+        provider=facts["provider"],
+        reference_evaluation="torch",
+        samples=facts["samples"],
+        worst_sample=worst[0].names[worst[1]] if (worst := worst_sample(seen)) else None,
+        left_out=made.left_out,
+        place=place,
+        average_precision={
+            "ap50_fp32": facts["ap50_fp32"],
+            "ap50": facts["ap50"],
+            "ap50_95_fp32": facts["ap50_95_fp32"],
+            "ap50_95": facts["ap50_95"],
+            "ap50_95_drop": precision_drop(facts),
+        },
+        stages={**dict.fromkeys(MEASURED_STAGES, NOT_MEASURED), **named, "engine": ENGINE},
+        suggestion=suggestion,
+    )
     details: dict[str, object] = {
         "stages": {name: stage.facts for name, stage in stages.items()},
         "images": draw(out / "plots", reference, final, options),
         "detection_errors": detection_errors(final),
         "samples": [asdict(row) for row in sample_facts(reference, final)],
+        "profile": profile or [],
+        "no_profile": _why_none(profile, final, options),
     }
-    report: VerifyReport = {**report_of(verdict, stages), "left_out": list(made.left_out)}
-    write_json(out / "verdict.json", verdict)
-    details |= {"profile": profile or [], "no_profile": _why_none(profile, final, options)}
+    write_json(out / "verdict.json", report.to_json())
     write_json(out / "details.json", details)
     write_json(out / "graph.json", outline(last))
-    write_data(out / "plots", final.facts["histograms"], profile or [])
+    write_data(out / "plots", facts["histograms"], profile or [])
     return report
 
 
@@ -255,52 +271,17 @@ def worst_nodes(profile: Sequence[NodeRow]) -> list[NodeRow]:
     return sorted(made, key=lambda row: -math.inf if row["local_error"] is None else -row["local_error"])[:_WORST_NODES]
 
 
-def report_of(verdict: Verdict, stages: Mapping[str, StageResult]) -> VerifyReport:
-    """The content of reports/verify.json: flat metrics of the final file, and the stages in short."""
-    facts = stages[FINAL].facts
-    detections: Mapping[str, Any] = facts["detections"] or facts["classification"] or {}
-    flat: Mapping[str, Any] = facts
-    spreads = {
-        f"{name}_{level}": (detections.get(name) or {}).get(level)
-        for name in ("box_error_px", "score_error", "rank_error")
-        for level in ("p50", "p99", "max")
-    }
-    counts = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
-    content = {
-        "status": "failed" if verdict["verdict"] == FAILED else "done",
-        "verdict": verdict["verdict"],
-        "reasons": verdict["reasons"],
-        "place": verdict["place"],
-        "suggestion": verdict["suggestion"],
-        "evaluation": facts["evaluation"],
-        "provider": facts["provider"],
-        "samples": facts["samples"],
-        **{name: flat[name] for name in (*_PRECISIONS, "self_ap50", "self_ap50_95", "low_self_ap50_95_drop")},
-        "ap50_95_drop": precision_drop(facts),
-        **{name: detections.get(name) for name in counts},
-        **spreads,
-        **{name: (flat["classification"] or {}).get(name) for name in ("top1_agreement", "top5_agreement", "kl_max")},
-        "tensor_error": facts["tensor_error"],
-        "max_abs_error": max_abs(facts["confident_tensors"]),
-        "max_abs_error_all_queries": max_abs(facts["tensors"]),
-        "nan": facts["nan"],
-        "inf": facts["inf"],
-        "metrics": {row["gate"]: row["value"] for row in verdict["findings"] if row["check"] == USER_METRICS},
-        "stages": {name: _short(stages[name].facts) if name in stages else NOT_MEASURED for name in MEASURED_STAGES}
-        | {"engine": {"state": NOT_VERIFIED, "reason": NO_ENGINE}},
-        "checks": verdict["checks"],
-        "not_verified": verdict["not_verified"],
-    }
-    return cast("VerifyReport", content)
-
-
-def _short(facts: StageFacts) -> Mapping[str, object]:
+def _short(facts: StageFacts) -> StageNumbers:
     """A stage in a line."""
-    run: dict[str, object] = {key: facts.get(key) for key in ("evaluation", "provider", "samples")}
-    run |= {"reason": "; ".join(facts["shape_faults"])} if facts["shape_faults"] else {}
     sizes = {str(row["batch"]): row["state"] for row in facts["batches"]["sizes"]}
-    beside = {"batches": {**_state(facts["batches"]), "sizes": sizes}, "adversarial": _state(facts["adversarial"])}
-    return {**run, **headline(facts), **beside}
+    short = {
+        **{key: facts.get(key) for key in ("evaluation", "provider", "samples")},
+        **({"reason": "; ".join(facts["shape_faults"])} if facts["shape_faults"] else {}),
+        **headline(facts),
+        "batches": {**_state(facts["batches"]), "sizes": sizes},
+        "adversarial": _state(facts["adversarial"]),
+    }
+    return cast("StageNumbers", short)
 
 
 def _state(facts: Batches | AdversarialFacts) -> dict[str, str]:

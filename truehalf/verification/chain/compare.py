@@ -16,7 +16,7 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,10 @@ from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds
 from truehalf.errors import StageError
-from truehalf.files import plain
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
-from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, detecting, task_of
+from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.json_values import JsonObject
-from truehalf.report.forms import DetectionSummary
 from truehalf.verification.chain.caveats import (
     beyond_float16,
     empty_comparisons,
@@ -45,94 +43,20 @@ from truehalf.verification.declared.proposal import may_detect, proposal_of
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
-    PASSED,
-    VERIFIED,
     Finding,
     not_checked,
-    open_of,
-    reasons_of,
-    verdict_of,
 )
 from truehalf.verification.judging.checks import of_evaluation, shape_findings, tie_findings
-from truehalf.verification.judging.detections import is_broken
-from truehalf.verification.judging.judge import judge, judge_reactions
+from truehalf.verification.judging.judge import judge, judge_reactions, judged_outputs
 from truehalf.verification.judging.user_metrics import user_metrics
-from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
+from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
-from truehalf.verification.metrics.classification import ClassAgreement
-from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reached import reached_outputs
-from truehalf.verification.runs import Run
+from truehalf.verification.report import Report
 from truehalf.verification.ties import choices_of, without_ties
 
 _ALWAYS = "always"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What `compare` found.
-
-    Attributes:
-        outputs: errors by output; of queries after pairing them one to one.
-        task: "detections", "classification" or "tensors".
-        detections: see truehalf.verification.metrics.detections.summarize, and self_ap50, self_ap50_95,
-            self_ap50_95_drop, low_self_ap50_95_drop; None for other tasks.
-        classification: see truehalf.verification.metrics.classification.classification_metrics; None for other tasks.
-        findings: what was looked at, with its state; the verdict and all reasons follow from them.
-        first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
-            when nothing was looked for, and in a file that passed unless its error is more than rounding explains.
-        suspects: truehalf.verification.localize.locate.Suspect, the likeliest first.
-        evaluation, provider: what ran the candidate; evaluation is "fp32-cpu" where it holds no FP16.
-        reference_evaluation: "fp32-cpu", or "emulated-fp16" where the reference holds FP16.
-        samples: inputs compared: rows of axis 0 where it counts samples, else feeds.
-        worst_sample: the one that differs most; None when all are equal.
-        left_out: images that could not be read, with the reason.
-        preprocessing: of images, as applied; None for arrays.
-        proposed: I/O spec that was taken, as none is declared and outputs are plainly detections; None otherwise.
-    """
-
-    outputs: dict[str, OutputErrors]
-    task: str
-    detections: DetectionSummary | None
-    classification: ClassAgreement | None
-    findings: list[Finding]
-    first_bad_node: str | None
-    suspects: list[Any]
-    evaluation: str
-    provider: str
-    reference_evaluation: str
-    samples: int
-    worst_sample: str | None
-    left_out: dict[str, str]
-    preprocessing: JsonObject | None
-    proposed: JsonObject | None = None
-
-    @property
-    def verdict(self) -> str:
-        """ "passed", "failed" or "not verified"."""
-        return verdict_of(self.findings)
-
-    @property
-    def passed(self) -> bool:
-        return self.verdict == PASSED
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why it did not pass, failures first; empty when it did."""
-        return reasons_of(self.findings)
-
-    @property
-    def not_verified(self) -> list[str]:
-        """What this comparison says nothing about, and why; may be there when it passed, too."""
-        return open_of(self.findings)
-
-    def to_json(self) -> JsonObject:
-        """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
-        follows = {name: getattr(self, name) for name in ("passed", "verdict", "reasons", "not_verified")}
-        found = {"findings": [finding.as_dict() for finding in self.findings]}
-        content: JsonObject = plain(follows | asdict(self) | found)
-        return content
 
 
 def compare(
@@ -197,7 +121,7 @@ def compare(
     found += tie_findings({f"indices in output {name!r}": count for name, count in ties.items()}, options.tie_margin)
     found += shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
     found += judge_reactions(seen, (reached_outputs(files.reference), reached_outputs(files.candidate)))
-    outputs = _judged_outputs(seen, found)
+    outputs = judged_outputs(seen, found)
     infinite, zero = empty_comparisons(runs)
     nothing = len(infinite) == len(outputs)
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=nothing) for reason in infinite]
@@ -207,18 +131,15 @@ def compare(
     caveats = outside_range(feeds, entry) if images is None else []
     caveats += not_compared(task, files, why_not, proposed)
     found += of_files(files.reference, files.candidate, stated)
-    left_out = images.left_out if images is not None else {}
-    found += [
-        not_checked(each) for each in (*caveats, *(f"image {name}: left out, {why}" for name, why in left_out.items()))
-    ]
+    left_out = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
+    found += [not_checked(each) for each in (*caveats, *left_out)]
     report = Report(
-        outputs=outputs,
-        task=task,
-        detections=_detections(seen) if task == DETECTIONS else None,
-        classification=seen.classification,
         findings=found,
-        first_bad_node=None,
-        suspects=[],
+        task=task,
+        outputs=outputs,
+        detections={**seen.summary, **seen.self_precision()} if task == DETECTIONS else None,
+        classification=seen.classification,
+        tensor_error=seen.tensor_error,
         evaluation=files.evaluation,
         provider=files.provider,
         reference_evaluation=files.reference_evaluation,
@@ -234,39 +155,10 @@ def compare(
         run, row = worst or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
         if locate == _ALWAYS or not (wide := files.inputs_beyond_float16(feed)):
-            return _located(report, files, feed, declared)
+            return _located(report, files, feed, declared, run.names[row])
         skipped = f"the node that introduces the error, as {', '.join(map(repr, wide))} overflow: fix the inputs first"
         found.append(not_checked(coded("not-searched", skipped)))
     return report
-
-
-def worst_sample(seen: Measured) -> tuple[Run, int] | None:
-    """The run and its sample that differ most; None when nothing differs."""
-    rows, beyond = facts_by_sample(seen.runs, seen.matchings, seen.spec), seen.queries.beyond
-    places = [(run, row) for run in seen.runs for row in range(max(run.rows, 1))]
-    (worst,) = worst_samples(rows, 1, beyond)
-    return places[worst] if any(badness(rows[worst])) or any(beyond) else None
-
-
-def _judged_outputs(seen: Measured, found: list[Finding]) -> dict[str, OutputErrors]:
-    """Errors by output with what follows from the findings on it; one that takes part in detections passes when they
-    do.
-    """
-    of_detections = [one for one in found if one.check in ("detections", "average_precision", "nonfinite")]
-    good = {FAILED: False, NOT_VERIFIED: None, PASSED: True}[verdict_of(of_detections)]
-    outputs = {}
-    for name, errors in seen.errors.items():
-        open_ = (one for one in found if one.facts.get("output") == name and one.state != VERIFIED and one.decides)
-        first = next(open_, None)
-        passed = True if first is None else False if first.state == FAILED else None
-        limit, reason = errors.limit, first.reason if first else ""
-        if name in detecting(seen.spec) and not seen.untrained:
-            limit = None
-            if not good:
-                because = "it is judged as detections, and these did not pass"
-                passed, reason = good, errors.reason if is_broken(seen, errors) else because
-        outputs[name] = replace(errors, passed=passed, limit=limit, reason=reason)
-    return outputs
 
 
 # --- what was asked for -----------------------------------------------------------------------------------------------
@@ -311,21 +203,16 @@ def _input_shapes(files: ModelPair) -> dict[str, list[int | None]]:
 # --- where it goes wrong ----------------------------------------------------------------------------------------------
 
 
-def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec) -> Report:
+def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec, sample: str) -> Report:
     from truehalf.verification.localize.both_files import BothFiles
-    from truehalf.verification.localize.locate import first_bad_node, locate
+    from truehalf.verification.localize.locate import place_of
 
     files.close()
     queries = query_outputs(spec) if spec.outputs else None
     pessimistic = report.evaluation == Evaluation.emulated_fp16_pessimistic.value
     try:
         both = BothFiles(files.reference, files.candidate, pessimistic=pessimistic)
-        suspects = locate(both, [feed], queries).suspects
+        return replace(report, place=place_of(both, [feed], queries, sample, f"sample {sample}"))
     except StageError as error:
         why_not = not_checked(coded("not-searched", f"where it goes wrong: {error}"))
         return replace(report, findings=[*report.findings, why_not])
-    return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed))
-
-
-def _detections(seen: Measured) -> DetectionSummary:
-    return {**seen.summary, **seen.self_precision()}

@@ -35,9 +35,10 @@ from truehalf.ir.model_file import load_model, save_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import PREPARE, concrete_shapes
 from truehalf.progress import step
-from truehalf.verification.chain.compare import Report, compare
+from truehalf.verification.chain.compare import compare
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.pinning.reconversion import Reconversion
+from truehalf.verification.report import Report
 
 _MORE = (1, 3, 6, 10)  # nodes that are pinned in each round, the likeliest first
 _DRAWN = "a drawn input"

@@ -22,7 +22,6 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.decoded import NOTHING
 from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.histograms import error_histogram
-from truehalf.verification.metrics.plain_outputs import measure_plain
 from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
 from truehalf.verification.metrics.tensors import TensorErrors, query_outputs, tensor_errors
 from truehalf.verification.open_file import OpenFile, UnevenShapes
@@ -139,7 +138,6 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     }
     if unusable:
         reasons["detections"] = unusable
-    plain = measure_plain(run, reference.spec, options.tie_margin)
     against_fp32 = seen.self_precision(labelled=reference.truth is not None)
     facts: StageFacts = {
         "samples": count,
@@ -159,9 +157,9 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
         },
         "moved_queries": float((queries.rows != np.arange(queries.rows.shape[1])).mean()) if queries else None,
         "detections": detections,
-        "tensor_errors": plain["tensor_errors"],
-        "tensor_error": plain["tensor_error"],
-        "classification": plain["classification"],
+        "tensor_errors": seen.tensor_errors,
+        "tensor_error": seen.tensor_error,
+        "classification": seen.classification,
         "ap50": found_precision["ap50"],
         "ap50_95": found_precision["ap50_95"],
         "self_ap50": against_fp32["self_ap50"],

@@ -13,20 +13,21 @@ Each takes a Measured, which knows the gates, and returns findings; verdicts and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from truehalf.config.verification import GatesConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting
 from truehalf.report.forms import SameOutputs
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, worst_of
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, verdict_of, worst_of
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.checks import reaction_findings, tie_findings
-from truehalf.verification.judging.detections import Drop, judge_detections
+from truehalf.verification.judging.detections import Drop, is_broken, judge_detections
 from truehalf.verification.judging.gates import detection_values, evaluate
 from truehalf.verification.judging.tensors import class_gate, judge_classes, judge_tensors
 from truehalf.verification.judging.user_metrics import judge_metrics
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.detections import Matching, summarize
+from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.output_shapes import UNLIKE, comparable
 from truehalf.verification.reaction import Reached, observed, reactions
@@ -49,6 +50,27 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     classes, margin = (seen.classification or {}).get("near_ties", 0), seen.options.tie_margin
     found += tie_findings({"best classes": classes, "labels of detections": seen.tied_labels}, margin)
     return sorted(found, key=lambda finding: "gate" not in finding.facts)
+
+
+def judged_outputs(seen: Measured, found: list[Finding]) -> dict[str, OutputErrors]:
+    """Errors by output with what follows from the findings on it; one that takes part in detections passes when they
+    do.
+    """
+    of_detections = [one for one in found if one.check in ("detections", "average_precision", "nonfinite")]
+    good = {FAILED: False, NOT_VERIFIED: None, PASSED: True}[verdict_of(of_detections)]
+    outputs = {}
+    for name, errors in seen.errors.items():
+        open_ = (one for one in found if one.facts.get("output") == name and one.state != VERIFIED and one.decides)
+        first = next(open_, None)
+        passed = True if first is None else False if first.state == FAILED else None
+        limit, reason = errors.limit, first.reason if first else ""
+        if name in detecting(seen.spec) and not seen.untrained:
+            limit = None
+            if not good:
+                because = "it is judged as detections, and these did not pass"
+                passed, reason = good, errors.reason if is_broken(seen, errors) else because
+        outputs[name] = replace(errors, passed=passed, limit=limit, reason=reason)
+    return outputs
 
 
 def judge_reactions(seen: Measured, reached: tuple[Reached, Reached] | None) -> list[Finding]:

@@ -10,23 +10,20 @@ A verdict that fails because verify.require names what was not verified has no s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.emulation.sessions import EVALUATION, PESSIMISTIC
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import Decision
-from truehalf.report.page import Location
 from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, measure, sample_facts
 from truehalf.verification.findings import FAILED, Finding
 from truehalf.verification.judging.checks import OF_OUTPUTS
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.combined import combined_selectors
-from truehalf.verification.localize.locate import locate
-from truehalf.verification.localize.suspects import blamed, summary
+from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import FP32_CPU, opened
@@ -58,7 +55,7 @@ class Failing:
         fp32: ModelFile,
         decisions: Iterable[Decision] | None = None,
         pinned: Sequence[str] = (),
-    ) -> Location | None:
+    ) -> Place | None:
         """Where the file goes wrong.
 
         Looks at the worst samples (a file with a fixed batch gets each as often as it asks for), or at the run that
@@ -87,17 +84,9 @@ class Failing:
             looked_at += f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
         pessimistic = evaluation == PESSIMISTIC
         files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
-        found = locate(files, batches, query_outputs(reference.spec))
-        nonfinite = sorted(found.nonfinite, key=lambda item: not item.reaches_output)
         if evaluation not in (EVALUATION, PESSIMISTIC):
             looked_at += f", in emulated FP16 (the file failed on {evaluation})"
-        return {
-            "sample": samples[0].name,
-            "sentence": summary(found.suspects, [blamed(item, files) for item in nonfinite], looked_at),
-            "selectors": combined_selectors(found.suspects, files),
-            "nonfinite": [asdict(item) for item in nonfinite[:5]],
-            "suspects": [asdict(each) for each in found.suspects],
-        }
+        return place_of(files, batches, query_outputs(reference.spec), samples[0].name, looked_at)
 
 
 def failing_of(

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.combined import combined_selectors
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
 from truehalf.verification.localize.local_errors import WRONG, LocalErrors, NodeError
-from truehalf.verification.localize.suspects import Suspect, of_error, of_nonfinite, or_inf
+from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, or_inf, summary
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 
 Feeds = Mapping[str, np.ndarray]
@@ -41,6 +42,40 @@ class Located:
 
     suspects: list[Suspect]
     nonfinite: list[Nonfinite]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a file goes wrong.
+
+    Attributes:
+        sample: the worst that was looked at.
+        sentence: what was found, in words.
+        selectors: what keeps all suspects FP32, quoted for the command line.
+        nonfinite: tensors that are not finite, those first that reach an output; five at most.
+        suspects: see Located.
+    """
+
+    sample: str
+    sentence: str
+    selectors: str
+    nonfinite: list[Nonfinite]
+    suspects: list[Suspect]
+
+
+def place_of(
+    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] | None, sample: str, looked_at: str
+) -> Place:
+    """The nodes at fault, see `locate`, in words too.
+
+    Args:
+        sample: the name of the worst.
+        looked_at: what `batches` are called.
+    """
+    found = locate(files, batches, queries)
+    nonfinite = sorted(found.nonfinite, key=lambda item: not item.reaches_output)
+    sentence = summary(found.suspects, [blamed(item, files) for item in nonfinite], looked_at)
+    return Place(sample, sentence, combined_selectors(found.suspects, files), nonfinite[:5], found.suspects)
 
 
 def locate(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from truehalf.io_spec.spec import IoSpec
+from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.detections import Matching
 from truehalf.verification.metrics.plain_outputs import errors_by_sample, judged_alone
 from truehalf.verification.runs import Run
@@ -81,6 +82,14 @@ def worst_samples(rows: Sequence[SampleFacts], count: int, beyond: Sequence[int]
         return (*badness(rows[i]), beyond[i] if beyond else 0, rows[i].reference > 0)
 
     return sorted(range(len(rows)), key=key, reverse=True)[:count]
+
+
+def worst_sample(seen: Measured) -> tuple[Run, int] | None:
+    """The run and its sample that differ most; None when nothing differs."""
+    rows, beyond = facts_by_sample(seen.runs, seen.matchings, seen.spec), seen.queries.beyond
+    places = [(run, row) for run in seen.runs for row in range(max(run.rows, 1))]
+    (worst,) = worst_samples(rows, 1, beyond)
+    return places[worst] if any(badness(rows[worst])) or any(beyond) else None
 
 
 def badness(row: SampleFacts) -> tuple[float, ...]:

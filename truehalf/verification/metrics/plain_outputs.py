@@ -16,7 +16,6 @@ nor count the detections of each image.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypedDict
 
 import numpy as np
 
@@ -48,26 +47,6 @@ def _counts(outputs: Outputs, name: str, scores: str) -> bool:
         return False
     count, positive = np.asarray(outputs[name]), np.asarray(outputs[scores]) > 0
     return count.shape in ((len(positive),), (len(positive), 1)) and bool((count.ravel() == positive.sum(axis=1)).all())
-
-
-class PlainFacts(TypedDict):
-    """tensor_errors by output, tensor_error: the largest (None without such outputs); classification: None of other
-    models and other shapes.
-    """
-
-    tensor_errors: dict[str, float]
-    tensor_error: float | None
-    classification: ClassAgreement | None
-
-
-def measure_plain(run: Run, spec: IoSpec, tie_margin: float = 0.0) -> PlainFacts:
-    """Hold outputs against the reference's."""
-    errors = {name: float(errors_by_sample([run], [name]).max()) for name in judged_alone([run], spec)}
-    return {
-        "tensor_errors": errors,
-        "tensor_error": max(errors.values(), default=None),
-        "classification": classes_in_runs([run], spec, tie_margin),
-    }
 
 
 def classes_in_runs(runs: Sequence[Run], spec: IoSpec, tie_margin: float = 0.0) -> ClassAgreement | None:

@@ -13,7 +13,8 @@ import pytest
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.io_spec.in_file import SPEC_KEY
-from truehalf.verification.chain.compare import Report, compare
+from truehalf.verification.chain.compare import compare
+from truehalf.verification.report import Report
 
 CLASSES = '{"inputs": [{"name": "x"}], "outputs": [{"name": "y", "kind": "classes", "activation": "identity"}]}'
 

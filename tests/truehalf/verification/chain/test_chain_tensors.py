@@ -64,7 +64,7 @@ def verified(folder: Path, r: np.ndarray, o: np.ndarray, offset: float = 0.0, ro
     reference = freeze(Mapped(r, offset), samples, SPEC, 5)
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
     made = chain.Making(adversarial=reference, batch_sizes=(1, 4))
-    return chain.verify(reference, files, folder / "out", OPTIONS, made)
+    return chain.verify(reference, files, folder / "out", OPTIONS, made).to_json()
 
 
 def states(report: dict[str, Any]) -> dict[str, str]:
@@ -135,6 +135,6 @@ def test_an_integer_of_a_chain_that_is_another_fails(added: int, verdict: str, t
     spec = replace(SPEC, outputs=(OutputSpec("y"), OutputSpec("n")))
     reference = freeze(Counted(), samples, spec, 5)
     files = {"slim": tmp_path / "fp32.onnx", "cast_cleanup": tmp_path / "final.onnx"}
-    report = chain.verify(reference, files, tmp_path / "out", OPTIONS)
+    report = chain.verify(reference, files, tmp_path / "out", OPTIONS).to_json()
     assert report["verdict"] == verdict
     assert compare(*files.values(), {"x": X}, locate=False).verdict == verdict

@@ -14,20 +14,18 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import holds_fp16
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.locate import Located
+from truehalf.verification.localize.locate import Place
 
 
 def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 
-    def locate(files: BothFiles, batches: list[dict], *_: Any) -> Located:
+    def place_of(files: BothFiles, batches: list[dict], *_: Any) -> Place:
         asked.update(fp16=(holds_fp16(files.reference), holds_fp16(files.candidate)), x=batches[0]["x"])
-        return Located(["suspect"], [])  # type: ignore[list-item]
+        return Place("", "", "", [], ["suspect"])  # type: ignore[list-item]
 
-    monkeypatch.setattr("truehalf.verification.localize.locate.locate", locate, raising=False)
-    monkeypatch.setattr(
-        "truehalf.verification.localize.locate.first_bad_node", lambda suspects, **_: f"of {suspects}", raising=False
-    )
+    monkeypatch.setattr("truehalf.verification.localize.locate.place_of", place_of)
+    monkeypatch.setattr("truehalf.verification.report.first_bad_node", lambda suspects, **_: f"of {suspects}")
     feeds = [{"x": X * 0.1}, {"x": np.full((1, 3), 60000, np.float32)}, {"x": X * 0.2}]
     report = held(tmp_path, SAME, OVERFLOW, feeds, locate=True)
     assert report.verdict == "failed" and report.evaluation == "emulated-fp16" and report.worst_sample == "feed[1]"
@@ -42,11 +40,10 @@ def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monke
 def test_a_search_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = StageError("not-comparable", "x")
 
-    def locate(*_: Any, **__: Any) -> Located:
+    def place_of(*_: Any) -> Place:
         raise error
 
-    monkeypatch.setattr("truehalf.verification.localize.locate.locate", locate, raising=False)
-    monkeypatch.setattr("truehalf.verification.localize.locate.first_bad_node", lambda *_, **__: None, raising=False)
+    monkeypatch.setattr("truehalf.verification.localize.locate.place_of", place_of)
     report = held(tmp_path, PLAIN, PLAIN.replace("Relu", "Neg"), locate=True)
     assert report.verdict == "failed" and report.first_bad_node is None
     assert [item for item in report.not_verified if str(error) in item]

@@ -17,8 +17,9 @@ from tests.corpus.pairs.detections import ROWS, SIZE, Scene, as_queries, as_top_
 from tests.messages import expect
 from truehalf.cli.app import run as truehalf
 from truehalf.codes import codes_in
-from truehalf.verification.chain.compare import Report, compare
+from truehalf.verification.chain.compare import compare
 from truehalf.verification.declared.proposal import propose_spec
+from truehalf.verification.report import Report
 
 SIDE, PICTURES = 64, 12
 Outputs = dict[str, np.ndarray]

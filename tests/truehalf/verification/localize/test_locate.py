@@ -287,22 +287,22 @@ def located(
 def test_the_sentence_names_the_first_suspect_first(tmp_path: Path) -> None:
     wrong = HALF.replace("float[1] k = {1000.0}", "float[1] k = {29000.0}")
     place = located(tmp_path, wrong, "emulated-fp16", FEEDS["x"][0])
-    first = place["suspects"][0]
-    assert (first["node"], first["cause"]) == ("up", "error")
-    expect(place["sentence"], None, "only", "'up'", "node 'first'", "Inf")
-    assert place["sentence"].index("'up'") < place["sentence"].index("'first'")
+    first = place.suspects[0]
+    assert (first.node, first.cause) == ("up", "error")
+    expect(place.sentence, None, "only", "'up'", "node 'first'", "Inf")
+    assert place.sentence.index("'up'") < place.sentence.index("'first'")
     overflow = located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0] * 40)
-    expect(overflow["sentence"], None, "sample only", "node 'up'", "Inf", 65504)
-    assert (overflow["suspects"][0]["node"], overflow["suspects"][0]["cause"]) == ("up", "nonfinite")
+    expect(overflow.sentence, None, "sample only", "node 'up'", "Inf", 65504)
+    assert (overflow.suspects[0].node, overflow.suspects[0].cause) == ("up", "nonfinite")
 
 
 def test_the_sentence_says_which_evaluation_was_searched(tmp_path: Path) -> None:
-    expect(located(tmp_path, HALF, "cuda", FEEDS["x"][0])["sentence"], None, "FP16", "cuda")
-    assert "cuda" not in located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0])["sentence"]
+    expect(located(tmp_path, HALF, "cuda", FEEDS["x"][0]).sentence, None, "FP16", "cuda")
+    assert "cuda" not in located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0]).sentence
     x = np.full(600, 200, np.float32)
     sums = [SUMS.replace("float[", f"{kind}[").replace("[1,600]", "[2,600]") for kind in ("float", "float16")]
     place = located(tmp_path, sums[1], "emulated-fp16-pessimistic", x, sums[0])
-    assert place["suspects"][0]["node"] == "mean" and place["nonfinite"][0]["inside"]
+    assert place.suspects[0].node == "mean" and place.nonfinite[0].inside
 
 
 # --- a detector -------------------------------------------------------------------------------------------------------

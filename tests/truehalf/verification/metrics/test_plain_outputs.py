@@ -20,7 +20,7 @@ from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference, freeze
 from truehalf.verification.judging.judge import same_outputs
 from truehalf.verification.measured import Measured
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain
+from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.runs import Run
 
 CLASSES = IoSpec(outputs=(OutputSpec("y", "classes"),))
@@ -73,7 +73,7 @@ def verified(folder: Path, final: Path, spec: IoSpec = SPEC, options: Any = OPTI
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
     reference = freeze(Classifier(), samples(), spec, 5)
     made = chain.Making(adversarial=adversarial, batch_sizes=(1, 4))
-    return chain.verify(reference, files, folder / "out", options, made)
+    return chain.verify(reference, files, folder / "out", options, made).to_json()
 
 
 def run_of(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> Run:
@@ -92,8 +92,8 @@ def test_what_a_detector_puts_out_beside_detections_is_plain() -> None:
 def test_errors_are_shares_of_the_outputs_largest_value() -> None:
     before = {"y": np.array([[8.0, -10.0], [1.0, 2.0]]), "z": np.array([[0.0], [0.0]])}
     after = {"y": np.array([[8.0, -10.0], [1.5, 2.0]]), "z": np.array([[0.0], [0.0]])}
-    facts = measure_plain(run_of(before, after), TENSORS)
-    assert facts["tensor_errors"] == {"y": pytest.approx(0.05), "z": 0.0} and facts["classification"] is None
+    seen = Measured([run_of(before, after)], TENSORS, OPTIONS)
+    assert seen.tensor_errors == {"y": pytest.approx(0.05), "z": 0.0} and seen.classification is None
     assert errors_by_sample([run_of(before, after)], ["y", "z"]).tolist() == [0.0, pytest.approx(0.05)]
 
 
@@ -101,14 +101,14 @@ def test_errors_are_shares_of_the_outputs_largest_value() -> None:
 def test_what_is_not_finite_is_infinitely_far(value: float) -> None:
     before = {"y": np.ones((2, 3)), "z": np.ones((2, 1))}
     after = {"y": np.where(np.eye(2, 3) == 1, value, 1.0), "z": np.ones((2, 1))}
-    assert measure_plain(run_of(before, after), TENSORS)["tensor_error"] == np.inf
+    assert Measured([run_of(before, after)], TENSORS, OPTIONS).tensor_error == np.inf
     assert same_outputs(Measured([run_of(before, after)], TENSORS, OPTIONS)).state == "failed"
 
 
 def test_an_output_of_zeros_must_stay_zero() -> None:
     zeros = {"y": np.zeros((1, 2)), "z": np.zeros((1, 2))}
-    assert measure_plain(run_of(zeros, zeros), TENSORS)["tensor_error"] == 0
-    assert measure_plain(run_of(zeros, zeros | {"z": np.full((1, 2), 1e-6)}), TENSORS)["tensor_error"] == np.inf
+    assert Measured([run_of(zeros, zeros)], TENSORS, OPTIONS).tensor_error == 0
+    assert Measured([run_of(zeros, zeros | {"z": np.full((1, 2), 1e-6)})], TENSORS, OPTIONS).tensor_error == np.inf
 
 
 @pytest.mark.parametrize("kind", [np.int64, bool])
@@ -116,14 +116,15 @@ def test_integers_and_bools_are_equal_or_infinitely_far(kind: type) -> None:
     """In a chain they were floats, of which 1001 is within a hundredth of 1000; another index is another thing."""
     before = {"y": np.array([[1000, 1], [0, 7]]).astype(kind), "z": np.ones((2, 1))}
     after = before | {"y": np.array([[1000, 1], [1, 7]]).astype(kind)}
-    assert measure_plain(run_of(before, before), TENSORS)["tensor_error"] == 0
-    assert measure_plain(run_of(before, after), TENSORS)["tensor_error"] == np.inf
+    assert Measured([run_of(before, before)], TENSORS, OPTIONS).tensor_error == 0
+    assert Measured([run_of(before, after)], TENSORS, OPTIONS).tensor_error == np.inf
     assert errors_by_sample([run_of(before, after)], ["y", "z"]).tolist() == [0.0, np.inf]
 
 
 def test_a_model_of_detections_alone_has_no_tensor_error() -> None:
     spec = replace(DETECTOR, outputs=DETECTOR.outputs[:2])
-    assert measure_plain(run_of({}, {}), spec) == {"tensor_errors": {}, "tensor_error": None, "classification": None}
+    seen = Measured([run_of({}, {})], spec, OPTIONS)
+    assert (seen.tensor_errors, seen.tensor_error, seen.classification) == ({}, None, None)
 
 
 # --- a chain ----------------------------------------------------------------------------------------------------------

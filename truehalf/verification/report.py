@@ -1,0 +1,141 @@
+"""Report of a verification, of two files or of the last file of a chain, with its one JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from truehalf.files import plain
+from truehalf.json_values import JsonObject
+from truehalf.report.forms import DetectionSummary, StageNumbers, SuggestedPins
+from truehalf.verification.findings import FAILED, PASSED, Finding, by_check, open_of, reasons_of, verdict_of
+from truehalf.verification.judging.user_metrics import CHECK as USER_METRICS
+from truehalf.verification.localize.locate import Place, first_bad_node
+from truehalf.verification.localize.suspects import Suspect
+from truehalf.verification.metrics.classification import ClassAgreement
+from truehalf.verification.metrics.output_errors import OutputErrors
+
+_DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node")
+_COUNTS = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
+_SPREADS = ("box_error_px", "score_error", "rank_error")
+_LEVELS = ("p50", "p99", "max")
+_SELF = ("self_ap50", "self_ap50_95", "low_self_ap50_95_drop")
+_CLASSES = ("top1_agreement", "top5_agreement", "kl_max")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Verdict, flat metrics and what they follow from: `truehalf verify --json`, reports/verify.json, verdict.json.
+
+    Attributes:
+        verdict, reasons: "passed", "failed" or "not verified", and why.
+        not_verified: what this verification says nothing about, and why; may be there when it passed, too.
+        findings: what was looked at, with its state; the verdict and all reasons follow from them.
+        checks: state and reason of each check.
+        task: "detections", "classification" or "tensors".
+        outputs: errors by output; of queries after pairing them one to one.
+        detections: metrics of detections, and self_ap50, self_ap50_95 and their drops; None for other tasks.
+        classification: metrics of classes; None for other tasks.
+        evaluation, provider: what ran the file; evaluation is "fp32-cpu" where it holds no FP16.
+        reference_evaluation: "fp32-cpu"; "emulated-fp16" where the reference holds FP16; "torch" in a chain.
+        samples: inputs compared: rows of axis 0 where it counts samples, else feeds.
+        worst_sample: the one that differs most; None when all are equal.
+        left_out: samples that could not be read, and why.
+        place: where it goes wrong, once that was looked for.
+        first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
+            when nothing was looked for, and in a file that passed unless its error is more than rounding explains.
+        suspects: nodes that may cause it, the likeliest first.
+        preprocessing: of images, as applied; None for arrays.
+        proposed: I/O spec that was taken, as none is declared and outputs are plainly detections; None otherwise.
+        stages: of a chain, each file in short.
+        suggestion: further pins, searched and confirmed; None unless asked for.
+            average_precision: of a chain, ap50 and what follows it.
+        ap50, ap50_95: COCO average precision against true labels, 0 to 1; ..._fp32 of the reference.
+        matched_fraction, missed, extra, label_flips: of detections above the score threshold.
+        metrics: of the user's own functions.
+        top1_agreement: of a classifier: share of samples with the FP32 best class.
+        tensor_error: of other outputs: largest difference as a share of the largest FP32 value.
+        box_error_px_p99, box_error_px_max: of matched detections, pixels.
+        score_error_p99, score_error_max: of matched detections, 0 to 1.
+        nan, inf: counts in the outputs.
+        max_abs_error: by output; of a detector over confident queries.
+    """
+
+    findings: Sequence[Finding]
+    task: str
+    outputs: Mapping[str, OutputErrors]
+    detections: DetectionSummary | None
+    classification: ClassAgreement | None
+    tensor_error: float | None
+    evaluation: str
+    provider: str
+    reference_evaluation: str
+    samples: int
+    worst_sample: str | None
+    left_out: Sequence[str]
+    place: Place | None = None
+    preprocessing: JsonObject | None = None
+    proposed: JsonObject | None = None
+    average_precision: Mapping[str, float | None] = field(default_factory=dict)
+    stages: Mapping[str, StageNumbers] = field(default_factory=dict)
+    suggestion: SuggestedPins | None = None
+
+    @property
+    def verdict(self) -> str:
+        """ "passed", "failed" or "not verified"."""
+        return verdict_of(self.findings)
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == PASSED
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it did not pass, failures first; empty when it did."""
+        return reasons_of(self.findings)
+
+    @property
+    def not_verified(self) -> list[str]:
+        """What was not verified, and why."""
+        return open_of(self.findings)
+
+    @property
+    def suspects(self) -> Sequence[Suspect]:
+        """The likeliest first; empty where nothing was looked for."""
+        return self.place.suspects if self.place else []
+
+    @property
+    def first_bad_node(self) -> str | None:
+        """The node where it goes wrong."""
+        return first_bad_node(self.suspects, failed=not self.passed)
+
+    def to_json(self) -> JsonObject:
+        """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
+        of_boxes: Mapping[str, Any] = self.detections or {}
+        of_classes: Mapping[str, Any] = self.classification or {}
+        errors = self.outputs.items()
+        sure = {n: e.confident_max_abs if e.paired or e.limit is None else e.max_abs for n, e in errors}
+        found = [finding.as_dict() for finding in self.findings]
+        place = asdict(self.place) if self.place else {}
+        content: JsonObject = plain(
+            asdict(self)
+            | {name: getattr(self, name) for name in _DERIVED}
+            | {
+                "status": "failed" if self.verdict == FAILED else "done",
+                "findings": found,
+                "suspects": place.get("suspects", []),
+                "checks": by_check(self.findings),
+                "metrics": {one["gate"]: one["value"] for one in found if one["check"] == USER_METRICS},
+                "nan": sum(each.nan for _, each in errors),
+                "inf": sum(each.inf for _, each in errors),
+                "max_abs_error": {n: error for n, error in sure.items() if error is not None},
+                "max_abs_error_all_queries": {n: e.max_abs for n, e in errors if e.max_abs is not None},
+            }
+            | {name: (of_boxes or of_classes).get(name) for name in _COUNTS}
+            | {f"{name}_{level}": (of_boxes.get(name) or {}).get(level) for name in _SPREADS for level in _LEVELS}
+            | {name: of_boxes.get(name) for name in _SELF}
+            | {name: of_classes.get(name) for name in _CLASSES}
+            | dict(self.average_precision)
+        )
+        return content
