@@ -150,8 +150,9 @@ class QuickCheck:
         is_drawn: no sample was given, and one was drawn.
         reason: why it is not verified, or what is wrong, with its code.
         first_bad_node: where it goes wrong; None where that was not looked for, or not found.
-        node_block_list: entries that pin the nodes that cause it.
-        pins_hold: whether a file that is converted with them is within half the tolerance on them; None: no pins.
+        node_block_list: entries with which a file was converted and within half the tolerance on them; () where none
+            were found.
+        remedy: what to do where none were found, with its code.
     """
 
     state: str
@@ -160,7 +161,7 @@ class QuickCheck:
     reason: str = ""
     first_bad_node: str | None = None
     node_block_list: tuple[str, ...] = ()
-    pins_hold: bool | None = None
+    remedy: str = ""
 
 
 @dataclass(frozen=True)

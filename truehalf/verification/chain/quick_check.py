@@ -4,8 +4,10 @@
     a drawn one       fails where FP16 gives NaN or Inf and FP32 does not: of other errors noise says nothing
 
 A small network runs on several samples, since one seldom shows what another does; a large one on one (ARITHMETIC).
-Where they fail, the nodes that cause it are searched, and the model is converted again with ever more of them pinned,
-until they pass, by half the tolerance.
+Where they fail, pins are searched: the nodes that cause most, first as localization has them, then by the error of
+parts of the network for what FP32 costs them (truehalf.verification.pinning.ranking). The number of pins is doubled,
+then bisected; for each number the model is converted again and compared, as long as pins leave half of the arithmetic
+in FP16. They hold by half the tolerance, so that they do on other samples, too.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import itertools
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import GatesConfig, VerifyConfig
+from truehalf.conversion.convert import Conversion
 from truehalf.conversion.report import QuickCheck
 from truehalf.data.feeds import Feeds
 from truehalf.data.given import Given
@@ -37,10 +40,18 @@ from truehalf.ir.normalize import PREPARE, concrete_shapes
 from truehalf.progress import step
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
+from truehalf.verification.metrics.query_rows import outputs_apart, rows_in_any_order
+from truehalf.verification.pinning.fp32_costs import fp32_costs
+from truehalf.verification.pinning.ranking import ranked
 from truehalf.verification.pinning.reconversion import Reconversion
+from truehalf.verification.pinning.sensitivity import Meter
+from truehalf.verification.pinning.suggest import fewest
+from truehalf.verification.pinning.switchboard import Switchboard
 from truehalf.verification.report import Report
 
-_MORE = (1, 3, 6, 10)  # nodes that are pinned in each round, the likeliest first
+_PARTS, _PARTS_MORE = 12, 4  # of a network, and for each sample, that are measured, each in one run or two, for pins
+_FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic that was FP16
+_SLACK = 0.1  # share of the pins that may be needless
 _DRAWN = "a drawn input"
 SAMPLES, ARITHMETIC = 8, 5e10  # at most so many samples, and operations in all, but for the first sample
 _AS_COMPARED = VerifyConfig()
@@ -62,6 +73,13 @@ class _Samples:
         failed = [each for each in report.findings if each.state == FAILED]
         spoiled = [each for each in failed if each.check == "nonfinite"]
         return report, spoiled or ([] if self.is_drawn else failed)
+
+    def held(self, reference: Path, candidate: Path) -> bool:
+        """Whether a file with pins is within half the tolerance, and its outputs react to the input."""
+        report, failed = self.compared(reference, candidate, _PINNED)
+        return not failed and not any(
+            each.check == "reaction" and each.state == NOT_VERIFIED and each.decides for each in report.findings
+        )
 
 
 def quick_check(
@@ -124,18 +142,60 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         prepared = conversion.source(slimmed)  # its nodes have the names that node_block_list is matched with
         PREPARE(prepared)
         save_model(prepared, named)
-        names = {str(node.name) for node in prepared.graph}
         report, _ = sample.compared(named, out, locate=True)
         found = replace(found, first_bad_node=report.first_bad_node)
-        for count in _MORE:
-            causing = [f"^{re.escape(each.node)}$" for each in report.suspects if each.node in names]
-            new = [entry for entry in causing if entry not in found.node_block_list][:count]
-            if not new:
-                break
-            entries = (*found.node_block_list, *new)
-            conversion.convert(slimmed, pinned, entries)
-            report, failed = sample.compared(named, pinned, _PINNED, locate=True)
-            found = replace(found, node_block_list=entries, pins_hold=not failed)
-            if not failed:
-                break
-    return found
+        made = conversion.convert(slimmed, pinned, ())
+        least = _LEFT * _arithmetic(made)
+        tried: dict[int, bool | None] = {}
+
+        def enough(order: Sequence[str], count: int) -> bool:
+            if count not in tried:
+                share = _arithmetic(conversion.convert(slimmed, pinned, _entries(order[:count])))
+                is_too_much = count > _FEW and share < least
+                tried[count] = None if is_too_much else sample.held(named, pinned)
+            return tried[count] is not False
+
+        def searched(order: Sequence[str]) -> QuickCheck | None:
+            """The result with as few of these nodes as pins as hold."""
+            tried.clear()
+            count = fewest(len(order), lambda count: enough(order, count), _SLACK)
+            return replace(found, node_block_list=_entries(order[:count])) if count and tried[count] else None
+
+        names = {str(node.name) for node in prepared.graph}
+        if held := searched([each.node for each in report.suspects if each.node in names]):
+            return held
+        base = {str(row["node"]) for row in made.decisions if row["precision"] == "fp32"}
+        if held := searched(_ranking(prepared, base, sample, conversion)):
+            return held
+        most = max((count for count, holds in tried.items() if holds is False), default=0)
+        reason = (
+            f"with the {most} nodes that matter most in FP32 it is still beyond the tolerance, and more would leave"
+        )
+        reason += f" less than {_LEFT:.0%} of its arithmetic in FP16: keep the model FP32"
+        return replace(found, remedy=coded("fp16-not-enough", reason))
+
+
+def _entries(nodes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"^{re.escape(node)}$" for node in nodes)
+
+
+def _arithmetic(made: Conversion) -> float:
+    return made.report()["fp16_arithmetic"] or 0.0
+
+
+def _ranking(model: ir.Model, base: set[str], sample: _Samples, conversion: Reconversion) -> list[str]:
+    """The nodes beside the base: those first whose error, squared as errors add up, is largest for what FP32 costs."""
+    board = Switchboard(model, conversion.precision, conversion.ranges)
+    base = base.intersection(board.nodes)
+    queries = rows_in_any_order(model)
+
+    def apart(feed: Mapping[str, np.ndarray], nodes: Collection[str]) -> float:
+        return outputs_apart(board.run(feed, board.nodes), board.run(feed, nodes), queries)
+
+    worst = max(sample.feeds, key=lambda feed: apart(feed, base))
+    exact = board.run(worst, board.nodes)
+    count = _PARTS + _PARTS_MORE * len(sample.feeds)
+    meter = Meter(board, worst, frozenset(base), lambda made: outputs_apart(exact, made, queries), 2 * count)
+    parts = ranked(meter, fp32_costs(model, conversion.input_shapes), count)
+    parts.sort(key=lambda part: -(part.error**2) / max(1, part.cost))
+    return [node for part in parts for node in part.nodes]

@@ -17,6 +17,8 @@ from truehalf.ir.model_file import load_model
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from truehalf.conversion.convert import Conversion
+
 
 @dataclass(frozen=True)
 class Reconversion:
@@ -48,7 +50,7 @@ class Reconversion:
 
         return ToOpset(self.precision.opset)(load_model(fp32_path)).model
 
-    def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str], scopes: Sequence[str] = ()) -> None:
+    def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str], scopes: Sequence[str] = ()) -> Conversion:
         """Write what the two stages would, with these entries of node_block_list and scope_block_list besides.
 
         Raises:
@@ -62,4 +64,4 @@ class Reconversion:
             node_block_list=(*p.node_block_list, *nodes),
             scope_block_list=(*p.scope_block_list, *scopes),
         )
-        write_converted(load_model(fp32_path), out_path, p, self.ranges, input_shapes=self.input_shapes)
+        return write_converted(load_model(fp32_path), out_path, p, self.ranges, input_shapes=self.input_shapes)[0]

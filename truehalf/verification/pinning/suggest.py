@@ -148,27 +148,27 @@ def _greedy(measured: Sensitivity, whole: Group, trial: _Trial) -> list[str]:
             order.update(dict.fromkeys(nodes))
             ends.append(len(order))
     ranked = list(order)
-    high = _first_power(len(ends), lambda count: trial.holds(ranked[: ends[count - 1]]))
-    if high is None:
-        return list(whole.nodes)
+    count = fewest(len(ends), lambda count: trial.holds(ranked[: ends[count - 1]]))
+    return list(whole.nodes) if count is None else ranked[: ends[count - 1]]
+
+
+def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int | None:
+    """The least of 1 to limit that holds, by doubling, then bisection; None where limit does not hold.
+
+    Args:
+        holds: asked of few numbers, of some twice.
+        slack: the share of the answer, 0 to 1, by which it may be too large.
+    """
+    high = min(1, limit)
+    while not high or not holds(high):
+        if high == limit:
+            return None
+        high = min(2 * high, limit)
     low = high // 2
-    while high - low > 1:
+    while high - low > max(1, slack * high):
         middle = (low + high) // 2
-        low, high = (low, middle) if trial.holds(ranked[: ends[middle - 1]]) else (middle, high)
-    return ranked[: ends[high - 1]]
-
-
-def _first_power(limit: int, holds: Callable[[int], bool]) -> int | None:
-    """The first of 1, 2, 4, ..., limit that holds."""
-    count = 1
-    while limit:
-        count = min(count, limit)
-        if holds(count):
-            return count
-        if count == limit:
-            break
-        count *= 2
-    return None
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def _all_groups(group: Group) -> Iterator[Group]:

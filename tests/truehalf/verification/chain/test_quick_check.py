@@ -13,6 +13,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import expect
+from tests.tiers import first_of
 from truehalf import Precision, compare, convert
 from truehalf.data.noise import feed_in_range
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
@@ -31,9 +32,9 @@ def model(body: str, weights: Weights | None = None, inputs: str = "float[N,256]
     return proto
 
 
-def normal(mean: float = 0.0, std: float = 1.0, seed: int = 0) -> list[dict[str, np.ndarray]]:
+def normal(mean: float = 0.0, std: float = 1.0, seed: int = 0, rows: int = 2) -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(seed)
-    return [{"x": (mean + std * rng.standard_normal((2, 256))).astype(np.float32)} for _ in range(4)]
+    return [{"x": (mean + std * rng.standard_normal((rows, 256))).astype(np.float32)} for _ in range(4)]
 
 
 WEIGHT = RNG.standard_normal((256, 64)) / 16
@@ -93,7 +94,7 @@ def held(proto: onnx.ModelProto, samples: list[dict[str, np.ndarray]]) -> None:
     found = converted(proto, samples[:2], **EAGER)
     assert compare(proto, found.model, samples[2:], locate=False).verdict == "failed"
     check = found.report.check
-    assert check.state == "failed" and not check.is_drawn and check.pins_hold
+    assert check.state == "failed" and not check.is_drawn and check.node_block_list
     expect(check.reason, "not-finite" if "nonfinite" in check.reason else "outputs-differ")
     assert f"^{check.first_bad_node}$" in check.node_block_list
     pinned = converted(proto, samples[:2], **EAGER, node_block_list=check.node_block_list)
@@ -147,6 +148,74 @@ def test_of_a_large_network_one_sample_is_looked_at(monkeypatch: pytest.MonkeyPa
     assert converted(proto, samples, **EAGER).report.check.sample == "feed[0]"
 
 
+# --- errors of many nodes ---------------------------------------------------------------------------------------------
+
+LAYERS = {
+    "MatMul, Tanh": ('["m{i}"] m{i} = MatMul({0}, w{i}) ["a{i}"] {1} = Tanh(m{i})', 1.5),
+    "MatMul, residual": (
+        '["m{i}"] m{i} = MatMul({0}, w{i}) ["t{i}"] t{i} = Tanh(m{i}) {1} = Add({0}, t{i})',
+        0.5,
+    ),
+    "Gemm, Sin": ('["m{i}"] m{i} = Gemm({0}, w{i}) ["a{i}"] {1} = Sin(m{i})', 1.2),
+    "scaled and shifted": (
+        '["m{i}"] m{i} = Mul({0}, s{i}) ["t{i}"] t{i} = Add(m{i}, b{i}) {1} = Sin(t{i})',
+        0.9,
+    ),
+}
+
+
+def deep(
+    layer: str, gain: float, large: bool, head: str = "Sigmoid", seed: int = 0
+) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
+    """Twelve layers and a steep head, each with its share of the error; beside them, where `large`, most of the
+    arithmetic, with hardly any.
+    """
+    rng, width, weights = np.random.default_rng(seed), 32, {}
+    weights["w"] = rng.standard_normal((256, width)) / 16
+    body = '["in"] v0 = MatMul(x, w) '
+    for i in range(12):
+        weights[f"w{i}"] = gain * rng.standard_normal((width, width)) / width**0.5
+        weights[f"s{i}"], weights[f"b{i}"] = gain * (1 + rng.random(width)), rng.standard_normal(width)
+        body += layer.replace("{i}", str(i)).replace("{0}", f"v{i}").replace("{1}", f"v{i + 1}") + " "
+    if large:
+        weights |= {"p": rng.standard_normal((256, 1024)) / 16, "q": rng.standard_normal((1024, width)) / 3200}
+        body += '["p"] p0 = MatMul(x, p) ["q"] q0 = MatMul(p0, q) '
+    weights = {name: value for name, value in weights.items() if name in body.replace("(", " ").replace(")", " ")}
+    weights["k"] = 100.0
+    body += f'["sum"] z = Add(v12, {"q0" if large else "v0"}) ["steep"] s = Mul(z, k) ["head"] y = {head}(s)'
+    return model(body, weights), normal(0, 1, seed, 32)
+
+
+def answered(proto: onnx.ModelProto, samples: list[dict[str, np.ndarray]], large: bool) -> None:
+    """Pins that hold where they leave most of the arithmetic in FP16; else the model is to stay FP32."""
+    found = converted(proto, samples[:2])
+    assert compare(proto, found.model, samples[2:], locate=False).verdict == "failed"
+    check = found.report.check
+    assert check.state == "failed"
+    if large:
+        pinned = converted(proto, samples[:2], node_block_list=check.node_block_list)
+        assert len(check.node_block_list) > 20 and not check.remedy
+        assert pinned.report.fp16["fp16_arithmetic"] > 0.5
+        assert compare(proto, pinned.model, samples[2:], locate=False).verdict == "passed"
+    else:
+        expect(check.remedy, "fp16-not-enough")
+        assert not check.node_block_list
+
+
+@pytest.mark.parametrize("case", first_of([(name, large) for name in LAYERS for large in (True, False)][:7]))
+def test_errors_of_many_nodes_are_answered_with_many_pins_or_with_fp32(case: tuple[str, bool]) -> None:
+    name, large = case
+    answered(*deep(*LAYERS[name], large), large)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_generated_errors_of_many_nodes(seed: int) -> None:
+    draw = random.Random(seed)
+    layer, gain = draw.choice(list(LAYERS.values())[:3])
+    answered(*deep(layer, gain, large := draw.random() < 0.5, draw.choice(["Sigmoid", "Softmax"]), seed), large)
+
+
 # --- without samples --------------------------------------------------------------------------------------------------
 
 IMAGE = "float[N,3,8,8] x"
@@ -178,7 +247,7 @@ def powers(seed: int) -> tuple[onnx.ModelProto, str]:
 def overflows(proto: onnx.ModelProto, node: str) -> None:
     found = converted(proto, None, **EAGER)
     check = found.report.check
-    assert check.state == "failed" and check.is_drawn and check.first_bad_node == node and check.pins_hold
+    assert check.state == "failed" and check.is_drawn and check.first_bad_node == node and check.node_block_list
     expect(check.reason, "not-finite")
     again = converted(proto, None, **EAGER, node_block_list=check.node_block_list)
     assert again.report.check.state != "failed"
