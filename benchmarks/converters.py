@@ -34,10 +34,10 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "converters.json"
 _PEER = str(ROOT / "benchmarks" / "peer.py")
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
-# Detectors of `transformers`, with random weights.
+# Of `transformers`, with random weights.
 ZOO = (
     *("rt_detr", "rt_detr_v2", "d_fine", "deimv2", "lw_detr"),
-    *("rf_detr", "detr", "conditional_detr", "deformable_detr", "yolos"),
+    *("detr", "conditional_detr", "deformable_detr", "yolos", "vit_classifier"),
 )
 MODELS = (
     *("dfine640", "rtdetrv2640", "nano_dfine", "nano_rtdetrv2", "vitt16_dfine", "vitt16_rtdetrv2", "matmuls"),

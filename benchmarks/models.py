@@ -67,7 +67,7 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = (), root: Path 
 
 
 def of_zoo(folder: Path, name: str) -> None:
-    """A detector of `transformers`, with random weights, on crops of photographs."""
+    """A model of `transformers`, with random weights, on crops of photographs."""
     with tempfile.TemporaryDirectory(dir=folder) as root:
         write_configurations(Path(root) / FOLDER)
         write_pictures(Path(root) / PICTURES)

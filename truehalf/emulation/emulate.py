@@ -28,7 +28,7 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, split
+from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, raise_for_rules, split
 from truehalf.errors import StageError
 from truehalf.ir.facts import insert_after, is_op
 from truehalf.ir.inlining import InlineFunctions
@@ -57,6 +57,8 @@ def emulate(model: ir.Model) -> ir.Model:
     emulated = model.clone()
     InlineFunctions()(emulated)
     infer_all_types(emulated)
+    if raise_for_rules(emulated, RULES):
+        infer_all_types(emulated)
     names = Names(emulated)
     emulated.meta[NOT_SPLIT] = model.meta.get(NOT_SPLIT, {}) | split(emulated, RULES, names)
     graphs = list(emulated.graphs())

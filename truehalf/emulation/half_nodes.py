@@ -21,6 +21,7 @@ from truehalf.codes import coded
 from truehalf.ir.normalize import Names
 
 BLOCK = 128  # terms that are added up before a rounding
+OPSET = 13  # from which on the nodes are stated
 
 HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
@@ -39,7 +40,7 @@ class HalfNodes:
 
     Attributes:
         node: what is replaced.
-        opset: 13 or more.
+        opset: OPSET or more.
         nodes: in order.
         notes: what could not be cut into blocks, in words.
     """

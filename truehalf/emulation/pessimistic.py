@@ -55,7 +55,7 @@ from truehalf.emulation.split_normalizations import (
 )
 from truehalf.emulation.split_products import conv, einsum, gemm, matmul
 from truehalf.emulation.split_reductions import add, average_pool, global_average_pool, reduce, softmax
-from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, Rule, is_half, split
+from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, Rule, is_half, raise_for_rules, split
 from truehalf.ir.facts import all_nodes, is_op, label_of
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, Names
@@ -99,7 +99,7 @@ def split_sums(model: ir.Model) -> ir.Model:
     explicit = model.clone()
     inferred = Passes(InlineFunctions(), InferTypes())
     inferred(explicit)
-    if _spell_attentions(explicit):
+    if raise_for_rules(explicit, _RULES) or _spell_attentions(explicit):
         inferred(explicit)
     places = {label_of(node): i for i, node in enumerate(all_nodes(explicit))}
     left = {label_of(node): why for node in all_nodes(explicit) if (why := _unruled(node))}

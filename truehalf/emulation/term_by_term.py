@@ -13,6 +13,7 @@ node is left as it is in the default evaluation, which accumulates in FP32 and r
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,10 +21,12 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.emulation.half_nodes import HALF, HalfNodes, NotSplitError, dims_of, known, source_of
-from truehalf.ir.facts import label_of
+from truehalf.emulation.half_nodes import HALF, OPSET, HalfNodes, NotSplitError, dims_of, known, source_of
+from truehalf.errors import StageError
+from truehalf.ir.facts import all_nodes, label_of
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import adds_up
+from truehalf.ir.opset import ToOpset
 
 TERMS = 4096
 WRITTEN = 2**30  # by a Scan whose state is a whole tensor
@@ -47,10 +50,22 @@ def split(model: ir.Model, rules: dict[str, Rule], names: Names) -> dict[str, st
     return left
 
 
+def raise_for_rules(model: ir.Model, rules: Iterable[str]) -> bool:
+    """Bring a model to the opset in which rules state their nodes, where one has an FP16 node and onnx can; whether it
+    was. Afterwards new values have no type.
+    """
+    nodes = (node for node in all_nodes(model) if node.domain == "" and node.op_type in rules and adds_up(node))
+    if model.graph.opset_imports.get("", OPSET) >= OPSET or not any(is_half(node.inputs[:1]) for node in nodes):
+        return False
+    with contextlib.suppress(StageError):
+        ToOpset(OPSET)(model)
+    return model.graph.opset_imports[""] == OPSET
+
+
 def _split(node: ir.Node, graph: ir.Graph, rule: Rule, build: HalfNodes) -> str:
     """Replace `node`; what could not be done, or nothing."""
-    if build.opset < 13:
-        return f"opset {build.opset}: expected 13 or more; raise it first"
+    if build.opset < OPSET:
+        return f"opset {build.opset}: expected {OPSET} or more, and onnx cannot raise it"
     try:
         results = rule(build)
     except NotSplitError as error:

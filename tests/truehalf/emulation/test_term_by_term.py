@@ -188,3 +188,19 @@ def test_logits_of_an_attention_beyond_float16(case: str, seed: int) -> None:
     far = {"q": np.abs(q) + HALF(250), "k": np.abs(k) + HALF(250), "v": v}
     assert np.isfinite(run(model, **far)["y"]).all() and not np.isfinite(run(split, **far)["y"]).all()
     onnx.checker.check_model(ir.to_proto(split), full_check=True)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11, 12])
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y = LpNormalization<axis = 1, p = 1>(x)",
+        "y = LRN<size = 3, alpha = 1.5>(x)",
+        "y = GlobalLpPool<p = 2>(x)",
+        "y = LpPool<kernel_shape = [2, 2], p = 2>(x)",
+        "z = LRN<size = 5>(x) y = LpNormalization<axis = -1>(z)",
+    ],
+)
+def test_a_model_of_an_older_opset_is_rounded_as_one_of_a_later(node: str, opset: int) -> None:
+    x, _, _ = drawn(opset, rank=4)
+    assert_same_bits(emulated(node, x, opset), emulated(node, x, 18))
