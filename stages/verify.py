@@ -9,12 +9,12 @@ import contextlib
 from collections.abc import Mapping
 
 from stages.frame import Stage, stage_main
-from truehalf.config.verification import Evaluation
 from truehalf.engines.precision import nothing_in_fp16
 from truehalf.files import read_json
 from truehalf.runtime.device_lock import device_lock
 from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, Making, verify
 from truehalf.verification.chain.configured import batch_sizes, read_frozen
+from truehalf.verification.open_file import BACKENDS
 from truehalf.verification.pinning.reconversion import Reconversion
 
 
@@ -37,8 +37,8 @@ def run(stage: Stage) -> Mapping[str, object]:
         of_samples=len(kept.reference.names),
         conversion=Reconversion.of(config, spec, ranges) if config.verify.suggest else None,
     )
-    on_cuda = options.evaluation is Evaluation.cuda
-    with device_lock("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
+    on_device = options.evaluation.value in BACKENDS
+    with device_lock("cuda") if on_device else contextlib.nullcontext():  # another job may time an engine there
         return verify(frozen.reference, files, stage.out(), options, made).to_json()
 
 

@@ -92,9 +92,8 @@ def _evaluated(verify: Verification) -> str:
         "emulated-fp16": "Measured with the rounding of FP16 hardware, emulated on the CPU.",
         "emulated-fp16-pessimistic": "Measured with the rounding of FP16 hardware, sums inside nodes too, emulated on "
         "the CPU.",
-        "cuda": "Measured on ONNX Runtime's CUDA provider.",
         "fp32-cpu": "The file holds no FP16; measured on ONNX Runtime's CPU provider.",
-    }.get(str(verify.get("evaluation")), "")
+    }.get(str(verify.get("evaluation")), f"Measured on {verify.get('provider', 'an unknown provider')}.")
 
 
 def tiles(reports: Reports) -> list[dict[str, str]]:

@@ -34,7 +34,7 @@ _DIFFERS = ("missed", "extra", "label_flips", "nonfinite")
 _UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "writes": "", "reads": []}
 _SECTIONS = (
     *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
-    *("judged", "culprit", "fix", "file", "differing"),
+    *("judged", "culprit", "fix", "file", "differing", "columns"),
     *("stage_rows", "node_errors", "no_profile", "histograms", "plots", "stages", "comparison", "conversion"),
     *("previous", "decisions", "data", "config", "params"),
 )

@@ -9,6 +9,7 @@ from typing import Any
 from truehalf.errors import StageError
 from truehalf.report.fp32_nodes import kept_in_fp32
 from truehalf.report.page import page, verification_sections
+from truehalf.report.text import COLUMNS
 
 _STATES = {"passed": "passed", "failed": "failed"}
 
@@ -42,6 +43,7 @@ def result_page(result: Any, named: str = "the result") -> str:
             },
             "not_verified": found.get("not_verified", []),
             "comparison": comparison,
+            "columns": COLUMNS,
             **verification_sections(found, {}, Path()),
             "conversion": _conversion(result),
             "decisions": kept_in_fp32(result["decisions"]) if result.get("decisions") else None,

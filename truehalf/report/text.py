@@ -13,15 +13,9 @@ if TYPE_CHECKING:
 
 _NARROW, _WIDE = 80, 120
 SUSPECTS_SHOWN = 3
-_COLUMNS = (
-    ("max |d|", "max_abs"),
-    ("p99 |d|", "p99_abs"),
-    ("limit", "limit"),
-    ("max rel", "max_rel"),
-    ("cosine", "cosine"),
-    ("SQNR dB", "sqnr_db"),
-    ("NaN", "nan"),
-    ("Inf", "inf"),
+COLUMNS = (  # of the table of outputs, here and on the page: title, field of OutputErrors
+    *(("max |d|", "max_abs"), ("p99 |d|", "p99_abs"), ("limit", "limit"), ("max rel", "max_rel")),
+    *(("cosine", "cosine"), ("SQNR dB", "sqnr_db"), ("NaN", "nan"), ("Inf", "inf")),
 )
 
 
@@ -66,7 +60,7 @@ def kept_in_fp32(decisions: Iterable[Decision]) -> list[str]:
 
 
 def _table(report: Report, width: int) -> Iterator[str]:
-    columns = [each for each in _COLUMNS if width == _WIDE or each[1] not in _LEFT_OUT]
+    columns = [each for each in COLUMNS if width == _WIDE or each[1] not in _LEFT_OUT]
     rows: list[Sequence[str]] = [("output", *(title for title, _ in columns), "")]
     for name, errors in report.outputs.items():
         values = [_number(getattr(errors, key), digits=7 if key == "cosine" else 4) for _, key in columns]

@@ -56,6 +56,12 @@ class Runner(Protocol):
         """Free what it holds; it does not run again."""
 
 
+# What runs FP16 itself, by the evaluation that asks for it; the other evaluations emulate it.
+BACKENDS: Mapping[str, Callable[[ModelFile], Runner]] = {
+    Evaluation.cuda.value: lambda file: Session(file.runnable, CUDA),
+}
+
+
 def evaluation_of(file: ModelFile, asked: str) -> str:
     """What runs a file: as asked where it holds FP16, else "fp32-cpu"."""
     return asked if holds_fp16(file.model) else FP32_CPU
@@ -69,8 +75,8 @@ def open_runner(file: ModelFile, evaluation: str) -> Runner:
     """
     if evaluation == FP32_CPU:
         return Session(file.runnable)
-    if evaluation == Evaluation.cuda.value:
-        return Session(file.runnable, CUDA)
+    if evaluation in BACKENDS:
+        return BACKENDS[evaluation](file)
     return EmulatedSession(file.model, pessimistic=evaluation == Evaluation.emulated_fp16_pessimistic.value)
 
 
@@ -106,8 +112,8 @@ class OpenFile:
     @cached_property
     def shape_nodes(self) -> list[str]:
         """See truehalf.verification.float16_shapes; none of a file that is not emulated."""
-        emulated = self.evaluation not in (FP32_CPU, Evaluation.cuda.value)
-        return float16_shape_arithmetic(self.file.model) if emulated else []
+        is_emulated = self.evaluation != FP32_CPU and self.evaluation not in BACKENDS
+        return float16_shape_arithmetic(self.file.model) if is_emulated else []
 
     def unrounded(self) -> OpenFile:
         """The file on the CPU provider, which does not round between nodes.

@@ -102,7 +102,7 @@ def test_gates_without_a_value_say_their_reason_once() -> None:
     ("evaluation", "not_split", "state", "facts"),
     [
         ("fp32-cpu", {}, "verified", ["FP16"]),
-        ("cuda", {}, "verified", ["CUDA"]),
+        ("cuda", {}, "verified", ["cuda"]),
         ("emulated-fp16", {}, "not verified", ["FP16", "verify.evaluation=emulated-fp16-pessimistic"]),
         ("emulated-fp16-pessimistic", {}, "verified", ["FP16"]),
         ("emulated-fp16-pessimistic", {"/lrn": "LRN"}, "not verified", ["FP16", 1, "/lrn: LRN"]),

@@ -12,8 +12,11 @@ import pytest
 from tests.messages import raises
 from tests.truehalf.verification import small_detector
 from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, model
+from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.ir.model_forms import ModelFile
+from truehalf.runtime.ort.session import Session
+from truehalf.verification import open_file
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes, evaluation_of, opened
 from truehalf.verification.runs import Part
@@ -69,3 +72,21 @@ def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     read.clear()
     assert small_detector.verified(tmp_path, final)["verdict"] == "passed"
     assert sorted(read) == ["final", "final", "slim", "slim"], "trace is slim, and fp16 is final"
+
+
+def test_a_backend_is_a_row_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ran is said, nothing is emulated beside it, and it runs files without FP16, too, where two are compared."""
+    ran: list[str] = []
+
+    def other(file: ModelFile) -> Session:
+        ran.append(file.path.name)
+        return Session(file.runnable)
+
+    monkeypatch.setitem(open_file.BACKENDS, "cuda", other)
+    a, b = model(tmp_path / "a.onnx", PLAIN), model(tmp_path / "b.onnx", PLAIN)
+    feed, options = {"x": np.ones((2, 3), np.float32)}, VerifyConfig(evaluation=Evaluation.cuda)
+    report = compare(a, b, feed, options=options, locate=False)
+    assert report.passed and report.evaluation == "cuda" and ran == ["b.onnx"]
+    (found,) = [each for each in report.findings if each.check == "accumulation"]
+    assert found.state == "verified" and "cuda" in found.reason
+    assert not OpenFile(ModelFile(b), "cuda").shape_nodes

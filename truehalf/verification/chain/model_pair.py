@@ -19,6 +19,7 @@ from truehalf.config.verification import Evaluation
 from truehalf.errors import StageError, refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
+from truehalf.verification import open_file
 from truehalf.verification.float16_shapes import shape_problem, shapes_unknown
 from truehalf.verification.open_file import Arrays, OpenFile, as_type, evaluation_of, part_of, repeated, run_over
 from truehalf.verification.reaction import digest
@@ -241,8 +242,8 @@ def _differences(a: ir.Value, b: ir.Value, what: str) -> Iterator[str]:
 
 
 def _opened(file: ModelFile, asked: str, which: str) -> OpenFile:
-    """On CUDA where that is asked for, whatever the file holds: nothing falls back without a word."""
-    return OpenFile(file, asked if asked == Evaluation.cuda.value else evaluation_of(file, asked), called=which)
+    """On the backend that is asked for, whatever the file holds: nothing falls back without a word."""
+    return OpenFile(file, asked if asked in open_file.BACKENDS else evaluation_of(file, asked), called=which)
 
 
 # --- feeds ------------------------------------------------------------------------------------------------------------

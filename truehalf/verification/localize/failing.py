@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import stacked
-from truehalf.emulation.sessions import EVALUATION, PESSIMISTIC
+from truehalf.emulation.sessions import PESSIMISTIC
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import Decision
 from truehalf.verification.chain import adversarial
@@ -26,7 +26,7 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.open_file import FP32_CPU, opened
+from truehalf.verification.open_file import BACKENDS, FP32_CPU, opened
 
 _SAMPLES = 4  # the worst, looked at
 _OF_OUTPUTS = {*OF_OUTPUTS, "nonfinite"}
@@ -84,7 +84,7 @@ class Failing:
             looked_at += f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
         pessimistic = evaluation == PESSIMISTIC
         files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
-        if evaluation not in (EVALUATION, PESSIMISTIC):
+        if evaluation in BACKENDS:
             looked_at += f", in emulated FP16 (the file failed on {evaluation})"
         return place_of(files, batches, query_outputs(reference.spec), samples[0].name, looked_at)
 
