@@ -171,6 +171,7 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
     nodes_max, depth_max = (_DEEP_NODES_MAX, _DEEP_DEPTH_MAX) if deep else (_NODES_MAX, _DEPTH_MAX)
     if end.op_type in _NORMS and not deep:
         nodes_max = 1
+    with_products = deep or ops.has(end, Trait.PERIODIC)  # whose weights, the frequencies, are rounded, too
     waiting = deque([end])
     while waiting:
         node = waiting.popleft()
@@ -178,7 +179,7 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
             continue
         for value in _computed(node):
             source = value.producer()
-            if source is None or source in depths or source not in order or not _is_replayed(source, deep):
+            if source is None or source in depths or source not in order or not _is_replayed(source, with_products):
                 continue
             depth = depths[node] + (source.op_type not in MOVES)
             if source.op_type in _NORMS or depth > depth_max or len(depths) >= nodes_max:

@@ -77,6 +77,13 @@ class InnerSum:
     sample: str | None
 
 
+def limit_of(kind: str) -> float:
+    """The error from which on a Rounding counts: sixteen roundings; of phases, which the whole of a network reads, half
+    of the tolerance of outputs.
+    """
+    return 0.005 if kind == "phases" else 2.0**-7
+
+
 class RoundingStep(NamedTuple):
     """The error that is left when some nodes stay in float32."""
 
@@ -86,7 +93,7 @@ class RoundingStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Rounding:
-    """Error in float16 of what a node writes, as a share of its largest element, where that exceeds 2^-7.
+    """Error in float16 of what a node writes, as a share of its largest element, where that exceeds limit_of(kind).
 
     Attributes:
         kind: "phases", "cancellation", "underflow" or "inner".

@@ -1,7 +1,7 @@
 """Errors of float16 at nodes that amplify them, over samples, and how much must stay in float32 to avoid them.
 
 Every neighbourhood (truehalf.calibration.neighbourhoods) is replayed wholly in float16 on each sample. Where the error
-exceeds 2^-7, sixteen roundings, it is replayed once more on its worst sample, with more and more of it in float32.
+exceeds limit_of(kind), it is replayed once more on its worst sample, with more and more of it in float32.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import onnx_ir as ir
 
 from truehalf.calibration.neighbourhoods import Neighbourhood, neighbourhoods
 from truehalf.calibration.ranges import Counter
-from truehalf.calibration.ranges_form import Rounding, RoundingStep
+from truehalf.calibration.ranges_form import Rounding, RoundingStep, limit_of
 from truehalf.calibration.replays import REPLAYED_FROM, Replay, steps
 from truehalf.calibration.samples import Samples
 
-_NOTED = 2.0**-7
 AbsMax = Callable[[ir.Value], float | None]
 
 
@@ -52,7 +51,7 @@ class RoundingErrors:
         """Errors of replays on a sample."""
         for replay, error in zip(replays, errors, strict=True):
             end = replay.around.end
-            if error > max(_NOTED, self._worst.get(end, (0.0, ""))[0]):
+            if error > max(limit_of(replay.around.kind), self._worst.get(end, (0.0, ""))[0]):
                 self._worst[end] = error, sample
 
     def measured(self, samples: Samples, kept: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Rounding]:

@@ -4,7 +4,7 @@ float16 holds x and y with errors up to 2^-11 |x| and 2^-11 |y|; their differenc
 
     error(z) / |z| <= 2^-11 (|x| + |y|) / |z|
 
-which exceeds LIMIT = 2^-7 where |x| + |y| > 16 |z|. The Sub alone in FP32 changes nothing: x and y must come to it as
+which exceeds 2^-7 where |x| + |y| > 16 |z|. The Sub alone in FP32 changes nothing: x and y must come to it as
 FP32, from where they were computed. In normalizations the difference is from the mean of a row.
 
     measured   as said in truehalf.conversion.rules.rounding.measured

@@ -1,18 +1,17 @@
 """What calibration measured at nodes that amplify rounding: the nodes that stay FP32, by kind of loss.
 
-    LIMIT = 2^-7   of the largest element of such a node's output
+    limit_of(kind) = 2^-7   of the largest element of such a node's output; of phases 0.005
 
-float16 rounds a result to 2^-11 of it, so this is sixteen roundings: four of eleven bits are lost. What is lost by less
-is what a graph of some nodes loses anyway. calibration tried the node alone in FP32, then with more and more of what it
-is computed from; the first of these steps whose error is within the limit says what stays FP32.
+float16 rounds a result to 2^-11 of it, so 2^-7 is sixteen roundings: four of eleven bits are lost. What is lost by less
+is what a graph of some nodes loses anyway. Phases, which the whole of a network reads, cost little in FP32. calibration
+tried the node alone in FP32, then with more and more of what it is computed from; the first of these steps whose error
+is within the limit says what stays FP32.
 """
 
 from __future__ import annotations
 
-from truehalf.calibration.ranges_form import Rounding
+from truehalf.calibration.ranges_form import Rounding, limit_of
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
-
-LIMIT = 2.0**-7
 
 
 def decisions(kind: str, context: RuleContext) -> dict[str, Decision]:
@@ -20,7 +19,7 @@ def decisions(kind: str, context: RuleContext) -> dict[str, Decision]:
     rounding = context.ranges.rounding if context.ranges is not None else None
     found: dict[str, Decision] = {}
     for end, entry in (rounding or {}).items():
-        if entry.kind == kind and entry.error > LIMIT:
+        if entry.kind == kind and entry.error > limit_of(kind):
             decision = _decision(end, entry)
             for name in _kept(entry):
                 found.setdefault(name, decision)
@@ -35,10 +34,10 @@ def is_measured(context: RuleContext) -> bool:
 def _decision(end: str, entry: Rounding) -> Decision:
     lost = f"{entry.error:.3g} of the largest element" if entry.error < 1 else "all of it"
     reason = f"float16 here and in front of it changes what {end!r} writes by {lost}{on_sample(entry.sample)}"
-    return Decision(Verdict.fp32, entry.kind, reason, entry.error, LIMIT, sample=entry.sample)
+    return Decision(Verdict.fp32, entry.kind, reason, entry.error, limit_of(entry.kind), sample=entry.sample)
 
 
 def _kept(entry: Rounding) -> tuple[str, ...]:
-    within = (nodes for error, nodes in entry.steps if error <= LIMIT)
+    within = (nodes for error, nodes in entry.steps if error <= limit_of(entry.kind))
     last = entry.steps[-1][1] if entry.steps else ()
     return next(within, last)

@@ -1,7 +1,7 @@
 """Phases: sines and cosines of arguments between which float16 leaves gaps, and the products that make them.
 
 float16 holds an argument with an error up to 2^-11 of it, and a sine moves by as much as its argument, whatever periods
-lie between. Beyond |x| = 2^4 that may exceed LIMIT = 2^-7; from 2048 on neighbours are 2 apart, two thirds of pi.
+lie between. Beyond |x| = 10 that may exceed its limit, 0.005; from 2048 on neighbours are 2 apart, two thirds of pi.
 
     measured   as said in truehalf.conversion.rules.rounding.measured
     pattern    without ranges: Sin, Cos or Tan of a position times a frequency. Positions are what Range and CumSum
@@ -15,13 +15,14 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import limit_of
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
-from truehalf.conversion.rules.rounding.measured import LIMIT, decisions, is_measured
+from truehalf.conversion.rules.rounding.measured import decisions, is_measured
 from truehalf.ir.facts import all_nodes, is_op
 from truehalf.ir.ops import MOVES, Trait, has, moved_inputs
 from truehalf.ir.slots import is_float32
 
-_LARGEST = LIMIT / 2.0**-11
+_LARGEST = limit_of("phases") / 2.0**-11
 _PRODUCTS = ("Mul", "Div", "MatMul", "Einsum")
 
 

@@ -5,7 +5,7 @@ x < -17.3. A tensor's range shows none of that, when other rows are large. With
 
     error(x) / |x| = 2^-25 / |x|
 
-a quotient, root or logarithm exceeds LIMIT = 2^-7 of its largest element where |x| < 2^-18, or |x| < 2^-9 of what is
+a quotient, root or logarithm exceeds 2^-7 of its largest element where |x| < 2^-18, or |x| < 2^-9 of what is
 squared first.
 
     measured   as said in truehalf.conversion.rules.rounding.measured, where nothing is subtracted

@@ -74,6 +74,30 @@ def test_features_of_random_frequencies_in_front_of_a_product(seed: int) -> None
     assert "MatMul_y" not in found.kept
 
 
+@pytest.mark.parametrize(
+    ("product", "positions"),
+    [
+        ('Einsum<equation = "i,j->ij">(x, f)', (32,)),
+        ("MatMul(x, f)", (32, 1)),
+        ("Gemm(x, f)", (32, 1)),
+        ("Mul(x, f)", (32, 1)),
+        *[("MatMul(x, f)", (length, 1)) for length in np.random.default_rng(0).integers(24, 40, 2)],
+    ],
+)
+@pytest.mark.parametrize("function", ["Sin", "Cos"])
+def test_tables_of_few_dozen_positions_stay_float32_with_the_product_that_makes_them(
+    product: str, positions: tuple[int, ...], function: str
+) -> None:
+    """The frequencies are rounded, and what they make."""
+    frequencies = np.float32(0.9) * (FREQUENCIES if len(positions) == 1 else FREQUENCIES[None])
+    text = f"""g (float[{",".join(map(str, positions))}] x, float[{",".join(map(str, frequencies.shape))}] f)
+        => (float[{positions[0]},8] y) {{ p = {product} y = {function}(p) }}"""
+    x = np.arange(positions[0], dtype=np.float32).reshape(positions)
+    found = losses(text, {"x": x}, {"f": frequencies})
+    assert found.after < 0.005 < found.before
+    assert set(found.kept.values()) == {"phases"}
+
+
 def test_small_arguments_stay_float16() -> None:
     text = "g (float[4,8] x) => (float[4,8] y) <float s = {6.2831855}> { p = Mul(x, s) y = Sin(p) }"
     found = losses(text, {"x": np.random.default_rng(0).uniform(0, 1, (4, 8)).astype(np.float32)})
