@@ -158,6 +158,8 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         def searched(order: Sequence[str]) -> QuickCheck | None:
             """The result with as few of these nodes as pins as hold."""
             tried.clear()
+            if not order or not enough(order, len(order)):
+                return None
             count = fewest(len(order), lambda count: enough(order, count), _SLACK)
             return replace(found, node_block_list=_entries(order[:count])) if count and tried[count] else None
 
