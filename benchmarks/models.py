@@ -63,7 +63,7 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = (), root: Path 
     checked = 32 if known.trained else 2  # detections of random weights say nothing
     samples = {"": calibration[:1], ".check": verification[:checked]}
     for suffix, chosen in samples.items():
-        np.savez(folder / f"{name}{suffix}.npz", **stacked(chosen))
+        np.savez(folder / f"{name}{suffix}.npz", allow_pickle=False, **stacked(chosen))
 
 
 def of_zoo(folder: Path, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -53,6 +54,7 @@ FOR_PIPELINE = (
 MOST_MODULES, MOST_LINES, MOST_LINES_OF_TESTS = 14, 350, 500
 MOST_LINES_OF_STAGES = 60  # but for the frame that they share
 FRAME = ("frame", "restore")
+LOOSE = r"\b(dict|Mapping)\[str, Any\]"
 
 # --- exceptions, of which none may be added ---------------------------------------------------------------------------
 
@@ -155,6 +157,23 @@ def test_no_exception_is_out_of_date() -> None:
     found = {module_name(path): {top(one) for one in imports_of(path)} for path in MODULES}
     assert {name for name in TORCH if not found[name] & {"torch", "transformers"}} == set()
     assert {name for name in ORT if "onnxruntime" not in found[name]} == set()
+
+
+def test_rooms_hand_each_other_typed_forms() -> None:
+    """No dict[str, Any] and no Mapping[str, Any] is in the signature of a public function that another room takes."""
+    taken = {
+        one for path in MODULES for one in imports_of(path) if one.split(".")[:2] != module_name(path).split(".")[:2]
+    }
+    loose = []
+    for path in (each for each in MODULES if module_name(each).startswith("truehalf.")):
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) or f"{module_name(path)}.{node.name}" not in taken:
+                continue
+            for one in [node] if isinstance(node, ast.FunctionDef) else node.body:
+                if isinstance(one, ast.FunctionDef) and (one is node or not one.name.startswith("_")):
+                    signature = f"{ast.unparse(one.args)} -> {ast.unparse(one.returns) if one.returns else None}"
+                    loose += [f"{module_name(path)}.{one.name}"] if re.search(LOOSE, signature) else []
+    assert not loose, "expected a dataclass, a TypedDict or json_values.JsonObject"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)

@@ -9,7 +9,6 @@ import sys
 import sysconfig
 import types
 from pathlib import Path
-from typing import Any
 
 _PRODUCT = [Path(__file__).resolve().parents[1] / room for room in ("pipeline", "stages", "truehalf")]
 _STANDARD = Path(sysconfig.get_path("stdlib"))
@@ -49,7 +48,7 @@ def shown_file(file: str) -> str:
     return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else path.as_posix()
 
 
-def source_of(file: str, space: dict[str, Any] | None = None) -> str:
+def source_of(file: str, space: dict[str, object] | None = None) -> str:
     """From where Python itself has it for tracebacks: files, notebook cells, packages in a zip file.
 
     Args:

@@ -29,7 +29,7 @@ _RULES = {  # what a rule says, for whom has not read of it
 
 def kept_in_fp32(
     decisions: Sequence[Decision], nodes: Sequence[Node] = (), errors: Mapping[str, float] | None = None
-) -> dict[str, Any]:
+) -> Mapping[str, object]:
     """{total, fp32, rules, modules, omitted} and, where `nodes` are known, {map, share}.
 
     Args:

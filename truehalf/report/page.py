@@ -94,7 +94,7 @@ def rendered(template: Path, content: Mapping[str, object], filters: Mapping[str
 
 
 def verification_sections(
-    report: Mapping[str, Any], details: Details, folder: Path, nodes: Sequence[Node] = ()
+    report: JsonObject, details: Details, folder: Path, nodes: Sequence[Node] = ()
 ) -> dict[str, object]:
     """What a verification of a chain found: gates and checks, suspects, pins, images, errors of nodes and outputs.
 
@@ -104,8 +104,9 @@ def verification_sections(
         folder: where the images lie that `details` names.
         nodes: of the final file.
     """
-    found = [each for each in report.get("findings", []) if each.get("check") != ""]
-    place = report.get("place") or {}
+    shown: Any = report
+    found = [each for each in shown.get("findings", []) if each.get("check") != ""]
+    place = shown.get("place") or {}
     return {
         "findings": [
             dict(each) | {"used": used_up(each), "meaning": _MEANINGS.get(str(each.get("gate")), "")}

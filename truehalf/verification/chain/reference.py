@@ -18,6 +18,7 @@ from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import IoSpec
+from truehalf.json_values import JsonObject
 from truehalf.progress import track
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
@@ -85,7 +86,7 @@ class Reference:
         return Measured([run], self.spec, options, self.found, self.unusable)
 
     @property
-    def index(self) -> list[dict[str, Any]]:
+    def index(self) -> list[JsonObject]:
         """{name, sha256, truth} of each sample, the true boxes as [x1, y1, x2, y2, label, score]; None without."""
         truth = [None] * len(self.names) if self.truth is None else map(_rows, self.truth)
         rows = zip(self.names, self.sha256, truth, strict=True)
