@@ -131,16 +131,10 @@ def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence:
 
 def _measure(run: Run, model: ir.Model, point: Point, evidence: EngineReference) -> dict[str, Any]:
     reference, options = evidence.reference, evidence.options
-    batch, why = _batch(model, point, reference.samples[0])
+    batch, outputs, stopped = _outputs(run, model, point, reference)
     facts: dict[str, Any] = {**point.facts, "batch": batch}
-    if why:
-        return facts | {"state": NOT_VERIFIED, "reason": why}
-    try:
-        outputs = _outputs(run, model, point, reference, batch)
-    except Exception as error:  # whatever stops an engine is a verdict on it, and must not lose its file
-        return facts | {"state": FAILED, "reason": f"the engine does not run: {told(error)}"}
-    if problem := _problem_of_shapes(reference.outputs, outputs):
-        return facts | {"state": FAILED, "reason": problem}
+    if stopped:
+        return facts | stopped
     stage = measure(reference, outputs, options)
     judged = stage.judged()
     held = [gate.as_dict() for gate in judged if "gate" in gate.facts]
@@ -155,26 +149,26 @@ def _adversarial(run: Run, model: ir.Model, point: Point, evidence: EngineRefere
     reference = evidence.adversarial
     if isinstance(reference, str):
         return {"state": NOT_VERIFIED, "reason": reference}
+    _, outputs, stopped = _outputs(run, model, point, reference)
+    return stopped or found_in_images(reference, outputs, evidence.options)
+
+
+def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference) -> tuple[int, Outputs, AdversarialFacts]:
+    """Samples of a run; outputs on all samples, [samples, ...] by name, floats as float32; or why there are none."""
     batch, why = _batch(model, point, reference.samples[0])
     if why:
-        return {"state": NOT_VERIFIED, "reason": why}
-    try:
-        outputs = _outputs(run, model, point, reference, batch)
-    except Exception as error:  # as above
-        return {"state": FAILED, "reason": f"the engine does not run: {told(error)}"}
-    if problem := _problem_of_shapes(reference.outputs, outputs):
-        return {"state": FAILED, "reason": problem}
-    return found_in_images(reference, outputs, evidence.options)
-
-
-def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference, batch: int) -> Outputs:
-    """Outputs on all samples, [samples, ...] by name, floats as float32."""
+        return batch, {}, {"state": NOT_VERIFIED, "reason": why}
 
     def filled(part: Part) -> Feeds:
         feeds = feeds_of(model, point, repeated(part.feed, batch))
         return {name: np.asarray(value)[: part.rows] for name, value in run(feeds, point.profile).items()}
 
-    return outputs_on(reference.samples, batch, filled, f"engine: batch {batch}")
+    try:
+        outputs = outputs_on(reference.samples, batch, filled, f"engine: batch {batch}")
+    except Exception as error:  # whatever stops an engine is a verdict on it, and must not lose its file
+        return batch, {}, {"state": FAILED, "reason": f"the engine does not run: {told(error)}"}
+    problem = _problem_of_shapes(reference.outputs, outputs)
+    return batch, outputs, {"state": FAILED, "reason": problem} if problem else {}
 
 
 def feeds_of(model: ir.Model, point: Point, given: Mapping[str, np.ndarray]) -> Feeds:
