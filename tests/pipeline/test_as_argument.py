@@ -10,7 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from tests.conftest import ROOT
-from truehalf.verification.pinning.as_argument import node_argument, pins_argument
+from truehalf.verification.pinning.as_argument import node_argument, pins_argument, pins_flags
 
 
 def arrived(argument: str) -> list[str]:
@@ -40,6 +40,15 @@ def test_a_name_arrives(name: str) -> None:
     pattern = f"^{re.escape(name)}$"
     assert arrived(pins_argument("node_block_list", [pattern])) == [pattern]
     assert arrived(pins_argument("node_block_list", [name])) == [name]
+    both = [pattern, name]
+    expected = ["--node-block-list", pattern, "--node-block-list", name]
+    assert shlex.split(pins_flags(pins_argument("node_block_list", both))) == expected
+
+
+def test_inputs_and_outputs_as_flags() -> None:
+    pins = pins_argument("scope_block_list", ["decoder.*"])
+    assert pins_flags(f"{pins} precision.keep_io_types=true") == "--scope-block-list 'decoder.*' --keep-io-types all"
+    assert pins_flags("") == ""
 
 
 def test_what_is_in_force_stays() -> None:

@@ -16,6 +16,7 @@ from truehalf.json_values import JsonObject
 from truehalf.linting import RULES, SEVERITIES, Finding, Rule, lint
 from truehalf.linting.finding import link_to
 from truehalf.linting.ignoring import parse_ignores, split_ignored
+from truehalf.report.text import WHOLE_WORDS
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -174,8 +175,9 @@ def _groups(findings: Iterable[Finding]) -> Iterator[list[Finding]]:
 def _block(group: list[Finding], width: int, places: int | None) -> Iterator[str]:
     first, total = group[0], _total(group)
     yield f"{first.severity}  {first.rule}" + (f"  ({total})" if total > 1 else "")
-    yield from textwrap.wrap(first.message, width, initial_indent="  ", subsequent_indent="  ")
-    yield from textwrap.wrap(f"instead: {first.remedy}", width, initial_indent="  ", subsequent_indent="           ")
+    yield from textwrap.wrap(first.message, width, initial_indent="  ", subsequent_indent="  ", **WHOLE_WORDS)
+    indent = "           "
+    yield from textwrap.wrap(f"  instead: {first.remedy}", width, subsequent_indent=indent, **WHOLE_WORDS)
     yield f"  {first.link}"
     shown = group[:places]
     yield from (f"    {_place(finding)}" for finding in shown)

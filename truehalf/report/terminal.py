@@ -7,11 +7,12 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 import click
+
+from truehalf.report.text import listed
 
 _COLOURS = {"passed": "green", "done": "green", "converted": "green", "built": "green", "failed": "red", "error": "red"}
 _COLOURS |= {"not verified": "yellow", "planned": "yellow", "compiled": "yellow", "warning": "yellow"}
@@ -61,8 +62,7 @@ def has_colour(stream: TextIO) -> bool:
 def wrapped(lines: Iterable[str]) -> list[str]:
     """Items of a list, in lines that fit the terminal."""
     width = max(60, min(terminal_width(), 120))
-    wrapper = textwrap.TextWrapper(width, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
-    return [wrapper.fill(line) for line in lines]
+    return [listed(line, width) for line in lines]
 
 
 def terminal_width() -> int:

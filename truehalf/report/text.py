@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from truehalf.verification.report import Report
 
 _NARROW, _WIDE = 80, 120
+WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # options and names can be copied
 SUSPECTS_SHOWN = 3
 COLUMNS = (  # of the table of outputs, here and on the page: title, field of OutputErrors
     *(("max |d|", "max_abs"), ("p99 |d|", "p99_abs"), ("limit", "limit"), ("max rel", "max_rel")),
@@ -48,6 +49,8 @@ def report_text(
     if report.suspects:
         likeliest = (suspect.sentence for suspect in report.suspects[:SUSPECTS_SHOWN])
         lines += _listed("where it goes wrong:", likeliest, width)
+    if report.pins and not report.passed:
+        lines += ["", "to keep these in FP32, append to truehalf convert:", f"  {report.pins}"]
     others = (worded(item) for item in report.not_verified if item not in report.reasons)
     lines += _listed("not verified:", others, width)
     return "\n".join(lines)
@@ -109,20 +112,21 @@ def _classification(found: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
+def listed(item: str, width: int) -> str:
+    """An item of a list, in lines of this width in characters."""
+    return textwrap.fill(item, width, initial_indent="  - ", subsequent_indent="    ", **WHOLE_WORDS)
+
+
 def _wrapped(line: str, width: int) -> list[str]:
     """A line of prose in lines of this width; of the table, which is narrow enough, as it stands."""
     indent = " " * 12
-    found = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, drop_whitespace=False)
+    found = textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=False, **WHOLE_WORDS)
     return [part.rstrip() for part in found] or [""]
 
 
 def _listed(title: str, items: Iterable[str], width: int) -> list[str]:
-    found = list(items)
-    wrapped = [
-        textwrap.fill(item, width, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
-        for item in found
-    ]
-    return ["", title, *wrapped] if found else []
+    found = [listed(item, width) for item in items]
+    return ["", title, *found] if found else []
 
 
 def _number(value: float | None, digits: int = 4) -> str:

@@ -15,6 +15,7 @@ from truehalf.verification.localize.locate import Place, first_bad_node
 from truehalf.verification.localize.suspects import Suspect
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.output_errors import OutputErrors
+from truehalf.verification.pinning.as_argument import pins_flags
 
 _DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node")
 _COUNTS = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
@@ -99,6 +100,11 @@ class Report:
     def not_verified(self) -> list[str]:
         """What was not verified, and why."""
         return open_of(self.findings)
+
+    @property
+    def pins(self) -> str:
+        """What keeps all suspects FP32, as flags of `truehalf convert`; empty where none is known."""
+        return pins_flags(self.place.selectors) if self.place else ""
 
     @property
     def suspects(self) -> Sequence[Suspect]:

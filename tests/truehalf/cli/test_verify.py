@@ -66,6 +66,29 @@ def test_a_failure_is_1_and_says_why(files: dict[str, str], capsys: pytest.Captu
     assert any(line.endswith(": samples") for line in lines), "the sample that differs most"
 
 
+@pytest.mark.parametrize("factor", [3e3, -3e3])
+@pytest.mark.parametrize("name", ["/neck/Mul", "it's", "a b"])
+def test_a_failure_is_repaired_by_the_flags_that_it_prints(
+    factor: float, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "g (float[4,3] x) => (float[4,3] y) { i = MatMul (x, w) a = Mul (i, c) b = Mul (a, c) d = Div (b, c) "
+    text += "e = Div (d, c) y = MatMul (e, w) }"
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(factor), "c"))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(3, dtype=np.float32), "w"))
+    for index, node in enumerate(proto.graph.node):
+        node.name = f"{name}_{index}"
+    model, half, samples = (str(tmp_path / each) for each in ("m.onnx", "h.onnx", "x.npz"))
+    onnx.save(proto, model)
+    np.savez(samples, x=X)
+    assert truehalf(["convert", model, "-o", half]) == 3
+    capsys.readouterr()
+    assert truehalf(["verify", model, half, "--samples", samples]) == 1
+    (pins,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  --node-block-list ")]
+    assert truehalf(["convert", model, "-o", half, *shlex.split(pins)]) == 3
+    assert truehalf(["verify", model, half, "--samples", samples]) == 0
+
+
 def test_not_verified_is_3(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = {"outputs": [{"name": "y", "kind": "classes"}], "trained": False}
     (tmp_path / "spec.json").write_text(json.dumps(spec))

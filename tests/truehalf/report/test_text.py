@@ -4,9 +4,11 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 from tests.messages import expect
 from tests.truehalf.verification.test_known_bad import SPEC, feeds, metrics, nothing, write
-from truehalf.report.text import report_text
+from truehalf.report.text import listed, report_text
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.localize.locate import Place
 
@@ -35,3 +37,20 @@ def test_a_detectors_lines(tmp_path: Path) -> None:
     assert lines[listed - 1].endswith(":") and lines[listed + 1 : listed + 4] == ["  - another", "  - another", ""]
     expect(text, "no-labels")
     assert max(len(line) for line in lines) <= 120
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "--node-block-list",
+        "emulated-fp16-pessimistic",
+        "'^/neck-1/Mul-2$'",
+        "--evaluation",
+        *(f"{'a-' * n}b" for n in (3, 30)),
+    ],
+)
+@pytest.mark.parametrize("before", [60, 68, 75, 79])
+def test_what_is_pasted_stands_in_one_line(pasted: str, before: int) -> None:
+    text = listed(f"{'w' * before} {pasted} [needs-value]", 80)
+    assert pasted in text
+    assert "[needs-value]" in text

@@ -30,9 +30,29 @@ def node_argument(node: str, pinned: Sequence[str] = ()) -> str:
     return pins_argument("node_block_list", [f"^{re.escape(node)}$"], pinned)
 
 
+def pins_flags(arguments: str) -> str:
+    """The same pins as flags of `truehalf convert`, quoted for a POSIX shell.
+
+    Args:
+        arguments: of `python -m pipeline`, as `pins_argument` writes them; none or more.
+    """
+    flags = []
+    for argument in shlex.split(arguments):
+        key, value = argument.removeprefix("precision.").split("=", 1)
+        entries = [_unquoted(entry) for entry in _ENTRY.findall(value)] if value.startswith("[") else ["all"]
+        flags += [f"--{key.replace('_', '-')} {shlex.quote(entry)}" for entry in entries]
+    return " ".join(flags)
+
+
 def _quoted(entry: str) -> str:
     """In double quotes; backslashes speak for themselves, but before a quote and before what would be filled in."""
     return '"' + re.sub(r'(\\*)("|\$\{|$)', lambda found: found[1] * 2 + _ESCAPED[found[2]], entry) + '"'
 
 
+def _unquoted(text: str) -> str:
+    """The entry that `_quoted` writes as this, without its double quotes."""
+    return re.sub(r'(\\*)(\\"|\\\$\{|$)', lambda found: found[1][::2] + found[2].removeprefix("\\"), text)
+
+
+_ENTRY = re.compile(r'"((?:\\.|[^"\\])*)"')
 _ESCAPED = {'"': '\\"', "${": "\\${", "": ""}
