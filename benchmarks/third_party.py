@@ -239,8 +239,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = ["| model | `compare` | warned of | remedy | with it |", "|---|---|---|---|---|"]
     for row in shown:
         warned = "yes" if row["check"] == "failed" else "no"
-        remedy = f"{len(row['pins'])} pins" if row["pins"] else "FP32" if row["remedy"] else "–"
-        lines.append(f"| {row['model']} | {row['verdict']} | {warned} | {remedy} | {row['with_remedy']['verdict']} |")
+        remedy = f"{len(row['pins'])} pinned" if row["pins"] else "FP32" if row.get("remedy") else "–"
+        passed_then = row.get("with_remedy", {}).get("verdict", "–")
+        lines.append(f"| {row['model']} | {row['verdict']} | {warned} | {remedy} | {passed_then} |")
     passed = sum(not row["failed"] and row["verdict"] == "passed" for row in rows)
     converted = sum(not row["failed"] for row in rows)
     return "\n".join(
