@@ -8,13 +8,10 @@ python -m pipeline.compare --diff RUN RUN                   which nodes have ano
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
-import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,38 +24,22 @@ from pipeline.compare.terminal import number, print_tables
 from pipeline.tracking.record import NO_EFFECT
 from pipeline.workspace import root
 from truehalf.codes import coded
+from truehalf.errors import some_of
 from truehalf.json_values import JsonObject
-from truehalf.output_files import destination, same_place, write_text
+from truehalf.output_files import write_text
 from truehalf.report.page import rendered
 
 _TEMPLATE = Path(__file__).with_name("compare.html.j2")
-_NAMED = 12  # names, or nodes, at most in a message
+_NAMED = 12  # names at most in a message
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--experiment", metavar="NAME", help="only runs of this experiment of MLflow's, not those under runs/"
-    )
-    parser.add_argument("--filter", metavar="TEXT", default="", help="only runs whose title or params hold this text")
-    parser.add_argument(
-        "--diff", nargs=2, metavar="RUN", help="two runs: their name or id, or how it begins, or number"
-    )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default: runs/compare.html)")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the table, or the differing nodes, here as well"
-    )
+    parser.add_argument("--experiment", metavar="NAME", help="only runs of this experiment of MLflow's, none of runs/")
+    parser.add_argument("--diff", nargs=2, metavar="RUN", help="two runs: number, name or id, or how that begins")
     arguments = parser.parse_args()
-    for place in (arguments.out, arguments.json):
-        if place is not None and not place.parent.is_dir():
-            parser.error(coded("file-missing", f"there is no folder {place.parent} for {place.name}"))
-        if place is not None:
-            _checked(place)
-    page_place = arguments.out or _default_page(root())
-    if arguments.json and same_place({"--json": arguments.json}, {"the page": page_place}):
-        parser.error(coded("would-overwrite", f"--json {arguments.json} is the place of the page, too"))
     try:
         _compare(arguments, root())
     except NothingToCompare as error:
@@ -69,42 +50,16 @@ def main() -> None:
 def _compare(arguments: argparse.Namespace, project: Path) -> None:
     runs = in_groups(gathered(project) if arguments.experiment is None else of_mlflow(project, arguments.experiment))
     if arguments.diff:
-        first, second = (_named(runs, name) for name in arguments.diff)
-        _print_diff(first, second, arguments.json)
+        _print_diff(*(_named(runs, name) for name in arguments.diff))
         return
-    runs = [run for run in runs if arguments.filter in run.title or arguments.filter in json.dumps(run.params)]
-    if not runs:
-        raise NothingToCompare(coded("no-match", f"no run has {arguments.filter!r} in its title or params"))
-    rows = table(runs)
-    place = arguments.out or _default_page(project)
-    _write(place, page(runs, rows, place.parent))
-    if arguments.json:
-        _write(arguments.json, json.dumps(rows, indent=2) + "\n")
-    print_tables(rows)
-    print(f"compare: {counted(len(runs))}: {place}")
-
-
-def _default_page(project: Path) -> Path:
-    return project / "runs" / "compare.html"
-
-
-def _checked(place: Path) -> None:
-    with _faults_told(place):
-        destination(place)
-
-
-def _write(place: Path, text: str) -> None:
-    with _faults_told(place):
-        write_text(place, text)
-
-
-@contextlib.contextmanager
-def _faults_told(place: Path) -> Iterator[None]:
+    rows, place = table(runs), project / "runs" / "compare.html"
     try:
-        yield
+        write_text(place, page(runs, rows, place.parent))
     except OSError as error:
         print(coded("file-unwritable", f"compare: cannot write {place}: {error.strerror}"), file=sys.stderr)
         sys.exit(1)
+    print_tables(rows)
+    print(f"compare: {counted(len(runs))}: {place}")
 
 
 def _named(runs: Sequence[ComparedRun], name: str) -> ComparedRun:
@@ -113,9 +68,8 @@ def _named(runs: Sequence[ComparedRun], name: str) -> ComparedRun:
     found = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
     if len(found) != 1:
         message = f"no run is called {name!r}; there are" if not found else f"{len(found)} runs begin with {name!r}:"
-        names = [run.name for run in found or runs]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        message += f" {', '.join(names[:_NAMED])}{more}; give one's name, how it begins, or number"
+        names = some_of((run.name for run in found or runs), _NAMED)
+        message += f" {names}; give one's name, how it begins, or number"
         raise NothingToCompare(coded("unknown-choice", message))
     return found[0]
 
@@ -185,7 +139,7 @@ def _link(place: object, folder: Path) -> str | None:
     return quote(os.path.relpath(place, folder))
 
 
-def _print_diff(first: ComparedRun, second: ComparedRun, out: Path | None) -> None:
+def _print_diff(first: ComparedRun, second: ComparedRun) -> None:
     found = changes(first, second)
     print(f"{first.name} ({first.title}) -> {second.name} ({second.title})")
     for key in sorted({*first.params, *second.params}):
@@ -193,11 +147,5 @@ def _print_diff(first: ComparedRun, second: ComparedRun, out: Path | None) -> No
         if before != after and NO_EFFECT not in (before, after):
             print(f"  {key}: {before} -> {after}")
     print(f"{len(found)} nodes have another precision")
-    groups = summary(found)
-    for what, nodes in groups:
-        more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-        print(f"  {len(nodes):5d}  {what}\n         {', '.join(nodes[:_NAMED])}{more}")
-    if out is None and any(len(nodes) > _NAMED for _, nodes in groups):
-        print("--json FILE writes all of them")
-    if out:
-        _write(out, json.dumps([asdict(change) for change in found], indent=2) + "\n")
+    for what, nodes in summary(found):
+        print(f"  {len(nodes):5d}  {what}\n         {', '.join(nodes)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,17 +70,12 @@ def front(points: Sequence[tuple[float, float] | None]) -> list[int]:
     present = sorted((point, position) for position, point in enumerate(points) if point is not None)
     found: list[int] = []
     best = float("inf")  # the least second value among points of smaller first value
-    start = 0
-    while start < len(present):
-        first = present[start][0][0]
-        stop = start
-        while stop < len(present) and present[stop][0][0] == first:
-            stop += 1
-        least = present[start][0][1]  # of this first value, since they are sorted
+    for _, group in itertools.groupby(present, key=lambda each: each[0][0]):
+        alike = list(group)
+        least = alike[0][0][1]  # of this first value, since they are sorted
         if least < best:
-            found += [position for point, position in present[start:stop] if point[1] == least]
+            found += [position for point, position in alike if point[1] == least]
             best = least
-        start = stop
     return sorted(found)
 
 

@@ -15,7 +15,6 @@ class NodeChange:
 
     node: str
     op: str
-    scope: str
     before: str
     after: str
     why: str
@@ -44,7 +43,7 @@ def changes(first: ComparedRun, second: ComparedRun) -> list[NodeChange]:
             continue
         shown = after.get(node) or before[node]
         why = _why(first, second, decided, (after.get(node), before.get(node)))
-        found.append(NodeChange(node, shown["op"], shown.get("scope") or "", was, is_now, why))
+        found.append(NodeChange(node, shown["op"], was, is_now, why))
     return found
 
 
