@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _ENDING = ".npy"
-_LONGEST = 0xFFFF  # bytes of a member's name in a zip archive
 _EXPECTED = (
     "expected an .npz file, a folder of .npz files, a JSON file of Polygraphy, or a dict of arrays by input name"
 )
@@ -36,28 +35,19 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of an array: its shape, its type, and whether its first axis is the one that varies fastest."""
+    """What a file says of an array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    fortran_order: bool = False
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an .npz file whole.
 
     Raises:
-        StageError: when a name is longer than an archive holds.
         ValueError: when an array holds objects of Python.
         OSError: as truehalf.output_files.written_whole.
     """
-    for name in arrays:
-        if len(f"{name}{_ENDING}".encode()) > _LONGEST:
-            raise StageError(
-                "not-supported",
-                f"{path}: {name[:40]!r}... is a name of {len(name)} letters; expected at most {_LONGEST} bytes; rename "
-                "the tensor",
-            )
     with written_whole(path) as building, zipfile.ZipFile(building, "w") as file:
         for name, array in arrays.items():
             member = zipfile.ZipInfo("array")
@@ -109,12 +99,12 @@ def read_header(stream: Any, member: str) -> Header:
     try:
         version = np.lib.format.read_magic(stream)
         reads = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran_order, dtype = reads(stream)
+        shape, _, dtype = reads(stream)
     except ValueError as error:
         raise ValueError(f"{member!r} in it is no array") from error
     if dtype.hasobject:
         raise ValueError(f"{member!r} in it is pickled, and unpickling runs code; save it as an array of numbers")
-    return Header(tuple(shape), dtype, bool(fortran_order))
+    return Header(tuple(shape), dtype)
 
 
 # --- what holds samples: files, folders, objects ----------------------------------------------------------------------

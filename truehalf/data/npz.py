@@ -1,7 +1,7 @@
 """Arrays by input name from an .npz file, or from a folder of them: a sample for each entry of their first axis.
 
-Headers say how many there are. Rows are read one at a time, forward through a file, so that a file larger than memory
-streams; those of a purpose therefore come in the order in which they lie there.
+Headers say how many there are. Those of a purpose come in the order in which they lie there, so that each file is read
+once.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
 from truehalf.config.schema import Config
-from truehalf.data.arrays import Header, members, read_header, read_headers
+from truehalf.data.arrays import Header, read_arrays, read_headers
 from truehalf.data.drawn import Arrays, Drawn, TooFew
 from truehalf.data.images import left_out, same_content
 from truehalf.errors import StageError
 
 _BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
-_CHUNK = 1 << 22  # bytes that are skipped at once
 
 
 class ArrayRows(Drawn):
-    """Rows of arrays in files; one row of one file in memory at a time."""
+    """Rows of arrays in files; one file in memory at a time."""
 
-    _open: _RowReader | None = None
+    _loaded: tuple[Path, dict[str, np.ndarray]] | None = None
 
     def __init__(self, rows: Sequence[tuple[Path, int]], left_out: dict[str, list[str]] | None = None) -> None:
         super().__init__([f"{path.stem}[{row}]" for path, row in rows], [path for path, _ in rows], left_out=left_out)
@@ -35,17 +33,15 @@ class ArrayRows(Drawn):
 
     def item(self, position: int) -> Arrays:
         path, row = self._rows[position]
-        if self._open is None or self._open.path != path:
-            self._close()
-            self._open = _RowReader(path)
-        return Arrays(self.names[position], self._open.row(row))
-
-    def _close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-
-    def __del__(self) -> None:
-        self._close()
+        if self._loaded is None or self._loaded[0] != path:
+            self._loaded = None  # before the next one is read
+            try:
+                self._loaded = path, read_arrays(path)
+            except _BROKEN as error:
+                raise _unreadable(path, error) from error
+        return Arrays(
+            self.names[position], {name: np.array(each[row], order="C") for name, each in self._loaded[1].items()}
+        )
 
 
 def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> ArrayRows:
@@ -103,61 +99,3 @@ def _length(path: Path, headers: dict[str, Header]) -> int:
 def _unreadable(path: Path, error: Exception) -> StageError:
     message = f"data.file: {path}: expected arrays in .npz, got a file that cannot be read ({error})"
     return StageError("file-unreadable", message)
-
-
-class _RowReader:
-    """The rows of a file's arrays."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._file = zipfile.ZipFile(path)
-            self._arrays = {name: _MemberRows(self._file, member) for name, member in members(self._file).items()}
-        except _BROKEN as error:
-            raise _unreadable(path, error) from error
-
-    def row(self, number: int) -> dict[str, np.ndarray]:
-        try:
-            return {name: array.row(number) for name, array in self._arrays.items()}
-        except _BROKEN as error:
-            raise _unreadable(self.path, error) from error
-
-    def close(self) -> None:
-        if hasattr(self, "_file"):
-            self._file.close()
-
-
-class _MemberRows:
-    """The rows of one array, read forward; a row before the last one read starts again at the first."""
-
-    def __init__(self, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-        self._file, self._member = file, member
-        self._whole: np.ndarray | None = None
-        self._start()
-        if self._header.fortran_order:  # its rows do not lie together
-            self._whole = np.lib.format.read_array(self._file.open(self._member), allow_pickle=False)
-
-    def _start(self) -> None:
-        self._stream: IO[Any] = self._file.open(self._member)
-        self._header = read_header(self._stream, self._member.orig_filename)
-        self._next = 0
-
-    def row(self, number: int) -> np.ndarray:
-        if self._whole is not None:
-            return np.array(self._whole[number], order="C")
-        if number < self._next:
-            self._stream.close()
-            self._start()
-        shape, dtype = self._header.shape[1:], self._header.dtype
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        to_skip = (number - self._next) * size
-        while to_skip:
-            to_skip -= len(self._bytes(min(to_skip, _CHUNK)))
-        self._next = number + 1
-        return np.ndarray(shape, dtype, self._bytes(size)).copy()
-
-    def _bytes(self, size: int) -> bytes:
-        read: bytes = self._stream.read(size)
-        if len(read) < size:
-            raise EOFError(f"{self._member.orig_filename!r} ends early")
-        return read

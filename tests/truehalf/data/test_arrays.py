@@ -10,7 +10,6 @@ import onnx
 import pytest
 
 from tests.configurations import composed
-from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.arrays import read_arrays, read_headers, write_arrays
 from truehalf.data.feeds import load_feeds
@@ -111,12 +110,6 @@ def test_numpy_reads_what_is_written(tmp_path: Path) -> None:
     write_arrays(tmp_path / "a.npz", given | {"f": np.asfortranarray(np.ones((2, 3)))})
     with np.load(tmp_path / "a.npz", allow_pickle=False) as stored:
         assert all(np.array_equal(stored[name], array) for name, array in given.items()) and len(stored.files) == 4
-
-
-def test_a_name_beyond_what_an_archive_holds(tmp_path: Path) -> None:
-    with raises("not-supported", "a.npz", 70_000):
-        write_arrays(tmp_path / "a.npz", arrays(["n" * 70_000]))
-    assert not list(tmp_path.iterdir())
 
 
 def test_no_pickles(tmp_path: Path) -> None:
