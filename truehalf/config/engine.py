@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import ClassVar
 
 from truehalf.codes import coded
-from truehalf.config.options import Options, key
+from truehalf.config.options import Options, key, share
 from truehalf.config.selector_entries import problem_of_op
 
 # What engine.memory_pools_gb may name: TensorRT's pools, in lower case.
@@ -28,59 +28,23 @@ PROVIDER_TAKES: dict[str, tuple[str, ...]] = {
     "cpu": (),
     "cuda": ("tf32",),
     "tensorrt": (
-        *("memory_pools_gb.workspace", "builder_optimization_level", "max_aux_streams", "tf32", "timing_cache"),
+        *("memory_pools_gb.workspace", "builder_optimization_level", "tf32", "timing_cache"),
         *("hardware_compatibility", "plugins"),
     ),
 }
 # Values by which each of these options asks for nothing; what a provider has no option for must have them.
 ASKS_NOTHING: dict[str, object] = {
     "builder_optimization_level": None,
-    "max_aux_streams": None,
-    "tiling_optimization_level": "none",
     "tf32": False,
-    "editable_timing_cache": False,
-    "version_compatible": False,
     "hardware_compatibility": "none",
-    "refit": False,
-    "strip_weights": False,
     "plugins": (),
 }
 
-
-class Backend(Enum):
-    tensorrt = "tensorrt"
-    tensorrt_rtx = "tensorrt_rtx"
-    onnxruntime = "onnxruntime"
-
-
-class Provider(Enum):
-    cuda = "cuda"
-    tensorrt = "tensorrt"
-    cpu = "cpu"
-
-
-class TilingLevel(Enum):
-    none = "none"
-    fast = "fast"
-    moderate = "moderate"
-    full = "full"
-
-
-class HardwareCompatibility(Enum):
-    none = "none"
-    ampere_plus = "ampere_plus"
-    same_compute_capability = "same_compute_capability"
-
-
-class ProfilingVerbosity(Enum):
-    detailed = "detailed"
-    layer_names_only = "layer_names_only"
-    none = "none"
-
-
-class WhenUnavailable(Enum):
-    plan = "plan"
-    fail = "fail"
+Backend = StrEnum("Backend", ["tensorrt", "tensorrt_rtx", "onnxruntime"])
+Provider = StrEnum("Provider", ["cuda", "tensorrt", "cpu"])
+HardwareCompatibility = StrEnum("HardwareCompatibility", ["none", "ampere_plus", "same_compute_capability"])
+ProfilingVerbosity = StrEnum("ProfilingVerbosity", ["detailed", "layer_names_only", "none"])
+WhenUnavailable = StrEnum("WhenUnavailable", ["plan", "fail"])
 
 
 @dataclass(frozen=True)
@@ -105,8 +69,8 @@ class LatencyConfig:
 class EngineGates:
     """What fails a compiled engine of an FP16 file."""
 
-    half_share_less: float | None = key(
-        0.02, "share of the arithmetic in Half: at most this much less than in the file; null: no gate", least=0, most=1
+    half_share_less: float | None = share(
+        0.02, "share of the arithmetic in Half: at most this much less than in the file; null: no gate"
     )
     fused_attention: bool = key(
         True, "an attention that is fused where all is FP16 is fused here, unless ranges or lists rule it out"
@@ -156,19 +120,13 @@ class EngineConfig(Options):
     builder_optimization_level: int | None = key(
         None, "0 to 5: quicker builds to faster engines; null: TensorRT's default", least=0, most=5
     )
-    max_aux_streams: int | None = key(None, "streams beside the main one; null: TensorRT decides", least=0)
-    tiling_optimization_level: TilingLevel = key(TilingLevel.none, "none | fast | moderate | full")
     tf32: bool = key(False, "10 bits of mantissa in what the graph keeps FP32; off for parity")
     timing_cache: str | None = key(
         ".timing_cache", "folder with a file for each GPU and TensorRT version, shared between runs; null: none"
     )
-    editable_timing_cache: bool = key(False, "true: equal tactics in each build from the same cache")
-    version_compatible: bool = key(False, "an engine that later TensorRT versions load, too")
     hardware_compatibility: HardwareCompatibility = key(
         HardwareCompatibility.none, "none | ampere_plus | same_compute_capability: an engine for other GPUs, too"
     )
-    refit: bool = key(False, "weights that can be replaced in the finished engine")
-    strip_weights: bool = key(False, "an engine without the weights, which a refit puts back")
     profiling_verbosity: ProfilingVerbosity = key(
         ProfilingVerbosity.detailed, "detailed (what the share of Half layers is read from) | layer_names_only | none"
     )
@@ -205,9 +163,6 @@ def _problems(e: EngineConfig) -> Iterator[str]:
             f"engine.provider: of ONNX Runtime, and engine.backend is {e.backend.value}; got {e.provider.value!r}; "
             f"choose engine=onnxruntime engine.provider={e.provider.value}, or leave it null",
         )
-    if e.editable_timing_cache and e.timing_cache is None:
-        message = "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
-        yield coded("needs-value", message)
     yield from _options_that_no_provider_takes(e)
     yield from _problems_of_plugin_ops(e)
     for i, file in enumerate(e.plugins):

@@ -29,6 +29,11 @@ def key(
     return field(default=frozen(default), metadata=metadata)
 
 
+def share(default: Any, meaning: str) -> Any:
+    """A field that holds a number from 0 to 1."""
+    return key(default, meaning, least=0, most=1)
+
+
 def default_of(option: Field[Any]) -> Any:
     """The default of a field, as a YAML file holds it."""
     assert option.default is not MISSING

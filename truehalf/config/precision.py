@@ -8,40 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from truehalf.config.options import Options, key, problem_of_function
+from truehalf.config.options import Options, key, problem_of_function, share
 from truehalf.config.selector_entries import problems_of_lists
 
 FP16_MAX = 65504.0
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Attention")
 
-
-class PrecisionName(Enum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-
-
-class RuleSet(Enum):
-    default = "default"
-    autocast = "autocast"
-
-
-class Placement(Enum):
-    min_cut = "min_cut"
-    eager = "eager"
-
-
-class InitOverflow(Enum):
-    pin = "pin"
-    clamp = "clamp"
-
-
-class Method(Enum):
-    convert = "convert"
-    half = "half"
-    autocast = "autocast"
+PrecisionName = StrEnum("PrecisionName", ["fp32", "fp16"])
+RuleSet = StrEnum("RuleSet", ["default", "autocast"])
+Placement = StrEnum("Placement", ["min_cut", "eager"])
+InitOverflow = StrEnum("InitOverflow", ["pin", "clamp"])
+Method = StrEnum("Method", ["convert", "half", "autocast"])
 
 
 @dataclass(frozen=True)
@@ -110,11 +90,8 @@ class Precision(Options):
     data_max: float | None = key(
         512.0, "a node that reads or writes |x| above this on calibration samples stays FP32", above=0, most=FP16_MAX
     )
-    data_max_share: float = key(
-        0.0,
-        "data_max applies where more than this share of the elements exceeds it (0: one element is enough)",
-        least=0,
-        most=1,
+    data_max_share: float = share(
+        0.0, "data_max applies where more than this share of the elements exceeds it (0: one element is enough)"
     )
     init_max: float | None = key(FP16_MAX, "a node with a weight |w| above this stays FP32", above=0, most=FP16_MAX)
     init_overflow: InitOverflow = key(
@@ -131,11 +108,8 @@ class Precision(Options):
     masks: bool = key(
         True, "clamp a mask of -inf or -3.4e38 that only feeds a Softmax, instead of keeping nodes FP32 for it"
     )
-    underflow_share_max: float | None = key(
-        0.01,
-        "largest share of nonzero values that may become 0 in FP16, where 0 matters (log, 1/x, epsilons)",
-        least=0,
-        most=1,
+    underflow_share_max: float | None = share(
+        0.01, "largest share of nonzero values that may become 0 in FP16, where 0 matters (log, 1/x, epsilons)"
     )
     reduction_depth_max: int | None = key(None, "a node that accumulates more terms than this stays FP32", least=1)
     custom_rule: str | None = key(None, "module:function of yours, (node, ranges) -> a reason to stay FP32, or None")

@@ -48,11 +48,8 @@ def _rules_of_method(c: Config) -> Iterator[str]:
         message = f"verify.suggest: expected false, as it looks for entries of precision.node_block_list: {remedy}"
         yield coded("in-conflict", message)
     if c.model.source == "onnx":
-        yield coded(
-            "in-conflict",
-            f"precision.method: {method.value} traces a torch module, and model.source=onnx is a file; "
-            "set precision.method=convert",
-        )
+        message = f"precision.method: {method.value} traces a module; set convert for the file of model=onnx"
+        yield coded("in-conflict", message)
 
 
 def _rules_of_search(c: Config) -> Iterator[str]:
@@ -135,11 +132,8 @@ def _rules_of_trace(c: Config) -> Iterator[str]:
         )
     shape = c.trace.input_shape
     if len(shape) != 4 or any(side is not None and side < 1 for side in shape) or shape[0] is None:
-        yield coded(
-            "wrong-shape",
-            f"trace.input_shape: expected [N, 3, H, W], H and W null where the model's source says them, "
-            f"got {list(shape)}",
-        )
+        message = f"trace.input_shape: expected [N, 3, H, W], H and W null where not known, got {list(shape)}"
+        yield coded("wrong-shape", message)
     elif shape[1] != 3 or shape[2:] != c.model.image_size:
         height_and_width = ", ".join("null" if side is None else str(side) for side in c.model.image_size)
         yield coded(
@@ -170,11 +164,8 @@ def _rules_of_lint(c: Config) -> Iterator[str]:
     for i, entry in enumerate(c.lint.ignore):
         rule, separator, where = entry.partition("@")
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule) or (separator and not where.strip()):
-            yield coded(
-                "bad-syntax",
-                f"lint.ignore[{i}]: {entry!r} is no rule; expected one such as dynamic-topk, or dynamic-topk@<regular "
-                "expression over node names and scopes>",
-            )
+            message = f"lint.ignore[{i}]: {entry!r}: expected a rule such as dynamic-topk, or RULE@<regular expression>"
+            yield coded("bad-syntax", message)
         elif problem := problem_of_node(where) if separator else None:
             yield coded("bad-syntax", f"lint.ignore[{i}]: {where!r} {problem}")
 
@@ -209,11 +200,8 @@ def _rules_of_shapes(
         yield coded("wrong-shape", f"{where}.{name}: expected {rank} axes as in {like}, got {list(shape)}")
     for name, shape in named.items():
         if any(side is not None and side < 1 for side in shape):
-            yield coded(
-                "out-of-range",
-                f"{where}.{name}: expected positive integers, or null where the model fixes the axis, "
-                f"got {list(shape)}",
-            )
+            message = f"{where}.{name}: expected sides above 0, null where the model fixes the axis, got {list(shape)}"
+            yield coded("out-of-range", message)
     if wrong_rank:
         return
     for axis, sides in enumerate(zip(shapes.min, shapes.opt, shapes.max, strict=True)):

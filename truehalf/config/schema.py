@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from enum import Enum
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from truehalf.codes import coded
@@ -34,77 +34,18 @@ REPAIR_PASSES = (
 _OFF = ("where_arithmetic", "range_to_shape")
 DEFAULT_PASSES = tuple(name for name in REPAIR_PASSES if name not in _OFF)
 
-
-class DecoderName(Enum):
-    none = "none"  # of a model that brings one
-    dfine = "dfine"
-    rtdetrv2 = "rtdetrv2"
-
-
-class DataSource(Enum):
-    digits = "digits"
-    images = "images"
-    coco = "coco"
-    npz = "npz"
-    random = "random"
-    function = "function"
-
-
-class Resize(Enum):
-    stretch = "stretch"
-    letterbox = "letterbox"
-
-
-class Channels(Enum):
-    rgb = "RGB"
-    bgr = "BGR"
-
-
-class Layout(Enum):
-    nchw = "NCHW"
-    nhwc = "NHWC"
-
-
-class Resample(Enum):
-    bilinear = "bilinear"
-    bicubic = "bicubic"
-    lanczos = "lanczos"
-    box = "box"
-    hamming = "hamming"
-    nearest = "nearest"
-
-
-class InputKind(Enum):
-    images = "images"
-    picture_size = "picture_size"
-    tensor = "tensor"
-
-
-class OutputKind(Enum):
-    """See truehalf.io_spec.outputs."""
-
-    logits = "logits"
-    boxes = "boxes"
-    scores = "scores"
-    labels = "labels"
-    classes = "classes"
-    tensor = "tensor"
-
-
-class Exporter(Enum):
-    torchscript = "torchscript"
-    dynamo = "dynamo"
-
-
-class FailOn(Enum):
-    never = "never"
-    error = "error"
-    warning = "warning"
-
-
-class SearchName(Enum):
-    none = "none"
-    frontier = "frontier"
+DecoderName = StrEnum("DecoderName", ["none", "dfine", "rtdetrv2"])  # none: of a model that brings one
+DataSource = StrEnum("DataSource", ["digits", "images", "coco", "npz", "random", "function"])
+Resize = StrEnum("Resize", ["stretch", "letterbox"])
+Channels = StrEnum("Channels", {"rgb": "RGB", "bgr": "BGR"})
+Layout = StrEnum("Layout", {"nchw": "NCHW", "nhwc": "NHWC"})
+Resample = StrEnum("Resample", ["bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"])
+InputKind = StrEnum("InputKind", ["images", "picture_size", "tensor"])
+# see truehalf.io_spec.outputs
+OutputKind = StrEnum("OutputKind", ["logits", "boxes", "scores", "labels", "classes", "tensor"])
+Exporter = StrEnum("Exporter", ["torchscript", "dynamo"])
+FailOn = StrEnum("FailOn", ["never", "error", "warning"])
+SearchName = StrEnum("SearchName", ["none", "frontier"])
 
 
 @dataclass(frozen=True)

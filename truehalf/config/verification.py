@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import ClassVar
 
 from truehalf.codes import coded
-from truehalf.config.options import Options, key
+from truehalf.config.options import Options, key, share
 
 # What verify.require may name. The stage verify judges all but the last three; `gate` these, by their stages' reports.
 VERIFIABLE = (
@@ -19,11 +19,10 @@ VERIFIABLE = (
 )
 METRIC = re.compile(r"(\w+(?:\.\w+)*:\w+)\s*(<=|>=)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")  # of verify.metrics
 
-
-class Evaluation(Enum):
-    emulated_fp16 = "emulated-fp16"
-    emulated_fp16_pessimistic = "emulated-fp16-pessimistic"
-    cuda = "cuda"
+Evaluation = StrEnum(
+    "Evaluation",
+    {"emulated_fp16": "emulated-fp16", "emulated_fp16_pessimistic": "emulated-fp16-pessimistic", "cuda": "cuda"},
+)
 
 
 @dataclass(frozen=True)
@@ -32,49 +31,33 @@ class GatesConfig(Options):
 
     SECTION: ClassVar[str] = "verify.gates"
 
-    ap50_95_drop_max: float = key(
-        0.005, "AP50-95 of FP32 minus that of the final file, against the true labels", least=0, most=1
+    ap50_95_drop_max: float = share(0.005, "AP50-95 of FP32 minus that of the final file, against the true labels")
+    low_self_ap50_95_drop_max: float = share(
+        0.01, "1 minus AP50-95 against the FP32 detections scored 0.1 and more; rounding: 0.0001, 0.0007 on 16 samples"
     )
-    low_self_ap50_95_drop_max: float = key(
-        0.01,
-        "1 minus AP50-95 against the FP32 detections scored 0.1 and more; rounding: 0.0001, 0.0007 on 16 samples",
-        least=0,
-        most=1,
-    )
-    matched_fraction_min: float = key(0.99, "share of the FP32 detections that are matched", least=0, most=1)
-    extra_fraction_max: float = key(
-        0.01, "share of the final file's detections that FP32 does not have", least=0, most=1
-    )
-    score_error_p99_max: float = key(
+    matched_fraction_min: float = share(0.99, "share of the FP32 detections that are matched")
+    extra_fraction_max: float = share(0.01, "share of the final file's detections that FP32 does not have")
+    score_error_p99_max: float = share(
         0.06,
         "score error of matched detections, and of those from 0.1 to the threshold; rounding: 0.0125, and 0.047 at "
         "most, the p99 of few",
-        least=0,
-        most=1,
     )
-    score_error_share_max: float = key(
+    score_error_share_max: float = share(
         0.05,
         "share of matched detections whose score is off by more than 0.02; rounding: 0.003, and 0 of any 4 samples",
-        least=0,
-        most=1,
     )
-    rank_error_p99_max: float = key(
-        0.06,
-        "score error of the i-th best scores of a sample, of those above 0.05; rounding: 0.007, and 0.047 at most",
-        least=0,
-        most=1,
+    rank_error_p99_max: float = share(
+        0.06, "score error of the i-th best scores of a sample, of those above 0.05; rounding: 0.007, and 0.047 at most"
     )
-    rank_error_share_max: float = key(
-        0.05, "share of those that are off by more than 0.02; rounding: 0.001, and 0.036 on one sample", least=0, most=1
+    rank_error_share_max: float = share(
+        0.05, "share of those that are off by more than 0.02; rounding: 0.001, and 0.036 on one sample"
     )
-    box_error_p99_max: float = key(
-        0.005, "error of corners, as a share of the image; rounding: 0.0006, and 0.0013 at most", least=0, most=1
+    box_error_p99_max: float = share(
+        0.005, "error of corners, as a share of the image; rounding: 0.0006, and 0.0013 at most"
     )
-    box_shift_max: float = key(
+    box_shift_max: float = share(
         0.001,
         "what corners are off on average, less three standard errors, of all boxes or the larger half; rounding: 0",
-        least=0,
-        most=1,
     )
     label_flips_max: int = key(
         0, "detections that the final file finds again, as another class; samples with another best class", least=0
@@ -91,14 +74,12 @@ class VerifyConfig(Options):
 
     SECTION: ClassVar[str] = "verify"
 
-    score_threshold: float = key(0.5, "detections of the reference above this must be matched", least=0, most=1)
-    iou_threshold: float = key(0.9, "least IoU of a match, which has the same class", least=0, most=1)
-    tie_margin: float = key(
+    score_threshold: float = share(0.5, "detections of the reference above this must be matched")
+    iou_threshold: float = share(0.9, "least IoU of a match, which has the same class")
+    tie_margin: float = share(
         0.004,
         "another best class, index of an ArgMax or TopK, or softmax label is a near tie, and counted, where the FP32 "
         "values of the two are this share of their spread apart, or less; 0.004: four to eight FP16 steps",
-        least=0,
-        most=1,
     )
     first_samples: int | None = key(
         None, "the first of data.verification_samples that files run on, no engine is compiled then; null: all", least=1

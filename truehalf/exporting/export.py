@@ -263,8 +263,5 @@ def _explained(error: Exception, options: TraceConfig) -> StageError:
             f"try trace.exporter={other} or another trace.opset, or rewrite that operation in the module",
         )
     reason = next((str(cause).strip() for cause in reversed(causes) if str(cause).strip()), type(error).__name__)
-    return StageError(
-        "export-fails",
-        f"export: the {exporter} exporter failed at opset {opset}: {reason.splitlines()[0]}; "
-        f"try trace.exporter={other}",
-    )
+    message = f"export: {exporter} failed at opset {opset}: {reason.splitlines()[0]}; try trace.exporter={other}"
+    return StageError("export-fails", message)

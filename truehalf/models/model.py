@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,7 @@ from truehalf.io_spec.spec import OutputSpec
 if TYPE_CHECKING:
     import torch
 
-
-class Task(Enum):
-    """What a library's models are for, where it has several kinds."""
-
-    detection = "detection"
-    classification = "classification"
+Task = StrEnum("Task", ["detection", "classification"])
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,6 @@ def test_tensorrts_provider_is_told_what_it_has_an_option_for() -> None:
     options = OPTIONS | {
         "provider": "tensorrt",
         "builder_optimization_level": 4,
-        "max_aux_streams": 2,
         "plugins": ["a.so", "b.so"],
         "hardware_compatibility": "ampere_plus",
     }
@@ -135,7 +134,6 @@ def test_tensorrts_provider_is_told_what_it_has_an_option_for() -> None:
         "trt_fp16_enable": "1",
         "trt_max_workspace_size": str(4 * 2**30),
         "trt_builder_optimization_level": "4",
-        "trt_auxiliary_streams": "2",
         "trt_timing_cache_enable": "1",
         "trt_timing_cache_path": ".timing_cache",
         "trt_engine_hw_compatible": "1",
@@ -151,8 +149,7 @@ def test_tensorrts_provider_is_told_what_it_has_an_option_for() -> None:
 def test_what_a_provider_has_no_option_for_is_in_the_plan_and_in_its_words(tmp_path: Path) -> None:
     plan = planned(saved(tmp_path, "float16"), "fp16", provider="tensorrt")
     assert plan["environment"] == {"NVIDIA_TF32_OVERRIDE": "0"}, "TensorRT's own default is on"
-    lacks = ["editable_timing_cache", "profiling_verbosity", "refit", "strip_weights", "tiling_optimization_level"]
-    assert plan["provider_lacks"] == [*lacks, "version_compatible"]
+    assert plan["provider_lacks"] == ["profiling_verbosity"]
     ort_plan.write_plan(plan, tmp_path / "plan")
     text = (tmp_path / "plan/README.txt").read_text()
     expect(text, None, *plan["provider_lacks"], "NVIDIA_TF32_OVERRIDE=0")

@@ -114,15 +114,9 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
         profiles=[PROFILE, PROFILE],
         memory_pools_gb={"workspace": 0.5, "dla_managed_sram": 1, "tactic_shared_memory": 0.25, "tactic_dram": 1},
         builder_optimization_level=5,
-        max_aux_streams=0,
-        tiling_optimization_level="moderate",
         tf32=True,
         timing_cache="caches",
-        editable_timing_cache=True,
-        version_compatible=True,
         hardware_compatibility="ampere_plus",
-        refit=True,
-        strip_weights=True,
         profiling_verbosity="none",
         plugins=[str(tmp_path / "a.so")],
     )
@@ -131,13 +125,8 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
     assert line[3:] == [
         "--memPoolSize=workspace:512M,dlaSRAM:1024M,tacticSharedMem:256M",
         "--builderOptimizationLevel=5",
-        "--maxAuxStreams=0",
-        "--tilingOptimizationLevel=2",
         "--hardwareCompatibilityLevel=ampere+",
         "--timingCacheFile=trtexec-tensorrt-11.cache",
-        "--versionCompatible",
-        "--refit",
-        "--stripWeights",
         "--profilingVerbosity=none",
         "--dynamicPlugins=./a.so",
         "--profile=0",
@@ -147,7 +136,7 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
         "--skipInference",
     ]
     assert "--noTF32" not in line
-    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram", "editable_timing_cache"]
+    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram"]
 
 
 def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:
@@ -162,18 +151,18 @@ def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_plan(plan: Planner, tmp_path: Path) -> None:
-    made, folder = plan(editable_timing_cache=True), tmp_path / "out"
+    made, folder = plan(memory_pools_gb={"tactic_dram": 1}), tmp_path / "out"
     write_plan(made, folder)
     first = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert sorted(first) == ["README.txt", "build_engine.py", "plan.json"]
     assert json.loads(first["plan.json"]) == made
     assert first["build_engine.py"].decode() == script()
     readme = first["README.txt"].decode()
-    expect(readme, None, made["trtexec"], made["trtexec_10"], "model.onnx", "plan.json", "editable_timing_cache")
-    write_plan(plan(editable_timing_cache=True), folder)
+    expect(readme, None, made["trtexec"], made["trtexec_10"], "model.onnx", "plan.json", "tactic_dram")
+    write_plan(plan(memory_pools_gb={"tactic_dram": 1}), folder)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
     write_plan(plan(), folder)
-    assert "editable_timing_cache" not in (folder / "README.txt").read_text()
+    assert "tactic_dram" not in (folder / "README.txt").read_text()
 
 
 def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> None:

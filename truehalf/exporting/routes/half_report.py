@@ -45,11 +45,8 @@ def described(
         expected = [f"{entry.name} {types[entry.name]}" for entry in entries]
         got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
         if expected != got:
-            raise StageError(
-                "half-trace-fails",
-                f"fp16: expected {kind} {', '.join(expected)}, the file traced in FP16 has {', '.join(got)}; "
-                "set precision.method=convert",
-            )
+            message = f"fp16: expected {kind} {', '.join(expected)}, got {', '.join(got)}; set precision.method=convert"
+            raise StageError("half-trace-fails", message)
         for value, entry in zip(values, entries, strict=True):
             value.shape = shape_of(entry)
     inputs = tuple(replace(each, dtype=types[each.name]) for each in spec.inputs)

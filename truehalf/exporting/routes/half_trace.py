@@ -102,11 +102,8 @@ def trace_in_fp16(
     """
     precision, method = options.precision, options.precision.method
     if model.file is not None:
-        raise StageError(
-            "in-conflict",
-            f"precision.method: {method.value} traces a torch module, and this model is a file ({model.file.name}); "
-            "set precision.method=convert",
-        )
+        message = f"precision.method: {method.value} traces a module; set convert for a file ({model.file.name})"
+        raise StageError("in-conflict", message)
     check_outputs({"out_path": out_path}, {})
     out_path = destination(Path(out_path))
     types = _border_types(spec, precision.keep_io_types)
@@ -159,11 +156,8 @@ def _border_types(spec: IoSpec, keep: bool | Collection[str]) -> dict[str, str]:
     """The dtype of each input and output of the file, as numpy calls it."""
     entries = {entry.name: entry.dtype for entry in spec.tensors}
     if unknown := [name for name in (keep if not isinstance(keep, bool) else ()) if name not in entries]:
-        raise StageError(
-            "wrong-name",
-            f"precision.keep_io_types: the model has no input or output {', '.join(unknown)}; it has "
-            f"{', '.join(entries)}",
-        )
+        message = f"precision.keep_io_types: no tensor {', '.join(unknown)}; the model has {', '.join(entries)}"
+        raise StageError("wrong-name", message)
     kept = set(entries if keep is True else () if keep is False else keep)
     return {name: "float16" if dtype == "float32" and name not in kept else dtype for name, dtype in entries.items()}
 

@@ -27,11 +27,8 @@ def _private(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise StageError(
-            "package-missing",
-            f"model.source: lightly-train {version()} has no {module}.{name}; known here is 0.18.0: "
-            'pip install "lightly-train==0.18.0"',
-        ) from error
+        message = f"model.source: lightly-train {version()} has no {module}.{name}: pip install lightly-train==0.18.0"
+        raise StageError("package-missing", message) from error
 
 
 def names() -> list[str]:

@@ -45,11 +45,8 @@ def configuration(folder: Path, task: Task) -> Any:
     if type(shape) not in _types(task):
         others = [other.value for other in Task if type(shape) in _types(other)]
         remedy = f"model.options.task={others[0]}" if others else "model=torch takes your function"
-        raise StageError(
-            "in-conflict" if others else "not-supported",
-            f"model.options.task: {path}: transformers {transformers.__version__} has no {task.value} of model_type "
-            f"{kind!r}; {remedy}",
-        )
+        message = f"model.options.task: {path}: transformers has no {task.value} of model_type {kind!r}; {remedy}"
+        raise StageError("in-conflict" if others else "not-supported", message)
     return shape
 
 
@@ -139,11 +136,8 @@ def _explained(where: Path, make: Callable[[], Any]) -> Any:
             package = next((name for name in found.groups() if name), None) if found else None
             named = f"the package {package}, which is not installed" if package else first_line(error)
             remedy = f"pip install {package.lower()}" if package else "install it"
-            raise StageError(
-                "package-missing",
-                f"model.options.id: {where}: this model needs {named}: {remedy}, or choose one whose backbone "
-                "transformers has itself",
-            ) from error
+            message = f"model.options.id: {where}: it needs {named}: {remedy}, or choose another backbone"
+            raise StageError("package-missing", message) from error
 
 
 @contextlib.contextmanager

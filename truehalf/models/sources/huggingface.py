@@ -85,21 +85,15 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
     elif problem := problem_of_revision(options.id, options.revision):
         yield f"model.options.revision: {problem}"
     if model.checkpoint is not None:
-        yield coded(
-            "in-conflict",
-            "model.checkpoint: weights are those beside the model's configuration (model.options.id); expected null, "
-            f"got {model.checkpoint!r}",
-        )
+        message = f"model.checkpoint: weights are those of model.options.id; expected null, got {model.checkpoint!r}"
+        yield coded("in-conflict", message)
     yield from half_a_size(config, "the processor's")
     yield from another_layout(config, "models of transformers take")
     if model.inputs is not None:
         yield coded("in-conflict", "model.inputs: one of images, known of this source; expected null")
     if model.outputs is None and model.drop_outputs:
-        yield coded(
-            "in-conflict",
-            "model.drop_outputs: of this source there are logits, and of detectors boxes, which all are needed; "
-            f"expected [], got {plain(model.drop_outputs)}",
-        )
+        message = f"model.drop_outputs: all of this source are needed; expected [], got {plain(model.drop_outputs)}"
+        yield coded("in-conflict", message)
 
 
 def files(config: Config, root: Path) -> list[Path]:
@@ -207,11 +201,8 @@ def _check_classes(returned: tuple[Any, ...], outputs: list[OutputSpec], classes
             continue
         count = tensor.shape[-1] - bool(declared.no_object)
         if count != len(classes):
-            raise StageError(
-                "wrong-class-count",
-                f"model.classes: {folder}: expected {count} names, as many as output {declared.name!r} has classes, "
-                f"got {len(classes)}",
-            )
+            message = f"model.classes: {folder}: output {declared.name!r} has {count} classes; got {len(classes)} names"
+            raise StageError("wrong-class-count", message)
 
 
 @contextlib.contextmanager

@@ -49,21 +49,15 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
     if config.decoder.name is DecoderName.none:
         yield coded("in-conflict", "decoder: expected dfine or rtdetrv2, got none")
     if any(side is None or side < 32 or side % 32 for side in model.image_size):
-        yield coded(
-            "out-of-range",
-            "model.image_size: expected [height, width], multiples of 32 (the backbone's stride), got "
-            f"{list(model.image_size)}",
-        )
+        message = f"model.image_size: expected multiples of 32 (the backbone's stride), got {list(model.image_size)}"
+        yield coded("out-of-range", message)
     if 1 in config.trace.dynamic_axes.get("images", {}):
         yield coded("axis-fixed", "trace.dynamic_axes.images: axis 1 cannot vary: images have three channels")
     for i, profile in enumerate(config.engine.profiles or ()):
         for name, shape in dataclasses.asdict(profile["images"]).items() if "images" in profile else ():
             if any(side is not None and side % 32 for side in shape[2:]):
-                yield coded(
-                    "out-of-range",
-                    f"engine.profiles[{i}].images.{name}: expected heights and widths that are multiples of 32 (the "
-                    f"backbone's stride), got {list(shape)}",
-                )
+                message = f"engine.profiles[{i}].images.{name}: expected multiples of 32, got {list(shape)}"
+                yield coded("out-of-range", message)
     if not model.classes:
         yield coded("needs-value", "model.classes: expected one or more different names, got none")
     yield from declared_needlessly(config)
@@ -114,17 +108,11 @@ def _problems_of_convnext(convnext: ConvNext, where: str) -> Iterator[str]:
 
 def _problems_of_vit(vit: Vit, where: str) -> Iterator[str]:
     if vit.heads > 0 and (vit.width % vit.heads or vit.width // vit.heads % 4 or vit.width // vit.heads > 128):
-        yield coded(
-            "in-conflict",
-            f"{where}.width: expected heads ({vit.heads}) times a multiple of 4 (rotary positions), up to 128 per "
-            f"head, got {vit.width}",
-        )
+        message = f"{where}.width: expected heads ({vit.heads}) times a multiple of 4, up to 128, got {vit.width}"
+        yield coded("in-conflict", message)
     if len(vit.layers) != 3 or vit.layers != sorted(set(vit.layers)) or vit.layers[0] < 1 or vit.layers[-1] > vit.depth:
-        yield coded(
-            "out-of-range",
-            f"{where}.layers: expected three different layers in order, from 1 to depth ({vit.depth}), got "
-            f"{vit.layers}",
-        )
+        message = f"{where}.layers: expected three rising numbers from 1 to depth ({vit.depth}), got {vit.layers}"
+        yield coded("out-of-range", message)
 
 
 def open_model(config: Config, root: Path) -> Model:

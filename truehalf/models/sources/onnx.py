@@ -54,11 +54,8 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
         message = "model.checkpoint: model=onnx needs an FP32 ONNX file: model.checkpoint=/path/to/model.onnx"
         yield coded("needs-value", message)
     if model.drop_outputs:
-        yield coded(
-            "in-conflict",
-            f"model.drop_outputs: the file is passed on with all its outputs; expected [], "
-            f"got {plain(model.drop_outputs)}",
-        )
+        message = f"model.drop_outputs: a file keeps all its outputs; expected [], got {plain(model.drop_outputs)}"
+        yield coded("in-conflict", message)
     for i, each in enumerate(model.outputs or ()):
         if each.take is not None:
             message = f"model.outputs[{i}].take: outputs of a file are known by name; expected null, got {each.take!r}"

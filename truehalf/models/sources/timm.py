@@ -70,11 +70,8 @@ def _problems(config: Config) -> Iterator[str]:
         yield coded("needs-value", message)
     elif "." in options.name:
         name, _, tag = options.name.partition(".")
-        yield coded(
-            "bad-syntax",
-            f"model.options.name: expected a name without a tag, got {options.name!r}: model.options.name={name} "
-            f"model.options.weights={tag}",
-        )
+        message = f"model.options.name: the tag is apart: model.options.name={name} model.options.weights={tag}"
+        yield coded("bad-syntax", message)
     elif not options.name.replace("_", "").isalnum():
         message = f"model.options.name: expected a name as timm.list_models() has it, got {options.name!r}"
         yield coded("bad-syntax", message)

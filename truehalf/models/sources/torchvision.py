@@ -79,25 +79,16 @@ def _problems_of_task(config: Config) -> Iterator[str]:
             yield coded("in-conflict", message)
         return
     if options.candidates is None or not 1 <= options.candidates <= MOST_CANDIDATES:
-        yield coded(
-            "out-of-range",
-            f"model.options.candidates: expected 1 to {MOST_CANDIDATES} (what TensorRT's TopK takes), got "
-            f"{options.candidates}",
-        )
+        message = f"model.options.candidates: expected 1 to {MOST_CANDIDATES} (TensorRT), got {options.candidates}"
+        yield coded("out-of-range", message)
     given = [key for key in ("range", "mean", "std") if getattr(model.preprocessing, key) is not None]
     if given:
-        yield coded(
-            "in-conflict",
-            f"model.preprocessing.{', '.join(given)}: a detector of torchvision normalises RGB in 0..1 by itself, "
-            "inside the graph; expected null",
-        )
+        message = f"model.preprocessing.{', '.join(given)}: a detector normalises inside the graph; expected null"
+        yield coded("in-conflict", message)
     for axis in config.trace.dynamic_axes.get("images", {}):
         if axis:
-            yield coded(
-                "axis-fixed",
-                f"trace.dynamic_axes.images: axis {axis} cannot vary: anchors are baked for model.image_size; only the "
-                "batch (axis 0) is dynamic",
-            )
+            message = f"trace.dynamic_axes.images: axis {axis} cannot vary, as anchors are baked; only axis 0 can"
+            yield coded("axis-fixed", message)
 
 
 def open_model(config: Config, root: Path) -> Model:

@@ -19,11 +19,10 @@ from truehalf.runtime.tensorrt.versions import BuilderOptions, gpu_key
 
 
 def cache_file(trt: Any, options: BuilderOptions) -> Path | None:
-    """One file per GPU and TensorRT version; editable caches apart, for their entries are others."""
+    """One file per GPU and TensorRT version."""
     if options["timing_cache"] is None:
         return None
-    kind = "-editable" if options["editable_timing_cache"] else ""
-    return Path(options["timing_cache"]) / f"{gpu_key()}-tensorrt-{trt.__version__}{kind}.cache"
+    return Path(options["timing_cache"]) / f"{gpu_key()}-tensorrt-{trt.__version__}.cache"
 
 
 def load_cache(config: Any, file: Path) -> bool:

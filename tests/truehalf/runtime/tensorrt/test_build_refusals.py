@@ -66,7 +66,7 @@ def test_a_file_is_looked_up_with_what_belongs_to_it(tmp_path: Path, monkeypatch
 
 # --- older releases ---------------------------------------------------------------------------------------------------
 
-OLDER = frozenset(("TilingOptimizationLevel", "IBuilderConfig.tiling_optimization_level"))
+OLDER = frozenset(("HardwareCompatibilityLevel", "IBuilderConfig.hardware_compatibility_level"))
 OLDEST = OLDER | {"ICudaEngine.device_memory_size_v2"}  # 10.0
 
 
@@ -79,13 +79,13 @@ def test_an_option_that_an_older_release_lacks_is_refused_by_name(
     world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older(world, monkeypatch, OLDER, "10.7.0")
-    facts = ("engine.tiling_optimization_level", "10.7.0", "TilingOptimizationLevel")
+    facts = ("engine.hardware_compatibility", "10.7.0", "HardwareCompatibilityLevel")
     with raises("not-supported", *facts, error=BuildError):
-        build(plan(tiling_optimization_level="full"), tmp_path)
+        build(plan(hardware_compatibility="ampere_plus"), tmp_path)
     build(plan(), tmp_path)
-    older(world, monkeypatch, frozenset(("IBuilderConfig.tiling_optimization_level",)), "10.7.0")
-    with raises("not-supported", "10.7.0", "'tiling_optimization_level'", error=BuildError):
-        build(plan(tiling_optimization_level="full"), tmp_path)
+    older(world, monkeypatch, frozenset(("IBuilderConfig.hardware_compatibility_level",)), "10.7.0")
+    with raises("not-supported", "10.7.0", "'hardware_compatibility_level'", error=BuildError):
+        build(plan(hardware_compatibility="ampere_plus"), tmp_path)
 
 
 def test_an_engine_of_the_oldest_release_is_known_all_the_same(

@@ -69,10 +69,10 @@ def test_it_behaves_only_where_there_is_a_name(monkeypatch: pytest.MonkeyPatch) 
 def test_calls_are_recorded_with_their_arguments() -> None:
     world = World()
     config = module(world).Builder(None).create_builder_config()
-    config.max_aux_streams = 3
+    config.builder_optimization_level = 3
     assert world.calls == [
         ("Builder", (None,)),
         ("Builder.create_builder_config", ()),
-        ("set IBuilderConfig.max_aux_streams", (3,)),
+        ("set IBuilderConfig.builder_optimization_level", (3,)),
     ]
-    assert config.max_aux_streams == 3
+    assert config.builder_optimization_level == 3
