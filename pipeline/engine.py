@@ -16,6 +16,7 @@ from truehalf.engines.engine_report import (
     PointOfProfile,
     excused_count,
 )
+from truehalf.errors import some_of
 from truehalf.report.forms import StageNumbers
 
 _SHOWN = (
@@ -147,8 +148,11 @@ def _compiled_rows(compiled: CompilerFacts) -> list[tuple[str, str]]:
     fused = f"{shown(compiled['fused_attention'])} of {compiled['attention_regions']}"
     return [
         ("compiled for", ", ".join(compiled["targets"]) or "the compiler's default GPUs"),
-        ("fused attention", fused + (f"; not fused: {_some(lost)}" if lost else "")),
-        ("FP16 nodes computed in FP32", f"{len(changed)}: {_some(changed)}" if changed else "none is known"),
+        ("fused attention", fused + (f"; not fused: {some_of(lost, _NODES_SHOWN)}" if lost else "")),
+        (
+            "FP16 nodes computed in FP32",
+            f"{len(changed)}: {some_of(changed, _NODES_SHOWN)}" if changed else "none is known",
+        ),
         ("kernels that only cast", shown(compiled["cast_layers"])),
         ("constants", ", ".join(f"{dtype} {count}" for dtype, count in compiled["constants"].items()) or "none"),
         ("nodes in no layer", f"{shown(compiled['nodes_without_layer'])} (folded, or moved)"),
@@ -176,7 +180,7 @@ def layer_rows(engine: EngineReport) -> list[dict[str, str]]:
             "inputs": _types(row.get("inputs") or []),
             "outputs": _types(row.get("outputs") or []),
             "weights": str(row.get("weights") or ""),
-            "nodes": _some(row.get("onnx_nodes") or ([row["provider"]] if row.get("provider") else [])),
+            "nodes": some_of(row.get("onnx_nodes") or ([row["provider"]] if row.get("provider") else []), _NODES_SHOWN),
         }
         for row in engine.get("layer_table") or []
     ]
@@ -189,11 +193,6 @@ def _types(types: Sequence[str | None]) -> str:
     """Equal types once: "Half ×3, Float"."""
     counted = Counter(one or "not known" for one in types)
     return ", ".join(name if number == 1 else f"{name} ×{number}" for name, number in counted.items())
-
-
-def _some(names: Sequence[str]) -> str:
-    shown, more = ", ".join(names[:_NODES_SHOWN]), len(names) - _NODES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def where(point: PointOfProfile) -> str:

@@ -43,8 +43,7 @@ FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
 # What pipeline takes of truehalf: what checks a configuration before DVC starts, and what writes files, pages and the
 # terminal.
 FOR_PIPELINE = (
-    "truehalf.codes",
-    "truehalf.config",
+    *("truehalf.codes", "truehalf.config", "truehalf.errors"),
     *("truehalf.engines.engine_report", "truehalf.runtime.machine", "truehalf.runtime.timing"),  # forms of reports
     "truehalf.output_files",
     "truehalf.json_values",

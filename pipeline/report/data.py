@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
 from pipeline.forms import Inputs, Source, Used
+from truehalf.errors import some_of
 
 _PURPOSES = {"trace": "to trace on", "calibration": "to calibrate with", "verification": "to verify with"}
 _FIRST = 3
@@ -32,9 +33,10 @@ def data_of(inputs: Inputs | None, spec: Spec | None) -> dict[str, object] | Non
     return {
         "source": source.get("source", ""),
         "rows": [_row(purpose, each) for purpose, each in used.items()],
-        "files": [_files(purpose, each) for purpose, each in used.items() if each.get("files")],
+        "files": [(_PURPOSES[purpose], each["files"]) for purpose, each in used.items() if each.get("files")],
+        "listed": _LISTED,
         "left_out": [
-            {"reason": reason, "count": len(names), "names": _first(names)}
+            {"reason": reason, "count": len(names), "names": some_of(names, _FIRST)}
             for reason, names in source.get("left_out", {}).items()
         ],
         "preprocessing": [
@@ -47,7 +49,7 @@ def data_of(inputs: Inputs | None, spec: Spec | None) -> dict[str, object] | Non
 
 def _row(purpose: str, used: Used) -> dict[str, Any]:
     files, labels, code = used.get("files", []), used.get("annotations"), used.get("code")
-    names = _first([entry["file"] for entry in files]) or ("" if code else "made, not read")
+    names = some_of((entry["file"] for entry in files), _FIRST) or ("" if code else "made, not read")
     if labels:
         names += f"; labels from {labels['file']} ({labels['sha256'][:12]})"
     if code:
@@ -60,21 +62,6 @@ def _row(purpose: str, used: Used) -> dict[str, Any]:
         "sha256": str(used.get("sha256", ""))[:12] if known else "–",
         "names": names,
     }
-
-
-def _files(purpose: str, used: Used) -> dict[str, Any]:
-    files = used["files"]
-    return {
-        "purpose": _PURPOSES[purpose],
-        "count": len(files),
-        "rows": files[:_LISTED],
-        "omitted": max(0, len(files) - _LISTED),
-    }
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _FIRST} more" if len(names) > _FIRST else ""
-    return ", ".join(names[:_FIRST]) + more
 
 
 def _preprocessing(entry: Mapping[str, Any]) -> str:

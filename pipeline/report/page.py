@@ -32,7 +32,6 @@ from truehalf.progress import is_told
 from truehalf.report.drawings import Histogram, histogram, node_counts
 from truehalf.report.fp32_nodes import kept_in_fp32
 from truehalf.report.graph import Outline
-from truehalf.report.numbers import number
 from truehalf.report.page import Details, errors_by_node, page, verification_sections
 from truehalf.report.svg import ORANGE
 from truehalf.runtime.machine import Machine
@@ -110,7 +109,6 @@ def content(folder: Path) -> dict[str, object]:
         "engine": _engine(engine),
         "previous": None if crash else difference(folder, params, reports),
         "data": data_of(reports.get("inputs"), _spec(folder) if "trace" in reports else None),
-        "config": _config(params),
         "params": yaml.safe_dump(params, sort_keys=False, allow_unicode=True) if params else None,
     }
 
@@ -230,35 +228,3 @@ def _elsewhere(plan: EnginePlan | None, by_tensorrt: bool) -> dict[str, Any]:
 def _why_no_engine(engine: EngineReport) -> str:
     word = {"planned": "no engine was built here"}.get(engine["status"], f"no engine was built ({engine['status']})")
     return f"{word}: {engine.get('reason', 'no reason is given')}"
-
-
-def _config(params: Params) -> list[tuple[str, str]]:
-    """The choices that a reader asks for first."""
-    if not params:
-        return []
-    model, data = params.get("model", {}), params.get("data", {})
-    verify, trace = params.get("verify", {}), params.get("trace", {})
-    dtype: Mapping[str, Any] = params.get("precision", {})
-    pins = [dtype, model.get("fp32_pins", {}), params.get("decoder", {}).get("fp32_pins", {})]
-    lists = [entry for owner in pins for key, entries in owner.items() if "_block_list" in key for entry in entries]
-    included = [entry for key, entries in dtype.items() if "_include_list" in key for entry in entries]
-    limits = [f"{name} {number(dtype[name])}" for name in ("data_max", "init_max") if dtype.get(name) is not None]
-    rules = ", ".join([str(dtype.get("rules", "")), *limits])
-    stays = f"; rules: {rules}; pinned: {', '.join(lists) or 'nothing'}"
-    stays += f"; wanted: {', '.join(included)}" if included else ""
-    if dtype.get("method", "convert") != "convert":  # traced in FP16: neither rules nor lists were asked
-        stays = f"; traced: {dtype['method']}"
-    counts = (data.get("calibration_samples"), data.get("verification_samples"))
-    calibrated, verified = (count or "what there is" for count in counts)
-    return [
-        ("model", f"{model.get('name')}, {'×'.join(map(str, model.get('image_size', [])))} pixels"),
-        ("checkpoint", str(model.get("checkpoint") or "none: weights of the source, or random, seeded")),
-        ("decoder", str(params.get("decoder", {}).get("name"))),
-        ("precision", f"{dtype.get('dtype')}{stays if dtype.get('dtype') == 'fp16' else ''}"),
-        ("exporter", f"{trace.get('exporter')}, opset {trace.get('opset')}"),
-        ("samples", f"{data.get('source')}: {calibrated} to calibrate, {verified} to verify"),
-        (
-            "matched",
-            f"same class, IoU from {verify.get('iou_threshold')}, of scores from {verify.get('score_threshold')}",
-        ),
-    ]

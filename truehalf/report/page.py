@@ -36,7 +36,7 @@ _SECTIONS = (
     *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
     *("judged", "culprit", "fix", "file", "differing", "columns"),
     *("stage_rows", "node_errors", "no_profile", "histograms", "plots", "stages", "comparison", "conversion"),
-    *("previous", "decisions", "data", "config", "params"),
+    *("previous", "decisions", "data", "params"),
 )
 
 

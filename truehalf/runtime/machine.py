@@ -42,18 +42,24 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
         root: the folder that their names are relative to, by default the current one.
         processor: name the processor, too, which a file that is optimised for it is bound to; else it is None.
     """
-    gpus, tensorrt = _gpus(), _tensorrt_version("tensorrt")
+    from truehalf.runtime.ort import session
+    from truehalf.runtime.tensorrt import plan_content, versions
+    from truehalf.runtime.tensorrt.plugins import registered_ops
+
+    gpus, tensorrt = _gpus(), versions.tensorrt_version("tensorrt")
+    files = {name: (root or Path.cwd()) / name for name in plugins}
+    operators = registered_ops(list(files.values())) if gpus and tensorrt and plugins else None
     return {
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor() if processor else None,
         "gpus": gpus,
         "tensorrt": tensorrt,
-        "tensorrt_rtx": _tensorrt_version("tensorrt_rtx"),
-        "plugins": {name: _sha256((root or Path.cwd()) / name) for name in plugins},
-        "plugin_ops": _plugin_ops(plugins, root or Path.cwd()) if gpus and tensorrt and plugins else None,
-        "onnxruntime": _onnxruntime_version(),
-        "onnxruntime_providers_built": _providers_built(),
-        "onnxruntime_providers": _providers_that_load() if gpus else ["CPUExecutionProvider"],
+        "tensorrt_rtx": versions.tensorrt_version("tensorrt_rtx"),
+        "plugins": {name: plan_content.sha256(file) if file.is_file() else None for name, file in files.items()},
+        "plugin_ops": None if operators is None else dict(zip(plugins, operators, strict=True)),
+        "onnxruntime": session.runtime_version(),
+        "onnxruntime_providers_built": session.built_providers(),
+        "onnxruntime_providers": session.loadable_providers() if gpus else ["CPUExecutionProvider"],
     }
 
 
@@ -107,43 +113,3 @@ def _gpus_of_nvidia_smi() -> list[Gpu]:
         for row in rows
         if len(row) == 4
     ]
-
-
-# --- software ---------------------------------------------------------------------------------------------------------
-
-
-def _sha256(file: Path) -> str | None:
-    from truehalf.runtime.tensorrt.plan_content import sha256
-
-    return sha256(file) if file.is_file() else None
-
-
-def _plugin_ops(plugins: Sequence[str], root: Path) -> dict[str, list[str]] | None:
-    from truehalf.runtime.tensorrt.plugins import registered_ops
-
-    names = registered_ops([root / name for name in plugins])
-    return None if names is None else dict(zip(plugins, names, strict=True))
-
-
-def _tensorrt_version(module: str) -> str | None:
-    from truehalf.runtime.tensorrt.versions import tensorrt_version
-
-    return tensorrt_version(module)
-
-
-def _onnxruntime_version() -> str:
-    from truehalf.runtime.ort.session import runtime_version
-
-    return runtime_version()
-
-
-def _providers_built() -> list[str]:
-    from truehalf.runtime.ort.session import built_providers
-
-    return built_providers()
-
-
-def _providers_that_load() -> list[str]:
-    from truehalf.runtime.ort.session import loadable_providers
-
-    return loadable_providers()

@@ -158,7 +158,7 @@ def test_the_files_of_a_plan(plan: Planner, tmp_path: Path) -> None:
     assert json.loads(first["plan.json"]) == made
     assert first["build_engine.py"].decode() == script()
     readme = first["README.txt"].decode()
-    expect(readme, None, made["trtexec"], made["trtexec_10"], "model.onnx", "plan.json", "tactic_dram")
+    expect(readme, None, made["trtexec"], made["trtexec_10"], "model.onnx", "plan.json", "memory_pools_gb.tactic_dram")
     write_plan(plan(memory_pools_gb={"tactic_dram": 1}), folder)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
     write_plan(plan(), folder)
