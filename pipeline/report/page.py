@@ -85,6 +85,7 @@ def content(folder: Path) -> dict[str, object]:
     details = cast("Details", (json_of(verdict_folder / "details.json") if verify else None) or {})
     outline: Outline | None = json_of(verdict_folder / "graph.json") if verify else None
     nodes = outline["nodes"] if outline else []
+    spec = json_of(folder / "artifacts" / "trace" / "io_spec.json")
     rows = json_of(folder / "artifacts" / "fp16" / "decisions.json") if "fp16" in reports else None
     return {
         "title": " · ".join(names_of(params)) or "truehalf",
@@ -108,7 +109,7 @@ def content(folder: Path) -> dict[str, object]:
         "decisions": kept_in_fp32(rows, nodes, errors_by_node(details)) if isinstance(rows, list) else None,
         "engine": _engine(engine),
         "previous": None if crash else difference(folder, params, reports),
-        "data": data_of(reports.get("inputs"), _spec(folder) if "trace" in reports else None),
+        "data": data_of(reports.get("inputs"), spec if "trace" in reports else None),
         "params": yaml.safe_dump(params, sort_keys=False, allow_unicode=True) if params else None,
     }
 
@@ -136,10 +137,6 @@ def _params(folder: Path) -> Params:
         if isinstance(values, dict):
             return values
     return {}
-
-
-def _spec(folder: Path) -> Any:
-    return json_of(folder / "artifacts" / "trace" / "io_spec.json")
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def link_inputs(project: Path, place: Path, values: Any) -> None:
     """
     for relative, as_copy in named_files(project, values).items():
         source, target = project / relative, place / relative
-        if not any(parent.is_symlink() for parent in _inside(place, target)):
+        if not any(parent.is_symlink() for parent in target.parents if place in parent.parents):
             _bring(source, target, as_copy)
 
 
@@ -155,10 +155,6 @@ def named_files(project: Path, values: Any) -> dict[Path, bool]:
         elif source.exists():
             found.setdefault(relative, False)
     return found
-
-
-def _inside(place: Path, target: Path) -> list[Path]:
-    return [parent for parent in target.parents if place in parent.parents]
 
 
 def _texts(values: Any) -> Iterator[str]:

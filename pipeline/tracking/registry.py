@@ -155,11 +155,8 @@ def signature(model: Path) -> Any:
 def _description(record: Record, run: Any) -> str:
     verdict = json.loads(_verdict_file(record).read_text())
     head = f"Run {run.info.run_id} of experiment {run.info.experiment_id}: {verdict['verdict']}."
-    return "\n".join([head, *(f"- {_outcome(each)}" for each in verdict["findings"] if "gate" in each)])
-
-
-def _outcome(gate: dict[str, Any]) -> str:
-    return f"{gate['gate']}: {gate['state']}: {gate['reason']}"
+    gates = [gate for gate in verdict["findings"] if "gate" in gate]
+    return "\n".join([head, *(f"- {gate['gate']}: {gate['state']}: {gate['reason']}" for gate in gates)])
 
 
 def _verdict_file(record: Record) -> Path:

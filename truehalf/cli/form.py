@@ -211,13 +211,6 @@ def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path |
 
 # --- options that several commands have -------------------------------------------------------------------------------
 
-_CHOICES = {
-    "range": ("0..1", "0..255"),
-    "layout": ("NCHW", "NHWC"),
-    "resize": ("stretch", "letterbox"),
-    "channels": ("RGB", "BGR"),
-}
-
 
 def image_options(command: Any) -> Any:
     """--preprocessing, its parts and --skip-corrupt, as keywords of a command."""
@@ -225,12 +218,16 @@ def image_options(command: Any) -> Any:
     for decorate in reversed(
         (
             of("--size", metavar="HxW", help="height and width in pixels [the model's]"),
-            of("--range", "range_", type=click.Choice(_CHOICES["range"]), help="of pixels [0..1]"),
+            of("--range", "range_", type=click.Choice(("0..1", "0..255")), help="of pixels [0..1]"),
             of("--mean", metavar="R,G,B", help="subtracted from pixels in --range [0,0,0]"),
             of("--std", metavar="R,G,B", help="divides pixels after --mean [1,1,1]"),
-            of("--layout", type=click.Choice(_CHOICES["layout"]), help="axes of the input [NCHW]"),
-            of("--resize", type=click.Choice(_CHOICES["resize"]), help="letterbox keeps the aspect ratio [stretch]"),
-            of("--channels", type=click.Choice(_CHOICES["channels"]), help="their order [RGB]"),
+            of("--layout", type=click.Choice(("NCHW", "NHWC")), help="axes of the input [NCHW]"),
+            of(
+                "--resize",
+                type=click.Choice(("stretch", "letterbox")),
+                help="letterbox keeps the aspect ratio [stretch]",
+            ),
+            of("--channels", type=click.Choice(("RGB", "BGR")), help="their order [RGB]"),
             of("--preprocessing", type=FILE, metavar="FILE", help="all of these, in YAML or JSON"),
             of("--skip-corrupt", is_flag=True, help="leave out images that cannot be read"),
         )

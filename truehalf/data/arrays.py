@@ -184,10 +184,8 @@ def _from_npz(path: Path, problems: list[str]) -> Source | None:
 
 # --- Polygraphy's JSON ------------------------------------------------------------------------------------------------
 
-# An object of one of its classes carries the class's name; an array is an .npy file (of old: also an .npz file, and
-# in latin-1) within a string.
+# An object of one of its classes carries the class's name; an array is an .npy file within a string.
 _CLASS = "polygraphy_class"
-_OLD_CLASS = "__polygraphy_encoded_"
 
 
 def _from_json(path: Path, inputs: Mapping[str, ir.Value], problems: list[str]) -> list[Source]:
@@ -214,8 +212,7 @@ def _from_json(path: Path, inputs: Mapping[str, ir.Value], problems: list[str]) 
 
 
 def _class_of(item: Mapping[str, Any]) -> str | None:
-    old = [key.removeprefix(_OLD_CLASS) for key in item if key.startswith(_OLD_CLASS)]
-    return str(item[_CLASS]) if _CLASS in item else next(iter(old), None)
+    return str(item[_CLASS]) if _CLASS in item else None
 
 
 def _decoded(item: Any, value: ir.Value | None) -> np.ndarray:
@@ -244,9 +241,5 @@ def _typed(item: Any, value: ir.Value | None) -> np.ndarray:
 def _npy(text: Any) -> np.ndarray:
     if not isinstance(text, str):
         raise ValueError(f"expected its bytes as text, got {type(text).__name__}")
-    try:
-        data = base64.b64decode(text, validate=True)
-    except ValueError:
-        data = text.encode("latin-1")
-    loaded = np.load(io.BytesIO(data), allow_pickle=False)
-    return loaded if isinstance(loaded, np.ndarray) else next(iter(loaded.values()))
+    array: np.ndarray = np.lib.format.read_array(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False)
+    return array

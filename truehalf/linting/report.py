@@ -150,7 +150,8 @@ def text(report: LintReport, width: int, places: int | None = PLACES_SHOWN) -> s
     """
     width = max(_WIDTH_MIN, min(width, _WIDTH_MAX))
     number = counts(report.findings)["counts"]
-    text = ", ".join(f"{number[severity]} {_plural(severity, number[severity])}" for severity in SEVERITIES)
+    plural = {severity: "" if severity == "info" or number[severity] == 1 else "s" for severity in SEVERITIES}
+    text = ", ".join(f"{number[severity]} {severity}{plural[severity]}" for severity in SEVERITIES)
     versions = f" (TensorRT {' and '.join(report.tensorrt)})" if report.tensorrt else ""
     lines = [f"{report.target}: {text}{versions}"]
     for group in _groups(report.findings):
@@ -194,10 +195,6 @@ def _place(finding: Finding) -> str:
 
 def _total(group: Iterable[Finding]) -> int:
     return sum(finding.count for finding in group)
-
-
-def _plural(severity: str, number: int) -> str:
-    return severity if number == 1 or severity == "info" else f"{severity}s"
 
 
 # --- SARIF ------------------------------------------------------------------------------------------------------------

@@ -5,12 +5,9 @@ What an installed package keeps for itself is not looked at: its classes, and mo
 
 from __future__ import annotations
 
-import array
 import contextlib
 import contextvars
-import ctypes
 import functools
-import io
 import pickle
 import random
 import types
@@ -27,17 +24,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _DEPTH = 4  # of lists and dicts that are compared by value
 _BYTES, _SUMMED = 100_000, 10**9  # of the largest tensor or array that is kept as it was, and that is summed up
 # Classes of Python's library whose objects hold what they are given. Others change as they work (loggers, locks).
-_HOLDERS = {
-    "_thread",
-    "os",
-    "argparse",
-    "collections",
-    "ctypes",
-    "multiprocessing.sharedctypes",
-    "queue",
-    "types",
-    "weakref",
-}
+_HOLDERS = {"_thread", "os", "argparse", "collections", "queue", "types", "weakref"}
 _LEADS_TO = {  # attributes of wrappers: the functions and arguments in them
     types.MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args", "keywords"),
@@ -110,14 +97,11 @@ def _is_special(key: Any) -> bool:
 
 
 def _slots(owner: Any) -> dict[str, Any]:
-    kept = [name for cls in type(owner).__mro__ if is_own_class(cls) for name in _named(vars(cls).get("__slots__", ()))]
+    slots = [vars(cls).get("__slots__", ()) for cls in type(owner).__mro__ if is_own_class(cls)]
+    kept = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
     return {
         name: getattr(owner, name) for name in kept if name not in ("__dict__", "__weakref__") and hasattr(owner, name)
     }
-
-
-def _named(slots: Any) -> list[str]:
-    return [slots] if isinstance(slots, str) else list(slots)
 
 
 # --- the content of one object ----------------------------------------------------------------------------------------
@@ -171,12 +155,6 @@ def _kinds() -> tuple[_Kind, ...]:
         _Kind((torch.Tensor,), lambda owner: (owner.is_inference() or owner._version, _bytes_of(owner)), _put_numbers),
         _Kind((np.ndarray,), lambda owner: (0, _bytes_of(owner)), _put_numbers),
         _Kind((contextvars.ContextVar,), lambda owner: [owner.get()], lambda owner, was: owner.set(was[0])),
-        _Kind((ctypes._SimpleCData,), lambda owner: [owner.value], lambda owner, was: setattr(owner, "value", was[0])),
-        _Kind((io.StringIO, io.BytesIO), lambda owner: [owner.getvalue(), owner.tell()], _put_text),
-        _Kind(
-            (io.IOBase,), lambda owner: None if owner.writable() else owner.tell(), lambda owner, was: owner.seek(was)
-        ),
-        _Kind((array.array,), lambda owner: owner[:].tolist(), _put_array),
         _Kind((random.SystemRandom,), lambda owner: None),
         _Kind(
             (random.Random,),
@@ -223,17 +201,6 @@ def _put_in_class(owner: type, was: Mapping[str, Any]) -> None:
 def _put_slots(owner: Any, was: Mapping[str, Any]) -> None:
     for name, value in was.items():
         object.__setattr__(owner, name, value)
-
-
-def _put_text(owner: Any, was: list[Any]) -> None:
-    owner.seek(0)
-    owner.truncate()
-    owner.write(was[0])
-    owner.seek(was[1])
-
-
-def _put_array(owner: Any, was: list[Any]) -> None:
-    owner[:] = array.array(owner.typecode, was)
 
 
 def _in_cell(cell: Any) -> list[Any]:

@@ -94,13 +94,14 @@ def places_of(
 
     def place(file: str, line: int) -> BakedDecision:
         key = statement_of(file, line)
-        in_user_code = is_own(str(Path.cwd() / file)) and _is_there(file)
+        in_user_code = is_own(str(Path.cwd() / file)) and (file.startswith("<") or (Path.cwd() / file).exists())
         return found.setdefault(key, BakedDecision(*key, in_user_code))
 
     for warning in caught:
         if warning.category.__name__ == TRACER:
             at = place(warning.filename, warning.lineno)
-            at.rules[TRACER] = at.messages[_first_words(str(warning.message))] = None
+            words = str(warning.message).partition(" might cause")[0].partition(". ")[0].strip()
+            at.rules[TRACER] = at.messages[words] = None
     for finding in findings:
         if finding.file is not None and finding.severity == "warning" and finding.rule != DtypeConstant.id:
             place(finding.file, finding.line or 0).rules[finding.rule] = None
@@ -227,14 +228,6 @@ def _by_statement(run: Sequence[Read]) -> dict[Statement, list[Read]]:
     return found
 
 
-def _first_words(message: str) -> str:
-    return message.partition(" might cause")[0].partition(". ")[0].strip()
-
-
-def _is_there(file: str) -> bool:
-    return file.startswith("<") or (Path.cwd() / file).exists()
-
-
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
@@ -326,12 +319,10 @@ def _may_catch(file: str, line: int) -> bool:
     """Whether an exception that is raised on a line may end within its function: in a `try`, or a `with` of anything
     but torch's.
     """
-    around = [node for node in _blocks("".join(linecache.getlines(str(Path.cwd() / file)))) if _holds(node, line)]
+    blocks = _blocks("".join(linecache.getlines(str(Path.cwd() / file))))
+    bodies = [(node, node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno) for node in blocks]
+    around = [node for node, first, last in bodies if first <= line <= last]
     return any(isinstance(node, (ast.Try, ast.TryStar)) or not _is_torchs(node) for node in around)
-
-
-def _holds(node: ast.Try | ast.TryStar | ast.With, line: int) -> bool:
-    return node.body[0].lineno <= line <= (node.body[-1].end_lineno or node.body[-1].lineno)
 
 
 def _is_torchs(node: ast.Try | ast.TryStar | ast.With) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from truehalf.config.schema import Config
 from truehalf.data.samples import TRACE_SAMPLES, filled, trace_samples
@@ -40,7 +39,8 @@ def trace_configured(
         slim=config.slim,
         repair=config.repair.passes,
     )
-    example = _example(config, root, spec, model.batch or config.trace.input_shape[0] or 1)
+    batch = model.batch or config.trace.input_shape[0] or 1
+    example = filled(trace_samples(config, min(batch, TRACE_SAMPLES // 2), root, spec), batch)
     report, rows = trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)
     if pinned := [f"{name}={list(entries)}" for name, entries in asdict(config.pins).items() if entries]:
         report["not_done"].append(
@@ -48,8 +48,3 @@ def trace_configured(
             f"{', '.join(pinned)}"
         )
     return report, rows
-
-
-def _example(config: Config, root: Path, spec: IoSpec, batch: int) -> dict[str, Any]:
-    """A batch of the samples that trace has traced on."""
-    return filled(trace_samples(config, min(batch, TRACE_SAMPLES // 2), root, spec), batch)

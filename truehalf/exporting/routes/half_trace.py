@@ -27,8 +27,6 @@ from truehalf.config.schema import Exporter, SlimConfig, TraceConfig
 from truehalf.errors import StageError, first_line, some_of
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.routes.half_report import counted, described, slimmed
-from truehalf.exporting.source_lint import lint_source
-from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
@@ -107,7 +105,6 @@ def trace_in_fp16(
     check_outputs({"out_path": out_path}, {})
     out_path = destination(Path(out_path))
     types = _border_types(spec, precision.keep_io_types)
-    warnings = _constants(model.module) if method is Method.half else []
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".fp16") as folder:
         traced = Path(folder) / "traced.onnx"
         device, notes = _traced(model, example, traced, options, types, spec)
@@ -128,7 +125,7 @@ def trace_in_fp16(
         **report,
         "norms": norms,
         "slim": slim_report,
-        "warnings": [*warnings, *notes, *raised, *_sizes_in_fp16(out_path)],
+        "warnings": [*notes, *raised, *_sizes_in_fp16(out_path)],
         "not_done": [],
     }, rows
 
@@ -264,15 +261,6 @@ def _problem_in_a_run(module: torch.nn.Module, inputs: Sequence[torch.Tensor], m
 
 
 # --- notes for the report ---------------------------------------------------------------------------------------------
-
-
-def _constants(module: torch.nn.Module) -> list[str]:
-    """Constants with an explicit type in the module's source (docs/reference/lint.md#py-dtype-constant)."""
-    try:
-        findings = [finding for finding in lint_source(module) if finding.rule == DtypeConstant.id]
-    except StageError:  # its source is not to be had
-        return []
-    return [f"{finding.file}:{finding.line}: {finding.message}; write {finding.remedy}" for finding in findings]
 
 
 def _overflowing(module: torch.nn.Module) -> list[str]:

@@ -154,7 +154,8 @@ def _network(config: Config, root: Path, known: Any, size: list[int]) -> tuple[t
                 _refusal(tagged, known, keywords, error),
             ) from error
     if options.weights is not None:
-        return network, f"weights: {tagged} of timm {timm.__version__}{_place(known)}"
+        place = f", from {known.hf_hub_id} on the Hugging Face hub" if known.hf_hub_id else ""
+        return network, f"weights: {tagged} of timm {timm.__version__}{place}"
     if config.model.checkpoint is None:
         return network, f"{tagged}: seeded random weights; none were read"
     return network, load_weights(network, root / config.model.checkpoint, options.key, options.prefix or "")
@@ -176,10 +177,6 @@ def _refusal(tagged: str, known: Any, keywords: dict[str, Any], error: Exception
         "model.safetensors; copy the cache here, or download with --local-dir ./mine, copy that folder, and set "
         "model.checkpoint=./mine/model.safetensors model.options.weights=null"
     )
-
-
-def _place(known: Any) -> str:
-    return f", from {known.hf_hub_id} on the Hugging Face hub" if known.hf_hub_id else ""
 
 
 @contextlib.contextmanager

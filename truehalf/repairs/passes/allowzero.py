@@ -30,17 +30,12 @@ class AllowZero(Repair):
 
     def rewrite(self, node: ir.Node, writer: Writer) -> None:
         x, sizes = node.inputs[:2]
-        if node.attributes.get_int("allowzero", 0) or constant_of(sizes) is not None or not _may_be_empty(x):
+        if node.attributes.get_int("allowzero", 0) or constant_of(sizes) is not None or x is None or not _counts(x):
             return
         if (why := _not_sizes(sizes) or _of_others(sizes, x)) is not None:
             raise NotEqualError(why)
         node.attributes["allowzero"] = ir.AttrInt64("allowzero", 1)
         writer.changed(node)
-
-
-def _may_be_empty(value: ir.Value | None) -> bool:
-    """Whether what counts data stands anywhere before a value."""
-    return value is not None and bool(_counts(value))
 
 
 def _not_sizes(sizes: ir.Value | None) -> str | None:

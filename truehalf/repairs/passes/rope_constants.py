@@ -52,12 +52,12 @@ class RopeConstants(Pass):
 
 def _before(nodes: list[ir.Node]) -> set[ir.Node]:
     """Nodes and all that they are computed from, with the nodes of their subgraphs."""
-    found = reached(nodes, lambda node: (value.producer() for value in _read(node) if value is not None))
+
+    def before(node: ir.Node) -> Iterator[ir.Node | None]:
+        return (value.producer() for each in with_subgraphs(node) for value in each.inputs if value is not None)
+
+    found = reached(nodes, before)
     return {inner for node in found for inner in with_subgraphs(node)}
-
-
-def _read(node: ir.Node) -> Iterator[ir.Value | None]:
-    return (value for each in with_subgraphs(node) for value in each.inputs)
 
 
 def _after(waves: list[ir.Node]) -> set[ir.Node]:

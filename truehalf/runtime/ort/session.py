@@ -270,12 +270,8 @@ def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
 
 
 def _first_line(error: Exception) -> str:
-    """Without the location in the sources of ONNX Runtime; a long one up to the end of a sentence, else of a word."""
-    text = _SOURCE_LOCATION.sub("", first_line(error))
-    if len(text) <= _MESSAGE_MAX:
-        return text
-    start, stop, _ = text[:_MESSAGE_MAX].rpartition(". ")
-    return start + stop.strip() if stop else f"{text[:_MESSAGE_MAX].rpartition(' ')[0] or text[:_MESSAGE_MAX]} ..."
+    """Without the location in the sources of ONNX Runtime, and cut where it is long."""
+    return _SOURCE_LOCATION.sub("", first_line(error))[:_MESSAGE_MAX]
 
 
 def runtime_version() -> str:

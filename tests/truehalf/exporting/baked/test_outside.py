@@ -88,9 +88,6 @@ COUNTS = {
     "tensor": ("torch.zeros(())", "{}.add_(1).item()"),
     "array": ("np.zeros(1)", "count_in_list({})"),
     "bytes": ("bytearray(8)", "count_in_list({})"),
-    "numbers": ("__import__('array').array('i', [0])", "count_in_list({})"),
-    "text": ("__import__('io').StringIO()", "{}.write('a') * {}.tell()"),
-    "of C": ("__import__('ctypes').c_int(0)", "count_in_c({})"),
     "object": ("Counter()", "{}.more()"),
 }
 OF_COUNTS = """
@@ -107,10 +104,6 @@ def count_in_dict(kept):
 def count_in_set(kept):
     kept.add(len(kept))
     return len(kept)
-
-def count_in_c(kept):
-    kept.value += 1
-    return kept.value
 
 class Counter:
     n = 0

@@ -277,15 +277,6 @@ def test_an_index_that_is_computed_in_fp16_is_a_warning(method: str, tmp_path: P
     assert len(found) == (1 if method == "half" else 0)  # autocast has float32 inputs
 
 
-def test_a_constant_that_is_traced_well_is_a_warning(tmp_path: Path) -> None:
-    """Where the exporter does not mind, lint has said it before."""
-    from truehalf.exporting.routes.half_trace import _constants
-
-    (line,) = _constants(Edges())
-    assert line.startswith("tests/truehalf/exporting/routes/test_half_trace.py:")
-    expect(line, None, "dtype=x.dtype")
-
-
 def test_a_file_has_no_module_to_trace(tmp_path: Path) -> None:
     model = model_of(Edges(), file=tmp_path / "given.onnx")
     with raises("in-conflict", "precision.method:", "half", "given.onnx", "precision.method=convert"):

@@ -134,17 +134,14 @@ def profile(folder: Path) -> list[dict[str, Any]]:
     ("text", "end"),
     [
         ("Short. And whole\nand more", "Short. And whole"),
-        ("A sentence. " * 50, ": A sentence." + " A sentence." * 32),
-        ("words " * 100, "words " * 66 + "..."),
+        ("words " * 100, "words " * 66 + "word"),
         (
             "Status Message: /onnxruntime_src/a/b.h:58 void ort::Init(long, long) axis == 1 was false",
             ": axis == 1 was false",
         ),
     ],
 )
-def test_what_onnx_runtime_says_is_cut_at_a_sentence(
-    text: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_onnx_runtime_says_is_cut(text: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError(text)
 
