@@ -32,7 +32,6 @@ class Engine:
     Args:
         path: the engine's file.
         plugins: libraries of plugins that it was built with.
-        weights: the ONNX file whose weights are put back into a weight-stripped engine.
 
     Attributes:
         io: [{name, mode ("INPUT" or "OUTPUT"), dtype ("HALF", ...), shape (-1 where dynamic)}].
@@ -40,16 +39,10 @@ class Engine:
             shape-tensor input are its values.
 
     Raises:
-        StageError: without a GPU, or when TensorRT refuses the file, a plugin, or the weights.
+        StageError: without a GPU, or when TensorRT refuses the file or a plugin.
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        plugins: Iterable[Path | str] = (),
-        *,
-        module: str = TENSORRT,
-    ) -> None:
+    def __init__(self, path: Path | str, plugins: Iterable[Path | str] = (), *, module: str = TENSORRT) -> None:
         import torch
 
         trt = importlib.import_module(module)
