@@ -6,19 +6,7 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import (
-    EXITS_OF_WORK,
-    FILE,
-    SOURCE,
-    Command,
-    check_places,
-    guarded,
-    image_options,
-    option,
-    output_of,
-    output_options,
-    preprocessing_of,
-)
+from truehalf.cli import form
 
 _EXAMPLES = (
     "truehalf calibrate slim.onnx --samples images/ -o ranges.json",
@@ -26,21 +14,21 @@ _EXAMPLES = (
 )
 
 
-@click.command(cls=Command, examples=_EXAMPLES, exits=EXITS_OF_WORK)
-@click.argument("model", type=FILE, metavar="model.onnx")
-@option(
+@click.command(cls=form.Command, examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
+@click.argument("model", type=form.FILE, metavar="model.onnx")
+@form.option(
     "--samples",
-    type=SOURCE,
+    type=form.SOURCE,
     required=True,
     metavar="SOURCE",
     help="folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
-@option("-o", "--out", type=FILE, required=True, metavar="FILE", help="JSON file to write")
-@output_options
-@image_options
+@form.option("-o", "--out", type=form.FILE, required=True, metavar="FILE", help="JSON file to write")
+@form.output_options
+@form.image_options
 def command(**given: Any) -> int:
     """Measure the range of every float tensor of an FP32 model on real samples."""
-    return guarded("calibrate", lambda: _calibrate(given))
+    return form.guarded("calibrate", lambda: _calibrate(given))
 
 
 def _calibrate(given: dict[str, Any]) -> int:
@@ -49,9 +37,9 @@ def _calibrate(given: dict[str, Any]) -> int:
     from truehalf.files import write_json
     from truehalf.ir.model_forms import ModelFile
 
-    model, out, preprocessing = ModelFile(given["model"]), given["out"], preprocessing_of(given)
-    output = output_of(given)
-    check_places(
+    model, out, preprocessing = ModelFile(given["model"]), given["out"], form.preprocessing_of(given)
+    output = form.output_of(given)
+    form.check_places(
         {"--out": out, "--json": output.file},
         {"model.onnx": model},
         samples=given["samples"],

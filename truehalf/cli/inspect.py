@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import (
-    EXITS_OF_WORK,
-    FILE,
-    Command,
-    check_places,
-    guarded,
-    image_options,
-    option,
-    output_of,
-    output_options,
-    preprocessing_of,
-)
+from truehalf.cli import form
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -35,25 +24,31 @@ _EXAMPLES = (
 )
 
 
-@click.command(cls=Command, examples=_EXAMPLES, exits=EXITS_OF_WORK)
-@click.argument("model", type=FILE, metavar="model.onnx")
-@option("--result", type=FILE, metavar="FILE", help="JSON of `truehalf convert --json`: why nodes are FP32")
-@option("--islands", type=click.IntRange(0), metavar="N", default=10, help="FP32 islands to show, largest first [10]")
-@option(
+@click.command(cls=form.Command, examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
+@click.argument("model", type=form.FILE, metavar="model.onnx")
+@form.option("--result", type=form.FILE, metavar="FILE", help="JSON of `truehalf convert --json`: why nodes are FP32")
+@form.option(
+    "--islands", type=click.IntRange(0), metavar="N", default=10, help="FP32 islands to show, largest first [10]"
+)
+@form.option(
     "--samples",
-    type=FILE,
+    type=form.FILE,
     metavar="PATH",
     group="Proposal of an I/O spec",
     help="propose one from a run: images, .npz, or a folder of them",
 )
-@option(
-    "--spec", type=FILE, metavar="FILE", group="Proposal of an I/O spec", help="write it, for `truehalf verify --spec`"
+@form.option(
+    "--spec",
+    type=form.FILE,
+    metavar="FILE",
+    group="Proposal of an I/O spec",
+    help="write it, for `truehalf verify --spec`",
 )
-@image_options
-@output_options
+@form.image_options
+@form.output_options
 def command(**given: Any) -> int:
     """Show the I/O spec, casts, share of FP16 and FP32 islands of an ONNX file."""
-    return guarded("inspect", lambda: _inspect(given))
+    return form.guarded("inspect", lambda: _inspect(given))
 
 
 def _inspect(given: dict[str, Any]) -> int:
@@ -66,9 +61,9 @@ def _inspect(given: dict[str, Any]) -> int:
     from truehalf.verification.declared.proposal import propose_spec
     from truehalf.verification.localize.outline import outline
 
-    output, preprocessing = output_of(given), preprocessing_of(given)
+    output, preprocessing = form.output_of(given), form.preprocessing_of(given)
     model, result, islands, samples = (given[name] for name in ("model", "result", "islands", "samples"))
-    check_places(
+    form.check_places(
         {"--json": output.file, "--spec": given["spec"]}, {"model.onnx": model}, result=result, samples=samples
     )
     if given["spec"] is not None and samples is None:

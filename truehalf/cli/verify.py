@@ -7,24 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import (
-    FAILED,
-    FILE,
-    NOT_VERIFIED,
-    PASSED,
-    SOURCE,
-    Command,
-    check_places,
-    flags,
-    guarded,
-    image_options,
-    option,
-    options_of,
-    output_of,
-    output_options,
-    preprocessing_of,
-    with_flags,
-)
+from truehalf.cli import form
 from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.errors import StageError
 
@@ -36,43 +19,43 @@ _EXAMPLES = (
     "truehalf verify a.onnx other_tools.onnx --samples feeds.npz --json result.json",
 )
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
-_VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
+_VERDICTS = {"passed": form.PASSED, "failed": form.FAILED, "not verified": form.NOT_VERIFIED}
 _COMPARISON = ("evaluation", "metrics", "batch", "score_threshold", "iou_threshold", "tie_margin")
 _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot be held to
 
 
-@click.command(cls=Command, examples=_EXAMPLES)
-@click.argument("reference", type=FILE, metavar="fp32.onnx")
-@click.argument("candidate", type=FILE, metavar="fp16.onnx")
-@option(
+@click.command(cls=form.Command, examples=_EXAMPLES)
+@click.argument("reference", type=form.FILE, metavar="fp32.onnx")
+@click.argument("candidate", type=form.FILE, metavar="fp16.onnx")
+@form.option(
     "--samples",
-    type=SOURCE,
+    type=form.SOURCE,
     required=True,
     metavar="SOURCE",
     help="folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
-@option("--spec", type=SOURCE, metavar="FILE", help="I/O spec in YAML or JSON [of fp32.onnx, or proposed]")
-@output_options
-@option(
+@form.option("--spec", type=form.SOURCE, metavar="FILE", help="I/O spec in YAML or JSON [of fp32.onnx, or proposed]")
+@form.output_options
+@form.option(
     "--locate",
     type=click.Choice(list(_LOCATE)),
     default="when-off",
     group="Comparison",
     help="search for the node that introduces the error [when-off]",
 )
-@flags(VerifyConfig, lambda name: "Comparison" if name in _COMPARISON else None)
-@flags(GatesConfig, lambda name: None if name == _OF_LABELS else "Gates")
-@option(
+@form.flags(VerifyConfig, lambda name: "Comparison" if name in _COMPARISON else None)
+@form.flags(GatesConfig, lambda name: None if name == _OF_LABELS else "Gates")
+@form.option(
     "--layers",
-    type=FILE,
+    type=form.FILE,
     metavar="ENGINE.JSON",
     group="Comparison",
     help="report of fp16.onnx's engine: FP16 is rounded where its layers end, and not after each node",
 )
-@image_options
+@form.image_options
 def command(**given: Any) -> int:
     """Compare an FP16 file of any tool with its FP32 reference: matched detections, classes or tensors."""
-    return guarded("verify", lambda: _verify(given))
+    return form.guarded("verify", lambda: _verify(given))
 
 
 def _verify(given: dict[str, Any]) -> int:
@@ -80,13 +63,13 @@ def _verify(given: dict[str, Any]) -> int:
     from truehalf.report.terminal import terminal_width, wrapped
     from truehalf.report.text import SUSPECTS_SHOWN, report_text
 
-    preprocessing, output = preprocessing_of(given), output_of(given)
+    preprocessing, output = form.preprocessing_of(given), form.output_of(given)
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
     models = {"fp32.onnx": reference, "fp16.onnx": candidate}
     sources = {"samples": given["samples"], "spec": spec, "layers": given["layers"], "preprocessing": preprocessing}
-    check_places({"--json": output.file}, models, **sources)
-    gates = options_of(GatesConfig, given)
-    options = options_of(VerifyConfig, given, gates=gates)
+    form.check_places({"--json": output.file}, models, **sources)
+    gates = form.options_of(GatesConfig, given)
+    options = form.options_of(VerifyConfig, given, gates=gates)
     merged = None if given["layers"] is None else _by_layers(candidate, given["layers"])
     report = compare(
         reference,
@@ -98,7 +81,7 @@ def _verify(given: dict[str, Any]) -> int:
         options=options,
     )
     width = 120 if output.is_verbose else terminal_width()
-    lines = report_text(report, reference, candidate, width, with_flags).splitlines()
+    lines = report_text(report, reference, candidate, width, form.with_flags).splitlines()
     others = [suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:]]
     further = ["", "further suspected nodes:", *wrapped(others)] if others else []
     content = dict(report.to_json())

@@ -64,7 +64,7 @@ def check_keys(plan: object, name: str = "plan") -> None:
     problems = plan_problems(plan, keys)
     if all(isinstance(content.get(key), kind) for key, kind in keys.items()):  # else the others cannot be looked at
         named = {_key(problem) for problem in problems}
-        more = [*_problems_of_files(content), *_problems_of_values(content), *_problems_of_options(content)]
+        more = [*_problems_of_files(content), *_problems_of_lint(content), *_problems_of_options(content)]
         problems += [problem for problem in more if _key(problem) not in named]
     _refuse(list(dict.fromkeys(problems)), name)
 
@@ -128,49 +128,27 @@ def _is_inside(name: str) -> bool:
     return bool(path.name) and ".." not in path.parts and not path.is_absolute() and not PureWindowsPath(name).anchor
 
 
-def _problems_of_values(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Types of what lies inside the plan's lists and mappings, but for what the configuration knows."""
-    graph, lint = plan["graph"], plan["lint"]
-    for key in ("float_nodes", "fp16_nodes"):
-        if key in graph and (type(graph[key]) is not int or graph[key] < 0):
-            yield coded("wrong-type", f"graph.{key}: expected a number of nodes, got {graph[key]!r}")
-    for i, plugin in enumerate(plan["plugins"]):
-        for key in ("path", "sha256"):
-            if isinstance(plugin, Mapping) and key in plugin and not (isinstance(plugin[key], str) and plugin[key]):
-                yield coded("wrong-type", f"plugins[{i}].{key}: expected text, got {plugin[key]!r}")
-    if not _are_texts(plan["shape_inputs"]):
-        message = f"shape_inputs: expected a list of names of inputs, got {plan['shape_inputs']!r}"
-        yield coded("wrong-type", message)
-    for key in ("provider_options", "environment"):
-        for name, value in plan.get(key, {}).items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                yield coded("wrong-type", f"{key}.{name}: expected text, got {value!r}")
-    known = [member.value for member in FailOn]
+def _problems_of_lint(plan: Mapping[str, Any]) -> Iterator[str]:
+    """What the configuration says nothing of: lint."""
+    lint, known = plan["lint"], [member.value for member in FailOn]
     if lint.get("fail_on") not in known:
         message = f"lint.fail_on: expected {', '.join(known)}, got {lint.get('fail_on')!r}"
         yield coded("unknown-choice", message)
-    if not _are_texts(ignore := lint.get("ignore")):
-        yield coded("wrong-type", f"lint.ignore: expected a list of rules, got {ignore!r}")
-        return
     try:
-        parse_ignores(ignore, RULES)
+        parse_ignores(lint.get("ignore", ()), RULES)
     except StageError as error:
         yield str(error)
 
 
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
-
-
 def _problems_of_options(plan: EnginePlan) -> Iterator[str]:
     """The plan's options as a section of the configuration: its types, bounds and rules."""
-    files = [plugin.get("path") if isinstance(plugin, Mapping) else None for plugin in plan["plugins"]]
+    files = [plugin.get("path") if isinstance(plugin, Mapping) else plugin for plugin in plan["plugins"]]
     section = {
         **plan.get("builder", _NO_BUILDER),
         "backend": plan["backend"],
         "provider": plan.get("provider"),
         "profiles": plan["profiles"],
-        "plugins": [file for file in files if isinstance(file, str)],  # others are reported by _problems_of_values
+        "plugins": [file for file in files if isinstance(file, str)],
         "plugin_ops": plan["plugin_ops"],
         "when_unavailable": plan["when_unavailable"],
         "build_unverified": True,

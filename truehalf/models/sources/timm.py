@@ -19,16 +19,9 @@ from truehalf.config.schema import Config, Resample
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, failing, typed_line
 from truehalf.io_spec.spec import OutputSpec
+from truehalf.models import common_problems
 from truehalf.models.calling import calling
 from truehalf.models.checkpoints import files as files
-from truehalf.models.common_problems import (
-    another_layout,
-    declared_needlessly,
-    half_a_size,
-    key_of_no_checkpoint,
-    own_decoder,
-    two_kinds_of_weights,
-)
 from truehalf.models.declared import declared_inputs, named_classes
 from truehalf.models.extras import extra
 from truehalf.models.model import Input, Model
@@ -64,7 +57,7 @@ def problems(config: Config) -> list[str]:
 
 def _problems(config: Config) -> Iterator[str]:
     options = config.model.options
-    yield from own_decoder(config)
+    yield from common_problems.own_decoder(config)
     if not options.name:
         message = "model.options.name: expected the name of a model of timm, such as model.options.name=resnet18"
         yield coded("needs-value", message)
@@ -75,11 +68,11 @@ def _problems(config: Config) -> Iterator[str]:
     elif not options.name.replace("_", "").isalnum():
         message = f"model.options.name: expected a name as timm.list_models() has it, got {options.name!r}"
         yield coded("bad-syntax", message)
-    yield from two_kinds_of_weights(config)
-    yield from key_of_no_checkpoint(config)
-    yield from half_a_size(config, "the model's")
-    yield from another_layout(config, "models of timm take")
-    yield from declared_needlessly(config)
+    yield from common_problems.two_kinds_of_weights(config)
+    yield from common_problems.key_of_no_checkpoint(config)
+    yield from common_problems.half_a_size(config, "the model's")
+    yield from common_problems.another_layout(config, "models of timm take")
+    yield from common_problems.declared_needlessly(config)
 
 
 def open_model(config: Config, root: Path) -> Model:

@@ -35,9 +35,6 @@ def plan_problems(plan: object, keys: Mapping[str, type]) -> list[str]:
     for name, wanted, given in inside:
         if not all(isinstance(one, Mapping) and set(wanted) <= set(one) for one in given):
             problems.append(f"{name}: expected {' and '.join(wanted)}")
-    named = plan["graph"].get("fp16_node_names", [])
-    if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
-        problems.append(f"graph.fp16_node_names: expected a list of names, got {named!r}")
     return problems
 
 
