@@ -99,7 +99,7 @@ def test_a_rule_is_explained(rule: str, capsys: pytest.CaptureFixture[str]) -> N
     assert truehalf(["lint", "--explain", rule]) == 0
     text = capsys.readouterr().out
     explained = (RULES | SOURCE_RULES)[rule]
-    assert text.startswith(f"{rule}\n") and explained.title in text and explained.doc.split()[-1] in text
+    assert text.startswith(f"{rule}\n") and explained.title in text and explained.explanation.split()[-1] in text
 
 
 def test_an_unknown_rule_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,4 +238,4 @@ def test_in_a_shell_with_code_of_the_current_folder(files: dict[str, str], tmp_p
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_is_explained(rule: str) -> None:
-    assert RULES[rule].doc.strip() and RULES[rule].explanation.startswith(f"{RULES[rule].severity}: ")
+    assert (RULES[rule].__doc__ or "").strip() and RULES[rule].explanation.startswith(f"{RULES[rule].severity}: ")
