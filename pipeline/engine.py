@@ -8,7 +8,14 @@ from typing import Any, cast
 
 from pipeline.forms import Reports
 from truehalf.codes import coded
-from truehalf.engines import engine_report
+from truehalf.engines.engine_report import (
+    CompilerFacts,
+    EngineGate,
+    EngineReport,
+    Parity,
+    PointOfProfile,
+    excused_count,
+)
 from truehalf.errors import some_of
 from truehalf.report.forms import StageNumbers
 
@@ -25,7 +32,7 @@ def engine_stage(reports: Reports) -> StageNumbers:
     engine = reports.get("engine")
     if engine is None:
         return {"state": "not verified", "reason": coded("not-run", "the engine stage has not run")}
-    parity: engine_report.Parity = engine.get("parity") or {}
+    parity: Parity = engine.get("parity") or {}
     measured: StageNumbers = {}
     if "matched_fraction" in parity:
         measured = cast("StageNumbers", {name: value for name, value in parity.items() if name in _SHOWN})
@@ -46,12 +53,12 @@ def engine_stage(reports: Reports) -> StageNumbers:
     return {"state": str(parity.get("state", "not verified")), "reason": reason, **measured}
 
 
-def was_made(engine: engine_report.EngineReport) -> bool:
+def was_made(engine: EngineReport) -> bool:
     """Whether there is an engine, good or bad, run or only compiled."""
     return engine.get("status") == "built" or "parity" in engine or "compiled" in engine
 
 
-def maker(engine: engine_report.EngineReport) -> str:
+def maker(engine: EngineReport) -> str:
     """Such as "TensorRT 11.4" or "ONNX Runtime 1.31.1 (CPUExecutionProvider)"."""
     if compiled := engine.get("compiled"):
         return compiled["compiler"]
@@ -60,7 +67,7 @@ def maker(engine: engine_report.EngineReport) -> str:
     return f"ONNX Runtime {engine.get('onnxruntime', 'unknown')} ({engine.get('provider', 'unknown')})"
 
 
-def engine_sentence(engine: engine_report.EngineReport) -> str:
+def engine_sentence(engine: EngineReport) -> str:
     """What became of it: "built with TensorRT 11.4: 12.3 MB, 95.0 % of 300 layers in Half", or why
     there is none.
     """
@@ -78,22 +85,22 @@ def engine_sentence(engine: engine_report.EngineReport) -> str:
     return f"NO ENGINE WAS BUILT ({engine.get('status', 'unknown')}): {reason}"
 
 
-def fused_sentence(engine: engine_report.EngineReport | None) -> list[str]:
+def fused_sentence(engine: EngineReport | None) -> list[str]:
     """How many attentions a compiler has fused, where one looked and there are any; else empty."""
     compiled = engine.get("compiled") if engine else None
     if not engine or not compiled or compiled["fused_attention"] is None or not compiled["attention_regions"]:
         return []
-    left_out = engine_report.excused_count(engine.get("gates", []))
+    left_out = excused_count(engine.get("gates", []))
     excused = f" ({left_out} have evidence against it)" if left_out else ""
     return [f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused{excused}"]
 
 
-def latency_rows(engine: engine_report.EngineReport) -> list[dict[str, Any]]:
+def latency_rows(engine: EngineReport) -> list[dict[str, Any]]:
     """Latency at each point of the profiles, and in words where that is."""
     return [{"where": where(row), **row} for row in engine.get("latency") or []]
 
 
-def fact_rows(engine: engine_report.EngineReport) -> list[tuple[str, str]]:
+def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
     """What was measured of the engine itself, as (name, text); what it does not give is "not known"."""
     if not was_made(engine):
         return []
@@ -131,7 +138,7 @@ def fact_rows(engine: engine_report.EngineReport) -> list[tuple[str, str]]:
     return rows
 
 
-def _compiled_rows(compiled: engine_report.CompilerFacts) -> list[tuple[str, str]]:
+def _compiled_rows(compiled: CompilerFacts) -> list[tuple[str, str]]:
     """What a compiler made of the file."""
 
     def shown(value: int | None) -> str:
@@ -152,7 +159,7 @@ def _compiled_rows(compiled: engine_report.CompilerFacts) -> list[tuple[str, str
     ]
 
 
-def _gate_text(gate: engine_report.EngineGate) -> str:
+def _gate_text(gate: EngineGate) -> str:
     """Such as "failed: 5 of 7 ...", and the attentions that have evidence against them."""
     text = f"{gate['state']}: {gate['reason']}" if gate["reason"] else gate["state"]
     left_out = [f"{name}: {why}" for name, why in gate.get("excused", {}).items()]
@@ -164,7 +171,7 @@ def _share(value: float) -> str:
     return "all" if value == 1 else "none" if value == 0 else f"{min(max(100 * value, 0.1), 99.9):.1f} %"
 
 
-def layer_rows(engine: engine_report.EngineReport) -> list[dict[str, str]]:
+def layer_rows(engine: EngineReport) -> list[dict[str, str]]:
     """The layer table: {name, type, inputs, outputs, weights, nodes}, each as text."""
     return [
         {
@@ -188,13 +195,13 @@ def _types(types: Sequence[str | None]) -> str:
     return ", ".join(name if number == 1 else f"{name} ×{number}" for name, number in counted.items())
 
 
-def where(point: engine_report.PointOfProfile) -> str:
+def where(point: PointOfProfile) -> str:
     """A point of a profile: "profile 0, min and opt: images 1x3x640x640"."""
     shapes = ", ".join(f"{name} {'x'.join(map(str, numbers))}" for name, numbers in point["shapes"].items())
     return f"profile {point['profile']}, {' and '.join(point['points'])}: {shapes}"
 
 
-def engine_metrics(engine: engine_report.EngineReport) -> dict[str, object]:
+def engine_metrics(engine: EngineReport) -> dict[str, object]:
     """Numbers of the engine itself for tracking, under names that stay the same; what was not measured is None."""
     facts = ("engine_mb", "build_seconds", "device_memory_mb", "layers", "half_layers_fraction", "half_io_fraction")
     found: dict[str, object] = {f"engine/{name}": engine.get(name) for name in facts}
@@ -204,7 +211,7 @@ def engine_metrics(engine: engine_report.EngineReport) -> dict[str, object]:
     found["engine/fp16_nodes_in_fp32"] = len(compiled["computed_in_fp32"]) if compiled else None
     shares = ("file_half_arithmetic", "half_arithmetic")
     found |= {f"engine/{name}": compiled.get(name) if compiled else None for name in shares}
-    found["engine/attention_excused"] = engine_report.excused_count(engine.get("gates", [])) if compiled else None
+    found["engine/attention_excused"] = excused_count(engine.get("gates", [])) if compiled else None
     for row in engine.get("latency") or []:
         for point in row["points"]:
             for name in ("p50_ms", "p99_ms", "throughput_per_s"):

@@ -20,13 +20,28 @@ from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.models import common_problems
 from truehalf.models.architectures.candidates import candidates
 from truehalf.models.calling import calling
 from truehalf.models.checkpoints import files as files
+from truehalf.models.common_problems import (
+    another_layout,
+    declared_needlessly,
+    half_a_size,
+    key_of_no_checkpoint,
+    own_decoder,
+    two_kinds_of_weights,
+)
 from truehalf.models.declared import declared_inputs, named_classes
 from truehalf.models.extras import extra
-from truehalf.models.libraries import torchvision_network
+from truehalf.models.libraries.torchvision_network import (
+    Options,
+    check_name,
+    chosen_weights,
+    explained_size,
+    known_weights,
+    opened_network,
+    settle,
+)
 from truehalf.models.model import Input, Model, Task
 
 if TYPE_CHECKING:
@@ -43,17 +58,17 @@ def problems(config: Config) -> list[str]:
 
 def _problems_of_keys(config: Config) -> Iterator[str]:
     options = config.model.options
-    yield from common_problems.own_decoder(config)
+    yield from own_decoder(config)
     if not options.name:
         yield coded(
             "needs-value",
             "model.options.name: expected the name of a model of torchvision, such as model.options.name=ssd300_vgg16",
         )
-    yield from common_problems.two_kinds_of_weights(config)
-    yield from common_problems.key_of_no_checkpoint(config)
-    yield from common_problems.half_a_size(config, "the weights'")
-    yield from common_problems.another_layout(config, "models of torchvision take")
-    yield from common_problems.declared_needlessly(config)
+    yield from two_kinds_of_weights(config)
+    yield from key_of_no_checkpoint(config)
+    yield from half_a_size(config, "the weights'")
+    yield from another_layout(config, "models of torchvision take")
+    yield from declared_needlessly(config)
 
 
 def _problems_of_task(config: Config) -> Iterator[str]:
@@ -85,22 +100,20 @@ def open_model(config: Config, root: Path) -> Model:
             when `model.classes` are not as many as the weights have; when the size is not known or not possible.
     """
     extra("torchvision")
-    options: torchvision_network.Options = config.model.options
+    options: Options = config.model.options
     assert options.name is not None, "checked by problems"
-    torchvision_network.check_name(options)
-    known = torchvision_network.known_weights(options)
-    weights = torchvision_network.chosen_weights(options, known)
+    check_name(options)
+    known = known_weights(options)
+    weights = chosen_weights(options, known)
     detector = options.task is Task.detection
-    network, notes = torchvision_network.opened_network(config, root, weights)
+    network, notes = opened_network(config, root, weights)
     inputs = [_input_of_detector(config, network)] if detector else _inputs_of_classifier(config, known, weights, notes)
     assert inputs[0].preprocessing is not None and inputs[0].preprocessing.size is not None
     size = inputs[0].preprocessing.size
     if detector:
-        module = torchvision_network.explained_size(
-            options.name, size, lambda: candidates(network, size, options.candidates or 0)
-        )
+        module = explained_size(options.name, size, lambda: candidates(network, size, options.candidates or 0))
         if weights is None and config.model.checkpoint is None:
-            torchvision_network.settle(module, size, config.seed)
+            settle(module, size, config.seed)
         scores = OutputSpec("scores", "logits", activation="identity")
         outputs = [scores, OutputSpec("boxes", "boxes", format="xyxy", normalized=False)]
         notes.append(
@@ -109,7 +122,7 @@ def open_model(config: Config, root: Path) -> Model:
         )
     else:
         module, outputs = calling(network, ["0"]), [OutputSpec("logits", "classes")]
-    count = torchvision_network.explained_size(options.name, size, lambda: _classes_of_output(module, size))
+    count = explained_size(options.name, size, lambda: _classes_of_output(module, size))
     return Model(
         module=module,
         inputs=inputs,

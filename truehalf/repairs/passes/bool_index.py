@@ -18,7 +18,16 @@ import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.ir.facts import producer_of
-from truehalf.repairs import masks_by_position
+from truehalf.repairs.masks_by_position import (
+    covers,
+    flattened_source,
+    mask_of_positions,
+    masked_sum,
+    narrowed,
+    same_inner_sizes,
+    same_sizes,
+    summed_rows,
+)
 from truehalf.repairs.passes.where_arithmetic import chosen
 from truehalf.repairs.rewrite import Build, NotEqualError, Repair, Writer, dims_of
 
@@ -38,17 +47,17 @@ class BoolIndex(Repair):
     since = 13
 
     def rewrite(self, node: ir.Node, writer: Writer) -> None:
-        x, mask = node.inputs[0], masks_by_position.mask_of_positions(node.inputs[1])
+        x, mask = node.inputs[0], mask_of_positions(node.inputs[1])
         if mask is None or not _is_plain(node):
             return
-        old = node if node.op_type == "ScatterND" else masks_by_position.summed_rows(node)
+        old = node if node.op_type == "ScatterND" else summed_rows(node)
         if old is node:
-            if x is None or not masks_by_position.covers(masks_by_position.narrowed(mask, x), x):
+            if x is None or not covers(narrowed(mask, x), x):
                 raise NotEqualError(_SIZES)
             result, why = _written(writer.at(node), node), _WRITE
         else:
-            result = masks_by_position.masked_sum(writer.at(old), node, old, mask) if old is not None else None
-            why = _READ if old is None or x is None or masks_by_position.covers(mask, x) else _SIZES
+            result = masked_sum(writer.at(old), node, old, mask) if old is not None else None
+            why = _READ if old is None or x is None or covers(mask, x) else _SIZES
         if old is None or result is None:
             raise NotEqualError(why)
         writer.replace(old, result)
@@ -62,11 +71,11 @@ def _is_plain(node: ir.Node) -> bool:
 
 def _written(build: Build, node: ir.Node) -> ir.Value | None:
     """Where(m, v, x) for ScatterND(x, positions of m, v); None: v is not such a value."""
-    x, updates = node.inputs[0], masks_by_position.flattened_source(node.inputs[2])
-    mask, dims = masks_by_position.mask_of_positions(node.inputs[1]), dims_of(x)
+    x, updates = node.inputs[0], flattened_source(node.inputs[2])
+    mask, dims = mask_of_positions(node.inputs[1]), dims_of(x)
     if x is None or updates is None or mask is None or dims is None:
         return None
-    mask = masks_by_position.narrowed(mask, x)
+    mask = narrowed(mask, x)
     source = updates
     while (expand := producer_of(source, "Expand", "Reshape")) is not None and expand.inputs[0] is not None:
         source = expand.inputs[0]
@@ -76,13 +85,13 @@ def _written(build: Build, node: ir.Node) -> ir.Value | None:
         value.type = source.type
         return chosen(build, mask.over(build, len(dims)), value, x)
     gather = producer_of(updates, "GatherND")
-    other = masks_by_position.mask_of_positions(gather.inputs[1]) if gather is not None else None
+    other = mask_of_positions(gather.inputs[1]) if gather is not None else None
     y = gather.inputs[0] if gather is not None else None
     if gather is None or other is None or y is None or not _is_plain(gather):
         return None
-    other = masks_by_position.narrowed(other, y)
-    if other.value is not mask.value or not masks_by_position.covers(other, y):
+    other = narrowed(other, y)
+    if other.value is not mask.value or not covers(other, y):
         return None
-    if not masks_by_position.same_sizes(x, y, mask.axes) or not masks_by_position.same_inner_sizes(x, y, mask.axes):
+    if not same_sizes(x, y, mask.axes) or not same_inner_sizes(x, y, mask.axes):
         return None
     return chosen(build, mask.over(build, len(dims)), y, x)
