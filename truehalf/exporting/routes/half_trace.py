@@ -100,7 +100,7 @@ def trace_in_fp16(
     """
     precision, method = options.precision, options.precision.method
     if model.file is not None:
-        message = f"precision.method: {method.value} traces a module; set convert for a file ({model.file.name})"
+        message = f"precision.method: {method.value} needs a module; for {model.file.name}: precision.method=convert"
         raise StageError("in-conflict", message)
     check_outputs({"out_path": out_path}, {})
     out_path = destination(Path(out_path))

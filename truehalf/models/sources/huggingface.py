@@ -92,7 +92,7 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
     if model.inputs is not None:
         yield coded("in-conflict", "model.inputs: one of images, known of this source; expected null")
     if model.outputs is None and model.drop_outputs:
-        message = f"model.drop_outputs: all of this source are needed; expected [], got {plain(model.drop_outputs)}"
+        message = f"model.drop_outputs: logits and boxes are all needed; expected [], got {plain(model.drop_outputs)}"
         yield coded("in-conflict", message)
 
 
@@ -201,7 +201,7 @@ def _check_classes(returned: tuple[Any, ...], outputs: list[OutputSpec], classes
             continue
         count = tensor.shape[-1] - bool(declared.no_object)
         if count != len(classes):
-            message = f"model.classes: {folder}: output {declared.name!r} has {count} classes; got {len(classes)} names"
+            message = f"model.classes: {folder}: expected {count} names (output {declared.name!r}), got {len(classes)}"
             raise StageError("wrong-class-count", message)
 
 

@@ -68,7 +68,7 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     yield from own_decoder(config, "module")
     if options.factory is None:
-        message = "model.options.factory: expected the function that makes the module, such as my_module:build"
+        message = "model.options.factory: expected a function: model.options.factory=my_package.my_module:build"
         yield coded("needs-value", message)
     for key in ("factory", "prepare"):
         yield from problem_of_function(f"model.options.{key}", getattr(options, key))

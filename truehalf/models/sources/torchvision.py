@@ -83,11 +83,11 @@ def _problems_of_task(config: Config) -> Iterator[str]:
         yield coded("out-of-range", message)
     given = [key for key in ("range", "mean", "std") if getattr(model.preprocessing, key) is not None]
     if given:
-        message = f"model.preprocessing.{', '.join(given)}: a detector normalises inside the graph; expected null"
+        message = f"model.preprocessing.{', '.join(given)}: a detector normalises RGB 0..1 itself; expected null"
         yield coded("in-conflict", message)
     for axis in config.trace.dynamic_axes.get("images", {}):
         if axis:
-            message = f"trace.dynamic_axes.images: axis {axis} cannot vary, as anchors are baked; only axis 0 can"
+            message = f"trace.dynamic_axes.images: axis {axis} cannot vary: anchors fix model.image_size; axis 0 can"
             yield coded("axis-fixed", message)
 
 
