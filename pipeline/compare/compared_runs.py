@@ -60,10 +60,11 @@ class ComparedRun:
 
     @property
     def group(self) -> str:
-        """Runs of other models, or judged by other numbers of samples, are no rivals."""
-        samples, first = (self.params.get(key, "null") for key in ("data.verification_samples", "verify.first_samples"))
-        counts = [int(each) for each in (samples, first) if each.isdecimal()]
-        return f"{self.params.get('model.name', self.title)}, {min(counts, default='unknown')} samples"
+        """Runs of other models, or judged by other samples or another number of them, are no rivals."""
+        counts = (self.params.get(key, "") for key in ("data.verification_samples", "verify.first_samples"))
+        known = [f"{min(numbers)} samples"] if (numbers := [int(each) for each in counts if each.isdecimal()]) else []
+        source = [self.params[key] for key in ("data.source",) if key in self.params]
+        return ", ".join([self.params.get("model.name", self.title), *source, *known])
 
 
 def gathered(project: Path) -> list[ComparedRun]:

@@ -17,6 +17,7 @@ from pipeline.workspace import CONF, LOADER
 
 PAGE = "index.html"  # the report among a run's artifacts, which are listed by name
 _SHOWN = 3  # overrides in a name
+_INTERFACE = {"model.classes", "model.inputs", "model.outputs"}  # of one's own model: all its runs have them
 _WIDTH = 24  # characters of a value in a name
 _IN_TITLE = ("model.name", "decoder.name", "precision.dtype", "precision.method")
 _NEAREST = ("repair", "data", "verify", "engine")  # groups whose choice params.yaml does not name
@@ -34,7 +35,7 @@ _FIGURES = (
 
 def distinct_name(params: Params) -> str:
     """The name of `run_name` and the overrides that differ from the defaults: ltdetr_nano-dfine-fp16-data_max=128."""
-    changed = overrides(params)
+    changed = {key: value for key, value in overrides(params).items() if key not in _INTERFACE}
     keys = sorted(changed, key=lambda key: _PLACES.get(key.split(".")[0], 1))
     last = [key.rpartition(".")[2] for key in keys]
     named = [key if last.count(name) > 1 else name for key, name in zip(keys, last, strict=True)]

@@ -206,7 +206,8 @@ def run_name(params: Params) -> str:
     """Model, decoder and precision; of an FP16 that was traced, how."""
     precision = params["precision"]
     traced = precision["dtype"] == "fp16" and precision.get("method", CONVERT) != CONVERT
-    names = [params["model"]["name"], params["decoder"]["name"], precision["dtype"]]
+    decoder = [params["decoder"]["name"]] if params["decoder"]["name"] != "none" else []
+    names = [params["model"]["name"], *decoder, precision["dtype"]]
     return "-".join([*names, *([precision["method"]] if traced else [])])
 
 

@@ -34,6 +34,7 @@ def run(name: str, model: str = "m", samples: str = "8", verdict: str = "passed"
     [
         (run("b", model="n"), True),
         (run("b", samples="16"), True),
+        (run("b", **{"data.source": "coco"}), True),
         (run("b", **{"verify.first_samples": "4"}), True),
         (run("b", **{"verify.first_samples": "32"}), False),
         (run("b", **{"verify.first_samples": "null"}), False),
