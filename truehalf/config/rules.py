@@ -48,7 +48,9 @@ def _rules_of_method(c: Config) -> Iterator[str]:
         message = f"verify.suggest: expected false, as it looks for entries of precision.node_block_list: {remedy}"
         yield coded("in-conflict", message)
     if c.model.source == "onnx":
-        message = f"precision.method: {method.value} traces a module; for model=onnx set precision.method=convert"
+        message = (
+            f"precision.method: {method.value} traces a module; for model.source=onnx set precision.method=convert"
+        )
         yield coded("in-conflict", message)
 
 
