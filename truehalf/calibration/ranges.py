@@ -32,7 +32,7 @@ import onnx_ir.passes.common as common_passes
 
 from truehalf.calibration.hazards import Reduction
 from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented, main_values
-from truehalf.calibration.replays import Replay, errors, report_replay
+from truehalf.calibration.replays import Replay, errors, report_replays
 from truehalf.calibration.sums import bounded, report_inner
 from truehalf.errors import StageError
 from truehalf.float16 import LOST, NORMAL_MIN
@@ -151,8 +151,7 @@ class Scanner:
         for name in self._small:
             place = graph.after(name)
             _report_small(place, place.flat(graph.value(name)))
-        for replay in replays:
-            report_replay(graph, replay, True)
+        report_replays(graph, replays, lambda end: True)
         self._session = graph.open([*self._outputs, *self._keep], **options)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Scan:
@@ -239,8 +238,7 @@ class Counter:
             self._count(graph, name)
         for each in self.inner:
             report_inner(graph, each, str(each.source.name) in suspects)
-        for replay in replays:
-            report_replay(graph, replay, any(value.name in suspects for value in replay.around.end.outputs))
+        report_replays(graph, replays, lambda end: any(value.name in suspects for value in end.outputs))
         fetched = [] if self._masks else self._suspects
         self._session = graph.open(fetched, **options)
 

@@ -18,8 +18,8 @@ of a CumSum, one after the other. Other sums are rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
@@ -61,18 +61,26 @@ def steps(around: Neighbourhood) -> list[Replay]:
     return found + [Replay(around, whole, leaves - {leaf}) for leaf in around.leaves]
 
 
-def report_replay(graph: Instrumented, replay: Replay, suspect: bool = False) -> None:
-    """Report the error of a replay as "replay error" and "replay scale" (`errors` reads them).
+def report_replays(graph: Instrumented, replays: Iterable[Replay], is_suspect: Callable[[ir.Node], bool]) -> None:
+    """Report the errors of replays, in their order, as "replay error" and "replay scale" (`errors` reads them).
 
     Args:
-        suspect: the end's output may hold NaN or Inf, which count as no errors.
+        is_suspect: whether an end's output may hold NaN or Inf, which count as no errors.
     """
-    end = replay.around.end
-    place = graph.after_producer(_written(end))
+    shared: dict[ir.Node, _Shared] = {}
+    for replay in replays:
+        end = replay.around.end
+        if end not in shared:
+            shared[end] = _Shared(graph.after_producer(_written(end)))
+        _report(shared[end], replay, is_suspect(end))
+
+
+def _report(shared: _Shared, replay: Replay, suspect: bool) -> None:
+    end, place, graph = replay.around.end, shared.place, shared.place.graph
     true = graph.value(_written(end))
     if _is_spelt_out(end):
-        true = _Replaying(place, Replay(replay.around, frozenset([end]))).apply(end, _own_inputs(graph, end))[0]
-    made = _Replaying(place, replay).result()
+        true = _Replaying(shared, Replay(replay.around, frozenset([end]))).apply(end, _own_inputs(graph, end))[0]
+    made = _Replaying(shared, replay).result()
     largest = graph.constant(LARGEST)
     size = place.node("Abs", [place.flat(true)])
     error = place.flat(place.node("Abs", [place.node("Sub", [made, true])]))
@@ -109,10 +117,25 @@ def _own_inputs(graph: Instrumented, node: ir.Node) -> list[ir.Value | None]:
     return [None if value is None else graph.value(str(value.name)) for value in node.inputs]
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """What the replays of one neighbourhood have in common: most of it is in the same type, of the same inputs.
+
+    Attributes:
+        place: behind the end.
+        half: rounded, by float32 value.
+        written: what a node writes, in float16 or not, of its inputs.
+    """
+
+    place: InsertionPoint
+    half: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    written: dict[tuple[ir.Node, bool, tuple[ir.Value | None, ...]], list[ir.Value]] = field(default_factory=dict)
+
+
 class _Replaying:
-    def __init__(self, place: InsertionPoint, replay: Replay) -> None:
-        self._place, self._replay = place, replay
-        self._half: dict[ir.Value, ir.Value] = {}  # by float32 value
+    def __init__(self, shared: _Shared, replay: Replay) -> None:
+        self._place, self._replay = shared.place, replay
+        self._half, self._written = shared.half, shared.written
         self._made: dict[str, ir.Value] = {}  # by name in the model
         kept = {str(value.name) for value in replay.kept}
         self._rounded_leaves = {str(value.name) for value in replay.around.leaves} - kept
@@ -127,7 +150,16 @@ class _Replaying:
 
     def apply(self, node: ir.Node, inputs: list[ir.Value | None]) -> list[ir.Value]:
         """What a node writes, in its precision."""
-        in_half = node not in self._replay.float32
+        key = (node, node not in self._replay.float32, tuple(inputs))
+        if key not in self._written:
+            self._written[key] = self._applied(*key)
+        return self._written[key]
+
+    def _applied(self, node: ir.Node, in_half: bool, inputs: Sequence[ir.Value | None]) -> list[ir.Value]:
+        graph = self._place.graph
+        is_own = not in_half and list(inputs) == _own_inputs(graph, node) and all(each.name for each in node.outputs)
+        if is_own and not _is_spelt_out(node):
+            return [graph.value(str(value.name)) for value in node.outputs]
         if _is_spelt_out(node):
             return [self._normalized(node, inputs[0], in_half)]
         if in_half and node.op_type == "CumSum" and (axis := constant_of(node.inputs[1])) is not None:
@@ -155,7 +187,7 @@ class _Replaying:
             self._half[self._half[value]] = self._half[value]
         return self._half[value]
 
-    def _terms(self, node: ir.Node, inputs: list[ir.Value | None]) -> list[ir.Value | None]:
+    def _terms(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
         """Inputs whose squares or exponentials are those that float16 holds."""
         source = inputs[0]
         if source is None or (node.op_type == "GlobalLpPool" and node.attributes.get_int("p", 2) != 2):
