@@ -37,7 +37,7 @@ PEERS = ROOT / ".venv-peers" / "bin" / "python"
 # Of `transformers`, with random weights.
 ZOO = (
     *("rt_detr", "rt_detr_v2", "d_fine", "deimv2", "lw_detr"),
-    *("detr", "conditional_detr", "deformable_detr", "yolos", "vit_classifier"),
+    *("detr", "conditional_detr", "yolos", "vit_classifier", "resnet_classifier"),
 )
 MODELS = (
     *("dfine640", "rtdetrv2640", "nano_dfine", "nano_rtdetrv2", "vitt16_dfine", "vitt16_rtdetrv2", "matmuls"),
