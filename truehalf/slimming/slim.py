@@ -23,11 +23,11 @@ import numpy as np
 from truehalf.config.schema import DEFAULT_PASSES, SlimConfig
 from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.in_file import spec_inside
-from truehalf.ir.facts import model_facts
+from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
-from truehalf.ir.normalize import InferTypes
+from truehalf.ir.normalize import InferTypes, NameNodes
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
@@ -129,6 +129,7 @@ def slim_model(
 
     def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, Parity]:
         model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else before.clone()
+        _unname(model, before)
         KeepEnds(before, "onnxslim")(model)
         report = repaired(model, passes)
         KeepEnds(before, "repair")(model)
@@ -171,6 +172,15 @@ def slim_model(
         "model": facts,
     }
     return Slimmed(model, report)
+
+
+def _unname(model: ir.Model, before: ir.Model) -> None:
+    """Name nodes that had no name as conversion and verification call them: onnxslim numbers them."""
+    unnamed = {value.name for node in all_nodes(before) if not node.name for value in node.outputs}
+    for node in all_nodes(model):
+        if node.outputs and node.outputs[0].name in unnamed:
+            node.name = None
+    NameNodes()(model)
 
 
 def names_to_skip(agrees: Callable[[Sequence[str]], bool], names: Sequence[str]) -> list[str]:

@@ -388,3 +388,16 @@ def test_a_file_without_onnxslim_and_repair_keeps_its_nodes(tmp_path: Path) -> N
     report = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS, repair=(), simplify=False)
     assert report["ops_after"] == report["ops_before"]
     assert report["parity"]["max_abs"] == {"y": 0.0}
+
+
+@pytest.mark.parametrize("named", [(), (0,), (1, 2), (0, 1, 2)])
+def test_nodes_without_a_name_are_called_as_conversion_calls_them(named: Sequence[int], tmp_path: Path) -> None:
+    body = "g (float[N,4] x) => (float[N,4] y) { a = Erf(x) b = Tan(a) y = Sin(b) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {body}')
+    for index in named:
+        model.graph.node[index].name = f"own{index}"
+    onnx.save(model, tmp_path / "model.onnx")
+    slim(tmp_path / "model.onnx", tmp_path / "slim.onnx")
+    names = ["Erf_a", "Tan_b", "Sin_y"]
+    expected = [f"own{index}" if index in named else name for index, name in enumerate(names)]
+    assert [node.name for node in onnx.load(tmp_path / "slim.onnx").graph.node] == expected

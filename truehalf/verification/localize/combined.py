@@ -2,7 +2,8 @@
 
 Where rounding is at fault, a suspect's node is pinned. A value beyond FP16's range does not end at the node that
 computes it: what reads it has to be FP32, too, up to where it is small again. So then the module is pinned that holds
-the node and what reads it, by the beginning of its nodes' names, unless that is much of the graph.
+the node and what reads it, by the beginning of its nodes' names, unless that is much of the graph: then the node and
+what reads it, by their names.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from truehalf.ir.facts import name_of
+from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.suspects import Suspect
 
@@ -31,12 +33,27 @@ def combined_selectors(suspects: Sequence[Suspect], files: BothFiles) -> str:
     entries = []
     for each in suspects:
         name = each.node.replace(" -> ", "_")  # of one without a name, as the conversion calls it
-        if each.selector == files.selector_of([entry := f"^{re.escape(name)}$"]):
-            module = _module(nodes[name], list(nodes)) if each.cause == "nonfinite" and name in nodes else ""
-            entries.append(f"^{re.escape(module)}" if module else entry)
+        if each.selector != files.selector_of([entry := f"^{re.escape(name)}$"]):
+            continue
+        if each.cause != "nonfinite" or name not in nodes:
+            entries.append(entry)
+        elif module := _module(nodes[name], list(nodes)):
+            entries.append(f"^{re.escape(module)}")
+        else:
+            entries += [f"^{re.escape(name_of(node))}$" for node in _with_readers(nodes[name])]
     kept = [one for one in entries if not any(one != other and one.startswith(other) for other in entries)]
     others = [each.selector for each in suspects if "node_block_list" not in each.selector]
     return " ".join([*([files.selector_of(kept)] if kept else []), *dict.fromkeys(others)])
+
+
+def _with_readers(node: ir.Node) -> list[ir.Node]:
+    """A node and what reads its values, also behind nodes that only move them."""
+    found = [node]
+    for each in found:
+        if each is node or has(each, Trait.PERMUTES):
+            readers = (reader for output in each.outputs for reader in output.consumers())
+            found += [reader for reader in dict.fromkeys(readers) if reader not in found]
+    return found
 
 
 def _module(node: ir.Node, names: Sequence[str]) -> str:

@@ -51,7 +51,8 @@ class Place:
     Attributes:
         sample: the worst that was looked at.
         sentence: what was found, in words.
-        selectors: what keeps all suspects FP32, quoted for the command line.
+        selectors: what keeps those suspects FP32 whose error rounding does not explain, or all where it explains each
+            of them, quoted for the command line.
         nonfinite: tensors that are not finite, those first that reach an output; five at most.
         suspects: see Located.
     """
@@ -75,7 +76,8 @@ def place_of(
     found = locate(files, batches, queries)
     nonfinite = sorted(found.nonfinite, key=lambda item: not item.reaches_output)
     sentence = summary(found.suspects, [blamed(item, files) for item in nonfinite], looked_at)
-    return Place(sample, sentence, combined_selectors(found.suspects, files), nonfinite[:5], found.suspects)
+    at_fault = [each for each in found.suspects if each.cause == "nonfinite" or _is_wrong(each)] or found.suspects
+    return Place(sample, sentence, combined_selectors(at_fault, files), nonfinite[:5], found.suspects)
 
 
 def locate(
