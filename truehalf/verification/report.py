@@ -103,7 +103,7 @@ class Report:
 
     @property
     def pins(self) -> str:
-        """What keeps all suspects FP32, as flags of `truehalf convert`; empty where none is known."""
+        """What keeps the nodes at fault FP32, as flags of `truehalf convert`; empty where none is known."""
         return pins_flags(self.place.selectors) if self.place else ""
 
     @property

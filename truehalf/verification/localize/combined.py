@@ -1,4 +1,4 @@
-"""Selectors against all suspects at once.
+"""Selectors against several suspects at once.
 
 Where rounding is at fault, a suspect's node is pinned. A value beyond FP16's range does not end at the node that
 computes it: what reads it has to be FP32, too, up to where it is small again. So then the module is pinned that holds
