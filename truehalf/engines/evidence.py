@@ -12,6 +12,7 @@ from truehalf.engines.parity import EngineReference
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import read_spec
 from truehalf.ir.model_file import external_files, load_model
+from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.tensorrt.plan_content import sha256
 from truehalf.verification.chain.configured import read_frozen
 
@@ -24,7 +25,9 @@ def evidence_of(config: Config, root: Path) -> EngineReference:
     """
     spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
     frozen = read_frozen(root / "artifacts" / "reference", config, root, spec)
-    return EngineReference(frozen.reference, frozen.adversarial, config.verify)
+    file, images = ModelFile(root / "artifacts" / "slim" / "model.onnx"), frozen.adversarial
+    images = images if isinstance(images, str) else images.beside(file)
+    return EngineReference(frozen.reference.beside(file), images, config.verify)
 
 
 def evidence_of_workspace(root: Path, onnx_sha256: str) -> EngineReference | str:

@@ -4,7 +4,7 @@ rows of queries paired, errors by output.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -74,6 +74,8 @@ class Measured:
         task: of the I/O spec.
         plain: names of the outputs that are judged by themselves.
         untrained: why detections and classes mean nothing; None where the weights are trained.
+        ties: by output, how many indices were others in a near tie (truehalf.verification.ties); in `runs` they are the
+            reference's.
         found: by sample, what the reference finds, and the candidate; empty where one side has another shape than
             detections have, and of other models.
         tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; in `found`
@@ -89,6 +91,7 @@ class Measured:
         options: VerifyConfig,
         known: Sequence[Detections] | None = None,
         untrained: str | None = None,
+        ties: Mapping[str, int] | None = None,
     ) -> None:
         """Decode and match.
 
@@ -100,6 +103,7 @@ class Measured:
         self.runs, self.spec, self.options, self.task = runs, spec, options, task_of(spec)
         self.plain = judged_alone(runs, spec)
         self.untrained = untrained or (None if spec.trained else UNTRAINED)
+        self.ties = ties or {}
         self.decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)
         self.found: list[tuple[Detections, Detections]] = []
         self.tied_labels = 0

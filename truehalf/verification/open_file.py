@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ from truehalf.ir.facts import holds_fp16
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.runtime.ort.session import CUDA, Session
-from truehalf.verification.float16_shapes import float16_shape_arithmetic
+from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_problem, shapes_unknown
 from truehalf.verification.runs import Part
 
 FP32_CPU = "fp32-cpu"
@@ -34,6 +35,23 @@ Arrays = dict[str, np.ndarray]
 
 class UnevenShapes(StageError):
     """An output whose shape varies from run to run, or whose axis 0 does not count the samples that went in."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a file ran.
+
+    Attributes:
+        evaluation: "fp32-cpu" or one of truehalf.config.verification.Evaluation.
+        provider, cpu_nodes, not_split: see `Runner`.
+        beyond_float16: by input that the file takes as float16, the largest finite |x| where that is Inf.
+    """
+
+    evaluation: str
+    provider: str
+    cpu_nodes: Sequence[str] | None
+    not_split: Mapping[str, str]
+    beyond_float16: Mapping[str, float]
 
 
 class Runner(Protocol):
@@ -100,8 +118,16 @@ class OpenFile:
             StageError: as open_runner.
         """
         self.file, self.evaluation, self._called = file, evaluation, called
+        self._beyond_float16: dict[str, float] = {}
+        self._unrounded: OpenFile | None = None
         with self._naming():
             self.runner = runner or open_runner(file, evaluation)
+
+    @property
+    def ran(self) -> Ran:
+        """How it ran up to now."""
+        runner = self.runner
+        return Ran(self.evaluation, runner.provider, runner.cpu_nodes, runner.not_split, dict(self._beyond_float16))
 
     @cached_property
     def dtypes(self) -> dict[str, np.dtype]:
@@ -115,13 +141,27 @@ class OpenFile:
         is_emulated = self.evaluation != FP32_CPU and self.evaluation not in BACKENDS
         return float16_shape_arithmetic(self.file.model) if is_emulated else []
 
-    def unrounded(self) -> OpenFile:
-        """The file on the CPU provider, which does not round between nodes.
+    def unrounded_shapes(
+        self, expected: Arrays, run: Callable[[OpenFile], Arrays], place: str
+    ) -> tuple[str | None, str | None]:
+        """What is wrong with the shapes that FP16 arithmetic decides, where it is not rounded between nodes; or why
+        that is not known. Nones of a file that has no such arithmetic.
 
-        Raises:
-            StageError: as open_runner.
+        Args:
+            expected: outputs of the reference.
+            run: what the file as given outputs.
+            place: what the run is called.
         """
-        return OpenFile(self.file, FP32_CPU, called=self._called)
+        if not self.shape_nodes:
+            return None, None
+        try:
+            # The CPU provider does not round between nodes.
+            self._unrounded = self._unrounded or OpenFile(self.file, FP32_CPU, called=self._called)
+            return shape_problem(expected, run(self._unrounded), self.shape_nodes, place), None
+        except UnevenShapes as error:
+            return str(error), None
+        except StageError as error:
+            return None, shapes_unknown(self.shape_nodes, error)
 
     def probing(self, names: Sequence[str]) -> OpenFile:
         """The file, run by the same evaluation but for pessimistic sums, with these inner tensors as its outputs.
@@ -146,6 +186,8 @@ class OpenFile:
             StageError: when the run fails.
         """
         typed = {name: as_type(value, self.dtypes.get(name)) for name, value in part.feed.items()}
+        for name, largest in self.beyond_float16(part.feed).items():
+            self._beyond_float16[name] = max(largest, self._beyond_float16.get(name, 0.0))
         fixed = self.file.fixed_batch if part.rows else None
         with self._naming():
             if fixed is None or fixed == part.rows:
@@ -163,6 +205,22 @@ class OpenFile:
             UnevenShapes: an output that cannot be put together, since its shape varies.
         """
         return outputs_on(samples, self.file.fixed_batch or batch, self.run, f"verify: {self.file.path.parent.name}")
+
+    def beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The largest finite |x| of each float32 input that the file takes as float16, where it becomes an Inf."""
+        found = {}
+        for name, array in feed.items():
+            if array.dtype == np.float32 and self.dtypes.get(name) == np.float16:
+                largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+                if np.isinf(as_type(np.array(largest, np.float32), np.dtype(np.float16))):
+                    found[name] = largest
+        return found
+
+    def close(self) -> None:
+        """Free what runs it."""
+        self.runner.close()
+        if self._unrounded is not None:
+            self._unrounded.close()
 
     @contextlib.contextmanager
     def _naming(self) -> Iterator[None]:
@@ -190,19 +248,24 @@ def outputs_on(samples: Sequence[Sample], size: int, run: Callable[[Part], Array
     Raises:
         UnevenShapes: an output that cannot be put together, since its shape varies.
     """
-    in_batches = track(batches(samples, size), told, groups(samples, size))
-    runs = run_over([run], (Part(stacked(group), len(group)) for group in in_batches))
+    return outputs_of((part for part, _ in parts_of(samples, size, told)), run)
+
+
+def parts_of(samples: Sequence[Sample], size: int, told: str) -> Iterator[tuple[Part, list[Sample]]]:
+    """Runs of `size` samples at most, with these samples; see `outputs_on`."""
+    for group in track(batches(samples, size), told, -(-len(samples) // size)):
+        yield Part(stacked(group), len(group), [sample.name for sample in group]), group
+
+
+def outputs_of(parts: Iterable[Part], run: Callable[[Part], Arrays]) -> Arrays:
+    """Outputs of consecutive runs as one; see `outputs_on`."""
+    runs = run_over([run], parts)
     return joined([{name: np.atleast_1d(as_read(value)) for name, value in each.items()} for _, (each,) in runs])
 
 
 def opened(file: ModelFile, asked: str) -> OpenFile:
     """A file with what runs it where an evaluation is asked for."""
     return OpenFile(file, evaluation_of(file, asked))
-
-
-def groups(samples: Sequence[Sample], batch: int) -> int:
-    """Number of batches."""
-    return -(-len(samples) // batch)
 
 
 def joined(parts: Sequence[Arrays]) -> Arrays:

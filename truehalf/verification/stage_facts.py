@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from truehalf.report.forms import AdversarialFacts, DetectionSummary, SameOutputs
@@ -30,8 +29,8 @@ class Batches(TypedDict):
 class StageFacts(TypedDict, total=False):
     """Of one file; what could not be measured is None, and `reasons` says why, by name.
 
-    batch: samples of a run; cpu_nodes, not_split: see truehalf.verification.open_file.Runner; unrounded_shapes: what is
-    wrong with shapes that FP16 arithmetic decides where it is not rounded; shapes_unknown: why that was not looked at.
+    batch: samples of a run; unrounded_shapes: what is wrong with shapes that FP16 arithmetic decides where it is
+    not rounded; shapes_unknown: why that was not looked at.
 
     labelled: whether all samples have true boxes; shape_faults (truehalf.verification.output_shapes): of outputs that
     it names nothing else is measured; nan, inf, nonfinite: values of the outputs.
@@ -54,8 +53,6 @@ class StageFacts(TypedDict, total=False):
     evaluation: str
     provider: str
     batch: int
-    cpu_nodes: Sequence[str] | None
-    not_split: Mapping[str, str]
     unrounded_shapes: str | None
     shapes_unknown: str | None
     samples: int

@@ -22,18 +22,28 @@ from truehalf.verification.findings import (
     reasons_of,
     verdict_of,
 )
-from truehalf.verification.judging.checks import checks_of, reaction_findings, sums_not_rounded, unmet
+from truehalf.verification.judging.checks import (
+    nothing_compared,
+    of_conditions,
+    of_run,
+    reaction_findings,
+    sums_not_rounded,
+    unmet,
+)
 from truehalf.verification.judging.judge import Agreement, same_detections
 from truehalf.verification.metrics.detections import Detections, match
+from truehalf.verification.open_file import Ran
 from truehalf.verification.reaction import Reactions
+from truehalf.verification.runs import Run
 
 LIMITS = GatesConfig(**shipped("verify/detection")["gates"])
 FINE = {"state": "verified", "reason": "fine"}
 
 
 def findings(reacted: Reactions | None = None, **facts: Any) -> list[Finding]:
-    known = {"evaluation": "fp32-cpu", "not_split": {}, "cpu_nodes": None, "batches": FINE, "adversarial": FINE}
-    return checks_of(known | facts, reaction_findings(reacted or Reactions()))
+    beside = {name: facts.pop(name, FINE) for name in ("batches", "adversarial")}
+    how = {"evaluation": "fp32-cpu", "provider": "any", "not_split": {}, "cpu_nodes": None, "beyond_float16": {}}
+    return [*of_conditions(beside), *reaction_findings(reacted or Reactions()), *of_run(Ran(**how | facts))]
 
 
 def rows(reacted: Reactions | None = None, **facts: Any) -> dict[str, dict[str, Any]]:
@@ -175,3 +185,25 @@ def test_whether_outputs_react(reacted: Reactions, state: str, said: str) -> Non
     row = rows(reacted=reacted)["reaction"]
     assert (row["state"], row["reason"]) == (state, said)
     assert verdict_of(findings(reacted)) == (state if reacted.failures or reacted.unknown else "passed")
+
+
+def runs(**reference: Any) -> list[Run]:
+    arrays = {name: np.array(value) for name, value in reference.items()}
+    return [Run(["feed"], 0, arrays, arrays)] * 2
+
+
+def test_outputs_of_which_nothing_was_compared() -> None:
+    rows = nothing_compared(runs(a=[np.inf, np.nan], b=[0.0, 0.0], c=[0.0, np.inf], d=[0], e=[0.5, np.nan]))
+    for row, name in zip(rows, "abc", strict=True):
+        expect(row.reason, "nothing-compared", f"output {name!r}")
+        assert not row.decides and row.state == NOT_VERIFIED
+    (row,) = nothing_compared(runs(a=[np.inf, np.nan]))
+    assert row.decides
+    assert nothing_compared([]) == []
+
+
+def test_inputs_that_float16_does_not_hold_explain_what_failed() -> None:
+    found = findings(beyond_float16={"x": 7e4})
+    (line,) = open_of(found)
+    expect(line, None, "input 'x'", "|x|", "7e+04", 65504, "float16", "Inf")
+    assert reasons_of([*found, Finding("tensors", FAILED, "wrong")])[0] == line

@@ -57,7 +57,8 @@ def test_detections_of_another_shape_are_not_compared() -> None:
     found = judge(measured(r, r | {"boxes": r["boxes"][:, :-1]}, spec_of(r)))
     opened = [one for one in found if one.state == "not verified"]
     assert verdict_of(found) == "failed" and {code for one in opened for code in codes_in(one.reason)} == {
-        "not-comparable"
+        "no-labels",
+        "not-comparable",
     }
 
 

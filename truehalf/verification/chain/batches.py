@@ -92,7 +92,8 @@ def _measure(
         reason = coded("not-finite", "the outputs are not finite: nothing was compared")
         return {**facts, "state": NOT_VERIFIED, "reason": reason}
     run = Run(_names(reference, rows), len(rows), before, outputs)
-    seen = Measured([run], reference.spec, options, [stage.found[i] for i in rows], reference.unusable)
+    run, ties = reference.without_ties(run, rows, options)
+    seen = Measured([run], reference.spec, options, [stage.found[i] for i in rows], reference.unusable, ties)
     found = same_outputs(seen)
     facts = {**facts, **found.facts()}
     if found.state == VERIFIED and found.measured.get("reference") == 0:

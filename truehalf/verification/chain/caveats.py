@@ -8,26 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.precision import FP16_MAX
 from truehalf.errors import some_of
-from truehalf.io_spec.outputs import DECLARE, DETECTIONS, TENSORS
+from truehalf.io_spec.outputs import DECLARE, TENSORS
 from truehalf.io_spec.spec import InputSpec, IoSpec
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.contradictions import contradictions
 from truehalf.verification.declared.proposal import described
 from truehalf.verification.findings import NOT_VERIFIED, Finding
 from truehalf.verification.open_file import FP32_CPU
-from truehalf.verification.runs import Run
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 _SHAPES = 3  # of a sentence
-
-_NO_LABELS = coded(
-    "no-labels",
-    "average precision against true labels: the inputs have none; self_ap takes the reference's detections",
-)
 
 
 def not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | None) -> Iterator[str]:
@@ -47,10 +40,8 @@ def not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | N
             f"whether outputs are what their values suggest, as no I/O spec declares them: {described(proposed)}; if "
             f"that is wrong, {DECLARE}",
         )
-    if files.evaluation == FP32_CPU:
+    if files.ran.evaluation == FP32_CPU:
         yield "FP16: the candidate holds none"
-    if task == DETECTIONS:
-        yield _NO_LABELS
     if files.reference_evaluation != FP32_CPU:
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
     if files.batch_sizes:
@@ -109,29 +100,3 @@ def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: InputSpec) -
         f"inputs as the model expects them: {entry.name!r} goes from {least:.4g} to {most:.4g}, and the I/O spec "
         f"declares {low:g} to {high:g}"
     ]
-
-
-def beyond_float16(largest: Mapping[str, float]) -> Iterator[str]:
-    """A sentence for each input that float16 does not hold (see ModelPair.inputs_beyond_float16)."""
-    for name, value in largest.items():
-        yield (
-            f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {FP16_MAX:g}, and the candidate takes "
-            "float16: there it is Inf"
-        )
-
-
-def empty_comparisons(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
-    """Outputs of which nothing finite was compared, where no file could fail; and those that are 0 in the reference."""
-    infinite, zero = [], []
-    for name in runs[0].reference if runs else ():
-        values = [np.asarray(run.reference[name]) for run in runs]
-        if values[0].dtype.kind != "f" or not any(value.size for value in values):
-            continue
-        finite = [value[np.isfinite(value)] for value in values]
-        if not any(value.size for value in finite):
-            reason = f"output {name!r}: the reference outputs nothing finite on these inputs"
-            infinite.append(coded("nothing-compared", reason))
-        elif not any(value.any() for value in finite):
-            reason = f"output {name!r}: the reference outputs nothing but 0 on these inputs"
-            zero.append(coded("nothing-compared", reason))
-    return infinite, zero

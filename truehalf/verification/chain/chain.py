@@ -132,6 +132,8 @@ def verify(
     subset = min(SUBSET, total)
 
     last, fp32 = ModelFile(files[FINAL]), ModelFile(files["slim"])
+    reference, images = reference.beside(fp32), made.adversarial
+    images = images if isinstance(images, str) else images.beside(fp32)
     by_reference, is_short = reached_outputs(fp32.model), total < (made.of_samples or total)
 
     def measured(model: ModelFile, count: int, sizes: Sequence[int]) -> StageResult:
@@ -139,7 +141,7 @@ def verify(
         stage = measure_file(file, reference, count, options)
         facts: StageFacts = {
             **stage.facts,
-            "adversarial": measure_adversarial(file, made.adversarial, options),
+            "adversarial": measure_adversarial(file, images, options),
             "batches": measure_batches(file, reference, stage, sizes, options),
             "reached": {"reference": by_reference, "file": reached_outputs(model.model)},
         }
@@ -165,7 +167,7 @@ def verify(
     ]
     place, suggestion, profile = None, None, None
     if verdict_of(findings) == FAILED:
-        looked_at = last, reference, final, findings, made.adversarial, options
+        looked_at = last, reference, final, findings, images, options
         failing = _tried(_PLACE, findings, lambda: failing_of(*looked_at))
         if failing is not None:
             place = _tried(_PLACE, findings, lambda: failing.place(last, fp32, made.decisions, made.pinned))

@@ -32,8 +32,6 @@ from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_valu
 from truehalf.io_spec.spec import IoSpec
 from truehalf.json_values import JsonObject
 from truehalf.verification.chain.caveats import (
-    beyond_float16,
-    empty_comparisons,
     not_compared,
     of_files,
     outside_range,
@@ -43,11 +41,9 @@ from truehalf.verification.declared.proposal import may_detect, proposal_of
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
-    Finding,
     not_checked,
 )
-from truehalf.verification.judging.checks import of_evaluation, shape_findings, tie_findings
-from truehalf.verification.judging.judge import judge, judge_reactions, judged_outputs
+from truehalf.verification.judging.judge import Shapes, findings_on, judged_outputs
 from truehalf.verification.judging.user_metrics import user_metrics
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
@@ -116,18 +112,10 @@ def compare(
     runs, ties = without_ties(runs, choices, options.tie_margin, lambda run, names: files.inside(feeds, run, names))
     for run in runs:
         check_values(run.reference, declared)
-    seen = Measured(runs, declared, options)
-    found, worst = judge(seen), worst_sample(seen)
-    found += tie_findings({f"indices in output {name!r}": count for name, count in ties.items()}, options.tie_margin)
-    found += shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
-    found += judge_reactions(seen, (reached_outputs(files.reference), reached_outputs(files.candidate)))
-    outputs = judged_outputs(seen, found)
-    infinite, zero = empty_comparisons(runs)
-    nothing = len(infinite) == len(outputs)
-    found += [Finding("tensors", NOT_VERIFIED, reason, decides=nothing) for reason in infinite]
-    found += [Finding("tensors", NOT_VERIFIED, reason, decides=False) for reason in zero]
-    found += of_evaluation(files.evaluation, files.not_split, files.cpu_nodes)
-    found += [not_checked(reason, explains=True) for reason in beyond_float16(files.beyond_float16)]
+    seen = Measured(runs, declared, options, ties=ties)
+    shapes = Shapes([*filter(None, [files.shape_problem])], files.shapes_unknown)
+    reached = reached_outputs(files.reference), reached_outputs(files.candidate)
+    found, worst = findings_on(seen, files.ran, shapes, reached), worst_sample(seen)
     caveats = outside_range(feeds, entry) if images is None else []
     caveats += not_compared(task, files, why_not, proposed)
     found += of_files(files.reference, files.candidate, stated)
@@ -136,12 +124,12 @@ def compare(
     report = Report(
         findings=found,
         task=task,
-        outputs=outputs,
+        outputs=judged_outputs(seen, found),
         detections={**seen.summary, **seen.self_precision()} if task == DETECTIONS else None,
         classification=seen.classification,
         tensor_error=seen.tensor_error,
-        evaluation=files.evaluation,
-        provider=files.provider,
+        evaluation=files.ran.evaluation,
+        provider=files.ran.provider,
         reference_evaluation=files.reference_evaluation,
         samples=sum(max(run.rows, 1) for run in runs),
         worst_sample=worst[0].names[worst[1]] if worst is not None else None,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from truehalf.config.verification import VerifyConfig
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.findings import Finding
-from truehalf.verification.judging.checks import checks_of, shape_findings, unmet
-from truehalf.verification.judging.judge import judge_reactions
+from truehalf.verification.judging.checks import of_conditions, unmet
+from truehalf.verification.judging.judge import Shapes, findings_on
 
 
 def judge_final(final: StageResult, options: VerifyConfig) -> list[Finding]:
     """What is wrong with shapes comes first, as it explains the others; then outputs, checks, what is required."""
     facts = final.facts
-    shapes = [*facts["shape_faults"], *filter(None, [facts.get("unrounded_shapes")])]
-    reacted = judge_reactions(final.seen, (facts["reached"]["reference"], facts["reached"]["file"]))
-    found = shape_findings(shapes, facts.get("shapes_unknown"))
-    found += [*final.judged(), *checks_of(facts, reacted)]
+    wrong = [*facts["shape_faults"], *filter(None, [facts["unrounded_shapes"]])]
+    reached = facts["reached"]["reference"], facts["reached"]["file"]
+    found = findings_on(final.seen, final.ran, Shapes(wrong, facts["shapes_unknown"]), reached, final.drop)
+    found += of_conditions(facts)
     return found + unmet(found, options.require)

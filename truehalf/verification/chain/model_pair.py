@@ -9,6 +9,7 @@ and as a file with a fixed batch asks for them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,11 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
-from truehalf.errors import StageError, refuse
+from truehalf.errors import refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
-from truehalf.verification.float16_shapes import shape_problem, shapes_unknown
-from truehalf.verification.open_file import Arrays, OpenFile, as_type, evaluation_of, part_of, repeated, run_over
+from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of, part_of, repeated, run_over
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Part, Run
 
@@ -36,9 +36,7 @@ class ModelPair:
 
     Attributes:
         reference, candidate: as loaded.
-        reference_evaluation, evaluation: what ran them.
-        provider: the candidate's execution provider, read back.
-        beyond_float16: see `inputs_beyond_float16`, of all feeds that were run.
+        reference_evaluation: what runs the reference.
         batch_sizes: numbers of samples that the candidate ran with, where axis 0 counts them.
         shapes: by input with another axis that the candidate leaves free, the shapes that it ran with, without axis 0
             where that counts samples.
@@ -58,35 +56,22 @@ class ModelPair:
         check_same_interface(self.reference, self.candidate)
         plain = Evaluation.emulated_fp16.value
         self._open = (_opened(files[0], plain, REFERENCE), _opened(files[1], evaluation, CANDIDATE))
-        self.reference_evaluation, self.evaluation = (each.evaluation for each in self._open)
-        self.provider = self._open[1].runner.provider
-        self.beyond_float16: dict[str, float] = {}
+        self.reference_evaluation = self._open[0].evaluation
         self.batch_sizes: set[int] = set()
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
         self.shape_problem: str | None = None
         self.shapes_unknown: str | None = None
-        self._unrounded: OpenFile | None = None
         self._probes: dict[tuple[str, ...], OpenFile] = {}
-        nodes = self._open[1].shape_nodes
-        try:
-            self._unrounded = self._open[1].unrounded() if nodes else None
-        except StageError as error:
-            self.shapes_unknown = shapes_unknown(nodes, error)
 
     @property
-    def cpu_nodes(self) -> list[str]:
-        """Nodes of a candidate on CUDA that computed floats on the CPU provider, after the first run."""
-        return self._open[1].runner.cpu_nodes or []
-
-    @property
-    def not_split(self) -> dict[str, str]:
-        """FP16 nodes of a candidate whose inner sums a pessimistic emulation does not round, each with the reason."""
-        return self._open[1].runner.not_split
+    def ran(self) -> Ran:
+        """How the candidate ran up to now."""
+        return self._open[1].ran
 
     def close(self) -> None:
         """Free what runs them."""
-        for file in (*self._open, *filter(None, [self._unrounded]), *self._probes.values()):
-            file.runner.close()
+        for file in (*self._open, *self._probes.values()):
+            file.close()
 
     def run(
         self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool, image: tuple[str, str] | None = None
@@ -106,9 +91,9 @@ class ModelPair:
         parts = self._parts(feeds, names, batch, by_samples)
         for part, (reference, candidate) in run_over([file.run for file in self._open], parts):
             self._note(part)
-            if self._unrounded is not None and self.shape_problem is None:
-                got = self._unrounded.run(part)
-                self.shape_problem = shape_problem(reference, got, self._open[1].shape_nodes, part.names[0])
+            if self.shape_problem is None and self.shapes_unknown is None:
+                found = self._open[1].unrounded_shapes(reference, partial(_of_part, part), part.names[0])
+                self.shape_problem, self.shapes_unknown = found
             beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
             yield Run(part.names, part.rows, reference, candidate, *beside)
 
@@ -124,8 +109,6 @@ class ModelPair:
             first += rows
             _refuse_nan(feed, called)
             self._check_candidate(feed, rows)
-            for name, largest in self.inputs_beyond_float16(feed).items():
-                self.beyond_float16[name] = max(largest, self.beyond_float16.get(name, 0.0))
             for start in range(0, rows, batch):
                 group = called[start : start + batch]
                 yield Part(part_of(feed, start, batch), min(batch, rows - start), group, number, start)
@@ -155,14 +138,8 @@ class ModelPair:
         return self._probes[tuple(names)].run(Part(part, run.rows))
 
     def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The largest finite |x| of each input that only the candidate takes as float16, where it becomes an Inf."""
-        found = {}
-        for name, array in feed.items():
-            if array.dtype == np.float32 and self._open[1].dtypes.get(name) == np.float16:
-                largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
-                if np.isinf(as_type(np.array(largest, np.float32), np.dtype(np.float16))):
-                    found[name] = largest
-        return found
+        """See OpenFile.beyond_float16, of the candidate."""
+        return self._open[1].beyond_float16(feed)
 
     def _note(self, part: Part) -> None:
         """What the candidate ran with: a file with a fixed batch is fed just that many samples."""
@@ -244,6 +221,10 @@ def _differences(a: ir.Value, b: ir.Value, what: str) -> Iterator[str]:
 def _opened(file: ModelFile, asked: str, which: str) -> OpenFile:
     """On the backend that is asked for, whatever the file holds: nothing falls back without a word."""
     return OpenFile(file, asked if asked in open_file.BACKENDS else evaluation_of(file, asked), called=which)
+
+
+def _of_part(part: Part, file: OpenFile) -> Arrays:
+    return file.run(part)
 
 
 # --- feeds ------------------------------------------------------------------------------------------------------------

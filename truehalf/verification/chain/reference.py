@@ -4,28 +4,29 @@ samples, made once, for every file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from truehalf.config.verification import VerifyConfig
+from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.arrays import read_arrays, write_arrays
-from truehalf.data.samples import Sample, batches, stacked
+from truehalf.data.samples import Sample
 from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import IoSpec
+from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
-from truehalf.progress import track
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
-from truehalf.verification.open_file import groups, joined
+from truehalf.verification.open_file import UnevenShapes, opened, outputs_of, parts_of
 from truehalf.verification.reaction import digest
-from truehalf.verification.runs import Run
+from truehalf.verification.runs import Part, Run
+from truehalf.verification.ties import choices_of, without_ties
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +46,7 @@ class Reference:
         found: its detections.
         truth: the true boxes, or None where a sample has no labels.
         unusable: why detections mean nothing here, or None.
+        file: the FP32 file, which is asked what indices were chosen from; None: indices are compared as they are.
     """
 
     samples: Sequence[Sample]
@@ -55,19 +57,23 @@ class Reference:
     found: list[Detections]
     truth: list[Detections] | None
     unusable: str | None
+    file: ModelFile | None = None
 
     def subset(self, rows: Sequence[int]) -> Reference:
         """The reference on some of the samples, in this order."""
-        return Reference(
+        return replace(
+            self,
             samples=[self.samples[i] for i in rows],
             names=[self.names[i] for i in rows],
             sha256=[self.sha256[i] for i in rows],
             outputs={name: value[list(rows)] for name, value in self.outputs.items()},
-            spec=self.spec,
             found=[self.found[i] for i in rows],
             truth=None if self.truth is None else [self.truth[i] for i in rows],
-            unusable=self.unusable,
         )
+
+    def beside(self, file: ModelFile) -> Reference:
+        """The reference with its file."""
+        return replace(self, file=file)
 
     def run(self, outputs: Outputs, samples: int | None = None) -> Run:
         """Outputs of a file on the first samples, beside those of the FP32 model.
@@ -83,7 +89,24 @@ class Reference:
     def measured(self, outputs: Outputs, options: VerifyConfig, samples: int | None = None) -> Measured:
         """A `run`, measured."""
         run = self.run(outputs, samples)
-        return Measured([run], self.spec, options, self.found, self.unusable)
+        run, ties = self.without_ties(run, range(run.rows), options)
+        return Measured([run], self.spec, options, self.found, self.unusable, ties)
+
+    def without_ties(self, run: Run, rows: Sequence[int], options: VerifyConfig) -> tuple[Run, dict[str, int]]:
+        """See truehalf.verification.ties, of a run on these samples; as it is where the values that indices were chosen
+        from have another shape from run to run.
+        """
+        choices = choices_of(self.file.model) if self.file is not None and options.tie_margin else {}
+
+        def chosen_from(run: Run, names: Sequence[str]) -> Outputs:
+            inside = opened(cast("ModelFile", self.file), Evaluation.emulated_fp16.value).probing(names)
+            return inside.run_all([self.samples[i] for i in rows], options.batch)
+
+        try:
+            (settled,), ties = without_ties([run], choices, options.tie_margin, chosen_from)
+        except UnevenShapes:
+            return run, {}
+        return settled, ties
 
     @property
     def index(self) -> list[JsonObject]:
@@ -128,25 +151,29 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
     """
     import torch
 
-    parts: list[Outputs] = []
     names: list[str] = []
     digests: list[str] = []
     truth: list[Detections | None] = []
-    for group in track(batches(samples, batch), "reference: FP32 model", groups(samples, batch)):
-        feeds = stacked(group)
+
+    def parts() -> Iterator[Part]:
+        for part, group in parts_of(samples, batch, "reference: FP32 model"):
+            digests.extend(digest(sample.feeds) for sample in group)
+            truth.extend(_truth(sample) for sample in group)
+            names.extend(part.names)
+            yield part
+
+    def run(part: Part) -> Outputs:
         remedy = "; if it takes no other batch than the traced one, set verify.batch to that"
-        what = f"the FP32 model fails on {len(group)} samples from {group[0].name} on"
+        what = f"the FP32 model fails on {part.rows} samples from {part.names[0]} on"
         with failing("module-fails", what, remedy), torch.no_grad():
-            values = model(*(torch.from_numpy(feeds[item.name]) for item in spec.inputs))
+            values = model(*(torch.from_numpy(part.feed[item.name]) for item in spec.inputs))
         named = zip(names_of(spec.outputs), values, strict=True)
-        parts.append({name: (value.float() if value.is_floating_point() else value).numpy() for name, value in named})
-        for name, value in parts[-1].items():
-            _refuse_unusable(name, value, group)
-        names += [sample.name for sample in group]
-        digests += [digest(sample.feeds) for sample in group]
-        truth += [_truth(sample) for sample in group]
-    outputs = joined(parts)
-    return _reference(samples, names, digests, outputs, truth, spec)
+        outputs = {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in named}
+        for name, value in outputs.items():
+            _refuse_unusable(name, value, part)
+        return outputs
+
+    return _reference(samples, names, digests, outputs_of(parts(), run), truth, spec)
 
 
 def write_reference(folder: Path, reference: Reference, adversarial: Reference | str, batch: int) -> None:
@@ -210,20 +237,20 @@ def _reference(
     )
 
 
-def _refuse_unusable(name: str, value: np.ndarray, group: Sequence[Sample]) -> None:
-    if value.shape[:1] != (len(group),):
+def _refuse_unusable(name: str, value: np.ndarray, part: Part) -> None:
+    if value.shape[:1] != (part.rows,):
         raise StageError(
             "wrong-shape",
-            f"output {name!r} of the FP32 model is {list(value.shape)} for {len(group)} samples; expected as many on "
+            f"output {name!r} of the FP32 model is {list(value.shape)} for {part.rows} samples; expected as many on "
             "its first axis; leave it out with model.drop_outputs, or return a row for each sample",
         )
-    for sample, one in zip(group, value, strict=True):
+    for sample, one in zip(part.names, value, strict=True):
         bad = int((~np.isfinite(one)).sum())
         if bad:
             raise StageError(
                 "not-finite",
                 f"the FP32 model is no reference: output {name!r} holds {bad} NaN or Inf of {one.size} values on "
-                f"sample {sample.name}; expected finite values. Check the weights and the inputs",
+                f"sample {sample}; expected finite values. Check the weights and the inputs",
             )
 
 

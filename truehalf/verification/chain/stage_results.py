@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
-from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.report.forms import StageNumbers
 from truehalf.verification.chain.reference import Outputs, Reference
-from truehalf.verification.findings import NOT_VERIFIED, Finding
-from truehalf.verification.float16_shapes import shape_problem, shapes_unknown
+from truehalf.verification.findings import Finding
 from truehalf.verification.judging.detections import Drop
 from truehalf.verification.judging.judge import judge
 from truehalf.verification.localize.worst_sample import SampleFacts, facts_by_sample
@@ -24,7 +21,7 @@ from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
 from truehalf.verification.metrics.tensors import TensorErrors, query_outputs, tensor_errors
-from truehalf.verification.open_file import OpenFile, UnevenShapes
+from truehalf.verification.open_file import OpenFile, Ran, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, comparable, shape_problems
 from truehalf.verification.runs import Arrays
 from truehalf.verification.stage_facts import StageFacts
@@ -37,10 +34,12 @@ class StageResult:
     Attributes:
         facts: what was measured.
         seen: its outputs beside the reference's, one run.
+        ran: how it ran; None of outputs whose file is not known.
     """
 
     facts: StageFacts
     seen: Measured
+    ran: Ran | None = None
 
     @property
     def outputs(self) -> Arrays:
@@ -52,23 +51,18 @@ class StageResult:
         """Its detections, per sample; nothing where its outputs have other shapes."""
         return [found for _, found in self.seen.found] or [NOTHING] * self.seen.runs[0].rows
 
-    def judged(self) -> list[Finding]:
-        """See truehalf.verification.judging.judge; without true labels the reference's detections are taken, and that
-        accuracy is open does not decide.
-        """
+    @property
+    def drop(self) -> Drop | None:
+        """Of average precision against true labels; None without."""
         if not self.facts["labelled"]:
-            return [*judge(self.seen), *_no_labels(self.seen, self.facts["samples"])]
+            return None
         reasons = self.facts["reasons"]
         why = reasons.get("detections") if self.seen.meaningless else reasons.get("average precision")
-        return judge(self.seen, Drop(precision_drop(self.facts), why or ""))
+        return Drop(precision_drop(self.facts), why or "")
 
-
-def _no_labels(seen: Measured, samples: int) -> Iterator[Finding]:
-    if seen.task == DETECTIONS:
-        reason = coded(
-            "no-labels", f"{samples} samples, compared with the FP32 model: accuracy against labels not measured"
-        )
-        yield Finding("average_precision", NOT_VERIFIED, reason, decides=False, facts={"why": reason})
+    def judged(self) -> list[Finding]:
+        """See truehalf.verification.judging.judge."""
+        return judge(self.seen, self.drop)
 
 
 def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> StageResult:
@@ -79,34 +73,20 @@ def measure_file(file: OpenFile, reference: Reference, count: int, options: Veri
     except UnevenShapes as error:
         outputs, varying = {}, [str(error)]
     stage = measure(reference, outputs, options, count)
-    unrounded, unknown = _unrounded_shapes(file, reference, count, options)
+    first, expected = reference.samples[:count], {name: reference.outputs[name][:count] for name in reference.outputs}
+    unrounded, unknown = file.unrounded_shapes(
+        expected, lambda file: file.run_all(first, options.batch), f"{count} samples"
+    )
     facts: StageFacts = {
         **stage.facts,
         "evaluation": file.evaluation,
         "provider": file.runner.provider,
         "batch": file.file.fixed_batch or min(options.batch, count),
-        "cpu_nodes": file.runner.cpu_nodes,
-        "not_split": file.runner.not_split,
         "unrounded_shapes": unrounded,
         "shapes_unknown": unknown,
         "shape_faults": stage.facts["shape_faults"] + varying,
     }
-    return replace(stage, facts=facts)
-
-
-def _unrounded_shapes(
-    file: OpenFile, reference: Reference, count: int, options: VerifyConfig
-) -> tuple[str | None, str | None]:
-    """Hold the shapes of a file with FP16 shape arithmetic against the reference's: what is wrong, or why not."""
-    nodes = file.shape_nodes
-    try:
-        got = file.unrounded().run_all(reference.samples[:count], options.batch) if nodes else {}
-    except UnevenShapes as error:
-        return str(error), None
-    except StageError as error:
-        return None, shapes_unknown(nodes, error)
-    expected = {name: reference.outputs[name][:count] for name in got}
-    return shape_problem(expected, got, nodes, f"{count} samples"), None
+    return replace(stage, facts=facts, ran=file.ran)
 
 
 def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, samples: int | None = None) -> StageResult:

@@ -21,12 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from truehalf.codes import coded
+from truehalf.config.precision import FP16_MAX
 from truehalf.config.verification import Evaluation
 from truehalf.errors import some_of
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, not_checked
-from truehalf.verification.open_file import BACKENDS
+from truehalf.verification.open_file import BACKENDS, Ran
 from truehalf.verification.reaction import Reactions
+from truehalf.verification.runs import Run
 from truehalf.verification.stage_facts import StageFacts
 
 SUMS_IN_FP32 = (
@@ -36,20 +40,17 @@ SUMS_IN_FP32 = (
 OF_OUTPUTS = ("detections", "average_precision", "classes", "tensors")  # a model has those of what it outputs
 
 
-def checks_of(facts: StageFacts, reacted: Sequence[Finding]) -> list[Finding]:
-    """What is found beside the gates.
+def of_conditions(facts: StageFacts) -> list[Finding]:
+    """What is found of a file at other batches, and on adversarial samples.
 
     Args:
-        facts: of the final stage: evaluation, not_split, cpu_nodes, and {state, reason} of `batches` and `adversarial`.
-        reacted: on whether its outputs react to the input.
+        facts: {state, reason} of `batches` and `adversarial`.
     """
     batches, images = facts["batches"], facts["adversarial"]
     reason = f"adversarial images: {images['reason']}"
     return [
         Finding("batch", batches["state"], batches["reason"], decides=False),
         Finding("adversarial", images["state"], reason, decides=False),
-        *reacted,
-        *of_evaluation(facts["evaluation"], facts["not_split"], facts["cpu_nodes"]),
     ]
 
 
@@ -107,12 +108,46 @@ def shape_findings(wrong: Iterable[str], unknown: str | None) -> list[Finding]:
     return found + ([Finding("shapes", NOT_VERIFIED, unknown)] if unknown else [])
 
 
-def of_evaluation(evaluation: str, not_split: Mapping[str, str], cpu_nodes: Sequence[str] | None) -> list[Finding]:
-    """What an evaluation shows of kernels that accumulate in FP16, and the nodes that did not run on CUDA."""
-    found = [_accumulation(evaluation, not_split)]
-    if cpu_nodes:
-        ran = f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32"
-        found.append(not_checked(f"{ran}: {some_of(cpu_nodes)}"))
+def without_labels(samples: int) -> Finding:
+    """Of detections on samples without true boxes; it does not decide."""
+    reason = f"{samples} samples, compared with the FP32 model: accuracy against labels not measured"
+    reason = coded("no-labels", reason)
+    return Finding("average_precision", NOT_VERIFIED, reason, decides=False, facts={"why": reason})
+
+
+def nothing_compared(runs: Sequence[Run]) -> list[Finding]:
+    """Outputs of which nothing finite was compared, where no file could fail, which decides if all are so; and those
+    that are 0 in the reference.
+    """
+    infinite, zero = [], []
+    outputs = runs[0].reference if runs else {}
+    for name in outputs:
+        values = [np.asarray(run.reference[name]) for run in runs]
+        if values[0].dtype.kind != "f" or not any(value.size for value in values):
+            continue
+        finite = [value[np.isfinite(value)] for value in values]
+        if not any(value.size for value in finite):
+            infinite.append(f"output {name!r}: the reference outputs nothing finite on these inputs")
+        elif not any(value.any() for value in finite):
+            zero.append(f"output {name!r}: the reference outputs nothing but 0 on these inputs")
+    decides = len(infinite) == len(outputs)
+    return [
+        *(Finding("tensors", NOT_VERIFIED, coded("nothing-compared", why), decides=decides) for why in infinite),
+        *(Finding("tensors", NOT_VERIFIED, coded("nothing-compared", why), decides=False) for why in zero),
+    ]
+
+
+def of_run(ran: Ran) -> list[Finding]:
+    """What a run shows of kernels that accumulate in FP16, the nodes that did not run on CUDA, and inputs that float16
+    does not hold.
+    """
+    found = [_accumulation(ran.evaluation, ran.not_split)]
+    if ran.cpu_nodes:
+        text = f"{len(ran.cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32"
+        found.append(not_checked(f"{text}: {some_of(ran.cpu_nodes)}"))
+    for name, value in ran.beyond_float16.items():
+        beyond = f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {FP16_MAX:g}"
+        found.append(not_checked(f"{beyond}, and the candidate takes float16: there it is Inf", explains=True))
     return found
 
 

@@ -20,7 +20,14 @@ from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting
 from truehalf.report.forms import SameOutputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, verdict_of, worst_of
 from truehalf.verification.judging import worst
-from truehalf.verification.judging.checks import reaction_findings, tie_findings
+from truehalf.verification.judging.checks import (
+    nothing_compared,
+    of_run,
+    reaction_findings,
+    shape_findings,
+    tie_findings,
+    without_labels,
+)
 from truehalf.verification.judging.detections import Drop, is_broken, judge_detections
 from truehalf.verification.judging.gates import detection_values, evaluate
 from truehalf.verification.judging.tensors import class_gate, judge_classes, judge_tensors
@@ -29,26 +36,53 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.detections import Matching, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
+from truehalf.verification.open_file import Ran
 from truehalf.verification.output_shapes import UNLIKE, comparable
 from truehalf.verification.reaction import Reached, observed, reactions
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What is wrong with shapes of outputs, and why that is not known of those that FP16 arithmetic decides."""
+
+    wrong: Sequence[str] = ()
+    unknown: str | None = None
+
+
+def findings_on(
+    seen: Measured, ran: Ran | None, shapes: Shapes, reached: tuple[Reached, Reached] | None, drop: Drop | None = None
+) -> list[Finding]:
+    """All that is found of the outputs of a file, of how it ran, and of the shapes, which come first: they explain the
+    others.
+
+    Args:
+        ran: None where that is not known.
+        reached, drop: see `judge_reactions` and `judge`.
+    """
+    found = shape_findings(shapes.wrong, shapes.unknown)
+    return [*found, *judge(seen, drop), *judge_reactions(seen, reached), *(of_run(ran) if ran else ())]
 
 
 def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     """What is found of the outputs, but for whether they react to the input.
 
     Args:
-        drop: of average precision against true labels; None: against the reference's detections.
+        drop: of average precision against true labels; None: there are none, and it is taken against the reference's
+            detections.
     """
     found: list[Finding] = []
     if seen.task == DETECTIONS:
         found += judge_detections(seen, drop)
+        found += [] if drop else [without_labels(sum(max(run.rows, 1) for run in seen.runs))]
     found += judge_classes(seen) if seen.task == CLASSIFICATION else judge_tensors(seen)
     nonfinite = sum(errors.nonfinite_new for errors in seen.errors.values())
     limits = asdict(seen.options.gates)
     found += evaluate(limits, {"nonfinite": nonfinite}, {}, lambda name: worst.nonfinite_outputs(seen))
     found += judge_metrics(seen.runs, seen.options.metrics)
     classes, margin = (seen.classification or {}).get("near_ties", 0), seen.options.tie_margin
-    found += tie_findings({"best classes": classes, "labels of detections": seen.tied_labels}, margin)
+    ties = {f"indices in output {name!r}": count for name, count in seen.ties.items()}
+    found += tie_findings({"best classes": classes, "labels of detections": seen.tied_labels, **ties}, margin)
+    found += nothing_compared(seen.runs)
     return sorted(found, key=lambda finding: "gate" not in finding.facts)
 
 

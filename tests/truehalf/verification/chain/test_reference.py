@@ -14,7 +14,8 @@ from tests.messages import expect, raises
 from tests.truehalf.verification import small_detector
 from truehalf.data.samples import Sample
 from truehalf.io_spec.spec import IoSpec, OutputSpec
-from truehalf.verification.chain.reference import freeze, joined, read_reference, write_reference
+from truehalf.verification.chain.reference import freeze, read_reference, write_reference
+from truehalf.verification.open_file import joined
 
 SPEC = IoSpec.from_json(
     {

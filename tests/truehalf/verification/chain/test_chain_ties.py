@@ -1,0 +1,124 @@
+"""A chain whose model outputs indices: near ties that rounding decides are no difference, in a batch, on adversarial
+samples and at a point of an engine, too; others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import torch
+
+from tests.truehalf.verification.small_detector import OPTIONS
+from truehalf.data.samples import Sample
+from truehalf.engines.parity import EngineReference, Point, measure_engine
+from truehalf.io_spec.spec import IoSpec
+from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
+from truehalf.verification.chain import chain
+from truehalf.verification.chain.reference import freeze
+
+ROWS, CLASSES, WIDE = 12, 6, 4
+NEAR, CLEAR = 1e-3, 0.05  # margins, of what the values spread over
+SPEC = IoSpec.from_json(
+    {
+        "inputs": [{"name": "x", "shape": ["batch", CLASSES, WIDE]}],
+        "outputs": [{"name": "y"}],
+        "class_names": [],
+        "trained": True,
+    }
+)
+HEAD = '<ir_version: 10, opset_import: ["" : 17]> mapped (float[batch,6,4] x) => (int64[batch,{shape}] y)'
+ADDED = "moved = Add (x, offset)"
+Chosen = Callable[[torch.Tensor], torch.Tensor]
+# What a model outputs, and the nodes that make it of `moved`, [batch, CLASSES, WIDE].
+KINDS: dict[str, tuple[str, str, Chosen]] = {
+    "best class of each place": ("4", "y = ArgMax <axis = 1, keepdims = 0> (moved)", lambda x: x.argmax(1)),
+    "worst class of each place": ("4", "y = ArgMin <axis = 1, keepdims = 0> (moved)", lambda x: x.argmin(1)),
+    "best place of each class": ("6,1", "y = ArgMax <axis = 2> (moved)", lambda x: x.argmax(2, keepdim=True)),
+    "two best classes": ("2,4", "v, y = TopK <axis = 1> (moved, two)", lambda x: x.topk(2, dim=1).indices),
+    "squeezed": (
+        "4",
+        "best = ArgMax <axis = 1> (moved)  y = Squeeze (best, one)",
+        lambda x: x.argmax(1, keepdim=True).squeeze(1),
+    ),
+}
+
+
+class Choosing(torch.nn.Module):
+    def __init__(self, chosen: Chosen) -> None:
+        super().__init__()
+        self.chosen = chosen
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (self.chosen(x),)
+
+
+def rows(margin: float) -> np.ndarray:
+    """Values of two levels, 0 and 1, those of one level at most `margin` apart."""
+    rng = np.random.default_rng(3)
+    shape = (ROWS, CLASSES, WIDE)
+    return (rng.integers(0, 2, shape) + rng.uniform(0, margin, shape)).astype(np.float32)
+
+
+def write(path: Path, kind: str, offset: np.ndarray) -> Path:
+    shape, nodes, _ = KINDS[kind]
+    model = onnx.parser.parse_model(f"{HEAD.format(shape=shape)} {{ {ADDED}  {nodes} }}")
+    constants = {"offset": offset, "two": np.array([2], np.int64), "one": np.array([1], np.int64)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(each, name) for name, each in constants.items())
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
+    return path
+
+
+def moved_by(margin: float) -> np.ndarray:
+    """What often makes another value of a level the best."""
+    return np.random.default_rng(4).uniform(0, margin, (1, CLASSES, WIDE)).astype(np.float32)
+
+
+def frozen(kind: str, x: np.ndarray) -> Any:
+    samples = [Sample(f"made/{number}", {"x": row}, None, None) for number, row in enumerate(x)]
+    return freeze(Choosing(KINDS[kind][2]), samples, SPEC, 5)
+
+
+def verified(folder: Path, kind: str, margin: float) -> dict[str, Any]:
+    reference = frozen(kind, rows(margin))
+    fp32 = write(folder / "fp32.onnx", kind, np.zeros((1, CLASSES, WIDE), np.float32))
+    final = write(folder / "final.onnx", kind, moved_by(margin))
+    files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
+    made = chain.Making(adversarial=reference, batch_sizes=(1, 4))
+    return chain.verify(reference, files, folder / "out", OPTIONS, made).to_json()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_near_ties_of_a_chain_pass_and_are_counted(kind: str, tmp_path: Path) -> None:
+    report = verified(tmp_path, kind, NEAR)
+    assert report["verdict"] == "passed", report["reasons"]
+    assert any("[near-ties]" in each for each in report["not_verified"])
+    states = {check["check"]: check["state"] for check in report["checks"]}
+    assert states["batch"] == states["adversarial"] == states["tensors"] == "verified"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_indices_of_clearly_smaller_values_fail(kind: str, tmp_path: Path) -> None:
+    assert verified(tmp_path, kind, CLEAR)["verdict"] == "failed"
+
+
+@pytest.mark.parametrize(("margin", "state"), [(NEAR, "verified"), (CLEAR, "failed")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_near_ties_of_an_engine(kind: str, margin: float, state: str, tmp_path: Path) -> None:
+    fp32 = write(tmp_path / "fp32.onnx", kind, np.zeros((1, CLASSES, WIDE), np.float32))
+    reference = replace(frozen(kind, rows(margin)), file=ModelFile(fp32))
+    offset = torch.from_numpy(moved_by(margin))
+
+    def engine(feeds: dict[str, np.ndarray], profile: int) -> dict[str, np.ndarray]:
+        return {"y": KINDS[kind][2](torch.from_numpy(feeds["x"]) + offset).numpy()}
+
+    point = Point(0, ("opt",), {"x": [4, CLASSES, WIDE]})
+    parity = measure_engine(engine, load_model(fp32), [point], EngineReference(reference, "none", OPTIONS))
+    assert parity["points"][0]["state"] == state, parity["points"][0]["reason"]
