@@ -1,26 +1,27 @@
 """A module as it was made, and whether a run changed it: a file has no state between calls, and a module may have.
 
-Looked at is all that the parts of a module hold, and what the user's source files hold beside it: their globals,
-classes (attributes), functions (closures, default arguments, attributes), and the lists, dicts, arrays, iterators and
-generators of random numbers in these. What an installed package keeps for itself is not looked at.
+Looked at is what the parts of a module hold: attributes, buffers, and what lists, dicts and plain objects among these
+hold. What the code keeps elsewhere (globals, classes, closures, iterators) is not looked at.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import os
+import pickle
+import random
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from truehalf.models.kept import PLAIN, can_put, content_of, is_alike, joined, led_to, put
+import numpy as np
+
+from truehalf.source_files import is_own_class
 
 if TYPE_CHECKING:
     import torch
 
-_OBJECTS = 100_000  # looked at, those near the module first
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_PICKLED = (np.ndarray, random.Random, np.random.Generator, np.random.RandomState)
+_DEPTH = 4  # of lists, dicts and objects in each other
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module | None:
@@ -33,80 +34,51 @@ def copied(module: torch.nn.Module) -> torch.nn.Module | None:
         return None
 
 
-@contextlib.contextmanager
-def aside(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """A copy to run, of which nothing is left; the module itself where it cannot be copied."""
-    with State(module).put_back():
-        yield copied(module) or module
-
-
-@dataclass(frozen=True)
-class Change:
-    """What is another than it was.
-
-    Attributes:
-        name: part and attribute; of what is outside the module file and name.
-        in_user_code: whether it is of the user's code.
-        stays: whether it cannot be put back (an iterator, a large tensor).
-    """
-
-    name: str
-    in_user_code: bool
-    stays: bool
-
-
-@dataclass(frozen=True)
-class _Item:
-    owner: Any
-    name: str
-    in_user_code: bool
-    content: Any
+def aside(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy to run, so that the module stays as it was made; the module itself where it cannot be copied."""
+    return copied(module) or module
 
 
 class State:
-    """What a module and the code around it keep, at one moment."""
+    """What the parts of a module hold, at one moment."""
 
     def __init__(self, module: torch.nn.Module) -> None:
-        self._items: list[_Item] = []
-        found = deque(
-            [*((part, name, False) for name, part in module.named_modules()), (os.environ, "os.environ", True)]
-        )
-        met: dict[int, Any] = {}  # holds what it names, so that an id stays that of one object
-        while found and len(met) < _OBJECTS:
-            owner, name, in_user_code = found.popleft()
-            if id(owner) in met or isinstance(owner, PLAIN):
-                continue
-            met[id(owner)] = owner
-            if (content := content_of(owner)) is not None:
-                self._items.append(_Item(owner, name, in_user_code, content))
-            with contextlib.suppress(Exception):  # of objects of the user's
-                found.extend(led_to(owner, name, in_user_code))
+        self._module = module
+        self._met: list[Any] = []  # holds what it names, so that an id stays that of one object
+        self._content = self._read()
 
-    def changes(self) -> list[Change]:
-        """What has changed since; equal values are no change, but a tensor that was written to is one."""
-        found = {}
-        for item in self._items:
-            now = content_of(item.owner)
-            if not is_alike(item.content, now):
-                for name in _changed_names(item, now):
-                    found[name] = Change(name, item.in_user_code, not can_put(item.owner))
-        return list(found.values())
+    def changes(self) -> dict[str, bool]:
+        """Part and attribute of what has changed since, and whether it is of the user's code. Equal numbers and texts
+        are no change, but a tensor that was written to is one.
+        """
+        before, now = self._content, self._read()
+        names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        parts = dict(self._module.named_modules())
+        return {name: is_own_class(type(parts[name.rpartition(".")[0]])) for name in names}
 
-    @contextlib.contextmanager
-    def put_back(self) -> Iterator[None]:
-        """Within, all is as it was at that moment, but for what cannot be put back; afterwards as it is now."""
-        now = [(item.owner, content_of(item.owner)) for item in self._items]
-        try:
-            for item in self._items:
-                put(item.owner, item.content)
-            yield
-        finally:
-            for owner, content in now:
-                put(owner, content)
+    def _read(self) -> dict[str, Any]:
+        return {
+            f"{part}.{name}": self._content_of(value, _DEPTH)
+            for part, module in self._module.named_modules()
+            for name, value in {**vars(module), **module._buffers}.items()
+            if name not in ("_modules", "_buffers")
+        }
 
+    def _content_of(self, value: Any, depth: int) -> Any:
+        """Of a value, what compares equal as long as it is the same."""
+        import torch
 
-def _changed_names(item: _Item, now: Any) -> list[str]:
-    if not isinstance(now, dict):
-        return [item.name.strip(".: ")]
-    keys = [key for key in {**item.content, **now} if not is_alike(item.content.get(key, now), now.get(key, now))]
-    return [joined(item.name, key).strip(".: ") for key in keys]
+        if isinstance(value, _PLAIN):
+            return repr(value)
+        self._met.append(value)
+        if isinstance(value, torch.Tensor):
+            return id(value), None if value.is_inference() else value._version
+        if isinstance(value, (*_PICKLED, torch.Generator)):
+            return pickle.dumps(value)
+        if depth and isinstance(value, dict):
+            return {key: self._content_of(item, depth - 1) for key, item in value.items()}
+        if depth and isinstance(value, (list, tuple, set, deque)):
+            return [self._content_of(item, depth - 1) for item in value]
+        if depth and is_own_class(type(value)):
+            return self._content_of(getattr(value, "__dict__", None), depth - 1)
+        return id(value)

@@ -45,8 +45,8 @@ def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes) 
     import torch
 
     tensors = [torch.from_numpy(np.ascontiguousarray(example[each.name])) for each in model.inputs]
-    with aside(model.module) as module, torch.no_grad():  # it is traced as it was made
-        outputs = module(*tensors)
+    with torch.no_grad():
+        outputs = aside(model.module)(*tensors)
     return io_spec(model, tensors, outputs, axes)
 
 

@@ -1,8 +1,8 @@
 """Baked-in decisions of a trace, found by running torch and the file on inputs that differ, and by reading the source.
 
 Compared are, beside the samples, variations of one of them (variations.py). Where outputs differ, the file is wrong.
-That they agree settles only what these inputs exercised: places.py judges each place where Python read a tensor's value
-while the module was traced (reads.py), where the exporter warned, and where lint of the source found something.
+That they agree settles only what these inputs exercised: decisions.py judges each place where Python read a tensor's
+value while the module was traced (reads.py), where the exporter warned, and where lint of the source found something.
 A module is also run again on the same input, and as it was made: a file draws no numbers and keeps nothing.
 """
 
@@ -23,18 +23,14 @@ from truehalf.exporting.baked.decisions import (
     OPEN,
     SETTLED,
     BakedDecision,
-    Statement,
-    catching,
-    open_where,
     places_of,
     settle,
-    turned,
 )
 from truehalf.exporting.baked.reads import Read, reads
 from truehalf.exporting.baked.repeated import changes_of_state, check_repeats, draws, hangs_on_rounding, steady
 from truehalf.exporting.baked.report import SHOWN, Baked
 from truehalf.exporting.baked.subject import Arrays, Subject
-from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, longer_axes, other_batches, variations
+from truehalf.exporting.baked.variations import NATURAL, SEARCHING, longer_axes, other_batches, variations
 from truehalf.exporting.source_lint import lint_source
 from truehalf.linting.finding import Finding
 from truehalf.models.as_made import copied
@@ -45,8 +41,6 @@ from truehalf.verification.metrics.tensors import query_outputs
 
 if TYPE_CHECKING:
     import torch
-
-_LOOKED_AT = 3  # inputs on which rounding decides
 
 
 def what_was_baked(subject: Subject) -> Baked:
@@ -74,10 +68,7 @@ def what_was_baked(subject: Subject) -> Baked:
         more = _read(subject, list(compared.values()))
         runs = None if more is None else runs + more
         found = places_of(subject.caught, findings, runs or [])
-    settle(found, runs, open_state, subject.followed, longer)
-    if runs:
-        _open_where_rounding_decides(subject, hanging, found)
-    open_where(found, subject.ambient.reads | catching(subject.ambient.ran))
+    settle(found, runs, open_state, subject.followed, longer, hanging)
     sentences = {
         state: [place.sentence for place in found.values() if place.state == state]
         for state in (OPEN, SETTLED, INSTALLED)
@@ -149,21 +140,21 @@ def _compared(
     base: Arrays,
     tried: Sequence[tuple[str, dict[str, np.ndarray]]],
     places: Sequence[BakedDecision],
-) -> tuple[dict[str, Arrays], list[str], dict[str, Arrays]]:
-    """The inputs on which the two agree, by what was changed; what was skipped, with the reason; and of that, inputs
-    on which the two differ, and torch from itself where they are off by rounding.
+) -> tuple[dict[str, Arrays], list[str], bool]:
+    """The inputs on which the two agree, by what was changed; what was skipped, with the reason; and whether there is
+    one on which the two differ, and torch from itself where it is off by rounding.
 
     Raises:
         StageError: where they differ.
     """
     spec = subject.spec
     if query_outputs(spec) and not spec.trained:
-        return {}, ["all: random weights keep arbitrary queries"], {}
+        return {}, ["all: random weights keep arbitrary queries"], False
     session = Session(subject.path, log_severity_level=SILENT)
     largest = largest_values([outputs for _, outputs in alike] or [subject.run(base)])
     rule = Rule(spec, subject.options, largest)
     compared: dict[str, Arrays] = {}
-    hanging: dict[str, Arrays] = {}
+    hanging = False
     skipped = []
     for change, feed, known in [*(("", feed, outputs) for feed, outputs in alike), *((*each, None) for each in tried)]:
         try:
@@ -181,27 +172,13 @@ def _compared(
         except StageError as error:  # ONNX Runtime cannot run what torch runs
             difference = error.text
         if difference and hangs_on_rounding(subject, feed, outputs, rule):
-            hanging[change or "a sample"] = feed
+            hanging = True
             skipped.append(f"{change or 'a sample'}: torch differs from itself where the input is off by rounding")
         elif difference:
             raise StageError("outputs-differ", _differs(change, base, feed, difference, places))
         elif change:
             compared[change] = feed
     return compared, skipped, hanging
-
-
-def _open_where_rounding_decides(
-    subject: Subject, hanging: Mapping[str, Arrays], found: Mapping[Statement, BakedDecision]
-) -> None:
-    """A truth value that turns where the input is off by rounding explains why torch's outputs do, and the file's not:
-    such an input settles nothing (torch.equal of two rows).
-    """
-    for change, feed in list(hanging.items())[:_LOOKED_AT]:
-        runs = _read(subject, [feed, disturbed(feed, np.random.default_rng(0))])
-        for key in turned(runs) if runs is not None else ():
-            place = found.get(key)
-            if place is not None and place.state == SETTLED:
-                place.state, place.reason = OPEN, f"rounding of the input decides it where that is {change}"
 
 
 def _differs(change: str, base: Arrays, feed: Arrays, difference: str, places: Sequence[BakedDecision]) -> str:

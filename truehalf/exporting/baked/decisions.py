@@ -15,16 +15,13 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-import logging
 import re
-import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType
 
-from truehalf.exporting.baked.reads import NUMBER, TRUTH, Read
+from truehalf.exporting.baked.reads import NUMBER, Read
 from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.linting.finding import Finding
 from truehalf.source_files import is_own, nodes_of, shown_file
@@ -34,22 +31,7 @@ TRACER = "TracerWarning"
 WRITES = "py-attribute-update"  # the runs on copies of the module settle it
 _SEEN_BY_COMPARING = {"py-deepcopy"}  # wrong on every input, or on none
 _OF_CONSTANTS = ("torch.tensor results", "torch.as_tensor results", "torch.from_numpy results", "There are")
-_LEVELS = {"debug", "info", "warning", "warn", "error", "critical", "exception", "log"}
-_OF_TORCH = {"_assert", "_check", "_check_value", "_check_index", "_check_is_size", "_check_with"}
-# What a message or a check may ask of a tensor: nothing here writes.
-_ASKS = {
-    "abs", "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "bool", "count_nonzero", "cpu",
-    "detach", "dim", "double", "eq", "equal", "flatten", "float", "format", "ge", "gt", "hasattr", "int",
-    "is_floating_point", "is_tensor", "is_tracing", "isfinite", "isinf", "isinstance", "isnan", "item", "le",
-    "len", "list", "log", "logical_and", "logical_not", "logical_or", "lt", "max", "mean", "median", "min",
-    "ndimension", "ne", "norm", "numel", "numpy", "repr", "round", "size", "std", "str", "sum", "tolist",
-    "tuple", "type", "var",
-}  # fmt: skip
-# Errors that an operation raises because of values; others are of what it is given.
-_OF_VALUES = re.compile(
-    r"\b(Exception|BaseException|\w*(Runtime|Assertion|Value|Index|Arithmetic|Overflow|LinAlg)Error)\b"
-)
-_NO_ASKING = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.GeneratorExp, ast.ListComp)
+_MESSAGE = re.compile(r"print|warnings\.warn|log(ging|ger)?\.\w+", re.IGNORECASE)
 Statement = tuple[str, int]  # file as it is shown, first line
 
 
@@ -117,6 +99,7 @@ def settle(
     state: str,
     followed: bool = False,
     longer: Sequence[Sequence[Read]] = (),
+    hanging: bool = False,
 ) -> None:
     """Say of each place what it is.
 
@@ -125,6 +108,7 @@ def settle(
         state: why writes to the module are open; empty where they are not.
         followed: whether the exporter follows values itself, and refuses where Python decides by one (dynamo).
         longer: what was read on inputs of other sizes, which say what sizes vary and settle nothing.
+        hanging: whether rounding decides on one of the inputs: what turns there explains torch's outputs, not the file's
     """
     others = [_by_statement(run) for run in longer]
     sorted_runs = None if runs is None else [_by_statement(run) for run in runs]
@@ -146,43 +130,8 @@ def settle(
     only_one = sum(any(events) for events in live.values()) == 1
     for key, events in judged.items():
         place = found[key]
-        place.reason = _open(place, events, live.get(key, []), only_one)
+        place.reason = _open(place, events, live.get(key, []), only_one, hanging)
         place.state = OPEN if place.reason else SETTLED
-
-
-def open_where(found: dict[Statement, BakedDecision], reasons: Mapping[tuple[str, int], str]) -> None:
-    """Statements of the user's code that are open whatever inputs are tried, by file and line, with the reason."""
-    for (file, line), why in reasons.items():
-        key = statement_of(file, line)
-        place = found.setdefault(key, BakedDecision(*key, in_user_code=True))
-        place.state, place.reason = OPEN, ""
-        place.messages[why] = None
-
-
-def catching(functions: Iterable[CodeType]) -> dict[tuple[str, int], str]:
-    """Where functions go on after an error that an operation may raise because of values: by file and line."""
-    found = {}
-    for code in functions:
-        lines = [line for *_, line in code.co_lines() if line]
-        for node in _blocks("".join(linecache.getlines(code.co_filename))):
-            if lines and min(lines) <= node.lineno <= max(lines) and _goes_on(node):
-                found[code.co_filename, node.lineno] = "an error that may follow from values is caught"
-    return found
-
-
-def _goes_on(node: ast.Try | ast.TryStar | ast.With) -> bool:
-    if isinstance(node, ast.With):
-        asked = [item.context_expr for item in node.items if "suppress" in ast.unparse(item.context_expr)]
-        return any(map(_OF_VALUES.search, map(ast.unparse, asked)))
-    going = [each for each in node.handlers if not isinstance(each.body[-1], ast.Raise)]
-    return any(each.type is None or _OF_VALUES.search(ast.unparse(each.type)) for each in going)
-
-
-def turned(runs: Sequence[Sequence[Read]]) -> list[Statement]:
-    """Statements that read other values on one run than on another."""
-    one, *others = [_by_statement(run) for run in runs]
-    values = {key: [read.value for read in reads] for key, reads in one.items()}
-    return [key for key in values if any([read.value for read in run.get(key, [])] != values[key] for run in others)]
 
 
 def _live(events: Sequence[Sequence[Read]], others: Sequence[Sequence[Read]]) -> list[list[Read]]:
@@ -192,7 +141,11 @@ def _live(events: Sequence[Sequence[Read]], others: Sequence[Sequence[Read]]) ->
 
 
 def _open(
-    place: BakedDecision, events: Sequence[Sequence[Read]] | None, live: Sequence[Sequence[Read]], only_one: bool
+    place: BakedDecision,
+    events: Sequence[Sequence[Read]] | None,
+    live: Sequence[Sequence[Read]],
+    only_one: bool,
+    hanging: bool,
 ) -> str:
     """Why a place is open; empty where it is settled.
 
@@ -200,6 +153,7 @@ def _open(
         events: what was read there, by run; None where that could not be followed.
         live: of it, what can differ.
         only_one: whether something can differ at this place only.
+        hanging: see settle.
     """
     of_constants = set(place.rules) == {TRACER} and all(each.startswith(_OF_CONSTANTS) for each in place.messages)
     if of_constants and not any(events or []):
@@ -217,13 +171,12 @@ def _open(
         return f"the {len(events)} inputs went one way ({', '.join(map(str, ways))})"
     if not only_one or any(len(run) > 1 for run in live):
         return "more than one value is read, and the inputs do not meet every combination of them"
-    return ""
+    return "rounding of the input decides on one of the inputs" if hanging else ""
 
 
 def _by_statement(run: Sequence[Read]) -> dict[Statement, list[Read]]:
     found: dict[Statement, list[Read]] = {}
     for read in run:
-        assert read.kind in (TRUTH, NUMBER)
         found.setdefault(statement_of(read.file, read.line), []).append(read)
     return found
 
@@ -256,63 +209,21 @@ def _spans(source: str) -> list[tuple[int, int, ast.stmt]]:
 
 
 def _only_says(key: Statement, events: Sequence[Sequence[Read]] | None) -> bool:
-    """Whether a statement changes nothing in the graph: an assertion, a check that only raises, a message. Where what
-    it raises may be caught by the user's code, it decides.
+    """Whether a statement changes nothing in the graph: an assertion, a message, an `if` that only raises or has one.
+    Where what it raises may be caught by the user's code, it decides.
     """
     node = _statement(*key)
     while_caught = [key, *(caller for run in events or [] for read in run for caller in read.callers)]
     if node is None or any(_may_catch(*place) for place in while_caught):
         return False
-    if isinstance(node, ast.If):
-        return not node.orelse and _asks(node.test) and all(_says(each, key[0]) for each in node.body)
-    return _says(node, key[0])
+    binds = any(isinstance(each, ast.NamedExpr) for each in ast.walk(node))
+    said = node.body if isinstance(node, ast.If) and not node.orelse else [node]
+    return not binds and all(map(_says, said))
 
 
-def _says(node: ast.stmt, file: str) -> bool:
-    if isinstance(node, ast.Pass):
-        return True
-    if isinstance(node, ast.Assert):
-        return _asks(node.test) and (node.msg is None or _asks(node.msg))
-    if isinstance(node, ast.Raise):
-        return True
-    if not isinstance(node, ast.Expr):
-        return False
-    if not isinstance(node.value, ast.Call):
-        return isinstance(node.value, ast.Constant)
-    given = [*node.value.args, *(keyword.value for keyword in node.value.keywords)]
-    return _is_message(node.value.func, file) and all(map(_asks, given))
-
-
-def _is_message(function: ast.expr, file: str) -> bool:
-    """Whether it is print, a logger's, of warnings, or a check of torch's, by what the name is in that file."""
-    spaces = [vars(each) for each in list(sys.modules.values()) if _is_of(each, file)]
-    if isinstance(function, ast.Name):
-        return function.id == "print" and bool(spaces) and all(space.get("print", print) is print for space in spaces)
-    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
-        return False
-    owners = [space.get(function.value.id) for space in spaces]
-    allowed = (
-        ((lambda owner: owner in (logging, warnings) or type(owner) is logging.Logger), _LEVELS),
-        ((lambda owner: getattr(owner, "__name__", "") == "torch"), _OF_TORCH),
-    )
-    return bool(owners) and any(function.attr in names and all(map(is_it, owners)) for is_it, names in allowed)
-
-
-def _is_of(module: object, file: str) -> bool:
-    place = getattr(module, "__file__", None)
-    return isinstance(place, str) and shown_file(place) == file
-
-
-def _asks(node: ast.expr) -> bool:
-    """Whether an expression only looks: it calls nothing but what _ASKS names, and binds no name."""
-    for each in ast.walk(node):
-        if isinstance(each, _NO_ASKING):
-            return False
-        if isinstance(each, ast.Call):
-            name = each.func.attr if isinstance(each.func, ast.Attribute) else getattr(each.func, "id", "")
-            if name not in _ASKS:
-                return False
-    return True
+def _says(node: ast.stmt) -> bool:
+    called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func)
+    return isinstance(node, ast.Raise | ast.Assert | ast.Pass) or bool(called and _MESSAGE.fullmatch(called))
 
 
 def _may_catch(file: str, line: int) -> bool:
@@ -320,15 +231,7 @@ def _may_catch(file: str, line: int) -> bool:
     but torch's.
     """
     blocks = _blocks("".join(linecache.getlines(str(Path.cwd() / file))))
-    bodies = [(node, node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno) for node in blocks]
-    around = [node for node, first, last in bodies if first <= line <= last]
-    return any(isinstance(node, (ast.Try, ast.TryStar)) or not _is_torchs(node) for node in around)
-
-
-def _is_torchs(node: ast.Try | ast.TryStar | ast.With) -> bool:
-    return isinstance(node, ast.With) and all(
-        ast.unparse(item.context_expr).startswith("torch.") for item in node.items
-    )
+    return any(node.body[0].lineno <= line <= (node.body[-1].end_lineno or line) for node in blocks)
 
 
 @functools.lru_cache(maxsize=64)
@@ -336,5 +239,6 @@ def _blocks(source: str) -> list[ast.Try | ast.TryStar | ast.With]:
     return [
         node
         for node in nodes_of(source)
-        if isinstance(node, ast.With) or (isinstance(node, (ast.Try, ast.TryStar)) and node.handlers)
+        if (isinstance(node, (ast.Try, ast.TryStar)) and node.handlers)
+        or (isinstance(node, ast.With) and not all(ast.unparse(each).startswith("torch.") for each in node.items))
     ]

@@ -34,11 +34,8 @@ _COUNTED = {"unbind"}  # as often as the axis is long; `for row in tensor` calls
 # The values without an operation.
 _MEMORY = {"data_ptr", "storage", "untyped_storage", "_typed_storage", "__reduce_ex__", "__dlpack__"}
 _SIZES = {"shape", "size", "numel", "nelement", "__len__"}
-_SIZED_BY_VALUES = {
-    "nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "where", "bincount",
-    "repeat_interleave", "__getitem__", "index", "arange", "range", "zeros", "ones", "full", "empty", "rand", "randn",
-    "linspace", "narrow", "split", "expand", "reshape", "view", "repeat", "tile", "pad", "interpolate",
-}  # fmt: skip
+# As many rows as the values say.
+_SIZED_BY_VALUES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "bincount"}
 _ORIGIN = "_truehalf_origin"
 
 
@@ -168,7 +165,7 @@ def _mode_class() -> Any:
             return known
 
         def _note(self, name: str, args: Any, given: list[torch.Tensor], origins: list[_Origin], result: Any) -> None:
-            origin = _joined(name, args, origins)
+            origin = _joined(name, args, given, origins)
             if name in _SIZES and origins:
                 for size in tensors_in(result):
                     self._sizes += 1
@@ -197,29 +194,23 @@ def _mode_class() -> Any:
     return Reading
 
 
-def _joined(name: str, args: Any, origins: list[_Origin]) -> _Origin:
+def _joined(name: str, args: Any, given: list[torch.Tensor], origins: list[_Origin]) -> _Origin:
     """Of what an operation returns."""
     loose = any(origin.loose for origin in origins)
     data = any(origin.data for origin in origins)
     if name in SHAPED_ALIKE:
         return _Origin(loose=loose)
-    if data and name in _SIZED_BY_VALUES and not _by_position(name, args, origins):
-        loose = True
+    loose |= data and (name in _SIZED_BY_VALUES or _sized(name, args, given, origins))
     sizes = frozenset[tuple[int, int]]() if data else frozenset[tuple[int, int]]().union(*(o.sizes for o in origins))
     return _Origin(data, sizes, loose)
 
 
-def _by_position(name: str, args: Any, origins: list[_Origin]) -> bool:
-    """Whether the shape of a result does not follow from values: x[0], x[:, 1:], x.reshape(sizes), where(a, b, c)."""
+def _sized(name: str, args: Any, given: list[torch.Tensor], origins: list[_Origin]) -> bool:
+    """Whether the shape of a result may follow from values: x[mask], where(mask), x[:n], arange(n), x.reshape(n, 2)."""
     import torch
 
     if name == "where":
-        return len(args) > 1
-    if name in ("__getitem__", "index"):
-        index = list(tensors_in(args[1:]))
-        return not any(each.dtype in (torch.bool, torch.uint8) for each in index) and not any(
-            origin.data and each.ndim == 0 for each, origin in zip(index, origins[1:], strict=False)
-        )
-    if name in ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "bincount"):
-        return False
-    return not any(origin.data for origin in origins[1:]) and bool(args) and isinstance(args[0], torch.Tensor)
+        return len(args) == 1
+    masked = name == "__getitem__" and any(each.dtype in (torch.bool, torch.uint8) for each in given[1:])
+    numbers = [not each.is_floating_point() and each.ndim == 0 for each in given]
+    return masked or any(origin.data and number for origin, number in zip(origins, numbers, strict=True))

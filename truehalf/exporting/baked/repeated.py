@@ -81,20 +81,16 @@ def changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequen
         return ""
     if subject.made is None:
         reason = "the module changes itself, and cannot be copied to be run as it was made"
-        return reason if any(change.in_user_code for change in changed) else ""
+        return reason if any(changed.values()) else ""
     known = [outputs for _, outputs in subject.pairs] or [subject.run(feeds[0])]
     rule = Rule(subject.spec, subject.options, largest_values(known))
     for feed in feeds:
-        used = subject.run(feed)
-        with subject.before.put_back():
-            fresh = subject.run(feed, copied(subject.made))
+        used, fresh = subject.run(feed), subject.run(feed, copied(subject.made))
         difference = rule.difference(fresh, used) if all_finite(fresh) else ""
         if difference and not hangs_on_rounding(subject, feed, used, rule):
             message = f"torch, run before on other inputs, and as it was made: {difference}; {_RANDOM}"
             raise StageError("module-varies", message)
     settled = State(network_of(subject.module))
     subject.run(feeds[-1])
-    if written := [change.name for change in settled.changes() if change.in_user_code or writes]:
-        return f"every call writes to the module anew ({', '.join(written)})"
-    stays = [change.name for change in changed if change.in_user_code and change.stays]
-    return f"what runs have changed cannot be put back ({', '.join(stays)})" if stays else ""
+    written = [name for name, in_user_code in settled.changes().items() if in_user_code or writes]
+    return f"every call writes to the module anew ({', '.join(written)})" if written else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.exporting.against_torch import torch_outputs
-from truehalf.exporting.baked.ambient import Ambient, watched
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.as_made import State
 from truehalf.source_files import is_own_class
@@ -38,7 +37,6 @@ class Subject:
         pairs: (feed, what torch computes from it) of the samples.
         caught: the exporter's warnings.
         options: exporter, and tolerance of the comparison.
-        ambient: what its runs have read beside their inputs.
     """
 
     module: torch.nn.Module
@@ -51,7 +49,6 @@ class Subject:
     pairs: Sequence[tuple[Arrays, Mapping[str, np.ndarray]]]
     caught: Sequence[warnings.WarningMessage]
     options: TraceConfig
-    ambient: Ambient = field(default_factory=Ambient)
 
     @property
     def has_user_code(self) -> bool:
@@ -65,5 +62,4 @@ class Subject:
 
     def run(self, feed: Arrays, module: torch.nn.Module | None = None) -> dict[str, np.ndarray]:
         """What torch computes."""
-        with watched(self.ambient):
-            return torch_outputs(self.module if module is None else module, self.spec, feed, self.example)
+        return torch_outputs(self.module if module is None else module, self.spec, feed, self.example)

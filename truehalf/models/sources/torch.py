@@ -172,12 +172,8 @@ def _outputs(
     feeds = stacked([sample] * batch)
     shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
     what = f"model.options.factory: the module fails on {shapes}"
-    with (
-        failing("module-fails", what, "; model.inputs and model.image_size say what goes in"),
-        aside(network) as spare,
-        torch.no_grad(),
-    ):
-        returned = spare(*(torch.from_numpy(feeds[each.name]) for each in inputs))
+    with failing("module-fails", what, "; model.inputs and model.image_size say what goes in"), torch.no_grad():
+        returned = aside(network)(*(torch.from_numpy(feeds[each.name]) for each in inputs))
     outputs, takes = outputs_of(config, returned)
     names = [each.name for each in inputs]
     if clashing := [each.name for each in outputs if each.name in names]:

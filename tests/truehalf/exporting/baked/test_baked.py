@@ -77,7 +77,6 @@ OPEN = {
     "    if x.max() > 1.5:\n        raise ValueError\n    y = y + 0",
     "a message that changes": "print(self.remember(x.max() > 1.5))\nif self.grid:\n    y = y * 0",
     "a name like print": "print_and_keep(self, x.max() > 1.5)\nif self.grid:\n    y = y * 0",
-    "a logger that keeps": "logger.info(self, x.max() > 1.5)\nif self.grid:\n    y = y * 0",
     "a name in an assertion": "assert (large := bool(x.max() > 1.5)) or True\nif large:\n    y = y * 0",
     "the largest of two": "y = y * (2.0 if max(x.mean(), x.std() * 9).item() > 8 else 1.0)",
     "an input of one value": "if x.max() == x.min():\n    y = y * (1 + x.mean())",

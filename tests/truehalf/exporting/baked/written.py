@@ -47,16 +47,11 @@ _TAIL = """
         return self.grid
 
 
-class Keeper:
-    def info(self, module, value):
-        module.grid = bool(value)
-
-
 def print_and_keep(module, value):
     module.grid = bool(value)
 
 
-LOG, logger = logging.getLogger("written"), Keeper()
+LOG = logging.getLogger("written")
 """
 _number = itertools.count()
 
