@@ -108,7 +108,7 @@ def settle(
         state: why writes to the module are open; empty where they are not.
         followed: whether the exporter follows values itself, and refuses where Python decides by one (dynamo).
         longer: what was read on inputs of other sizes, which say what sizes vary and settle nothing.
-        hanging: whether rounding decides on one of the inputs: what turns there explains torch's outputs, not the file's
+        hanging: whether rounding decides on one of the inputs, so that torch alone explains what turns there.
     """
     others = [_by_statement(run) for run in longer]
     sorted_runs = None if runs is None else [_by_statement(run) for run in runs]
