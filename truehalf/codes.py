@@ -66,6 +66,7 @@ RUNTIMES = {
     "wrong-plan": "a plan of an engine that is none, or whose options, profiles or plugins do not fit the model",
 }
 PARITY = {
+    "beyond-gate": "a measured value, or a metric of your own, beyond the limit of its gate",
     "boxes-misread": "boxes that are not what the I/O spec declares: of another format, or in other units",
     "boxes-unlikely": "boxes that may be of another format than the I/O spec declares",
     "first-samples": "a verification of the first samples, as verify.first_samples asks for",
@@ -83,6 +84,7 @@ PARITY = {
     "pins-hold": "suggested pins with which a file holds its gates; they were not applied",
     "pins-open": "suggested pins of which it is open whether a file holds all its gates; they were not applied",
     "queries-beyond": "values of queries that are beyond the tensor rule, and that no gate judges",
+    "required-open": "a check that `verify.require` names, and that was not verified",
     "samples-alike": "one sample, or samples that are all alike, which do not show whether outputs react to the input",
     "spec-proposed": "outputs compared as detections, which their values plainly are, and which no I/O spec declares",
     "sums-not-rounded": "sums inside FP16 nodes that an evaluation does not round",
@@ -141,6 +143,11 @@ def coded(code: str, text: str) -> str:
     """
     first, newline, rest = text.partition("\n")
     return text if first.endswith(tuple(f" [{known}]" for known in CODES)) else f"{first} [{code}]{newline}{rest}"
+
+
+def uncoded(text: str) -> str:
+    """A message without its codes, for a sentence that names several."""
+    return _CODE.sub(lambda found: "" if found[1] in CODES else found[0], text)
 
 
 def codes_in(text: str) -> list[str]:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.codes import coded
+from truehalf.codes import coded, uncoded
 from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.conversion.convert import Conversion
 from truehalf.conversion.report import QuickCheck
@@ -110,7 +110,7 @@ def quick_check(
                 state = VERIFIED if report.passed else NOT_VERIFIED
                 return QuickCheck(state, sample.name, sample.is_drawn, "; ".join(report.reasons))
             code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
-            found = QuickCheck(FAILED, sample.name, sample.is_drawn, coded(code, failed[0].reason))
+            found = QuickCheck(FAILED, sample.name, sample.is_drawn, coded(code, uncoded(failed[0].reason)))
             file = ModelFile(source)
             return _with_pins(found, sample, out, (file if slim is None else slim(file)).model, conversion)
     except StageError as error:

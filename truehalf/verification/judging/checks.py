@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from truehalf.codes import coded
+from truehalf.codes import coded, uncoded
 from truehalf.config.precision import FP16_MAX
 from truehalf.config.verification import Evaluation
 from truehalf.errors import some_of
@@ -60,11 +60,8 @@ def unmet(findings: Sequence[Finding], required: Sequence[str]) -> list[Finding]
     reasons = {row["check"]: row["reason"] for row in rows if row["state"] == NOT_VERIFIED}
     has = {row["check"] for row in rows}
     reasons |= {name: "the model outputs nothing of the kind" for name in OF_OUTPUTS if name not in has}
-    return [
-        Finding("require", FAILED, f"verify.require names {name}, and it was not verified: {reason}")
-        for name, reason in reasons.items()
-        if name in required
-    ]
+    named = {name: f"verify.require names {name}, not verified: {uncoded(reasons[name])}" for name in reasons}
+    return [Finding("require", FAILED, coded("required-open", named[name])) for name in named if name in required]
 
 
 def sums_not_rounded(not_split: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from truehalf.codes import coded
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 
 if TYPE_CHECKING:
@@ -84,7 +85,12 @@ def evaluate(
         reason = f"{name} is {_number(value)}, expected {bound} {_number(threshold)}"
         if not holds:
             facts["worst"] = [item.as_dict() for item in worst(name)[:WORST]] if worst else []
-        found.append(Finding(check, VERIFIED if holds else FAILED, reason, facts=facts))
+        verdict = (
+            (VERIFIED, reason)
+            if holds
+            else (FAILED, coded("not-finite" if name == "nonfinite" else "beyond-gate", reason))
+        )
+        found.append(Finding(check, *verdict, facts=facts))
     return found
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from truehalf.codes import coded, uncoded
 from truehalf.config.verification import GatesConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting
 from truehalf.report.forms import SameOutputs
@@ -160,9 +161,12 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> Agree
         "extra": facts["extra"],
         "reference": facts["reference"],
     }
-    failed = [gate.reason for gate in evaluate(asdict(limits), detection_values(facts)) if gate.state == FAILED]
+    gates = evaluate(asdict(limits), detection_values(facts))
+    failed = [uncoded(gate.reason) for gate in gates if gate.state == FAILED]
     summary = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
-    return Agreement(FAILED if failed else VERIFIED, "; ".join([summary, *failed]), measured)
+    if not failed:
+        return Agreement(VERIFIED, summary, measured)
+    return Agreement(FAILED, coded("beyond-gate", "; ".join([summary, *failed])), measured)
 
 
 def _same_plain(seen: Measured) -> Agreement:
@@ -172,4 +176,5 @@ def _same_plain(seen: Measured) -> Agreement:
     summary += f", {classes['label_flips']} of {classes['samples']} best classes" if classes else ""
     state = worst_of(finding.state for finding in found)
     unverified = next((finding.reason for finding in found if finding.state == NOT_VERIFIED == state), "")
+    summary = coded("outputs-differ", summary) if state == FAILED else summary
     return Agreement(state, unverified or summary, {"tensor_error": error})

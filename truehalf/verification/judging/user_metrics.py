@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from truehalf.codes import coded
 from truehalf.config.verification import METRIC
 from truehalf.errors import StageError
 from truehalf.user_code import described, imported
@@ -84,7 +85,8 @@ def judge_metrics(runs: Sequence[Run], entries: Sequence[str]) -> list[Finding]:
         bound = "at least" if metric.at_least else "at most"
         reason = f"{metric.name} is {value:.4g}, expected {bound} {metric.limit:.4g}"
         facts = {"gate": metric.name, "measures": metric.name, "threshold": metric.limit, "value": value}
-        found.append(Finding(CHECK, VERIFIED if holds else FAILED, reason, facts=facts))
+        verdict = (VERIFIED, reason) if holds else (FAILED, coded("beyond-gate", reason))
+        found.append(Finding(CHECK, *verdict, facts=facts))
     return found
 
 

@@ -84,7 +84,7 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
     a, b = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
     if a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":  # strings
         different = int((a != b).sum())
-        reason = f"output {name!r}: {different} of {a.size} values differ" if different else ""
+        reason = coded("outputs-differ", f"output {name!r}: {different} of {a.size} values differ") if different else ""
         return replace(nothing, passed=not different, reason=reason)
     measured = tensor_errors(a, b)
     is_float = a.dtype.kind == "f"
@@ -99,7 +99,7 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
         inf=measured["inf_other"],
         limit=limit,
         passed=passed,
-        reason=f"output {name!r}: {reason}" if reason else "",
+        reason=coded("outputs-differ", f"output {name!r}: {reason}") if reason else "",
     )
 
 
@@ -134,7 +134,8 @@ def _judged_floats(
     error = float(np.where(np.isnan(apart), np.inf, apart).max(initial=0.0))
     if new := measured["nonfinite_new"]:
         nan = int((np.isfinite(a) & np.isnan(b)).sum())
-        return limit, False, f"{nan} NaN and {new - nan} Inf of {a.size} values where the reference is finite"
+        reason = f"{nan} NaN and {new - nan} Inf of {a.size} values where the reference is finite"
+        return limit, False, coded("not-finite", reason)
     if error > limit:
         where = "a finite value or another Inf where the reference is Inf" if np.isinf(error) else _beyond(error, limit)
         return limit, False, f"{where} (tolerance {tolerance:g} of max |reference| {largest:.4g})"

@@ -25,6 +25,7 @@ from tests.truehalf.verification.small_detector import (
     verified,
     write,
 )
+from truehalf.codes import uncoded
 from truehalf.config.verification import Evaluation
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.verification.chain import chain
@@ -122,7 +123,7 @@ def test_what_must_be_verified_and_is_not_fails_and_says_why(tmp_path, name):
     report = verified(tmp_path, final, samples=unlabelled(), fp32=fp32, options=replace(OPTIONS, require=[name]))
     assert report["verdict"] == "failed" and report["status"] == "failed"
     (said,) = [reason for reason in report["reasons"] if "verify.require" in reason]
-    expect(said, None, name, state(report, name)["reason"])
+    expect(said, "required-open", name, uncoded(state(report, name)["reason"]))
     assert state(report, name)["reason"] and report["place"] is None, "no gate failed: there is no place to look for"
 
 
