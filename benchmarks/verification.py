@@ -6,7 +6,6 @@
     emulation        what emulated FP16 costs beside FP32 (two 640 detectors, then the embedded ones), and how far it is
                      from torch
     blind_spot       what plain ONNX Runtime reports of files that overflow, and the truth
-    sensitivity      the sensitivity of all nodes of an embedded detector: seconds and memory
     planted_faults   thirty planted faults: is the node named? (hours, most of them for the four large models)
 
 The folder holds what benchmarks.models and benchmarks/lightly.py make. Each writes benchmarks/results/<name>.json. A
@@ -24,7 +23,7 @@ from pathlib import Path
 from benchmarks.planted_faults import MODELS
 
 ROOT = Path(__file__).resolve().parent.parent
-MEASURES = ("emulation", "blind_spot", "sensitivity", "planted_faults")
+MEASURES = ("emulation", "blind_spot", "planted_faults")
 
 
 def commands(
@@ -44,7 +43,6 @@ def commands(
         ("emulation", [*large, "--networks"]),
         ("emulation", [*embedded, "--subjects", "fp32", "emulated", "pessimistic"]),
         ("blind_spot", []),
-        ("sensitivity", embedded[:1]),
         ("planted_faults", [str(folder), "--models", *faults_in]),
     ]
     return [(name, arguments) for name, arguments in every if name in only]

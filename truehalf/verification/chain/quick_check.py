@@ -42,9 +42,9 @@ from truehalf.verification.chain.compare import compare
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.metrics.query_rows import outputs_apart, rows_in_any_order
 from truehalf.verification.pinning.fp32_costs import fp32_costs
+from truehalf.verification.pinning.meter import Meter
 from truehalf.verification.pinning.ranking import ranked
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.pinning.sensitivity import Meter
 from truehalf.verification.pinning.suggest import fewest
 from truehalf.verification.pinning.switchboard import Switchboard
 from truehalf.verification.report import Report
@@ -197,7 +197,7 @@ def _ranking(model: ir.Model, base: set[str], sample: _Samples, conversion: Reco
     worst = max(sample.feeds, key=lambda feed: apart(feed, base))
     exact = board.run(worst, board.nodes)
     count = _PARTS + _PARTS_MORE * len(sample.feeds)
-    meter = Meter(board, worst, frozenset(base), lambda made: outputs_apart(exact, made, queries), 2 * count)
+    meter = Meter(board, worst, frozenset(base), lambda made: outputs_apart(exact, made, queries))
     parts = ranked(meter, fp32_costs(model, conversion.input_shapes), count)
     parts.sort(key=lambda part: -(part.error**2) / max(1, part.cost))
     return [node for part in parts for node in part.nodes]

@@ -17,9 +17,9 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.open_file import full_batches
 from truehalf.verification.pinning.fp32_costs import fp32_costs
+from truehalf.verification.pinning.meter import Meter
 from truehalf.verification.pinning.ranking import Part, ranked
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.pinning.sensitivity import Meter
 from truehalf.verification.pinning.switchboard import Switchboard
 
 
@@ -39,7 +39,7 @@ def ranked_parts(
         config: of that run.
         samples: of calibration, that errors are measured on.
         count: parts at most.
-        checkpoint: see truehalf.verification.pinning.sensitivity.sensitivity.
+        checkpoint: see truehalf.verification.pinning.meter.Meter.
 
     Raises:
         StageError: when an artifact is missing, or a run fails.
@@ -57,7 +57,7 @@ def ranked_parts(
     def error(outputs: Mapping[str, Any]) -> float:
         return total_error(spec, reference, outputs)
 
-    meter = Meter(board, feeds, frozenset(base), error, 2 * len(board.nodes), checkpoint)
+    meter = Meter(board, feeds, frozenset(base), error, checkpoint)
     return ranked(meter, fp32_costs(model, conversion.input_shapes), count)
 
 

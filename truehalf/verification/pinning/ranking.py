@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from truehalf.verification.pinning.sensitivity import Group, Meter, grouped, names_only, parts
+from truehalf.verification.pinning.meter import Group, Meter, grouped, names_only, parts
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""The shortest list of further pins that brings a file inside its gates: greedy on sensitivity, then pruned.
+"""The shortest list of further pins that brings a file inside its gates: greedy by the error of parts, then pruned.
 
-    1. Modules and nodes are measured (truehalf.verification.pinning.sensitivity), and made FP32 together, those first
-       that remove most, until the gates hold. Where several errors each spoil everything, no single pin removes
-       anything, and all nodes are made FP32.
+    1. Parts of the model are ranked by the error for each of their nodes (truehalf.verification.pinning.ranking), and
+       made FP32, the first ones together, until the gates hold.
     2. What the gates hold without is taken out again: modules first, then what is inside those that are needed, then
        one node after the other until none can go.
     3. Nodes that make up all of a module become one entry, its scope, which is tried without as well.
@@ -14,25 +13,18 @@ Nothing is applied here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from truehalf.verification.pinning.sensitivity import (
-    Error,
-    Group,
-    Outputs,
-    Sensitivity,
-    grouped,
-    names_only,
-    parts,
-    sensitivity,
-)
+from truehalf.verification.pinning.meter import Error, Group, Meter, Outputs, grouped, names_only, parts
+from truehalf.verification.pinning.ranking import Part, ranked
 
 if TYPE_CHECKING:
     from truehalf.verification.pinning.switchboard import Feeds, Switchboard
 
 RUNS = 600
+_MEASURED = 8  # runs for each part, of which each is measured once, and what it was part of
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,7 @@ def suggest(
     """Find pins; None when the gates do not hold with every node in FP32 either.
 
     Args:
-        board, feeds, base, error: as truehalf.verification.pinning.sensitivity.sensitivity.
+        board, feeds, base, error: see truehalf.verification.pinning.meter.Meter.
         gates_hold: whether a run's outputs are good enough.
         runs: how many runs may be used: up to a quarter of them measure, the others search. When they are used up, the
             best list so far is returned, which may be empty.
@@ -81,10 +73,11 @@ def suggest(
     free = [node for node in board.nodes if node not in trial.base]
     if not trial.holds(free):
         return Suggestion([], [], [], minimal=False, runs=trial.used) if trial.refused else None
-    measured = sensitivity(board, feeds, base, error, runs=max(2, runs // 4))
-    trial.used += measured.runs
+    meter = Meter(board, feeds, trial.base, error)
+    order = ranked(meter, dict.fromkeys(free, 1), max(1, runs // _MEASURED))
+    trial.used += meter.used
     whole = grouped(board, base)
-    kept = _pruned(_greedy(measured, whole, trial), whole, trial)
+    kept = _pruned(_greedy(order, trial), whole, trial)
     scopes = _whole_modules(kept, board, whole)
     while (spare := next((scope for scope in scopes if trial.holds(_without(kept, scopes[scope]))), None)) is not None:
         kept = _pruned(_without(kept, scopes[spare]), whole, trial)
@@ -135,21 +128,13 @@ class _Trial:
 # --- enough -----------------------------------------------------------------------------------------------------------
 
 
-def _greedy(measured: Sensitivity, whole: Group, trial: _Trial) -> list[str]:
-    """Nodes with which the gates hold, those of the most sensitive modules first."""
-    members = {("group", group.scope): group.nodes for group in _all_groups(whole)}
-    order: dict[str, None] = {}
-    ends = []
-    for row in measured.worst(len(measured.rows)):
-        if row["error_removed"] <= 0:
-            break
-        nodes = (row["node"],) if "node" in row else members["group", row["group"]]
-        if not order.keys() >= set(nodes):
-            order.update(dict.fromkeys(nodes))
-            ends.append(len(order))
-    ranked = list(order)
-    count = fewest(len(ends), lambda count: trial.holds(ranked[: ends[count - 1]]))
-    return list(whole.nodes) if count is None else ranked[: ends[count - 1]]
+def _greedy(order: Sequence[Part], trial: _Trial) -> list[str]:
+    """Nodes of the fewest first parts with which the gates hold."""
+
+    def first(count: int) -> list[str]:
+        return [node for part in order[:count] for node in part.nodes]
+
+    return first(fewest(len(order), lambda count: trial.holds(first(count))) or len(order))
 
 
 def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int | None:
@@ -169,12 +154,6 @@ def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int 
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def _all_groups(group: Group) -> Iterator[Group]:
-    yield group
-    for part in group.inner:
-        yield from _all_groups(part)
 
 
 # --- no more than enough ----------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.truehalf.verification.small_board import Double, bad
+from truehalf.verification.pinning.meter import Meter
 from truehalf.verification.pinning.ranking import Part, ranked
-from truehalf.verification.pinning.sensitivity import Meter
 
 NODES = ["/enc/a/x", "/enc/a/y", "/enc/b/x", "/dec/x", "/dec/y", "top"]
 WEIGHTS = dict(zip(NODES, (1.0, 8.0, 2.0, 3.0, 0.0, 0.5), strict=True))
@@ -25,7 +25,7 @@ def additive(fp32: frozenset[str]) -> float:
 
 
 def of_board(board: Double, count: int, base: Sequence[str] = (), checkpoint: Path | None = None) -> list[Part]:
-    return ranked(Meter(board, FEEDS, frozenset(base), bad, 20, checkpoint), COSTS, count)  # type: ignore[arg-type]
+    return ranked(Meter(board, FEEDS, frozenset(base), bad, checkpoint), COSTS, count)  # type: ignore[arg-type]
 
 
 def test_with_parts_enough_every_node_is_one_and_they_stand_by_error_for_cost() -> None:

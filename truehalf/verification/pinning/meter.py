@@ -1,0 +1,150 @@
+"""Modules of a switchboard as a tree, and errors of its runs, each measured once."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from truehalf.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from truehalf.verification.pinning.switchboard import Feeds, Switchboard
+
+Outputs = dict[str, np.ndarray]
+Error = Callable[[Outputs], float]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The switched nodes of a module that are not in the base.
+
+    Attributes:
+        scope: dotted module path, "" for the whole model.
+        nodes: names, in graph order, those of inner modules included.
+        direct: those that lie in no inner module.
+        inner: modules inside, in graph order; one that holds all nodes of this one is passed over.
+    """
+
+    scope: str
+    nodes: tuple[str, ...]
+    direct: tuple[str, ...]
+    inner: tuple[Group, ...]
+
+
+def grouped(board: Switchboard, base: Collection[str] = ()) -> Group:
+    """The modules of a model as a tree, without the nodes of the base."""
+    known = frozenset(base)
+    root = _Branch()
+    for node in board.nodes:
+        if node not in known:
+            branch = root
+            for part in filter(None, board.scopes[node].split(".")):
+                branch.nodes.append(node)
+                branch = branch.inner.setdefault(part, _Branch())
+            branch.nodes.append(node)
+            branch.direct.append(node)
+    return _group("", root)
+
+
+@dataclass
+class _Branch:
+    nodes: list[str] = field(default_factory=list)
+    direct: list[str] = field(default_factory=list)
+    inner: dict[str, _Branch] = field(default_factory=dict)
+
+
+def _group(scope: str, branch: _Branch) -> Group:
+    parts = [_group(f"{scope}.{name}" if scope else name, part) for name, part in branch.inner.items()]
+    if len(parts) == 1 and len(parts[0].nodes) == len(branch.nodes):
+        only = parts[0]
+        return Group(scope or only.scope, only.nodes, only.direct, only.inner)
+    return Group(scope, tuple(branch.nodes), tuple(branch.direct), tuple(parts))
+
+
+def parts(group: Group) -> list[Group]:
+    """The modules inside, and the nodes beside them; of a group of nodes, two parts; of one node, nothing."""
+    if group.inner:
+        return [*group.inner, *([Group("", group.direct, group.direct, ())] if group.direct else [])]
+    if len(group.nodes) < 2:
+        return []
+    middle = (len(group.nodes) + 1) // 2
+    return [Group("", half, half, ()) for half in (group.nodes[:middle], group.nodes[middle:])]
+
+
+def names_only(group: Group, board: Switchboard) -> bool:
+    """Whether a scope selector, which may begin at any component, matches just this module."""
+    if not group.scope or "*" in group.scope:
+        return False
+    matched = [scope for scope in set(board.scopes.values()) if f".{group.scope}." in f".{scope}."]
+    return all(f"{scope}.".startswith(f"{group.scope}.") for scope in matched)
+
+
+class Meter:
+    """Errors by label, each measured once; what rounds the same as something before (Switchboard.effect) costs no run.
+
+    Attributes:
+        board: of the FP32 model.
+        base: names of the nodes that are FP32 in any case.
+        used: runs.
+    """
+
+    def __init__(
+        self, board: Switchboard, feeds: Feeds, base: frozenset[str], error: Error, checkpoint: Path | None = None
+    ) -> None:
+        """Measure on some feeds.
+
+        Args:
+            feeds: arrays by input name, or a list of such.
+            error: of a run's outputs; the smaller the better, NaN counts as Inf.
+            checkpoint: a JSON file that is written after each run and read at the start, so that a call that was killed
+                goes on. It belongs to one model, feeds, base and error function (by name); another one's starts anew.
+        """
+        self.board, self.feeds, self.base, self.function, self.used = board, feeds, base, error, 0
+        self.checkpoint = checkpoint
+        self._key = _key(board, feeds, base, error) if checkpoint is not None else ""
+        self._known = self._read()
+        self._effects: dict[bytes, float] = {}
+
+    def error(self, label: str, nodes: Iterable[str]) -> float:
+        """With these nodes and the base in FP32.
+
+        Raises:
+            StageError: when the run fails, or the model has no such node.
+        """
+        fp32 = self.base.union(nodes)
+        effect = self.board.effect(fp32)
+        if effect not in self._effects:
+            if label not in self._known:
+                value = float(self.function(self.board.run(self.feeds, fp32)))
+                self._known[label] = math.inf if math.isnan(value) else value
+                if self.checkpoint is not None:
+                    write_json(self.checkpoint, {"key": self._key, "errors": self._known})
+            self._effects[effect] = self._known[label]
+            self.used += 1
+        return self._effects[effect]
+
+    def _read(self) -> dict[str, float]:
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return {}
+        content = read_json(self.checkpoint)
+        if not isinstance(content, Mapping) or content.get("key") != self._key:
+            return {}
+        return {str(label): float(value) for label, value in content["errors"].items()}
+
+
+def _key(board: Switchboard, feeds: Feeds, base: frozenset[str], error: Error) -> str:
+    digest = hashlib.sha256(board.digest.encode())
+    digest.update(getattr(error, "__qualname__", type(error).__qualname__).encode())
+    for name in sorted(base):
+        digest.update(name.encode() + b"\0")
+    for one in [feeds] if isinstance(feeds, Mapping) else feeds:
+        for name, array in sorted(one.items()):
+            digest.update(f"\0{name} {array.dtype} {array.shape}\0".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
