@@ -7,14 +7,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from truehalf.files import plain
+from truehalf.io_spec.outputs import DETECTIONS
 from truehalf.json_values import JsonObject
 from truehalf.report.forms import DetectionSummary, StageNumbers, SuggestedPins
 from truehalf.verification.findings import FAILED, PASSED, Finding, by_check, open_of, reasons_of, verdict_of
+from truehalf.verification.judging.judge import judged_outputs
 from truehalf.verification.judging.user_metrics import CHECK as USER_METRICS
 from truehalf.verification.localize.locate import Place, first_bad_node
 from truehalf.verification.localize.suspects import Suspect
+from truehalf.verification.localize.worst_sample import worst_sample
+from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.output_errors import OutputErrors
+from truehalf.verification.open_file import Ran
 from truehalf.verification.pinning.as_argument import pins_flags
 
 _DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node")
@@ -36,7 +41,8 @@ class Report:
         checks: state and reason of each check.
         task: "detections", "classification" or "tensors".
         outputs: errors by output; of queries after pairing them one to one.
-        detections: metrics of detections, and self_ap50, self_ap50_95 and their drops; None for other tasks.
+        detections: metrics of detections, and self_ap50, self_ap50_95 and their drops; None for other tasks, and where
+            they mean nothing: of random weights, and of outputs of other shapes.
         classification: metrics of classes; None for other tasks.
         evaluation, provider: what ran the file; evaluation is "fp32-cpu" where it holds no FP16.
         reference_evaluation: "fp32-cpu"; "emulated-fp16" where the reference holds FP16; "torch" in a chain.
@@ -51,7 +57,7 @@ class Report:
         proposed: I/O spec that was taken, as none is declared and outputs are plainly detections; None otherwise.
         stages: of a chain, each file in short.
         suggestion: further pins, searched and confirmed; None unless asked for.
-            average_precision: of a chain, ap50 and what follows it.
+        average_precision: of a chain, ap50 and what follows it.
         ap50, ap50_95: COCO average precision against true labels, 0 to 1; ..._fp32 of the reference.
         matched_fraction, missed, extra, label_flips: of detections above the score threshold.
         metrics: of the user's own functions.
@@ -74,7 +80,7 @@ class Report:
     reference_evaluation: str
     samples: int
     worst_sample: str | None
-    left_out: Sequence[str]
+    left_out: Sequence[str] = ()
     place: Place | None = None
     preprocessing: JsonObject | None = None
     proposed: JsonObject | None = None
@@ -145,3 +151,28 @@ class Report:
             | dict(self.average_precision)
         )
         return content
+
+
+def report_on(
+    seen: Measured, findings: Sequence[Finding], ran: Ran, reference_evaluation: str, labelled: bool = False
+) -> Report:
+    """The report on a file, before it is looked for where it goes wrong.
+
+    Args:
+        labelled: whether the samples have true boxes.
+    """
+    is_usable = seen.task == DETECTIONS and not seen.untrained and seen.decodable
+    worst = worst_sample(seen)
+    return Report(
+        findings=findings,
+        task=seen.task,
+        outputs=judged_outputs(seen, findings),
+        detections={**seen.summary, **seen.self_precision(labelled)} if is_usable else None,
+        classification=seen.classification,
+        tensor_error=seen.tensor_error,
+        evaluation=ran.evaluation,
+        provider=ran.provider,
+        reference_evaluation=reference_evaluation,
+        samples=sum(max(run.rows, 1) for run in seen.runs),
+        worst_sample=worst[0].names[worst[1]] if worst else None,
+    )

@@ -37,6 +37,7 @@ from truehalf.verification.chain.judge import judge_final
 from truehalf.verification.chain.plot_data import detection_errors, write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
+    FileResult,
     StageResult,
     headline,
     measure_file,
@@ -51,19 +52,18 @@ from truehalf.verification.findings import (
     not_checked,
     verdict_of,
 )
-from truehalf.verification.judging.judge import judged_outputs
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.outline import outline
 from truehalf.verification.localize.pictures import draw
-from truehalf.verification.localize.worst_sample import worst_sample, worst_samples
+from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.open_file import FP32_CPU, opened
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.reached import reached_outputs
-from truehalf.verification.report import Report
+from truehalf.verification.report import Report, report_on
 from truehalf.verification.stage_facts import Batches, StageFacts
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
@@ -136,7 +136,7 @@ def verify(
     images = images if isinstance(images, str) else images.beside(fp32)
     by_reference, is_short = reached_outputs(fp32.model), total < (made.of_samples or total)
 
-    def measured(model: ModelFile, count: int, sizes: Sequence[int]) -> StageResult:
+    def measured(model: ModelFile, count: int, sizes: Sequence[int]) -> FileResult:
         file = opened(model, options.evaluation.value)
         stage = measure_file(file, reference, count, options)
         facts: StageFacts = {
@@ -177,20 +177,9 @@ def verify(
             suggestion = _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
     if options.profile:
         profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, reference, final, made.pinned))
-    facts, seen = final.facts, final.seen
-    detections, named = facts["detections"], {name: _short(stage.facts) for name, stage in stages.items()}
-    report = Report(
-        findings=findings,
-        task=seen.task,
-        outputs=judged_outputs(seen, findings),
-        detections=None if detections is None else {**detections, **seen.self_precision(labelled=facts["labelled"])},
-        classification=facts["classification"],
-        tensor_error=facts["tensor_error"],
-        evaluation=facts["evaluation"],
-        provider=facts["provider"],
-        reference_evaluation="torch",
-        samples=facts["samples"],
-        worst_sample=worst[0].names[worst[1]] if (worst := worst_sample(seen)) else None,
+    facts, named = final.facts, {name: _short(stage.facts) for name, stage in stages.items()}
+    report = replace(
+        report_on(final.seen, findings, final.ran, "torch", facts["labelled"]),
         left_out=made.left_out,
         place=place,
         average_precision={

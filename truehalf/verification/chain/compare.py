@@ -43,13 +43,13 @@ from truehalf.verification.findings import (
     NOT_VERIFIED,
     not_checked,
 )
-from truehalf.verification.judging.judge import Shapes, findings_on, judged_outputs
+from truehalf.verification.judging.judge import Shapes, findings_on
 from truehalf.verification.judging.user_metrics import user_metrics
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reached import reached_outputs
-from truehalf.verification.report import Report
+from truehalf.verification.report import Report, report_on
 from truehalf.verification.ties import choices_of, without_ties
 
 _ALWAYS = "always"
@@ -115,24 +115,14 @@ def compare(
     seen = Measured(runs, declared, options, ties=ties)
     shapes = Shapes([*filter(None, [files.shape_problem])], files.shapes_unknown)
     reached = reached_outputs(files.reference), reached_outputs(files.candidate)
-    found, worst = findings_on(seen, files.ran, shapes, reached), worst_sample(seen)
+    found = findings_on(seen, files.ran, shapes, reached)
     caveats = outside_range(feeds, entry) if images is None else []
     caveats += not_compared(task, files, why_not, proposed)
     found += of_files(files.reference, files.candidate, stated)
     left_out = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
     found += [not_checked(each) for each in (*caveats, *left_out)]
-    report = Report(
-        findings=found,
-        task=task,
-        outputs=judged_outputs(seen, found),
-        detections={**seen.summary, **seen.self_precision()} if task == DETECTIONS else None,
-        classification=seen.classification,
-        tensor_error=seen.tensor_error,
-        evaluation=files.ran.evaluation,
-        provider=files.ran.provider,
-        reference_evaluation=files.reference_evaluation,
-        samples=sum(max(run.rows, 1) for run in runs),
-        worst_sample=worst[0].names[worst[1]] if worst is not None else None,
+    report = replace(
+        report_on(seen, found, files.ran, files.reference_evaluation),
         left_out=left_out,
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
         proposed=None if proposed is None else proposed.to_json(),
@@ -140,7 +130,7 @@ def compare(
     deciding = [each for each in found if each.state == FAILED or (each.state == NOT_VERIFIED and each.decides)]
     blamed = any(not each.no_node for each in deciding)
     if locate == _ALWAYS or (locate and blamed):
-        run, row = worst or (runs[0], 0)
+        run, row = worst_sample(seen) or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
         if locate == _ALWAYS or not (wide := files.inputs_beyond_float16(feed)):
             return _located(report, files, feed, declared, run.names[row])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from truehalf.config.verification import VerifyConfig
-from truehalf.verification.chain.stage_results import StageResult
+from truehalf.verification.chain.stage_results import FileResult
 from truehalf.verification.findings import Finding
 from truehalf.verification.judging.checks import of_conditions, unmet
 from truehalf.verification.judging.judge import Shapes, findings_on
 
 
-def judge_final(final: StageResult, options: VerifyConfig) -> list[Finding]:
+def judge_final(final: FileResult, options: VerifyConfig) -> list[Finding]:
     """What is wrong with shapes comes first, as it explains the others; then outputs, checks, what is required."""
     facts = final.facts
     wrong = [*facts["shape_faults"], *filter(None, [facts["unrounded_shapes"]])]

@@ -29,17 +29,15 @@ from truehalf.verification.stage_facts import StageFacts
 
 @dataclass(frozen=True)
 class StageResult:
-    """One file, measured.
+    """Outputs, measured.
 
     Attributes:
         facts: what was measured.
         seen: its outputs beside the reference's, one run.
-        ran: how it ran; None of outputs whose file is not known.
     """
 
     facts: StageFacts
     seen: Measured
-    ran: Ran | None = None
 
     @property
     def outputs(self) -> Arrays:
@@ -65,7 +63,18 @@ class StageResult:
         return judge(self.seen, self.drop)
 
 
-def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> StageResult:
+@dataclass(frozen=True)
+class FileResult(StageResult):
+    """One file of the chain.
+
+    Attributes:
+        ran: how it ran.
+    """
+
+    ran: Ran
+
+
+def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> FileResult:
     """Run a file on the first `count` samples and measure it."""
     varying: list[str] = []
     try:
@@ -86,7 +95,7 @@ def measure_file(file: OpenFile, reference: Reference, count: int, options: Veri
         "shapes_unknown": unknown,
         "shape_faults": stage.facts["shape_faults"] + varying,
     }
-    return replace(stage, facts=facts, ran=file.ran)
+    return FileResult(facts, stage.seen, file.ran)
 
 
 def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, samples: int | None = None) -> StageResult:

@@ -51,17 +51,16 @@ class Shapes:
 
 
 def findings_on(
-    seen: Measured, ran: Ran | None, shapes: Shapes, reached: tuple[Reached, Reached] | None, drop: Drop | None = None
+    seen: Measured, ran: Ran, shapes: Shapes, reached: tuple[Reached, Reached] | None, drop: Drop | None = None
 ) -> list[Finding]:
     """All that is found of the outputs of a file, of how it ran, and of the shapes, which come first: they explain the
     others.
 
     Args:
-        ran: None where that is not known.
         reached, drop: see `judge_reactions` and `judge`.
     """
     found = shape_findings(shapes.wrong, shapes.unknown)
-    return [*found, *judge(seen, drop), *judge_reactions(seen, reached), *(of_run(ran) if ran else ())]
+    return [*found, *judge(seen, drop), *judge_reactions(seen, reached), *of_run(ran)]
 
 
 def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
@@ -87,7 +86,7 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     return sorted(found, key=lambda finding: "gate" not in finding.facts)
 
 
-def judged_outputs(seen: Measured, found: list[Finding]) -> dict[str, OutputErrors]:
+def judged_outputs(seen: Measured, found: Sequence[Finding]) -> dict[str, OutputErrors]:
     """Errors by output with what follows from the findings on it; one that takes part in detections passes when they
     do.
     """
