@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -28,7 +28,7 @@ from truehalf.data.samples import stacked
 from truehalf.errors import told
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile
-from truehalf.report.forms import AdversarialFacts, Decision, StageNumbers
+from truehalf.report.forms import AdversarialFacts, Decision, StageNumbers, SuggestedPins
 from truehalf.report.page import NodeRow
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
@@ -54,7 +54,7 @@ from truehalf.verification.findings import (
 )
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
-from truehalf.verification.localize.locate import error_profile
+from truehalf.verification.localize.locate import Place, error_profile
 from truehalf.verification.localize.outline import outline
 from truehalf.verification.localize.pictures import draw
 from truehalf.verification.localize.worst_sample import worst_samples
@@ -63,6 +63,7 @@ from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.reached import reached_outputs
+from truehalf.verification.reaction import Reached
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.stage_facts import Batches, StageFacts
 
@@ -128,55 +129,21 @@ def verify(
         an error: that takes no verdict away, and is listed as not verified.
     """
     made = made or Making()
-    total = len(reference.names)
-    subset = min(SUBSET, total)
-
-    last, fp32 = ModelFile(files[FINAL]), ModelFile(files["slim"])
-    reference, images = reference.beside(fp32), made.adversarial
+    fp32, last, images = ModelFile(files["slim"]), ModelFile(files[FINAL]), made.adversarial
     images = images if isinstance(images, str) else images.beside(fp32)
-    by_reference, is_short = reached_outputs(fp32.model), total < (made.of_samples or total)
-
-    def measured(model: ModelFile, count: int, sizes: Sequence[int]) -> FileResult:
-        file = opened(model, options.evaluation.value)
-        stage = measure_file(file, reference, count, options)
-        facts: StageFacts = {
-            **stage.facts,
-            "adversarial": measure_adversarial(file, images, options),
-            "batches": measure_batches(file, reference, stage, sizes, options),
-            "reached": {"reference": by_reference, "file": reached_outputs(model.model)},
-        }
-        return replace(stage, facts=facts)
-
-    def verify_again(path: Path) -> list[Finding]:
-        return judge_final(measured(ModelFile(path), total, made.batch_sizes), options)
-
-    final = measured(last, total, made.batch_sizes)
-    known = {last.digest: final}  # files of the same bytes are measured once
-    stages: dict[str, StageResult] = {}
-    for name, path in ({FINAL: files[FINAL]} if is_short else files).items():
-        model = {FINAL: last, "slim": fp32}.get(name) or ModelFile(path)
-        if model.digest not in known:
-            known[model.digest] = measured(model, subset, (1,))
-        stages[name] = known[model.digest]
-    findings = judge_final(final, options)
-    findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
-    findings += of_files(fp32.model, last.model, reference.spec)
-    findings += [
-        *beyond(stages, made.of_samples or total),
+    chain = _Chain(reference.beside(fp32), images, fp32, last, options, made)
+    final, stages = chain.measured_all(files)
+    findings = [
+        *judge_final(final, options),
+        *(Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open),
+        *of_files(fp32.model, last.model, reference.spec),
+        *beyond(stages, chain.samples),
         *(not_checked(f"a sample that was left out: {what}") for what in made.left_out),
     ]
-    place, suggestion, profile = None, None, None
-    if verdict_of(findings) == FAILED:
-        looked_at = last, reference, final, findings, images, options
-        failing = _tried(_PLACE, findings, lambda: failing_of(*looked_at))
-        if failing is not None:
-            place = _tried(_PLACE, findings, lambda: failing.place(last, fp32, made.decisions, made.pinned))
-        conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
-        if failing is not None and conversion is not None:
-            search = partial(suggested_pins, fp32, failing, options, conversion)
-            suggestion = _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
+    place, suggestion = chain.at_fault(final, findings)
+    profile = None
     if options.profile:
-        profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, reference, final, made.pinned))
+        profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, chain.reference, final, made.pinned))
     facts, named = final.facts, {name: _short(stage.facts) for name, stage in stages.items()}
     report = replace(
         report_on(final.seen, findings, final.ran, "torch", facts["labelled"]),
@@ -194,9 +161,9 @@ def verify(
     )
     details: dict[str, object] = {
         "stages": {name: stage.facts for name, stage in stages.items()},
-        "images": draw(out / "plots", reference, final, options),
+        "images": draw(out / "plots", chain.reference, final, options),
         "detection_errors": detection_errors(final),
-        "samples": [asdict(row) for row in sample_facts(reference, final)],
+        "samples": [asdict(row) for row in sample_facts(chain.reference, final)],
         "profile": profile or [],
         "no_profile": _why_none(profile, final, options),
     }
@@ -205,6 +172,75 @@ def verify(
     write_json(out / "graph.json", outline(last))
     write_data(out / "plots", facts["histograms"], profile or [])
     return report
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """What its files are held against; `verify` says what these are."""
+
+    reference: Reference
+    images: Reference | str
+    fp32: ModelFile
+    last: ModelFile
+    options: VerifyConfig
+    made: Making
+
+    @property
+    def samples(self) -> int:
+        """Of the run, of which the reference may be the first."""
+        return self.made.of_samples or len(self.reference.names)
+
+    @cached_property
+    def _reached(self) -> Reached:
+        return reached_outputs(self.fp32.model)
+
+    def measured(self, model: ModelFile, count: int, sizes: Sequence[int]) -> FileResult:
+        """A file on the first samples, on the adversarial ones and at these batch sizes."""
+        file = opened(model, self.options.evaluation.value)
+        stage = measure_file(file, self.reference, count, self.options)
+        facts: StageFacts = {
+            **stage.facts,
+            "adversarial": measure_adversarial(file, self.images, self.options),
+            "batches": measure_batches(file, self.reference, stage, sizes, self.options),
+            "reached": {"reference": self._reached, "file": reached_outputs(model.model)},
+        }
+        return replace(stage, facts=facts)
+
+    def measured_as_final(self, model: ModelFile) -> FileResult:
+        """A file on all samples."""
+        return self.measured(model, len(self.reference.names), self.made.batch_sizes)
+
+    def measured_all(self, files: Mapping[str, Path]) -> tuple[FileResult, dict[str, StageResult]]:
+        """The final file, and those of all stages; it alone where the reference is of the first samples."""
+        total = len(self.reference.names)
+        final = self.measured_as_final(self.last)
+        known = {self.last.digest: final}  # files of the same bytes are measured once
+        stages: dict[str, StageResult] = {}
+        for name, path in ({FINAL: files[FINAL]} if total < self.samples else files).items():
+            model = {FINAL: self.last, "slim": self.fp32}.get(name) or ModelFile(path)
+            if model.digest not in known:
+                known[model.digest] = self.measured(model, min(SUBSET, total), (1,))
+            stages[name] = known[model.digest]
+        return final, stages
+
+    def at_fault(self, final: FileResult, findings: list[Finding]) -> tuple[Place | None, SuggestedPins | None]:
+        """Where a failed file goes wrong, and further pins; a search that ends with an error adds a finding."""
+        if verdict_of(findings) != FAILED:
+            return None, None
+        made, looked_at = self.made, (self.last, self.reference, final, [*findings], self.images, self.options)
+        failing = _tried(_PLACE, findings, lambda: failing_of(*looked_at))
+        if failing is None:
+            return None, None
+        place = _tried(_PLACE, findings, lambda: failing.place(self.last, self.fp32, made.decisions, made.pinned))
+        conversion = made.conversion
+        if not self.options.suggest or conversion is None or final.ran.evaluation == FP32_CPU:
+            return place, None
+
+        def verify_again(path: Path) -> list[Finding]:
+            return judge_final(self.measured_as_final(ModelFile(path)), self.options)
+
+        search = partial(suggested_pins, self.fp32, failing, self.options, conversion)
+        return place, _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
 
 
 def _tried(what: str, findings: list[Finding], search: Callable[[], T]) -> T | None:
