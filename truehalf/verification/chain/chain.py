@@ -63,7 +63,6 @@ from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.reached import reached_outputs
-from truehalf.verification.reaction import Reached
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.stage_facts import Batches, StageFacts
 
@@ -191,7 +190,7 @@ class _Chain:
         return self.made.of_samples or len(self.reference.names)
 
     @cached_property
-    def _reached(self) -> Reached:
+    def _reached(self) -> dict[str, list[str]]:
         return reached_outputs(self.fp32.model)
 
     def measured(self, model: ModelFile, count: int, sizes: Sequence[int]) -> FileResult:
