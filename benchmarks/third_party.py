@@ -4,9 +4,9 @@
     python -m benchmarks.third_party silero nudenet   models whose name contains one of these
 
 Nothing of them is kept in this repository. Each model is given sixteen inputs of its kind: photographs that come with
-scikit-learn, written text, tones in noise, byte strings, random tokens. Eight calibrate; `compare` judges on the
-others, as plain tensors. Expected of every model: the file is valid; the quick check warns exactly where `compare` does
-not pass; with the pins that it prints, or in FP32 where it says so, the file passes.
+scikit-learn, written text, tones in noise, byte strings, random tokens. Eight calibrate, and are what the quick check
+runs; `compare` judges all sixteen, as plain tensors. Expected of every model: the file is valid; the quick check warns
+exactly where `compare` does not pass; with the pins that it prints, or in FP32 where it says so, the file passes.
 
 Writes benchmarks/results/third_party.json; rows of models that did not run stay.
 """
@@ -205,7 +205,7 @@ def tried(name: str, content: bytes) -> dict[str, Any]:
     draw = next(draw for prefix, draw in INPUTS.items() if name.startswith(prefix))
     rng = np.random.default_rng(0)
     feeds = [draw(rng) for _ in range(SAMPLES)]
-    calibration, others = feeds[:CALIBRATION], feeds[CALIBRATION:]
+    calibration = feeds[:CALIBRATION]
     with tempfile.TemporaryDirectory() as folder:
         source, made, pinned = (Path(folder, f"{each}.onnx") for each in ("source", "made", "pinned"))
         source.write_bytes(content)
@@ -217,14 +217,14 @@ def tried(name: str, content: bytes) -> dict[str, Any]:
             return {"model": name, "failed": str(error)}
         seconds = time.perf_counter() - started
         check = result.report.check
-        verdict = judged(source, made, others)
+        verdict = judged(source, made, feeds)
         row = {"model": name, "failed": None, "seconds": round(seconds, 1), **verdict}
         row |= {"check": check and check.state, "pins": list(check.node_block_list) if check else []}
         if check and check.state == "failed":
             row["remedy"] = check.remedy
             precision = Precision(node_block_list=row["pins"]) if row["pins"] else Precision(dtype="fp32")
             convert(source, pinned, samples=calibration, precision=precision, skip=["check"])
-            row["with_remedy"] = judged(source, pinned, others)
+            row["with_remedy"] = judged(source, pinned, feeds)
         return row
 
 

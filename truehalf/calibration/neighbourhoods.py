@@ -14,8 +14,10 @@ A node amplifies where a relative error of 2^-11 in an input can be a much large
 Where its precision was lost is upstream: 1 - p is exact, and it is p that float16 holds with an error of 2^-12. So
 a neighbourhood goes back through elementwise functions, reductions, moves, and products of two computed tensors, and
 ends at its leaves: graph inputs, what a convolution, a product with weights and the like write, and nodes that say
-themselves that they stay float32. A `deep` one goes further, and on to what products with weights read. That of a
-normalization is the node alone, until it is deep: what it reads shows what was lost before.
+themselves that they stay float32. A `deep` one goes further, and on to what products with weights read; so does that of
+a logarithm: a product's sum has an error of 2^-11 sum |w x|, which is nothing beside the largest one, but all of a
+quiet bin of a spectrum. That of a normalization is the node alone, until it is deep: what it reads shows what was lost
+before. How far one goes counts the nodes that compute: a spectrum may be put together of many parts.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ from truehalf.ir.slots import is_float32
 
 _CANCELS = 16.0  # 2^-11 of each operand is then 2^-7 of the result
 _NOISE = 2.0**-17  # below this share of its terms a sum has float32's rounding of them, 2^-24, at 2^-7 of itself
-_NODES_MAX, _DEPTH_MAX = 16, 6  # depth: of nodes that compute, one behind the other
+_NODES_MAX, _DEPTH_MAX = 16, 6  # of nodes that compute; depth: one behind the other
 _DEEP_NODES_MAX, _DEEP_DEPTH_MAX = 32, 10
+_MOVES_MAX = 8  # for each of them
 
 _NORMS = ops.with_trait(Trait.STANDARDIZES)
 MOVES = (ops.MOVES & ops.with_trait(Trait.NO_ARITHMETIC)) - ops.with_trait(Trait.CONTROL_FLOW | Trait.SEQUENCE)
@@ -48,6 +51,7 @@ _COMPUTES = (
 _REPLAYED = _COMPUTES | MOVES | ops.with_trait(Trait.STANDARDIZES | Trait.STEEP_AT_ZERO)
 _HEAVY = ops.with_trait(Trait.MATRIX_PRODUCT | Trait.BILINEAR) | {"AveragePool", "BatchNormalization"}
 _AMPLIFY = Trait.PERIODIC | Trait.STANDARDIZES | Trait.STEEP_AT_ZERO | Trait.STEEP_AT_ONE
+_LOGARITHMS = ("Log", "ReduceLogSum")
 _CUMULATIVE_MIN = 17  # terms; of fewer the roundings stay below 2^-7
 
 
@@ -171,7 +175,8 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
     nodes_max, depth_max = (_DEEP_NODES_MAX, _DEEP_DEPTH_MAX) if deep else (_NODES_MAX, _DEPTH_MAX)
     if end.op_type in _NORMS and not deep:
         nodes_max = 1
-    with_products = deep or ops.has(end, Trait.PERIODIC)  # whose weights, the frequencies, are rounded, too
+    with_products = deep or ops.has(end, Trait.PERIODIC) or end.op_type in _LOGARITHMS
+    left = {False: nodes_max - 1, True: nodes_max * _MOVES_MAX}  # of nodes, by whether they move only
     waiting = deque([end])
     while waiting:
         node = waiting.popleft()
@@ -181,10 +186,12 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
             source = value.producer()
             if source is None or source in depths or source not in order or not _is_replayed(source, with_products):
                 continue
-            depth = depths[node] + (source.op_type not in MOVES)
-            if source.op_type in _NORMS or depth > depth_max or len(depths) >= nodes_max:
+            moves = source.op_type in MOVES
+            depth = depths[node] + (not moves)
+            if source.op_type in _NORMS or depth > depth_max or left[moves] <= 0:
                 continue
             depths[source] = depth
+            left[moves] -= 1
             (waiting.append if depth > depths[node] else waiting.appendleft)(source)
     ordered = {node: depths[node] for node in sorted(depths, key=order.__getitem__)}
     read = dict.fromkeys(value for node in ordered for value in _computed(node))

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.neighbourhoods import Neighbourhood, neighbourhoods
+from truehalf.calibration.neighbourhoods import MOVES, Neighbourhood, neighbourhoods
 from truehalf.calibration.ranges import Counter
 from truehalf.calibration.ranges_form import Rounding, RoundingStep, limit_of
 from truehalf.calibration.replays import REPLAYED_FROM, Replay, steps
 from truehalf.calibration.samples import Samples
+from truehalf.ir.ops import moved_inputs
+from truehalf.ir.slots import is_float32
 
 AbsMax = Callable[[ir.Value], float | None]
 
@@ -95,7 +97,22 @@ def _steps(around: Neighbourhood, errors: Sequence[float]) -> list[RoundingStep]
     by_leaf: Mapping[ir.Value, float] = dict(zip(around.leaves, errors[deepest:], strict=True))
     nodes, left = by_depth[-1].nodes, sum(by_leaf.values())
     for leaf, error in sorted(by_leaf.items(), key=lambda pair: -pair[1]):
-        producer = leaf.producer()
-        nodes, left = (*nodes, *([] if producer is None else [str(producer.name)])), max(left - error, 0.0)
+        nodes = tuple(dict.fromkeys((*nodes, *_written_by(leaf))))
+        left = max(left - error, 0.0)
         by_depth.append(RoundingStep(left, nodes))
     return by_depth
+
+
+def _written_by(leaf: ir.Value) -> list[str]:
+    """The nodes that must be float32 for a leaf to be: what computes it, and the moves from there."""
+    found: dict[ir.Node, None] = {}
+    waiting = [leaf]
+    while waiting:
+        node = waiting.pop().producer()
+        if node is None or node in found:
+            continue
+        found[node] = None
+        if node.domain == "" and node.op_type in MOVES:
+            sources = (node.inputs[index] for index in moved_inputs(node))
+            waiting += [source for source in sources if source is not None and is_float32(source)]
+    return [str(node.name) for node in found]

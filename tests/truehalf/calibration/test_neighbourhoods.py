@@ -64,6 +64,24 @@ def test_the_way_back_ends_at_products_with_weights_and_goes_behind_them_when_de
     assert [leaf.name for leaf in deep.leaves] == ["a"]
 
 
+def test_the_way_back_from_a_logarithm_goes_on_to_what_products_with_weights_read() -> None:
+    (near,) = found_in("a = Relu(x) b = MatMul(a, w) d = Abs(b) y = Log(d)")
+    assert [node.op_type for node in near.depths] == ["MatMul", "Abs", "Log"]
+    assert [leaf.name for leaf in near.leaves] == ["a"]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("parts", [20, 60])
+def test_nodes_that_only_move_elements_are_counted_by_themselves(parts: int, deep: bool) -> None:
+    cut = " ".join(f"t{i} = Transpose(x) u{i} = Transpose(t{i})" for i in range(parts))
+    joined = ", ".join(f"u{i}" for i in range(parts))
+    nodes = f"e = Exp(z) m = Exp(e) {cut} b = Concat<axis = 0>(m, {joined}) d = Mul(b, b) r = Sqrt(d)"
+    (found,) = found_in(nodes + " k = ReduceMax<axes = [0]>(r) y = Add(x, k)", deep=deep)
+    names = [node.op_type for node in found.depths]
+    assert names.count("Exp") == 2
+    assert names.count("Transpose") == min(2 * parts, (256 if deep else 128) - 1)
+
+
 def test_what_leads_to_another_node_that_amplifies_is_not_looked_at_by_itself() -> None:
     (found,) = found_in("a = Sub(c, x) b = Div(x, a) y = Log(b)")
     assert found.end.op_type == "Log"
