@@ -14,10 +14,11 @@ A node amplifies where a relative error of 2^-11 in an input can be a much large
 Where its precision was lost is upstream: 1 - p is exact, and it is p that float16 holds with an error of 2^-12. So
 a neighbourhood goes back through elementwise functions, reductions, moves, and products of two computed tensors, and
 ends at its leaves: graph inputs, what a convolution, a product with weights and the like write, and nodes that say
-themselves that they stay float32. A `deep` one goes further, and on to what products with weights read; so does that of
-a logarithm: a product's sum has an error of 2^-11 sum |w x|, which is nothing beside the largest one, but all of a
-quiet bin of a spectrum. That of a normalization is the node alone, until it is deep: what it reads shows what was lost
-before. How far one goes counts the nodes that compute: a spectrum may be put together of many parts.
+themselves that they stay float32. A `deep` one goes further, and on to what products with weights read. So does another
+one from a logarithm, and from a divisor or a root as far as nothing adds up in between: a product's sum has an error of
+2^-11 sum |w x|, which is nothing beside the largest sum, but all of a quiet bin of a spectrum. That of a normalization
+is the node alone, until it is deep: what it reads shows what was lost before. Nodes that move elements only do not
+count: a spectrum may be put together of many parts.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Neighbourhood:
         if self.end.op_type == "CumSum":
             return "inner"
         subtracts = any(
-            node.op_type in ("Neg", "Sub") or (node.op_type == "Add" and _is_sum(node)) for node in self.depths
+            node.op_type in ("Neg", "Sub") or (node.op_type == "Add" if _is_sum(node) else node.op_type in _HEAVY)
+            for node in self.depths
         )
         return "cancellation" if subtracts or ops.has(self.end, Trait.CENTERS | Trait.STEEP_AT_ONE) else "underflow"
 
@@ -175,7 +177,8 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
     nodes_max, depth_max = (_DEEP_NODES_MAX, _DEEP_DEPTH_MAX) if deep else (_NODES_MAX, _DEPTH_MAX)
     if end.op_type in _NORMS and not deep:
         nodes_max = 1
-    with_products = deep or ops.has(end, Trait.PERIODIC) or end.op_type in _LOGARITHMS
+    everywhere = deep or ops.has(end, Trait.PERIODIC) or end.op_type in _LOGARITHMS
+    to_products = {end}
     left = {False: nodes_max - 1, True: nodes_max * _MOVES_MAX}  # of nodes, by whether they move only
     waiting = deque([end])
     while waiting:
@@ -184,8 +187,11 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
             continue
         for value in _computed(node):
             source = value.producer()
+            with_products = everywhere or (node in to_products and (node is not end or _is_steep_at(end, value)))
             if source is None or source in depths or source not in order or not _is_replayed(source, with_products):
                 continue
+            if with_products and not ops.adds_up(source):
+                to_products.add(source)
             moves = source.op_type in MOVES
             depth = depths[node] + (not moves)
             if source.op_type in _NORMS or depth > depth_max or left[moves] <= 0:
@@ -196,6 +202,12 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
     ordered = {node: depths[node] for node in sorted(depths, key=order.__getitem__)}
     read = dict.fromkeys(value for node in ordered for value in _computed(node))
     return Neighbourhood(end, ordered, tuple(value for value in read if value.producer() not in ordered))
+
+
+def _is_steep_at(node: ir.Node, value: ir.Value) -> bool:
+    """Whether a node divides by a value, or takes its root, or multiplies by an inverse."""
+    divides = ops.row_of(node).divides
+    return value is node.inputs[divides] if divides is not None else is_op(node, "Mul") and _is_inverse(value)
 
 
 def _is_replayed(node: ir.Node, deep: bool) -> bool:

@@ -34,7 +34,7 @@ class RoundingErrors:
     def __init__(self, model: ir.Model) -> None:
         self._model = model
         self._absmax: AbsMax = lambda value: None
-        self._worst: dict[ir.Node, tuple[float, str]] = {}
+        self._worst: dict[ir.Node, tuple[float, str, str]] = {}
         self._replayed = model.graph.opset_imports.get("", 0) >= REPLAYED_FROM
         self.always = self._replays()
         self.cancelling: list[Replay] = []
@@ -52,9 +52,9 @@ class RoundingErrors:
     def add(self, replays: Sequence[Replay], errors: Sequence[float], sample: str) -> None:
         """Errors of replays on a sample."""
         for replay, error in zip(replays, errors, strict=True):
-            end = replay.around.end
-            if error > max(limit_of(replay.around.kind), self._worst.get(end, (0.0, ""))[0]):
-                self._worst[end] = error, sample
+            end, kind = replay.around.end, replay.around.kind
+            if error > max(limit_of(kind), self._worst.get(end, (0.0,))[0]):
+                self._worst[end] = error, sample, kind
 
     def measured(self, samples: Samples, kept: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Rounding]:
         """By name of the node."""
@@ -64,7 +64,7 @@ class RoundingErrors:
         planned = {around.end: steps(around) for around in noted}
         replays = [step for around in noted for step in planned[around.end]]
         suspects = {str(value.name) for around in noted for value in around.end.outputs}
-        wanted = {sample for _, sample in self._worst.values()}
+        wanted = {sample for _, sample, _ in self._worst.values()}
         found: dict[str, Rounding] = {}
         given: list[str] | None = None
         for (name, feeds), start in zip(samples, itertools.chain(kept, itertools.repeat({})), strict=False):
@@ -83,8 +83,8 @@ class RoundingErrors:
         return found
 
     def _rounding(self, around: Neighbourhood, errors: Sequence[float]) -> Rounding:
-        error, sample = self._worst[around.end]
-        return Rounding(around.kind, error, sample, tuple(_steps(around, errors)))
+        error, sample, kind = self._worst[around.end]
+        return Rounding(kind, error, sample, tuple(_steps(around, errors)))
 
 
 def _steps(around: Neighbourhood, errors: Sequence[float]) -> list[RoundingStep]:

@@ -56,12 +56,27 @@ def test_sums_cancel_where_they_are_far_below_their_terms(total: float, hides: f
 
 
 def test_the_way_back_ends_at_products_with_weights_and_goes_behind_them_when_deep() -> None:
-    nodes = "a = Relu(x) b = MatMul(a, w) d = Mul(b, b) y = Sqrt(d)"
+    nodes = "a = Relu(x) b = MatMul(a, w) d = Mul(b, b) m = ReduceMean<axes = [1]>(d) r = Sqrt(m) y = Add(x, r)"
     (near,), (deep,) = found_in(nodes), found_in(nodes, deep=True)
-    assert [node.op_type for node in near.depths] == ["Mul", "Sqrt"]
+    assert [node.op_type for node in near.depths] == ["Mul", "ReduceMean", "Sqrt"]
     assert [leaf.name for leaf in near.leaves] == ["b"]
-    assert [node.op_type for node in deep.depths] == ["MatMul", "Mul", "Sqrt"]
+    assert [node.op_type for node in deep.depths] == ["MatMul", "Mul", "ReduceMean", "Sqrt"]
     assert [leaf.name for leaf in deep.leaves] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "end", ["y = Sqrt(d)", "y = Reciprocal(d)", "y = Div(x, d)", "f = Reciprocal(d) y = Mul(x, f)"]
+)
+def test_the_way_back_from_a_divisor_or_root_goes_behind_products_where_nothing_adds_up(end: str) -> None:
+    (near,) = found_in(f"a = Relu(x) b = MatMul(a, w) d = Abs(b) {end}")
+    assert [node.op_type for node in near.depths][:2] == ["MatMul", "Abs"]
+    assert "a" in [leaf.name for leaf in near.leaves]
+    assert near.kind == "cancellation"
+
+
+def test_the_way_back_from_a_dividend_ends_at_products_with_weights() -> None:
+    (near,) = found_in("b = MatMul(x, w) y = Div(b, z)")
+    assert [leaf.name for leaf in near.leaves] == ["b", "z"]
 
 
 def test_the_way_back_from_a_logarithm_goes_on_to_what_products_with_weights_read() -> None:

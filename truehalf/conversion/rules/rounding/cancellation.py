@@ -6,8 +6,8 @@ float16 holds x and y with errors up to 2^-11 |x| and 2^-11 |y|; their differenc
 
 which exceeds 2^-7 where |x| + |y| > 16 |z|. The Sub alone in FP32 changes nothing: x and y must come to it as
 FP32, from where they were computed. In normalizations the difference is from the mean of a row. A product with weights
-is such a difference, too, in front of a logarithm: of a sum of w x float16 leaves an error of 2^-11 sum |w x|, beyond
-2^-7 where that exceeds 16 times the sum, as in the quiet bins of a spectrum.
+is such a difference, too, in front of a logarithm, a divisor or a root: rounded, x and w leave an error of up to
+2^-11 sum |w x| in the sum of w x, beyond 2^-7 where that exceeds 16 times the sum, as in quiet bins of a spectrum.
 
     measured   as said in truehalf.conversion.rules.rounding.measured
     pattern    without ranges: mean(x^2) - mean(x)^2, whose operands are 1 + mean^2 / variance times the result

@@ -1,4 +1,6 @@
-"""Logarithms of spectra: what a product with weights leaves in a quiet bin is far below its terms."""
+"""Sums of products with weights far below their terms, in front of a logarithm, as in quiet bins of a spectrum, a
+divisor or a root.
+"""
 
 from __future__ import annotations
 
@@ -100,6 +102,38 @@ def test_spectra_that_are_put_together_of_many_parts(seed: int) -> None:
     assert found.before > TOLERANCE
     assert found.after <= TOLERANCE
     assert any(name.startswith(("MatMul", "Gemm")) for name in found.kept)
+
+
+PROJECTED = "g (float[16,64] x, float[64,32] w, float[16,32] z) => (float[16,32] y)"
+DIVISORS = {
+    "Reciprocal": "p = MatMul(x, w) a = Abs(p) f = Add(a, e) y = Reciprocal(f)",
+    "Div": "p = Gemm(x, w) a = Mul(p, p) b = Sqrt(a) f = Max(b, e) y = Div(z, f)",
+    "Pow": "p = MatMul(x, w) a = Mul(p, p) b = Max(a, e) f = Mul(b, b) y = Pow(f, h)",
+    "Mul": "p = MatMul(x, w) a = Abs(p) f = Add(a, e) r = Reciprocal(f) y = Mul(z, r)",
+    "Sqrt": "p = MatMul(x, w) a = Abs(p) f = Add(a, e) b = Sqrt(f) y = Div(z, b)",
+}
+
+
+@pytest.mark.parametrize("name", DIVISORS)
+def test_the_products_in_front_of_a_divisor_stay_float32(name: str) -> None:
+    random = np.random.default_rng(0)
+    text = f"{PROJECTED} <float e = {{0.001}}, float h = {{-0.5}}> {{ {DIVISORS[name]} }}"
+    feed = {"x": random.normal(size=(16, 64)), "z": random.uniform(1, 2, (16, 32))}
+    weights = {"w": (random.normal(size=(64, 32)) / 8).astype(np.float32)}
+    found = losses(text, {key: array.astype(np.float32) for key, array in feed.items()}, weights)
+    assert found.before > TOLERANCE
+    assert found.after <= TOLERANCE
+    assert set(found.kept.values()) == {"cancellation"}
+
+
+def test_products_in_front_of_a_norm_of_like_rows_stay_float16() -> None:
+    text = f"""{PROJECTED} <float e = {{0.00001}}> {{ p = MatMul(x, w) a = Mul(p, p) m = ReduceMean<axes = [-1]>(a)
+        f = Add(m, e) r = Sqrt(f) n = Div(p, r) y = Add(n, z) }}"""
+    random = np.random.default_rng(0)
+    feed = {"x": random.normal(size=(16, 64)).astype(np.float32), "z": np.ones((16, 32), np.float32)}
+    found = losses(text, feed, {"w": (random.normal(size=(64, 32)) / 8).astype(np.float32)})
+    assert not found.kept
+    assert found.after <= TOLERANCE
 
 
 def test_a_spectrum_without_quiet_bins_stays_float16() -> None:
