@@ -14,37 +14,21 @@ _EXAMPLES = (
 )
 
 
-@click.command(cls=form.Command, examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
+@form.command(examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
 @click.argument("model", type=form.FILE, metavar="model.onnx")
-@form.option(
-    "--samples",
-    type=form.SOURCE,
-    required=True,
-    metavar="SOURCE",
-    help="folder of images, .npz or a folder of them, Polygraphy's JSON",
-)
-@form.option("-o", "--out", type=form.FILE, required=True, metavar="FILE", help="JSON file to write")
-@form.output_options
+@form.samples_option(required=True)
+@form.file_option("-o", "--out", required=True, help="JSON file to write")
 @form.image_options
-def command(**given: Any) -> int:
+def command(output: form.Output, **given: Any) -> int:
     """Measure the range of every float tensor of an FP32 model on real samples."""
-    return form.guarded("calibrate", lambda: _calibrate(given))
-
-
-def _calibrate(given: dict[str, Any]) -> int:
     from truehalf.api import calibrate
     from truehalf.data.given import of_file
     from truehalf.files import write_json
     from truehalf.ir.model_forms import ModelFile
 
     model, out, preprocessing = ModelFile(given["model"]), given["out"], form.preprocessing_of(given)
-    output = form.output_of(given)
-    form.check_places(
-        {"--out": out, "--json": output.file},
-        {"model.onnx": model},
-        samples=given["samples"],
-        preprocessing=preprocessing,
-    )
+    outputs, read = {"--out": out, "--json": output.file}, {"model.onnx": model}
+    form.check_places(outputs, read, samples=given["samples"], preprocessing=preprocessing)
     ranges = calibrate(model, of_file(given["samples"], model, preprocessing, given["skip_corrupt"]))
     write_json(out, ranges)
     absmax = {name: entry["absmax"] for name, entry in ranges["tensors"].items() if entry["absmax"] is not None}

@@ -18,18 +18,18 @@ from truehalf.cli.form import (
     NOT_VERIFIED,
     PASSED,
     SOURCE,
-    Command,
+    Output,
     check_places,
+    file_option,
     flags,
-    guarded,
     image_options,
     option,
     options_of,
-    output_of,
-    output_options,
     preprocessing_of,
+    samples_option,
     with_flags,
 )
+from truehalf.cli.form import command as command_of
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
 from truehalf.config.typed import ConfigErrors
@@ -73,42 +73,27 @@ def _group(name: str) -> str | None:
     return "Conversion" if name in _CONVERSION else "Which nodes" if name.endswith(("_list", "_ops")) else "Rules"
 
 
-@click.command(cls=Command, examples=_EXAMPLES)
+@command_of(examples=_EXAMPLES)
 @click.argument("model", type=FILE, metavar="model.onnx")
-@option("-o", "--out", type=FILE, metavar="FILE", help="FP16 file to write [<model>_fp16.onnx beside the model]")
-@option(
-    "--samples",
-    type=SOURCE,
-    metavar="SOURCE",
-    help="real inputs: folder of images, .npz or a folder of them, Polygraphy's JSON",
-)
+@file_option("-o", "--out", help="FP16 file to write [<model>_fp16.onnx beside the model]")
+@samples_option(required=False, what="real inputs: ")
 @option("--no-verify", is_flag=True, help="only convert; all samples calibrate, and some of them are checked")
-@output_options
-@option(
-    "--ranges", type=FILE, metavar="FILE", group="Samples", help="from `truehalf calibrate`; nothing is slimmed then"
-)
+@file_option("--ranges", group="Samples", help="from `truehalf calibrate`; nothing is slimmed then")
 @option("--calibration-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
 @option("--verification-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
-@option(
-    "--spec", type=SOURCE, metavar="FILE", group="Samples", help="I/O spec to verify by [of model.onnx, or proposed]"
-)
+@file_option("--spec", type=SOURCE, group="Samples", help="I/O spec to verify by [of model.onnx, or proposed]")
 @option("--no-slim", is_flag=True, group="Conversion", help="skip onnxslim and the repairs: the file is slim already")
 @option("--no-check", is_flag=True, group="Conversion", help="where nothing is verified, run no sample either")
 @option("--engine", is_flag=True, group=ENGINE, help="make its engine in <FILE>_engine, as `truehalf engine` does")
 @engine_options
 @image_options
 @flags(Precision, _group)
-def command(**given: Any) -> int:
+def command(output: Output, **given: Any) -> int:
     """Convert an FP32 ONNX file to FP16, and verify it on samples that calibration did not see."""
-    return guarded("convert", lambda: _convert(given))
-
-
-def _convert(given: dict[str, Any]) -> int:
     from truehalf.api import compare, convert
     from truehalf.ir.model_forms import ModelFile
 
     precision, preprocessing = options_of(Precision, given, method=Method.convert), preprocessing_of(given)
-    output = output_of(given)
     model, ranges = given["model"], given["ranges"]
     out = given["out"] or model.with_name(f"{model.stem}_fp16.onnx")
     outputs = {"--out": out, "--json": output.file}

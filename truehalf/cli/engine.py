@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FAILED, FILE, PASSED, Command, guarded, option, output_of, output_options
+from truehalf.cli.form import FAILED, FILE, PASSED, Output, file_option, option
+from truehalf.cli.form import command as command_of
 from truehalf.config.engine import COMPUTE_CAPABILITIES
 from truehalf.report.terminal import wrapped
 
@@ -40,25 +41,20 @@ def engine_options(command: Any) -> Any:
     return option("--target", multiple=True, type=chosen, group=ENGINE, help=of_target)(command)
 
 
-@click.command(cls=Command, examples=_EXAMPLES, exits=_EXITS)
+@command_of(examples=_EXAMPLES, exits=_EXITS)
 @click.argument("file", type=FILE, metavar="model.onnx|plan.json")
-@option("--out", type=FILE, metavar="FOLDER", help="folder for the engine and engine.json [<model>_engine, the plan's]")
-@option("--workspace", type=FILE, default=".", metavar="FOLDER", help="of a plan: project with the FP32 reference [.]")
-@output_options
+@file_option("--out", metavar="FOLDER", help="folder for the engine and engine.json [<model>_engine, the plan's]")
+@file_option("--workspace", default=".", metavar="FOLDER", help="of a plan: project with the FP32 reference [.]")
 @engine_options
-def command(**given: Any) -> int:
+def command(output: Output, **given: Any) -> int:
     """Build the engine of an ONNX file, or of a plan, verify it, and write engine.json, the whole report.
 
     Without a GPU the file is compiled by TensorRT for RTX (pip install 'truehalf[rtx]'), and nothing is executed.
     """
-    return guarded("engine", lambda: _engine(given))
-
-
-def _engine(given: dict[str, Any]) -> int:
     from truehalf.engines.build import REPORT_FILE, execute_plan
     from truehalf.output_paths import check_outputs
 
-    file, out, output = given["file"], given["out"], output_of(given)
+    file, out = given["file"], given["out"]
     check_outputs({"--json": output.file}, {"model.onnx|plan.json": file})
     of_plan = file.suffix.lower() == ".json"
     out = out or (file.parent if of_plan else file.with_name(f"{file.stem}_engine"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import FILE, NOT_VERIFIED, PASSED, Command, guarded, option, output_of, output_options
+from truehalf.cli import form
 from truehalf.config.schema import Exporter
 from truehalf.errors import StageError
 
@@ -18,26 +18,26 @@ _EXAMPLES = (
 )
 
 
-@click.command(cls=Command, examples=_EXAMPLES)
+@form.command(examples=_EXAMPLES)
 @click.argument("module", metavar="MODULE:FUNCTION")
-@option("-o", "--out", type=FILE, required=True, metavar="FILE", help="FP32 file to write")
-@option("--samples", type=FILE, metavar="FILE", help=".npz or a folder of them: arrays by input name, with batch axis")
-@option("--shape", multiple=True, metavar="NAME:1x3x64x64", help="instead: noise of this shape; may be repeated")
-@output_options
-@option(
-    "--checkpoint", type=FILE, metavar="FILE", group="Export", help="weights to load: .safetensors, or a state dict"
+@form.file_option("-o", "--out", required=True, help="FP32 file to write")
+@form.file_option("--samples", help=".npz or a folder of them: arrays by input name, with batch axis")
+@form.option("--shape", multiple=True, metavar="NAME:1x3x64x64", help="instead: noise of this shape; may be repeated")
+@form.file_option("--checkpoint", group="Export", help="weights to load: .safetensors, or a state dict")
+@form.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="NAME",
+    group="Export",
+    help="name of an output, in order; may be repeated",
 )
-@option("--output", multiple=True, metavar="NAME", group="Export", help="name of an output, in order; may be repeated")
-@option(
+@form.option(
     "--exporter", type=click.Choice([each.value for each in Exporter]), group="Export", help="of torch [torchscript]"
 )
-@option("--opset", type=int, metavar="N", group="Export", help="of the file [17]")
-def command(**given: Any) -> int:
+@form.option("--opset", type=int, metavar="N", group="Export", help="of the file [17]")
+def command(output: form.Output, **given: Any) -> int:
     """Export the torch module that a function returns, and compare the file with it on every sample."""
-    return guarded("export", lambda: _export(given))
-
-
-def _export(given: dict[str, Any]) -> int:
     from dataclasses import replace
 
     from truehalf.api import export
@@ -47,7 +47,7 @@ def _export(given: dict[str, Any]) -> int:
 
     options: dict[str, Any] = {} if given["opset"] is None else {"opset": given["opset"]}
     options |= {} if given["exporter"] is None else {"exporter": Exporter(given["exporter"])}
-    module, weights, output = given["module"], [], output_of(given)
+    module, weights = given["module"], []
     read = {"--samples": given["samples"], "--checkpoint": given["checkpoint"]}
     spec = given["out"].with_name(SPEC_FILE)
     check_outputs({"--out": given["out"], "the I/O spec": spec, "--json": output.file}, read)
@@ -61,7 +61,7 @@ def _export(given: dict[str, Any]) -> int:
         module,
         given["out"],
         samples=_samples(given["samples"], given["shape"]),
-        outputs=given["output"] or None,
+        outputs=given["outputs"] or None,
         options=replace(TraceConfig(), **options),
     )
     report, parity = result.report, result.report.parity
@@ -73,7 +73,7 @@ def _export(given: dict[str, Any]) -> int:
     further = [f"{report.exporter} exporter, {report.parameters} parameters"]
     further += [f"largest difference of {name}: {value:.3g}" for name, value in parity.get("max_abs", {}).items()]
     output.give(lines, report.to_json(), further)
-    return PASSED if verified else NOT_VERIFIED
+    return form.PASSED if verified else form.NOT_VERIFIED
 
 
 def _samples(source: Path | None, shapes: tuple[str, ...]) -> list[dict[str, Any]]:

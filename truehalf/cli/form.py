@@ -43,13 +43,40 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
         formatter.write("".join(f"  {line}\n" for line in examples))
 
 
+class Option(click.Option):
+    """An option of a group of its command's help."""
+
+    def __init__(self, *args: Any, group: str = "", **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.group = group
+
+
+Given = MutableMapping[str, object]  # keywords that click gives a command, of the types that its options say
+FILE = click.Path(path_type=Path)
+SOURCE = click.Path()  # of samples: completed like a file, kept as text
+STDOUT = Path("-")
+FILE_OF_JSON = "write the whole result, for machines; -: to stdout"
+QUIET, VERBOSE = "print one line: the verdict", "print all that was found"
+
+
 class Command(click.Command):
-    """A command whose help begins with examples and shows options by group."""
+    """A command of the group: its help begins with examples and shows options by group, its function gets what --json,
+    --quiet and --verbose say as `output`, and what goes wrong is one line and an exit code.
+    """
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), exits: str = EXIT_CODES, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
         self.examples, self.exits = examples, exits
         self.no_args_is_help = any(isinstance(each, click.Argument) and each.required for each in self.params)
+        self.params += [
+            Option(["--json", "json_path"], type=FILE, metavar="FILE", help=FILE_OF_JSON),
+            Option(["--quiet"], is_flag=True, help=QUIET),
+            Option(["--verbose"], is_flag=True, help=VERBOSE),
+        ]
+
+    def invoke(self, ctx: click.Context) -> int:
+        ctx.params["output"] = Output(*(ctx.params.pop(name) for name in ("json_path", "quiet", "verbose")))
+        return guarded(str(ctx.info_name), partial(super().invoke, ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
@@ -67,24 +94,22 @@ class Command(click.Command):
         formatter.write_text(self.exits)
 
 
-class Option(click.Option):
-    """An option of a group of its command's help."""
-
-    def __init__(self, *args: Any, group: str = "", **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
-        self.group = group
-
-
-Given = MutableMapping[str, object]  # keywords that click gives a command, of the types that its options say
-FILE = click.Path(path_type=Path)
-SOURCE = click.Path()  # of samples: completed like a file, kept as text
-STDOUT = Path("-")
-FILE_OF_JSON = "write the whole result, for machines; -: to stdout"
-QUIET, VERBOSE = "print one line: the verdict", "print all that was found"
+def command(**keywords: Any) -> Callable[[Callable[..., int]], Command]:
+    return click.command(cls=Command, **keywords)
 
 
 def option(*names: str, group: str = "", **keywords: Any) -> Callable[[Any], Any]:
     return click.option(*names, cls=Option, group=group, **keywords)
+
+
+def file_option(*names: str, **keywords: Any) -> Callable[[Any], Any]:
+    given: dict[str, Any] = {"type": FILE, "metavar": "FILE"} | keywords
+    return option(*names, **given)
+
+
+def samples_option(required: bool, what: str = "") -> Callable[[Any], Any]:
+    kinds = f"{what}folder of images, .npz or a folder of them, Polygraphy's JSON"
+    return option("--samples", type=SOURCE, required=required, metavar="SOURCE", help=kinds)
 
 
 def guarded(name: str, command: Callable[[], int]) -> int:
@@ -172,19 +197,6 @@ class Output:
         show(with_flags("\n".join(shown)), sys.stderr if self.json_path == STDOUT else sys.stdout)
         if self.json_path == STDOUT:
             show(json.dumps(plain(content), indent=2))
-
-
-def output_options(command: Any) -> Any:
-    """Decorator of every command: --json, --quiet and --verbose."""
-    command = option("--verbose", is_flag=True, help=VERBOSE)(command)
-    command = option("--quiet", is_flag=True, help=QUIET)(command)
-    return option("--json", "json_path", type=FILE, metavar="FILE", help=FILE_OF_JSON)(command)
-
-
-def output_of(given: Given) -> Output:
-    """Takes what `output_options` adds out of a command's keywords."""
-    json_path, quiet, verbose = (given.pop(name) for name in ("json_path", "quiet", "verbose"))
-    return Output(cast("Path | None", json_path), bool(quiet), bool(verbose))
 
 
 def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path | ModelFile], **others: Any) -> None:

@@ -22,36 +22,22 @@ _EXAMPLES = (
     "truehalf inspect model_fp16.onnx --result convert.json    (why nodes are FP32)",
     "truehalf inspect model.onnx --samples images/ --spec spec.json   (proposes it)",
 )
+_PROPOSAL = "Proposal of an I/O spec"
 
 
-@click.command(cls=form.Command, examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
+@form.command(examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
 @click.argument("model", type=form.FILE, metavar="model.onnx")
-@form.option("--result", type=form.FILE, metavar="FILE", help="JSON of `truehalf convert --json`: why nodes are FP32")
+@form.file_option("--result", help="JSON of `truehalf convert --json`: why nodes are FP32")
 @form.option(
     "--islands", type=click.IntRange(0), metavar="N", default=10, help="FP32 islands to show, largest first [10]"
 )
-@form.option(
-    "--samples",
-    type=form.FILE,
-    metavar="PATH",
-    group="Proposal of an I/O spec",
-    help="propose one from a run: images, .npz, or a folder of them",
+@form.file_option(
+    "--samples", metavar="PATH", group=_PROPOSAL, help="propose one from a run: images, .npz, or a folder of them"
 )
-@form.option(
-    "--spec",
-    type=form.FILE,
-    metavar="FILE",
-    group="Proposal of an I/O spec",
-    help="write it, for `truehalf verify --spec`",
-)
+@form.file_option("--spec", group=_PROPOSAL, help="write it, for `truehalf verify --spec`")
 @form.image_options
-@form.output_options
-def command(**given: Any) -> int:
+def command(output: form.Output, **given: Any) -> int:
     """Show the I/O spec, casts, share of FP16 and FP32 islands of an ONNX file."""
-    return form.guarded("inspect", lambda: _inspect(given))
-
-
-def _inspect(given: dict[str, Any]) -> int:
     from truehalf.files import write_json
     from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.facts import model_facts
@@ -61,11 +47,10 @@ def _inspect(given: dict[str, Any]) -> int:
     from truehalf.verification.declared.proposal import propose_spec
     from truehalf.verification.localize.outline import outline
 
-    output, preprocessing = form.output_of(given), form.preprocessing_of(given)
+    preprocessing = form.preprocessing_of(given)
     model, result, islands, samples = (given[name] for name in ("model", "result", "islands", "samples"))
-    form.check_places(
-        {"--json": output.file, "--spec": given["spec"]}, {"model.onnx": model}, result=result, samples=samples
-    )
+    outputs = {"--json": output.file, "--spec": given["spec"]}
+    form.check_places(outputs, {"model.onnx": model}, result=result, samples=samples)
     if given["spec"] is not None and samples is None:
         raise StageError("needs-value", "--spec: expected --samples beside it, from which an I/O spec is proposed")
     file, reasons = ModelFile(model), {} if result is None else _reasons(result)

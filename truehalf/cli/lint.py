@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FILE, Command, check_places, guarded, option, output_of, output_options
+from truehalf.cli.form import FILE, Output, check_places, file_option, option
+from truehalf.cli.form import command as command_of
 from truehalf.errors import StageError
 from truehalf.report.terminal import terminal_width
 
@@ -28,7 +29,7 @@ _EXITS = (
 )
 
 
-@click.command(cls=Command, examples=_EXAMPLES, exits=_EXITS)
+@command_of(examples=_EXAMPLES, exits=_EXITS)
 @click.argument("model", type=FILE, metavar="[model.onnx]", required=False)
 @option(
     "--fail-on",
@@ -37,24 +38,19 @@ _EXITS = (
     help="lowest severity of exit code 1 [error]",
 )
 @option("--ignore", multiple=True, metavar="RULE[@REGEX]", help="leave out a rule, or its matches; may be repeated")
-@output_options
 @option("--format", "form", type=click.Choice(("text", "sarif")), default="text", group="Form", help="[text]")
-@option("--out", type=FILE, metavar="FILE", group="Form", help="write the findings there, print the first line")
+@file_option("--out", group="Form", help="write the findings there, print the first line")
 @option("--tensorrt", metavar="VERSION", group="Checks", help="10, 11, 11.4, ... [10.16 and 11.4]")
 @option("--torch", metavar="MODULE:FACTORY", group="Checks", help="check the source of this torch module, too")
 @option("--explain", metavar="RULE", group="Checks", help="print what a rule means, and what to write instead")
 @option("--plugin-ops", multiple=True, metavar="OP", group="Checks", help="operator of a plugin; may be repeated")
-def command(**given: Any) -> int:
+def command(output: Output, **given: Any) -> int:
     """Find what TensorRT refuses, computes wrongly or runs slowly, in a file and in torch source."""
-    return guarded("lint", lambda: _lint(given))
-
-
-def _lint(given: dict[str, Any]) -> int:
     from truehalf.api import lint
     from truehalf.linting.report import PLACES_SHOWN, explained, text
     from truehalf.output_files import write_text
 
-    model, out, form, output = given["model"], given["out"], given["form"], output_of(given)
+    model, out, form = given["model"], given["out"], given["form"]
     if given["explain"] is not None:
         rule_text = explained(given["explain"], _all_rules())
         output.give(rule_text.splitlines(), {"rule": given["explain"], "text": rule_text})

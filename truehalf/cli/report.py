@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from truehalf.cli.form import EXITS_OF_WORK, FILE, Command, Output, guarded, option, output_of, output_options
+from truehalf.cli import form
 
 _EXAMPLES = ("truehalf report convert.json -o report.html", "truehalf report verify.json -o report.html")
 
 
-@click.command(cls=Command, examples=_EXAMPLES, exits=EXITS_OF_WORK)
-@click.argument("result", type=FILE, metavar="result.json")
-@option("-o", "--out", type=FILE, required=True, metavar="FILE", help="HTML file to write")
-@output_options
-def command(**given: Any) -> int:
+@form.command(examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
+@click.argument("result", type=form.FILE, metavar="result.json")
+@form.file_option("-o", "--out", required=True, help="HTML file to write")
+def command(output: form.Output, result: Path, out: Path) -> int:
     """Draw the HTML page of a result that `convert --json` or `verify --json` wrote."""
-    return guarded("report", lambda: _report(given["result"], given["out"], output_of(given)))
-
-
-def _report(result: Path, out: Path, output: Output) -> int:
     from jinja2 import TemplateError
 
     from truehalf.errors import StageError

@@ -24,18 +24,11 @@ _COMPARISON = ("evaluation", "metrics", "batch", "score_threshold", "iou_thresho
 _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot be held to
 
 
-@click.command(cls=form.Command, examples=_EXAMPLES)
+@form.command(examples=_EXAMPLES)
 @click.argument("reference", type=form.FILE, metavar="fp32.onnx")
 @click.argument("candidate", type=form.FILE, metavar="fp16.onnx")
-@form.option(
-    "--samples",
-    type=form.SOURCE,
-    required=True,
-    metavar="SOURCE",
-    help="folder of images, .npz or a folder of them, Polygraphy's JSON",
-)
-@form.option("--spec", type=form.SOURCE, metavar="FILE", help="I/O spec in YAML or JSON [of fp32.onnx, or proposed]")
-@form.output_options
+@form.samples_option(required=True)
+@form.file_option("--spec", type=form.SOURCE, help="I/O spec in YAML or JSON [of fp32.onnx, or proposed]")
 @form.option(
     "--locate",
     type=click.Choice(list(_LOCATE)),
@@ -45,25 +38,20 @@ _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot
 )
 @form.flags(VerifyConfig, lambda name: "Comparison" if name in _COMPARISON else None)
 @form.flags(GatesConfig, lambda name: None if name == _OF_LABELS else "Gates")
-@form.option(
+@form.file_option(
     "--layers",
-    type=form.FILE,
     metavar="ENGINE.JSON",
     group="Comparison",
     help="report of fp16.onnx's engine: FP16 is rounded where its layers end, and not after each node",
 )
 @form.image_options
-def command(**given: Any) -> int:
+def command(output: form.Output, **given: Any) -> int:
     """Compare an FP16 file of any tool with its FP32 reference: matched detections, classes or tensors."""
-    return form.guarded("verify", lambda: _verify(given))
-
-
-def _verify(given: dict[str, Any]) -> int:
     from truehalf.api import compare
     from truehalf.report.terminal import terminal_width, wrapped
     from truehalf.report.text import SUSPECTS_SHOWN, report_text
 
-    preprocessing, output = form.preprocessing_of(given), form.output_of(given)
+    preprocessing = form.preprocessing_of(given)
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
     models = {"fp32.onnx": reference, "fp16.onnx": candidate}
     sources = {"samples": given["samples"], "spec": spec, "layers": given["layers"], "preprocessing": preprocessing}
