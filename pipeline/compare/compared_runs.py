@@ -17,8 +17,8 @@ import yaml
 from pipeline.caveats import unmet
 from pipeline.forms import failed
 from pipeline.track import COMPLETE_TAG, DIGEST_TAG, SWEEP_TAG, be_brief
-from pipeline.tracking.naming import PAGE
-from pipeline.tracking.record import Record, flat_params, metrics, run_name
+from pipeline.tracking.naming import PAGE, distinct_name
+from pipeline.tracking.record import Record, flat_params, metrics
 from pipeline.tracking.redact import first_line
 from pipeline.workspace import read_params, reports_of_run
 from truehalf.codes import coded, codes_in
@@ -38,7 +38,7 @@ class ComparedRun:
 
     Attributes:
         name: of its folder under runs/, or its id in MLflow.
-        title: model, decoder and precision.
+        title: model, decoder, precision, and what differs from the defaults.
         params: dotted keys, values as text.
         numbers: metrics by MLflow's names, and nothing where a run has no such number.
         verdict: passed, failed, not verified, or crashed.
@@ -57,6 +57,10 @@ class ComparedRun:
     reason: str = ""
     digest: str = ""
     page: str | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        return self.verdict in ("failed", "crashed")
 
     @property
     def group(self) -> str:
@@ -147,7 +151,7 @@ def of_folder(name: str, place: Path) -> ComparedRun:
     options, numbers = _compared(flat_params(params)), metrics(reports)
     page = place / "reports" / "report.html"
     record = Record(place, params, reports, None if crash is None else crash["stage"], {}, None)
-    run = ComparedRun(name, run_name(params), options, numbers, verdict, decisions, reason)
+    run = ComparedRun(name, distinct_name(params), options, numbers, verdict, decisions, reason)
     return replace(run, digest=record.digest, page=str(page) if page.exists() else None)
 
 

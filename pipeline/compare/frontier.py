@@ -88,7 +88,7 @@ def points(runs: Sequence[ComparedRun], error: Axis, cost: Axis) -> list[tuple[f
 def front_of(runs: Sequence[ComparedRun], error: Axis, cost: Axis) -> list[int]:
     """Positions of the runs on the frontier; one that failed or crashed is on none."""
     placed = zip(points(runs, error, cost), runs, strict=True)
-    return front([None if run.verdict in ("failed", "crashed") else point for point, run in placed])
+    return front([None if run.has_failed else point for point, run in placed])
 
 
 def chosen(runs: Sequence[ComparedRun]) -> int | None:

@@ -12,8 +12,8 @@ from pipeline.compare.frontier import COSTS, ERRORS, Axis
 from truehalf.json_values import JsonObject
 
 _NARROW = 120  # columns: no table below
-_BESIDE = 62  # columns of a table beside its figures, of which a label has 30
-_FIGURE = 10  # columns of a figure: headings wrap, so that labels have the room
+_BESIDE = 62  # columns of a table beside its figures, of which a name has 30
+_FIGURE = 10  # columns of a figure: headings wrap, so that names have the room
 _UNKNOWN = 170  # columns where there is no terminal
 
 
@@ -45,7 +45,7 @@ def number(value: float | None) -> str:
 
 def _print_blocks(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) -> None:
     for row in rows:
-        head = f"{'*' if row['chosen'] else ' '} {row['number']:>2}  {row['label']}"
+        head = f"{'*' if row['chosen'] else ' '} {row['number']:>2}  {row['title']}"
         values = [f"{axis.label}: {_value(row, axis)}" for axis in axes]
         text = "; ".join([str(row["verdict"]), *values, f"on the frontier of {row['frontier']} of {row['pairs']}"])
         for line, indent in ((head, ""), (text, " " * 6)):
@@ -59,7 +59,7 @@ def _print_table(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) -
 
     shown = Table()
     shown.add_column("#", no_wrap=True)
-    shown.add_column("what differs", overflow="fold")
+    shown.add_column("run", overflow="fold")
     shown.add_column("verdict", overflow="fold")
     for name in (*(axis.label for axis in axes), "on the frontier of"):
         shown.add_column(name, justify="right", overflow="fold", max_width=_FIGURE)
@@ -67,7 +67,7 @@ def _print_table(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) -
         mark = "* " if row["chosen"] else ""
         values = [_value(row, axis) for axis in axes]
         on = f"{row['frontier']} of {row['pairs']}"
-        shown.add_row(f"{mark}{row['number']}", escape(str(row["label"])), str(row["verdict"]), *values, on)
+        shown.add_row(f"{mark}{row['number']}", escape(str(row["title"])), str(row["verdict"]), *values, on)
     Console(width=width, highlight=False).print(shown)
 
 

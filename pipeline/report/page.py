@@ -29,7 +29,7 @@ from pipeline.workspace import STAGES, json_of, only, read_reports, root
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.output_files import write_text
 from truehalf.progress import is_told
-from truehalf.report.drawings import Histogram, histogram, node_counts
+from truehalf.report.drawings import Histogram, histogram
 from truehalf.report.fp32_nodes import kept_in_fp32
 from truehalf.report.graph import Outline
 from truehalf.report.page import Details, errors_by_node, page, verification_sections
@@ -51,8 +51,10 @@ _STAGE_WORK = {
 def main() -> None:
     folder = root()
     place = draw(folder)
-    metrics = metrics_of(_reports(folder)[0], _params(folder))
-    write_text(folder / "reports" / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+    reports, crash = _reports(folder)
+    if not crash:  # figures of a run that crashed are none to compare by
+        metrics = metrics_of(reports, _params(folder))
+        write_text(folder / "reports" / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     if not is_told():
         print(f"report: {place.relative_to(folder)}")
 
@@ -177,15 +179,12 @@ def _plots(reports: Reports, errors: Mapping[str, Histogram]) -> list[tuple[str,
     from markupsafe import Markup
 
     verify: Mapping[str, Any] = reports.get("verify", {})
-    found = []
+    found: list[tuple[str, str]] = []
     for name, caption, unit in (("score_error", "Score error", ""), ("box_error_px", "Box error", ", pixels")):
         marks = {level: value for level in ("p50", "p99", "max") if (value := verify.get(f"{name}_{level}"))}
         if svg := histogram([("final file", ORANGE, errors[name])], marks, unit) if name in errors else "":
-            found.append((f"{caption} of the final file", svg))
-    made = {stage: (of_stage(reports, stage) or {}).get("model") or {} for stage in STAGES}
-    models: Mapping[str, Any] = {stage: model for stage, model in made.items() if "float_nodes" in model}
-    found += [("Nodes by stage and precision", node_counts(models))] if models else []
-    return [(caption, Markup(svg)) for caption, svg in found]
+            found.append((f"{caption} of the final file", Markup(svg)))
+    return found
 
 
 def _engine(engine: EngineReport | None) -> dict[str, Any]:

@@ -13,10 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
@@ -32,7 +28,6 @@ from truehalf.codes import coded
 
 _SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 _RAY = "hydra_plugins.truehalf.RayLauncher"
-_PRODUCT = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 _HERE_ON_RAY = (
     "workspace: expected isolated with hydra/launcher=ray, whose workers do not see the project; got here: "
     "leave workspace=here out"
@@ -40,7 +35,7 @@ _HERE_ON_RAY = (
 _NO_FOLDER = "sweep: expected a folder runs/ that can be written, for logs, results and reports of its jobs"
 
 _at_work = contextlib.ExitStack()  # ends with this process
-_started: list[tuple[Sweep, list[list[str]]]] = []  # with the overrides of each job
+_started: list[tuple[Sweep, list[list[str]]]] = []  # with the overrides of each job that was launched
 
 
 class SweepHook(Callback):
@@ -76,9 +71,10 @@ class SweepHook(Callback):
         if pull:
             _remote_cache(sweep, "pull")
         os.environ[VARIABLE] = sweep.text()
+        jobs: list[list[str]] = []
         if launcher != _SERIAL:
-            patch_launcher(launcher, sweep)
-        _started.append((sweep, planned(config)))
+            patch_launcher(launcher, sweep, jobs)
+        _started.append((sweep, jobs))
 
 
 def _remote_cache(sweep: Sweep, what: str, *locks: str) -> None:
@@ -95,19 +91,6 @@ def push() -> None:
     runs = Path(sweep.project) / "runs"
     locks = (runs / str(result.name) / "dvc.lock" for result in sweep.results().values())
     _remote_cache(sweep, "push", *(str(lock) for lock in locks if lock.exists()))
-
-
-def planned(config: DictConfig) -> list[list[str]]:
-    """The overrides of each job, from hydra.sweeper.params and arguments; none where a sweeper finds them itself."""
-    if OmegaConf.select(config, "hydra.sweeper._target_") != _PRODUCT:
-        return []
-    of_file = OmegaConf.select(config, "hydra.sweeper.params") or {}
-    texts = [*(f"{key}={value}" for key, value in of_file.items()), *OmegaConf.select(config, "hydra.overrides.task")]
-    loader = GlobalHydra.instance().config_loader() if GlobalHydra.instance().is_initialized() else None
-    with contextlib.suppress(HydraException):  # Hydra says it itself, a moment later
-        overrides = OverridesParser.create(config_loader=loader).parse_overrides(texts)
-        return BasicSweeper.split_arguments(overrides, max_batch_size=None)[0]
-    return []
 
 
 def finish() -> int:

@@ -19,12 +19,13 @@ from pipeline.tracking.redact import redact_credentials
 from truehalf.codes import coded
 
 
-def patch_launcher(target: str, sweep: Sweep) -> None:
+def patch_launcher(target: str, sweep: Sweep, jobs: list[list[str]]) -> None:
     """Have a launcher tell of a lost process so.
 
     Args:
         target: the launcher's class, dotted.
         sweep: where a lost job is noted.
+        jobs: gets the overrides of each job that is launched.
     """
     launcher: Any = get_class(target)
     launch = launcher.launch
@@ -33,6 +34,7 @@ def patch_launcher(target: str, sweep: Sweep) -> None:
 
     @wraps(launch)
     def guarded(self: Any, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Any:
+        jobs.extend(map(list, job_overrides))
         try:
             return launch(self, job_overrides, initial_job_idx=initial_job_idx)
         except Exception as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, TypedDict
 
-from truehalf.report.svg import BLUE, GREY, ORANGE, PURPLE, RED, escaped, rule, svg, text_at
+from truehalf.report.svg import BLUE, GREY, ORANGE, RED, escaped, rule, svg, text_at
 
 Point = tuple[float, float]
 Band = tuple[str, int, int]
@@ -143,48 +143,20 @@ def histogram(
     return svg(width, height, parts, f"histogram of errors: {', '.join(name for name, _, _ in drawn)}")
 
 
-def node_counts(models: Mapping[str, Mapping[str, int]]) -> str:
-    """Bars: the nodes of each stage by precision, Casts apart.
-
-    Args:
-        models: by stage {nodes, casts, float_nodes, fp16_nodes} as `truehalf.ir.facts.model_facts` counts them.
-    """
-    width, left, right, row, top = 420, 92, 44, 26, 24
-    height = top + row * len(models) + 6
-    most = max((model["nodes"] for model in models.values()), default=0) or 1
-    names = (("FP32", BLUE), ("FP16", ORANGE), ("Cast", PURPLE), ("other", GREY))
-    parts = []
-    for i, (name, colour) in enumerate(names):
-        parts.append(f'<rect x="{left + 74 * i}" y="4" width="10" height="10" fill="{colour}"/>')
-        parts.append(text_at(left + 74 * i + 15, 13, name, "start"))
-    for i, (stage, model) in enumerate(models.items()):
-        fp16, floats, casts = model["fp16_nodes"], model["float_nodes"], model["casts"]
-        at, y = float(left), top + row * i
-        parts.append(text_at(left - 8, y + 14, escaped(stage), "end"))
-        for (name, colour), count in zip(
-            names, (floats - fp16, fp16, casts, model["nodes"] - floats - casts), strict=True
-        ):
-            part = (width - left - right) * count / most
-            bar = f'<rect x="{at:.1f}" y="{y}" width="{part:.1f}" height="18" fill="{colour}">'
-            parts += [f"{bar}<title>{name}: {count}</title></rect>"] if count else []
-            at += part
-        parts.append(text_at(at + 5, y + 14, str(model["nodes"]), "start"))
-    return svg(width, height, parts, "nodes of each stage by precision")
-
-
 @dataclass(frozen=True)
 class Panel:
     """Points in a plane with linear axes.
 
     Attributes:
-        points: by how they look: "full", "empty" or "cross".
+        full, empty: points, by how they look.
         line: corners of a line of steps through some of them.
         ring: the point that has one.
         labels: texts at points.
         x, y: labels of the axes; an empty one is left out.
     """
 
-    points: Mapping[str, Sequence[Point]]
+    full: Sequence[Point]
+    empty: Sequence[Point] = ()
     line: Sequence[Point] = ()
     ring: Point | None = None
     labels: Sequence[tuple[Point, str]] = ()
@@ -205,7 +177,7 @@ def panels(rows: Sequence[Sequence[Panel]]) -> str:
 
 def _panel(panel: Panel, width: int, height: int) -> Iterator[str]:
     left, right, top, bottom = 66, 14, 14, 40
-    every = [point for points in panel.points.values() for point in points] or [(0.0, 0.0)]
+    every = [*panel.full, *panel.empty] or [(0.0, 0.0)]
     (x_low, x_high), (y_low, y_high) = (_widened([point[side] for point in every]) for side in (0, 1))
 
     def place(point: Point) -> Point:
@@ -227,13 +199,10 @@ def _panel(panel: Panel, width: int, height: int) -> Iterator[str]:
     if len(steps) > 1:
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in steps)
         yield f'<polyline points="{points}" fill="none" stroke="{BLUE}" stroke-width="1.2"/>'
-    for look, alike in panel.points.items():
+    hollow = f'fill="none" stroke="{GREY}" stroke-width="1.4"'
+    for alike, paint in ((panel.full, f'fill="{BLUE}"'), (panel.empty, hollow)):
         for x, y in map(place, alike):
-            if look == "cross":
-                yield f'<path d="M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8" stroke="{RED}" stroke-width="1.6"/>'
-            else:
-                paint = f'fill="{BLUE}"' if look == "full" else f'fill="none" stroke="{GREY}" stroke-width="1.4"'
-                yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {paint}/>'
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {paint}/>'
     if panel.ring is not None:
         x, y = place(panel.ring)
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="currentColor" stroke-width="1.6"/>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-BLUE, ORANGE, RED, GREY, PURPLE = "#0072b2", "#d98200", "#b42318", "#6b7683", "#cc79a7"
+BLUE, ORANGE, RED, GREY = "#0072b2", "#d98200", "#b42318", "#6b7683"
 
 
 def rule(left: float, right: float, y: float) -> str:

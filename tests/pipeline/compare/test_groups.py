@@ -1,7 +1,6 @@
 """Runs of one model and number of samples are rivals; others stand apart, wherever the runs come from."""
 
 import itertools
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,8 @@ from hypothesis import strategies as st
 
 from pipeline.compare.compare import in_groups, page, table
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, gathered, of_folders
-from pipeline.compare.frontier_plot import within
+from pipeline.compare.frontier import COSTS, ERRORS, measured
+from pipeline.compare.frontier_plot import drawn
 from pipeline.compare.terminal import print_tables
 from pipeline.track import track
 from tests.browser import needs_chromium, shown
@@ -60,11 +60,6 @@ def test_groups_stand_together_and_rank_alone(made_of: list[tuple[str, str]]) ->
         assert [row | {"number": 0} for row in rows if row["group"] == group] == alone
 
 
-def test_only_keys_that_differ_within_a_group_are_in_its_labels() -> None:
-    runs = [run("a", seed="1"), run("b", seed="2"), run("c", model="n", seed="3")]
-    assert [row["label"] for row in table(runs)] == ["seed=1", "seed=2", "c"]
-
-
 def test_runs_of_folders_and_of_all_experiments_are_listed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,31 +92,22 @@ def test_a_terminal_of_any_width_shows_all(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    print_tables(table([run("a", seed="1", long="Q" * 30), run("b", seed="2", long="Z" * 30, verdict="failed")]))
+    print_tables(table([run("a" + "Q" * 30), run("b" + "Z" * 30, verdict="failed")]))
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= columns and "…" not in text
     flat = re.sub(r"[\s│┃]+", "", text)
-    for fact in ("seed=1", "seed=2", "0.01", "0.2", "failed", "2of2", "0of2"):
+    for fact in ("aQ", "bZ", "0.01", "0.2", "failed", "2of2", "0of2"):
         assert fact in flat, fact
     assert (flat.count("Q"), flat.count("Z")) == (30, 30)
 
 
-@pytest.mark.parametrize("broken", [(1e9, 1e9), (-1e9, 0.0), (0.5, 50.0), (0.5, 0.5), (math.inf, 1.0)])
-def test_a_failed_run_does_not_flatten_the_axes(broken: tuple[float, float]) -> None:
-    placed = [(0.0, 0.0), (1.0, 2.0), broken]
-    *others, moved = within(placed, {2})
-    assert others == placed[:2]
-    if not math.isfinite(broken[0]):
-        assert moved is None
-    else:
-        assert moved is not None and -0.25 <= moved[0] <= 1.25 and -0.5 <= moved[1] <= 2.5
-        assert (moved == broken) == (broken == (0.5, 0.5))
-
-
-@given(st.lists(st.tuples(*[st.floats(-1e6, 1e6)] * 2), min_size=1, max_size=6), st.sets(st.integers(0, 5)))
-def test_points_of_runs_that_have_not_failed_stay(placed: list[tuple[float, float]], failed: set[int]) -> None:
-    found = within(placed, failed)
-    assert all(found[i] == point for i, point in enumerate(placed) if i not in failed)
+def test_the_picture_is_of_runs_that_have_not_failed_and_numbers_at_one_point_stand_together() -> None:
+    others = [run("a"), run("b"), replace(run("c"), numbers={key: 2 * value for key, value in NUMBERS.items()})]
+    broken = replace(run("d", verdict="failed"), numbers=dict.fromkeys(NUMBERS, 1000000000.0))
+    axes = measured(ERRORS, others), measured(COSTS, others)
+    text = drawn([*others, broken], axes, 0)
+    assert ">1, 2<" in text and ">3<" in text and ">4<" not in text
+    assert text == drawn(others, axes, 0)
 
 
 @needs_chromium

@@ -228,9 +228,10 @@ def test_why_a_launcher_gave_up_or_lost_a_job_is_said_without_passwords(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Refused, "launch", Refused.launch)  # put back what `patch_launcher` replaces
-    patch_launcher(f"{__name__}.Refused", Sweep("sweep-x", str(tmp_path), "", True, []))
+    patch_launcher(f"{__name__}.Refused", Sweep("sweep-x", str(tmp_path), "", True, []), jobs := [])
     with pytest.raises(CompactHydraException) as raised:
         Refused().launch([["seed=1"]], initial_job_idx=0)
+    assert jobs == [["seed=1"]]
     expect(str(raised.value), "launcher-failed", "Refused", "OSError", "http://***@host/x")
     (tmp_path / "result").touch()
     job = SimpleNamespace(job_id=7, paths=SimpleNamespace(result_pickle=tmp_path / "result", stderr="err"))

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from pipeline.compose import effective
 from pipeline.job import name_of
 from pipeline.sweep import hook as sweep_hook
-from pipeline.sweep.hook import planned
 from pipeline.sweep.sweep import JobResult, Sweep
 from tests.configurations import composed
 from tests.conftest import ROOT, in_workspace, make_workspace
@@ -212,30 +212,11 @@ def test_after_the_table_stands_what_is_not_logged(tmp_path: Path) -> None:
     expect(said, None, 2, "127.0.0.1:9", "[Errno 111] Connection refused", "python -m pipeline.track --pending")
 
 
-def jobs_of(arguments: list[str], **params: str) -> list[list[str]]:
-    sweeper = {"_target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper", "params": params or None}
-    return planned(OmegaConf.create({"hydra": {"sweeper": sweeper, "overrides": {"task": arguments}}}))
-
-
-def test_the_jobs_of_a_sweep_are_known_before_they_run() -> None:
-    assert jobs_of(["a=1,2", "b=x", "c=[1,2]", "+d=u,v"]) == [
-        ["a=1", "b=x", "c=[1,2]", "+d=u"],
-        ["a=1", "b=x", "c=[1,2]", "+d=v"],
-        ["a=2", "b=x", "c=[1,2]", "+d=u"],
-        ["a=2", "b=x", "c=[1,2]", "+d=v"],
-    ]
-
-
-def test_those_of_a_file_as_well_and_the_command_line_above_them() -> None:
-    file = {"a": "1,2", "b": "x,y"}
-    assert jobs_of(["b=z", "c=3"], **file) == [["a=1", "b=z", "c=3"], ["a=2", "b=z", "c=3"]]
-
-
 def test_the_nightly_sweep_is_eight_runs() -> None:
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = compose("config", overrides=["experiment=nightly"], return_hydra_config=True)
-        OmegaConf.update(config, "hydra.overrides.task", ["experiment=nightly"])
-        jobs = planned(config)
+        told = [f"{key}={value}" for key, value in config.hydra.sweeper.params.items()]
+        jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(told), None)[0]
     runs = [effective(values, validated(values)) for values in (composed(*overrides) for overrides in jobs)]
     points = [(each["decoder"]["name"], each["precision"]["dtype"], each["precision"]["data_max"]) for each in runs]
     assert len(jobs) == 12 and list(dict.fromkeys(points)) == [
