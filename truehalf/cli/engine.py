@@ -10,7 +10,7 @@ import click
 
 from truehalf.cli.form import FAILED, FILE, PASSED, Output, file_option, option
 from truehalf.cli.form import command as command_of
-from truehalf.config.engine import COMPUTE_CAPABILITIES
+from truehalf.config.engine import COMPUTE_CAPABILITIES, KINDS
 from truehalf.report.terminal import wrapped
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ _EXITS = (
     "Exit codes: 0 built, or compiled or planned where this machine cannot build it, 1 failed, 2 bad input, 70 defect "
     "of truehalf, 130 stopped."
 )
-_KINDS = ("min", "opt", "max")
 ENGINE = "Engine (default of a model: 1 to 8 samples)"
 
 
@@ -76,7 +75,7 @@ def given_shapes(given: Mapping[str, Any]) -> dict[str, dict[str, list[int]]]:
     """
     from truehalf.io_spec.profile_shapes import named_shape
 
-    return {kind: dict(named_shape(text, f"--{kind}-shape") for text in given[f"{kind}_shape"]) for kind in _KINDS}
+    return {kind: dict(named_shape(text, f"--{kind}-shape") for text in given[f"{kind}_shape"]) for kind in KINDS}
 
 
 def engine_of_model(file: Path, out: Path, given: Mapping[str, Any]) -> EngineReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import ClassVar
@@ -40,6 +40,8 @@ ASKS_NOTHING: dict[str, object] = {
     "plugins": (),
 }
 
+KINDS = ("min", "opt", "max")  # of a profile
+
 Backend = StrEnum("Backend", ["tensorrt", "tensorrt_rtx", "onnxruntime"])
 Provider = StrEnum("Provider", ["cuda", "tensorrt", "cpu"])
 HardwareCompatibility = StrEnum("HardwareCompatibility", ["none", "ampere_plus", "same_compute_capability"])
@@ -54,6 +56,48 @@ class ProfileShapes:
     min: tuple[int | None, ...]
     opt: tuple[int | None, ...]
     max: tuple[int | None, ...]
+
+
+def problems_of_numbers(
+    where: str,
+    numbers: Mapping[str, Sequence[int | None]],
+    axes: Sequence[int | str | None] | None,
+    like: str = "opt",
+    are_values: bool = False,
+) -> Iterator[str]:
+    """What is wrong with an input of a profile: lengths and order of min, opt and max, and axes that are fixed.
+
+    Args:
+        numbers: by kind; null stands for a side that the model fixes.
+        axes: of the input, a number where one is fixed; None: not known.
+        like: what has these axes.
+        are_values: whether the numbers are those of a shape tensor, as many as `axes`.
+    """
+    rank = len(numbers["opt"]) if axes is None else len(axes)
+    wrong = {kind: list(numbers[kind]) for kind in KINDS if len(numbers[kind]) != rank}
+    for kind, given in wrong.items():
+        what = "values" if are_values else "axes"
+        yield coded("wrong-shape", f"{where}.{kind}: expected {rank} {what} as in {like}, got {given}")
+    if wrong:
+        return
+    for i, sides in enumerate(zip(*(numbers[kind] for kind in KINDS), strict=True)):
+        shown = ", ".join("null" if side is None else str(side) for side in sides)
+        known = [side for side in sides if side is not None]
+        fixed = None if axes is None or are_values else axes[i]
+        if not known:
+            continue
+        if len(known) < len(sides):
+            message = f"{where}: expected null in min, opt and max of axis {i}, or in none, got {shown}"
+            yield coded("in-conflict", message)
+        elif known != sorted(known) or (known[0] < 0 and not are_values):
+            bound, kind = ("", "value") if are_values else ("0 <= ", "axis")
+            yield coded("out-of-range", f"{where}: {kind} {i}: expected {bound}min <= opt <= max, got {shown}")
+        elif isinstance(fixed, int) and set(known) != {fixed}:
+            yield coded(
+                "axis-fixed",
+                f"{where}: axis {i} is fixed at {fixed}, got {shown}; give that number, or trace the model with this "
+                "axis dynamic (trace.dynamic_axes)",
+            )
 
 
 @dataclass(frozen=True)

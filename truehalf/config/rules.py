@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 
 from truehalf.codes import coded
-from truehalf.config.engine import ProfileShapes, shown
+from truehalf.config.engine import problems_of_numbers, shown
 from truehalf.config.options import default_of, out_of_bounds, problem_of_function
 from truehalf.config.precision import OF_CONVERT_ALONE, Method, Precision, PrecisionName
 from truehalf.config.schema import REPAIR_PASSES, Config, DataSource, Exporter, SearchName
@@ -181,55 +181,16 @@ def _rules_of_profiles(c: Config) -> Iterator[str]:
         if not profile:
             yield coded("needs-value", f"{where}: expected shapes of the inputs")
         for name, shapes in profile.items():
-            traced = c.trace.input_shape if name == "images" and _is_traced_on_images(c) else None
-            yield from _rules_of_shapes(f"{where}.{name}", shapes, traced, dynamic.get(name, {}))
+            traced, varies = c.trace.input_shape, dynamic.get(name, {})
+            axes = [None if axis in varies else side for axis, side in enumerate(traced)]
+            known = axes if name == "images" and _is_traced_on_images(c) else None
+            like = "opt" if known is None else f"trace.input_shape {list(traced)}"
+            yield from problems_of_numbers(f"{where}.{name}", vars(shapes), known, like)
 
 
 def _is_traced_on_images(c: Config) -> bool:
     """Whether the input `images` has trace.input_shape: a file, arrays and declarations may say otherwise."""
     return c.model.source != "onnx" and c.data.source is not DataSource.npz and c.model.inputs is None
-
-
-def _rules_of_shapes(
-    where: str, shapes: ProfileShapes, traced: tuple[int | None, ...] | None, dynamic: Mapping[int, str]
-) -> Iterator[str]:
-    """Rules of one input; its graph has more to say later (truehalf.engines.profiles)."""
-    named = {"min": shapes.min, "opt": shapes.opt, "max": shapes.max}
-    rank = len(shapes.opt) if traced is None else len(traced)
-    wrong_rank = {name: shape for name, shape in named.items() if len(shape) != rank}
-    for name, shape in wrong_rank.items():
-        like = "opt" if traced is None else f"trace.input_shape {list(traced)}"
-        yield coded("wrong-shape", f"{where}.{name}: expected {rank} axes as in {like}, got {list(shape)}")
-    for name, shape in named.items():
-        if any(side is not None and side < 1 for side in shape):
-            message = f"{where}.{name}: expected sides above 0, null where the model fixes the axis, got {list(shape)}"
-            yield coded("out-of-range", message)
-    if wrong_rank:
-        return
-    for axis, sides in enumerate(zip(shapes.min, shapes.opt, shapes.max, strict=True)):
-        if None in sides:
-            if len(set(sides)) > 1:
-                message = f"{where}: expected null in min, opt and max of axis {axis}, or in none, got {_listed(sides)}"
-                yield coded("in-conflict", message)
-            continue
-        low, opt, high = (side or 0 for side in sides)
-        if not low <= opt <= high:
-            yield coded("out-of-range", f"{where}: expected min <= opt <= max on axis {axis}, got {low}, {opt}, {high}")
-        if (
-            traced is not None
-            and axis not in dynamic
-            and {low, opt, high} != {traced[axis]}
-            and traced[axis] is not None
-        ):
-            yield coded(
-                "in-conflict",
-                f"{where}: axis {axis} is static ({traced[axis]}) and the profile varies it ({low}, {opt}, {high}); "
-                f"make it {traced[axis]}, or add the axis to trace.dynamic_axes.images",
-            )
-
-
-def _listed(sides: Iterable[int | None]) -> str:
-    return ", ".join("null" if side is None else str(side) for side in sides)
 
 
 RULES = (

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from truehalf.config.engine import EngineConfig, TargetConfig
+from truehalf.config.engine import KINDS, EngineConfig, TargetConfig
 from truehalf.engines.build import REPORT_FILE, Order, build_engine
 from truehalf.engines.engine_report import EngineReport
 from truehalf.engines.precision import float_facts, typed_model
 from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.io_spec.in_file import spec_inside
-from truehalf.io_spec.profile_shapes import KINDS, Profile, completed
+from truehalf.io_spec.profile_shapes import Profile, completed
 from truehalf.io_spec.spec import InputSpec
 from truehalf.ir.model_file import load_model
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from truehalf.config.engine import ASKS_NOTHING, PROVIDER_TAKES
+from truehalf.config.engine import ASKS_NOTHING, KINDS, PROVIDER_TAKES
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.plan_files import EngineOptions, plan_of_model
-from truehalf.engines.profiles import KINDS
 from truehalf.files import write_json
 from truehalf.ir.model_file import load_model
 from truehalf.output_files import write_text

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
+from truehalf.config.engine import KINDS, problems_of_numbers
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.runtime.tensorrt.versions import Profile
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-KINDS = ("min", "opt", "max")
 _INTEGERS = ("INT32", "INT64")
 _ARITHMETIC = Trait.ON_SIZES | Trait.STAYS_A_SIZE  # through which a shape is computed from shapes
 
@@ -122,49 +122,18 @@ def _check_numbers(where: str, value: ir.Value, numbers: Any, is_shape: bool) ->
         got = _listed(sorted(map(str, numbers))) if isinstance(numbers, Mapping) else repr(numbers)
         yield coded("wrong-type", f"{where}: expected min, opt and max, got {got}")
         return
-    axes = _axes(value)
-    if is_shape and axes is not None:
-        expected: int | None = 1 if not axes else axes[0] if isinstance(axes[0], int) else None
-        what = "values"
-    else:
-        expected, what = None if axes is None else len(axes), "axes"
-    sound = True
-    for kind in KINDS:
-        given = numbers[kind]
-        if not isinstance(given, Sequence) or not all(
-            isinstance(one, int) and not isinstance(one, bool) for one in given
-        ):
-            yield coded("wrong-type", f"{where}.{kind}: expected a list of integers, got {given!r}")
-            sound = False
-        elif expected is not None and len(given) != expected:
-            like = f"as in the graph, {_described(value)}"
-            yield coded("wrong-shape", f"{where}.{kind}: expected {expected} {what} {like}, got {list(given)}")
-            sound = False
-    if not sound:
-        return
-    low, opt, high = (numbers[kind] for kind in KINDS)
-    if not len(low) == len(opt) == len(high):
-        yield coded(
-            "wrong-shape", f"{where}: min, opt and max differ in length: {list(low)}, {list(opt)}, {list(high)}"
-        )
-        return
-    for i in range(len(low)):
-        if not (is_shape or low[i] >= 0) or not low[i] <= opt[i] <= high[i]:
-            bound = "" if is_shape else "0 <= "
-            kind = "value" if is_shape else "axis"
-            message = f"{where}: {kind} {i}: expected {bound}min <= opt <= max, got {low[i]}, {opt[i]}, {high[i]}"
-            yield coded("out-of-range", message)
-        elif (
-            not is_shape
-            and axes is not None
-            and isinstance(fixed := axes[i], int)
-            and {low[i], opt[i], high[i]} != {fixed}
-        ):
-            yield coded(
-                "axis-fixed",
-                f"{where}: axis {i} is fixed at {fixed} in the graph, got {low[i]}, {opt[i]}, {high[i]}; "
-                "give that number, or trace the model with this axis dynamic",
-            )
+    wrong = {kind: given for kind, given in numbers.items() if not _are_integers(given)}
+    for kind, given in wrong.items():
+        yield coded("wrong-type", f"{where}.{kind}: expected a list of integers, got {given!r}")
+    if not wrong:
+        axes = _axes(value)
+        if is_shape and axes is not None:  # of at most one axis, whose size is known
+            axes = [None] * (int(axes[0] or 0) if axes else 1)
+        yield from problems_of_numbers(where, numbers, axes, f"the graph, {_described(value)}", is_shape)
+
+
+def _are_integers(given: object) -> bool:
+    return isinstance(given, Sequence) and all(type(each) is int for each in given)
 
 
 def _check_names(where: str, inputs: Mapping[str, ir.Value], profile: Profile, shapes: set[str]) -> Iterator[str]:

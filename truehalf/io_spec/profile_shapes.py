@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from truehalf.config.engine import ProfileShapes
+from truehalf.config.engine import KINDS, ProfileShapes
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import InputSpec
 
-KINDS = ("min", "opt", "max")
 Profile = dict[str, dict[str, list[int]]]
 SAMPLES = {"min": 1, "opt": 1, "max": 8}  # where the number of them varies, and it is not declared how
 
