@@ -49,7 +49,7 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = (), root: Path 
     config = validated(_composed(*(overrides or DETECTORS[name])))
     model = open_model(config, root)
     known = described(model)
-    example = stacked(trace_samples(config, TRACE_SAMPLES, root, known)[: config.trace.input_shape[0]])
+    example = stacked(trace_samples(config, TRACE_SAMPLES, root, known)[: config.trace.batch])
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         trace(
             model.module,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from pipeline.forms import Params
 from pipeline.workspace import CONF
@@ -78,22 +78,11 @@ def _keys(section: type, prefix: str = "") -> list[str]:
 def resolved(config: DictConfig) -> Params:
     """The configuration as plain dicts, lists and scalars, every interpolation resolved, every key there.
 
-    A `model.image_size` that is no pair stays as it was given, for the check to name it: other keys are made of its two
-    sides, and could not be resolved.
-
     Raises:
         OmegaConfBaseException: when an interpolation cannot be resolved.
     """
-    plain: Any = OmegaConf.to_container(config)
-    size = plain["model"].get("image_size")
-    if (isinstance(size, list) and len(size) == 2) or (isinstance(size, str) and "${" in size):
-        return _completed(config)
-    replaced = config.copy()
-    with open_dict(replaced):
-        OmegaConf.update(replaced, "model.image_size", [None, None])
-    values = _completed(replaced)
-    values["model"]["image_size"] = size
-    return values
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    return completed(values)
 
 
 def effective(values: Params, config: Config) -> Params:
@@ -111,8 +100,3 @@ def effective(values: Params, config: Config) -> Params:
     if typed["precision"]["dtype"] != PrecisionName.fp32.value:
         return typed
     return {**typed, "precision": plain(Precision(dtype=PrecisionName.fp32))}
-
-
-def _completed(config: DictConfig) -> Params:
-    values: Any = OmegaConf.to_container(config, resolve=True)
-    return completed(values)

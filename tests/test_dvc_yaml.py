@@ -44,7 +44,7 @@ def test_whatever_opens_the_model_depends_on_all_that_opening_reads() -> None:
     for name in opening:
         stage, keys = STAGES[name], set(STAGES["trace"]["params"])
         missing = {key for key in keys if key.startswith(("model.", "decoder.", "data.")) or key == "seed"}
-        missing |= {"trace.input_shape"}  # the batch in which a module of the user's is asked for its outputs
+        missing |= {"trace.batch"}  # the batch in which a module of the user's is asked for its outputs
         missing -= {key for key in missing for listed in stage["params"] if f"{key}.".startswith(f"{listed}.")}
         assert not missing, name
         assert {"artifacts/inputs/weights.json", "artifacts/inputs/trace.json"} <= set(stage["deps"]), name

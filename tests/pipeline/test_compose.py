@@ -79,12 +79,6 @@ def test_declarations_are_written_with_every_key() -> None:
     assert list(values["model"]["outputs"][0]) == names
 
 
-def test_a_pair_is_resolved_in_what_is_made_of_it() -> None:
-    values = values_of("model.image_size=[96,96]")
-    assert values["trace"]["input_shape"] == [2, 3, 96, 96]
-    assert values["engine"]["profiles"] is None, "made for the inputs of the traced file"
-
-
 def effective_of(*overrides: str) -> dict[str, Any]:
     values = values_of(*overrides)
     return effective(values, validated(values))

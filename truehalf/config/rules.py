@@ -14,7 +14,6 @@ from truehalf.config.schema import REPAIR_PASSES, Config, DataSource, Exporter, 
 from truehalf.config.selector_entries import problem_of_node, problems_of_lists
 from truehalf.config.typed import plain
 
-HEIGHT_AND_WIDTH = "[height, width], such as [640, 640]"
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
 _OPSETS = {Exporter.torchscript: (17, 20), Exporter.dynamo: (18, 23)}
 
@@ -85,7 +84,7 @@ def _rules_of_pins(c: Config) -> Iterator[str]:
 def _rules_of_model(c: Config) -> Iterator[str]:
     m = c.model
     if len(m.image_size) != 2 or any(side is not None and side < 1 for side in m.image_size):
-        message = f"model.image_size: expected {HEIGHT_AND_WIDTH}, or [null, null], got {plain(m.image_size)}"
+        message = f"model.image_size: expected [height, width], or [null, null], got {plain(m.image_size)}"
         yield coded("wrong-shape", message)
     elif c.data.source is DataSource.digits and m.image_size[0] != m.image_size[1]:
         yield coded("wrong-shape", f"model.image_size: digit scenes are square, got {plain(m.image_size)}")
@@ -132,17 +131,6 @@ def _rules_of_trace(c: Config) -> Iterator[str]:
             "out-of-range",
             f"trace.opset: trace.exporter={c.trace.exporter.value} writes opset {low} to {high}, got {c.trace.opset}",
         )
-    shape = c.trace.input_shape
-    if len(shape) != 4 or any(side is not None and side < 1 for side in shape) or shape[0] is None:
-        message = f"trace.input_shape: expected [N, 3, H, W], H and W null where not known, got {list(shape)}"
-        yield coded("wrong-shape", message)
-    elif shape[1] != 3 or shape[2:] != c.model.image_size:
-        height_and_width = ", ".join("null" if side is None else str(side) for side in c.model.image_size)
-        yield coded(
-            "wrong-shape",
-            f"trace.input_shape: expected [N, 3, {height_and_width}] (model.image_size), got {list(shape)}; "
-            "set model.image_size to change the traced size",
-        )
     for tensor, axes in c.trace.dynamic_axes.items():
         for axis, symbol in axes.items():
             if not re.fullmatch(r"[A-Za-z_]\w*", symbol):
@@ -181,15 +169,15 @@ def _rules_of_profiles(c: Config) -> Iterator[str]:
         if not profile:
             yield coded("needs-value", f"{where}: expected shapes of the inputs")
         for name, shapes in profile.items():
-            traced, varies = c.trace.input_shape, dynamic.get(name, {})
+            traced, varies = (c.trace.batch, 3, *c.model.image_size), dynamic.get(name, {})
             axes = [None if axis in varies else side for axis, side in enumerate(traced)]
             known = axes if name == "images" and _is_traced_on_images(c) else None
-            like = "opt" if known is None else f"trace.input_shape {list(traced)}"
+            like = "opt" if known is None else f"the traced batch, {list(traced)}"
             yield from problems_of_numbers(f"{where}.{name}", vars(shapes), known, like)
 
 
 def _is_traced_on_images(c: Config) -> bool:
-    """Whether the input `images` has trace.input_shape: a file, arrays and declarations may say otherwise."""
+    """Whether the input `images` is [N, 3, height, width]: a file, arrays and declarations may say otherwise."""
     return c.model.source != "onnx" and c.data.source is not DataSource.npz and c.model.inputs is None
 
 

@@ -182,7 +182,7 @@ class TraceConfig(Options):
 
     exporter: Exporter = key(Exporter.torchscript, "torchscript or dynamo")
     opset: int = key(17, "17 keeps LayerNormalization one node; dynamo needs 18 or later", least=1)
-    input_shape: tuple[int | None, ...] = key((2, 3, None, None), "of the traced batch of real samples")
+    batch: int = key(2, "real samples in the traced batch", least=1)
     dynamic_axes: Mapping[str, Mapping[int, str]] = key({"images": {0: "batch"}}, "input or output: {axis: name}")
     atol: float = key(
         1e-3, "ONNX Runtime against torch, |a - b| <= atol + rtol * |b| for 99.9 % of the values", least=0

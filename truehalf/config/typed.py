@@ -23,16 +23,15 @@ class ConfigErrors(ValueError):
         super().__init__(f"configuration: {count}\n" + "\n".join(f"  - {error}" for error in errors))
 
 
-def typed(expected: Any, value: Any, path: str, errors: list[str], wording: Mapping[str, str] | None = None) -> Any:
+def typed(expected: Any, value: Any, path: str, errors: list[str]) -> Any:
     """`value` as `expected` type, or None after noting the error under its dotted path.
 
     Args:
         expected: dataclass, enum, scalar type, list or dict of them, or a union of a scalar with None or a list.
             A tuple stands for a list, and a Mapping for a dict, that does not change.
         errors: gets a line for each problem.
-        wording: by path, what is expected there, where the type does not say enough.
     """
-    return _Reader(errors, wording or {}).read(expected, value, path)
+    return _Reader(errors).read(expected, value, path)
 
 
 class Frozen(dict[Any, Any]):
@@ -83,8 +82,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class _Reader:
-    def __init__(self, errors: list[str], wording: Mapping[str, str]) -> None:
-        self._errors, self._wording = errors, wording
+    def __init__(self, errors: list[str]) -> None:
+        self._errors = errors
 
     def read(self, expected: Any, value: Any, path: str) -> Any:
         if expected is Any:
@@ -151,5 +150,5 @@ class _Reader:
         return self._problem(path, _NAMES[expected], value)
 
     def _problem(self, path: str, expected: str, got: Any, like: str = "", *, choice: bool = False) -> None:
-        text = f"{path}: expected {self._wording.get(path, expected)}, got {got!r}{like}"
+        text = f"{path}: expected {expected}, got {got!r}{like}"
         self._errors.append(coded("unknown-choice" if choice else "wrong-type", text))

@@ -9,14 +9,11 @@ from typing import Any, Protocol
 from truehalf.codes import coded
 from truehalf.config.engine import EngineConfig
 from truehalf.config.options import problems_of
-from truehalf.config.rules import HEIGHT_AND_WIDTH, RULES
+from truehalf.config.rules import RULES
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors, did_you_mean, typed
 from truehalf.json_values import Json, JsonObject
 
-_EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where the type does not say enough
-# Keys that the YAML files fill in from another key. What is wrong with that one would be reported again for each.
-_DERIVED = {"model.image_size": ("trace.input_shape",)}
 # What an entry of model.inputs and model.outputs may leave out, and what it is then: these lists are the user's, so no
 # YAML file says it.
 _LEFT_OUT: dict[str, dict[str, Json]] = {
@@ -82,12 +79,12 @@ def validate(values: JsonObject, sources: Sources | None = None) -> Config:
         ConfigErrors: naming every unknown, missing or mistyped key, every value out of bounds and every broken rule.
     """
     errors: list[str] = []
-    config = typed(Config, completed(values), "", errors, _EXPECTED)
+    config = typed(Config, completed(values), "", errors)
     rules: list[Callable[[Config], Iterable[str]]] = list(RULES)
     if sources is not None and config is not None and config.model is not None:
         config, more = _with_options(config, sources, errors)
         rules += more
-    mistyped = {error.partition(":")[0] for error in errors}
+    mistyped = {name for error in errors for key in [error.partition(":")[0]] for name in (key, key.partition("[")[0])}
     for rule in rules if config is not None else ():
         try:
             for error in rule(config):  # one by one: what it says before it stumbles counts
@@ -97,23 +94,9 @@ def validate(values: JsonObject, sources: Sources | None = None) -> Config:
             if not mistyped:
                 raise
     if errors:
-        raise ConfigErrors(_without_derived(errors))
+        raise ConfigErrors(errors)
     assert isinstance(config, Config)
     return config
-
-
-def _without_derived(errors: list[str]) -> list[str]:
-    """The errors, without those of keys that are derived from a wrong one. Of that one its sides' types are enough, if
-    they are wrong, and that it is no pair, if it is none.
-    """
-    for source, derived in _DERIVED.items():
-        of_source = [error for error in errors if error.startswith(source)]
-        if of_source:
-            kept = [
-                error for error in of_source if error.startswith(f"{source}[") or HEIGHT_AND_WIDTH in error
-            ] or of_source
-            errors = [error for error in errors if error in kept or not error.startswith((source, *derived))]
-    return errors
 
 
 def _with_options(

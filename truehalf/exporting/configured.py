@@ -38,7 +38,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     model = open_model(config, root)
     axes = dynamic_axes_of(config, model)
     first = axes.get(model.inputs[0].name, {})
-    batch = model.batch or config.trace.input_shape[0] or 1
+    batch = model.batch or config.trace.batch
     traced = min(batch, TRACE_SAMPLES // 2)
     samples = trace_samples(config, TRACE_SAMPLES, root, described(model))
     sizes = [size for size in (3, 2, 1) if size != batch][:2] if 0 in first else [batch]

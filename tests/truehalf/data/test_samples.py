@@ -191,12 +191,12 @@ def test_scenes_in_bgr_and_nhwc_are_the_same_scenes() -> None:
 
 
 def test_scenes_of_another_size_and_square_alone() -> None:
-    size = ["model.image_size=[256,256]", "trace.input_shape=[2,3,256,256]"]
+    size = ["model.image_size=[256,256]"]
     sample = verification_samples(validate(composed(*size)), Path("unused"), spec_of(size=[256, 256]))[2]
     assert sample.feeds["images"].shape == (3, 256, 256) and sample.boxes is not None
     with raises("wrong-shape", "model.image_size", "[128, 256]", error=ConfigErrors):
         validate(composed("model.image_size=[128,256]"))
-    unknown = validate(composed("model.image_size=[null,null]", "trace.input_shape=[2,3,null,null]"))
+    unknown = validate(composed("model.image_size=[null,null]"))
     with raises("needs-value", "model.image_size"):
         verification_samples(unknown, Path("unused"), SPEC)
 

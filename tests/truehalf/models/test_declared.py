@@ -36,7 +36,7 @@ def test_a_model_that_declares_nothing_takes_pictures() -> None:
 
 def test_what_is_configured_goes_before_what_the_source_knows() -> None:
     known = Preprocessing(size=[32, 32], channels="BGR", mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-    changed = config("model.preprocessing.channels=RGB", "model.image_size=[64,96]", "trace.input_shape=[1,3,64,96]")
+    changed = config("model.preprocessing.channels=RGB", "model.image_size=[64,96]")
     (images,) = declared_inputs(changed, known)
     assert images.preprocessing == Preprocessing(size=[64, 96], channels="RGB", mean=known.mean, std=known.std)
 

@@ -39,7 +39,7 @@ def trace_configured(
         slim=config.slim,
         repair=config.repair.passes,
     )
-    batch = model.batch or config.trace.input_shape[0] or 1
+    batch = model.batch or config.trace.batch
     example = filled(trace_samples(config, min(batch, TRACE_SAMPLES // 2), root, spec), batch)
     report, rows = trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)
     if pinned := [f"{name}={list(entries)}" for name, entries in asdict(config.pins).items() if entries]:

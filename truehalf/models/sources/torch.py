@@ -167,7 +167,7 @@ def _outputs(
     declared = config.model.outputs
     if declared is not None and all(each.take is not None for each in declared):
         return outputs_of(config, {})
-    batch = config.trace.input_shape[0] or 1
+    batch = config.trace.batch
     sample = trace_samples(config, 1, root, described(Model(network, inputs, (), config.model.classes or (), True)))[0]
     feeds = stacked([sample] * batch)
     shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
