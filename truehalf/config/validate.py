@@ -84,19 +84,25 @@ def validate(values: JsonObject, sources: Sources | None = None) -> Config:
     if sources is not None and config is not None and config.model is not None:
         config, more = _with_options(config, sources, errors)
         rules += more
-    mistyped = {name for error in errors for key in [error.partition(":")[0]] for name in (key, key.partition("[")[0])}
     for rule in rules if config is not None else ():
+        noted = {key for error in errors for key in _keys_of(error)}
         try:
             for error in rule(config):  # one by one: what it says before it stumbles counts
-                if error.partition(":")[0] not in mistyped:
+                if error.partition(":")[0] not in noted:
                     errors.append(error)
         except (TypeError, AttributeError, KeyError):  # a key that the rule reads is missing or mistyped: noted already
-            if not mistyped:
+            if not noted:
                 raise
     if errors:
         raise ConfigErrors(errors)
     assert isinstance(config, Config)
     return config
+
+
+def _keys_of(error: str) -> tuple[str, str]:
+    """The key that an error begins with; of an entry of a list, the list's as well."""
+    key = error.partition(":")[0]
+    return key, key.partition("[")[0]
 
 
 def _with_options(
