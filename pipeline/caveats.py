@@ -81,6 +81,12 @@ def failures(reports: Reports, params: Params) -> list[str]:
     return found + unmet(params, reports)
 
 
+def has_failed(reports: Reports, params: Params) -> bool:
+    """Whether verify or the engine says so, or what had to be verified was not."""
+    states = [(of_stage(reports, stage) or {}).get("status") for stage in ("verify", "engine")]
+    return "failed" in states or bool(unmet(params, reports))
+
+
 def unmet(params: Params, reports: Reports) -> list[str]:
     """What verify.require names, another stage than verify had to verify, and did not; verify fails by itself."""
     reasons = {name: _open(name, reports) for name in params.get("verify", {}).get("require", [])}

@@ -78,11 +78,11 @@ def engine_sentence(engine: EngineReport) -> str:
         text += f": {size:.2f} MB" if size is not None else ""
         text += f", {100 * half:.1f} % of {engine['layers']} layers in Half" if half is not None else ""
         if engine.get("status") == "failed":
-            return f"{text}. IT FAILED and is kept for inspection in artifacts/engine: {reason}"
+            return f"{text}. it failed and is kept for inspection in artifacts/engine: {reason}"
         return f"{text}; plan: artifacts/engine/plan.json" if compiled else text
     if engine.get("status") == "planned":
-        return f"NO ENGINE WAS BUILT: {reason}. The build plan is artifacts/engine/plan.json"
-    return f"NO ENGINE WAS BUILT ({engine.get('status', 'unknown')}): {reason}"
+        return f"no engine was built: {reason}; the build plan: artifacts/engine/plan.json"
+    return f"no engine was built ({engine.get('status', 'unknown')}): {reason}"
 
 
 def fused_sentence(engine: EngineReport | None) -> list[str]:

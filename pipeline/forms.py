@@ -121,11 +121,6 @@ def model_of(report: StageReport) -> ModelFacts:
     return report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {})
 
 
-def failed(reports: Reports) -> bool:
-    """Whether verify or the engine says so."""
-    return "failed" in ((of_stage(reports, stage) or {}).get("status") for stage in ("verify", "engine"))
-
-
 def names_of(params: Params) -> list[str]:
     """Model, decoder where one is chosen, precision and how it was made where that is not the default; of params.yaml
     what is there.

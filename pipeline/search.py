@@ -17,7 +17,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from pipeline.forms import Params, Section
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from truehalf.codes import coded
 from truehalf.output_files import write_text
+from truehalf.report.terminal import print_table
 
 NONE: Section = {"name": "none", "runs": None, "samples": None}
 
@@ -215,19 +215,14 @@ def _experiment(step: Step) -> str:
 
 
 def _print_table(steps: Sequence[Step], best: int | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     runs = [step.run for step in steps]
     axes = [*measured(ERRORS, runs), *measured(COSTS, runs)]
-    table = Table(title="search=frontier", title_justify="left", title_style="bold")
-    for name in ("", "kept FP32", "verdict", *(axis.label for axis in axes)):
-        table.add_column(name, justify="left" if name in ("", "kept FP32", "verdict") else "right")
-    for position, step in enumerate(steps):
-        numbers = [number(axis.of(step.run.numbers)) for axis in axes]
-        table.add_row("*" if position == best else "", step.title, step.run.verdict, *numbers)
-    width = None if sys.stdout.isatty() else max(120, shutil.get_terminal_size().columns)
-    Console(width=width, highlight=False).print(table)
+    columns = dict.fromkeys(("", "kept FP32", "verdict"), "left") | {axis.label: "right" for axis in axes}
+    rows = [
+        ["*" if i == best else "", step.title, step.run.verdict, *(number(axis.of(step.run.numbers)) for axis in axes)]
+        for i, step in enumerate(steps)
+    ]
+    print_table("search=frontier", columns, rows)
 
 
 @contextlib.contextmanager

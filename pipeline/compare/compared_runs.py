@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
-from pipeline.caveats import unmet
-from pipeline.forms import failed
+from pipeline.caveats import has_failed
 from pipeline.track import COMPLETE_TAG, DIGEST_TAG, SWEEP_TAG, be_brief
 from pipeline.tracking.naming import PAGE, distinct_name
 from pipeline.tracking.record import Record, flat_params, metrics
@@ -137,7 +136,7 @@ def of_folder(name: str, place: Path) -> ComparedRun:
     verdict, reason = str(reports.get("verify", {}).get("verdict", "crashed")), ""
     if crash is not None:
         verdict, reason = "crashed", f"{crash['stage']}: {crash['message']}".splitlines()[0]
-    elif failed(reports) or unmet(params, reports):
+    elif has_failed(reports, params):
         verdict = "failed"
     file = place / "artifacts" / "fp16" / "decisions.json"
 

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import textwrap
 from collections.abc import Sequence
 from typing import cast
 
 from pipeline.compare.frontier import COSTS, ERRORS, Axis
 from truehalf.json_values import JsonObject
+from truehalf.report.terminal import print_table, terminal_width
 
 _NARROW = 120  # columns: no table below
 _BESIDE = 62  # columns of a table beside its figures, of which a name has 30
-_FIGURE = 10  # columns of a figure: headings wrap, so that names have the room
-_UNKNOWN = 170  # columns where there is no terminal
+_FIGURE = 13  # columns of a figure with its lines
 
 
 def print_tables(rows: Sequence[JsonObject]) -> None:
     """Print rows of pipeline.compare.compare.table."""
-    width = shutil.get_terminal_size(fallback=(_UNKNOWN, 24)).columns
+    width = terminal_width()
     for title, group in itertools.groupby(rows, key=lambda row: str(row["group"])):
         own = list(group)
         axes = [axis for axis in (*ERRORS, *COSTS) if axis.key in own[0]]
-        print(title)
-        if width < max(_NARROW, _BESIDE + (_FIGURE + 3) * len(axes)):
+        if width < max(_NARROW, _BESIDE + _FIGURE * len(axes)):
+            print(title)
             _print_blocks(own, axes, width)
         else:
-            _print_table(own, axes, width)
+            columns = {"#": "left", "run": "left", "verdict": "left"} | {axis.label: "right" for axis in axes}
+            print_table(title, columns | {"on the frontier of": "right"}, [_cells(row, axes) for row in own])
         for row in own:
             if row["chosen"]:
                 equal = [str(other["number"]) for other in own if other is not row and _alike(row, other, axes)]
@@ -52,23 +52,9 @@ def _print_blocks(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) 
             print(textwrap.fill(line, width, initial_indent=indent, subsequent_indent=" " * 6))
 
 
-def _print_table(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    shown = Table()
-    shown.add_column("#", no_wrap=True)
-    shown.add_column("run", overflow="fold")
-    shown.add_column("verdict", overflow="fold")
-    for name in (*(axis.label for axis in axes), "on the frontier of"):
-        shown.add_column(name, justify="right", overflow="fold", max_width=_FIGURE)
-    for row in rows:
-        mark = "* " if row["chosen"] else ""
-        values = [_value(row, axis) for axis in axes]
-        on = f"{row['frontier']} of {row['pairs']}"
-        shown.add_row(f"{mark}{row['number']}", escape(str(row["title"])), str(row["verdict"]), *values, on)
-    Console(width=width, highlight=False).print(shown)
+def _cells(row: JsonObject, axes: Sequence[Axis]) -> list[str]:
+    head = [f"{'* ' if row['chosen'] else ''}{row['number']}", str(row["title"]), str(row["verdict"])]
+    return [*head, *(_value(row, axis) for axis in axes), f"{row['frontier']} of {row['pairs']}"]
 
 
 def _value(row: JsonObject, axis: Axis) -> str:

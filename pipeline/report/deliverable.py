@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.caveats import unmet
+from pipeline.caveats import has_failed
 from pipeline.engine import engine_stage, latency_rows, was_made
-from pipeline.forms import Params, Reports, failed, names_of
+from pipeline.forms import Params, Reports, names_of
+from pipeline.report.headlines import evaluated
 from pipeline.summary.deliverable import path_of
 from truehalf.report.graph import Outline
 from truehalf.report.numbers import count, number
 
 _CHIPS = {"passed": "passed", "verified": "passed", "failed": "failed"}
-_EVALUATED = {
-    "emulated-fp16": "run with the rounding of FP16 hardware, emulated on the CPU",
-    "emulated-fp16-pessimistic": "run with the rounding of FP16 hardware, sums inside nodes too, emulated on the CPU",
-    "cuda": "run on a GPU by ONNX Runtime's CUDA provider",
-    "fp32-cpu": "run on the CPU; it holds no FP16",
-}
 
 
 def judged(reports: Reports) -> list[dict[str, str]]:
@@ -26,7 +21,7 @@ def judged(reports: Reports) -> list[dict[str, str]]:
     if not verify:
         return []
     word = str(verify["verdict"])
-    how = f"{_EVALUATED.get(str(verify.get('evaluation')), '')}, {count(verify.get('samples'))} samples".lstrip(", ")
+    how = f"{evaluated(verify)}, {count(verify.get('samples'))} samples"
     rows = [{"what": "ONNX file", "state": _CHIPS.get(word, "unknown"), "word": word, "how": how}]
     if not engine:
         return [*rows, _engine("unknown", "not run", "the engine stage has not run")]
@@ -67,6 +62,6 @@ def file_facts(outline: Outline | None, params: Params, reports: Reports) -> dic
 def _path(params: Params, reports: Reports) -> str:
     """Where the file is: a run that failed delivers none."""
     made = "artifacts/cast_cleanup/model.onnx"
-    if failed(reports) or unmet(params, reports) or not names_of(params):
+    if has_failed(reports, params) or not names_of(params):
         return f"{made} (kept to look at: a run that failed delivers no file)"
     return str(path_of(params))

@@ -41,29 +41,24 @@ def headline(
         return {"state": "failed", "word": WORDS["stopped"], "sentence": sentence, "reasons": [crash["message"]]}
     if not verify:
         sentence = "This run has not reached verify, so nothing is known about its result."
-        return _headline("unknown", sentence, [])
-    reasons = list(verify.get("reasons", []))
+        return {"state": "unknown", "word": WORDS["unknown"], "sentence": sentence, "reasons": []}
+    verdict, broken = verify["verdict"], []
     final = "FP16 file" if params.get("precision", {}).get("dtype") == "fp16" else "final file"
-    if engine and engine.get("status") == "failed" and verify["verdict"] != "failed":
-        failed = list(engine.get("reasons") or [engine.get("reason", "no reason is given")])
-        sentence = f"The engine stage failed. Of the {final}: {found(verify)}. {_evaluated(verify)}"
-        return _headline("failed", sentence, [*failed, *missing, *reasons])
-    if missing and verify["verdict"] != "failed":
-        sentence = f"What had to be verified was not. Of the {final}: {found(verify)}. {_evaluated(verify)}"
-        return _headline("failed", sentence, [*missing, *reasons])
-    reasons += missing
-    if verify["verdict"] == "passed":
-        sentence = f"The {final} finds what the FP32 model finds: {found(verify)}. {_evaluated(verify)}"
-        return _headline("passed", sentence, reasons)
-    if verify["verdict"] == "failed":
-        sentence = f"The {final} does not do what the FP32 model does: {found(verify)}. {_evaluated(verify)}"
-        return _headline("failed", sentence, reasons)
-    sentence = f"Whether the {final} does what the FP32 model does is open. {_evaluated(verify)}"
-    return _headline("unknown", sentence, reasons)
-
-
-def _headline(state: str, sentence: str, reasons: list[str]) -> Headline:
-    return {"state": state, "word": WORDS[state], "sentence": sentence, "reasons": reasons}
+    sentence = {
+        "passed": f"The {final} finds what the FP32 model finds: {found(verify)}.",
+        "failed": f"The {final} does not do what the FP32 model does: {found(verify)}.",
+    }.get(verdict, f"Whether the {final} does what the FP32 model does is open.")
+    if engine and engine.get("status") == "failed":
+        broken = list(engine.get("reasons") or [engine.get("reason", "no reason is given")])
+    if verdict != "failed" and (broken or missing):
+        sentence = f"{'The engine stage failed' if broken else 'What had to be verified was not'}. {sentence}"
+    state = "failed" if broken or missing else verdict if verdict in ("passed", "failed") else "unknown"
+    return {
+        "state": state,
+        "word": WORDS[state],
+        "sentence": f"{sentence} The file was {evaluated(verify)}.",
+        "reasons": [*broken, *missing, *verify.get("reasons", [])],
+    }
 
 
 def found(verify: Verification) -> str:
@@ -87,13 +82,14 @@ def found(verify: Verification) -> str:
     return ", ".join(parts) or "nothing was compared"
 
 
-def _evaluated(verify: Verification) -> str:
-    return {
-        "emulated-fp16": "Measured with the rounding of FP16 hardware, emulated on the CPU.",
-        "emulated-fp16-pessimistic": "Measured with the rounding of FP16 hardware, sums inside nodes too, emulated on "
-        "the CPU.",
-        "fp32-cpu": "The file holds no FP16; measured on ONNX Runtime's CPU provider.",
-    }.get(str(verify.get("evaluation")), f"Measured on {verify.get('provider', 'an unknown provider')}.")
+def evaluated(verify: Verification) -> str:
+    """How outputs of the final file were computed."""
+    evaluation = str(verify.get("evaluation"))
+    if evaluation.startswith("emulated-fp16"):
+        sums = ", sums inside nodes too" if evaluation.endswith("pessimistic") else ""
+        return f"run with the rounding of FP16 hardware{sums}, emulated on the CPU"
+    holds = "; it holds no FP16" if evaluation == "fp32-cpu" else ""
+    return f"run on {verify.get('provider', 'an unknown provider')}{holds}"
 
 
 def tiles(reports: Reports) -> list[dict[str, str]]:

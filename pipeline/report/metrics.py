@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from pipeline.caveats import unmet
-from pipeline.forms import Params, Reports, failed, model_of, of_stage
+from pipeline.caveats import has_failed
+from pipeline.forms import Params, Reports, model_of, of_stage
 
 
 class Metrics(TypedDict):
@@ -41,7 +41,6 @@ def metrics_of(reports: Reports, params: Params) -> Metrics:
     share = compiled["half_arithmetic"] if compiled else None
     if share is None:
         share = reports.get("fp16", {}).get("fp16_arithmetic")
-    not_passed = failed(reports) or bool(unmet(params, reports))
     return {
         "ap": _rounded(verify.get("ap50_95"), 4),
         "ap_drop": _rounded(verify.get("ap50_95_drop"), 4),
@@ -52,7 +51,7 @@ def metrics_of(reports: Reports, params: Params) -> Metrics:
         "casts": after["casts"] - before["casts"] if "casts" in before and "casts" in after else None,
         "fused": compiled["fused_attention"] if compiled else None,
         "mb": _rounded(after.get("size_mb"), 2),
-        "verdict": "failed" if not_passed else verify.get("verdict", "not verified"),
+        "verdict": "failed" if has_failed(reports, params) else verify.get("verdict", "not verified"),
     }
 
 

@@ -193,7 +193,7 @@ def _engine(engine: EngineReport | None) -> dict[str, Any]:
         sentence = "The engine stage has not run: no engine was built."
         nothing: dict[str, Any] = {key: [] for key in ("facts", "latency", "layers", "warnings", "findings")}
         return empty | nothing | {"sentence": sentence, "layers_say": ""}
-    sentence = engine_sentence(engine) if was_made(engine) else _why_no_engine(engine)
+    sentence = engine_sentence(engine)
     by_tensorrt = engine.get("backend") != "onnxruntime"
     return (empty if was_made(engine) and "compiled" not in engine else _elsewhere(engine.get("plan"), by_tensorrt)) | {
         "sentence": f"{sentence[:1].upper()}{sentence[1:]}.",
@@ -219,8 +219,3 @@ def _elsewhere(plan: EnginePlan | None, by_tensorrt: bool) -> dict[str, Any]:
     )
     command = "python build_engine.py plan.json" if by_hand else ""
     return {"where": sentence if by_hand else "", "command": command, "by_hand": by_hand}
-
-
-def _why_no_engine(engine: EngineReport) -> str:
-    word = {"planned": "no engine was built here"}.get(engine["status"], f"no engine was built ({engine['status']})")
-    return f"{word}: {engine.get('reason', 'no reason is given')}"

@@ -4,12 +4,12 @@ had nothing to do share a line.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from pipeline.workspace import json_of
 from truehalf.report.numbers import percent
 
 UNCHANGED, CACHED, FAILED, STOPPED = "unchanged", "from the cache", "failed", "stopped"
@@ -52,7 +52,7 @@ class StageLines:
 
     def end(self, stage: str, seconds: float, badly: str = "") -> None:
         """Its command has ended: well, or FAILED or STOPPED."""
-        what = badly or found(stage, self._report(stage))
+        what = badly or found(stage, json_of(self._folder / "reports" / f"{stage}.json") or {})
         self._print(self._place(self._number), f"{stage:<12}  {what:<{_WIDTH}} {seconds:>5.1f} s")
 
     def flush(self) -> None:
@@ -72,13 +72,6 @@ class StageLines:
     def _print(self, place: str, text: str) -> None:
         clear = "\r\x1b[K" if self._stream.isatty() else ""
         print(f"{clear}{place} {text}", file=self._stream, flush=True)
-
-    def _report(self, stage: str) -> Mapping[str, Any]:
-        try:
-            report: Mapping[str, Any] = json.loads((self._folder / "reports" / f"{stage}.json").read_text())
-        except (OSError, ValueError):
-            return {}
-        return report
 
 
 def found(stage: str, report: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from pipeline.track import NOT_LOGGED
 from pipeline.tracking.record import pending_records
 from pipeline.workspace import root
 from truehalf.codes import coded
+from truehalf.report.terminal import print_table
 
 _SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 _RAY = "hydra_plugins.truehalf.RayLauncher"
@@ -124,27 +124,22 @@ def _print_pending(sweep: Sweep, ended: Mapping[int, JobResult]) -> None:
     print(coded("not-logged", f"sweep: {waiting} of its runs: {why}"), file=sys.stderr)
 
 
+_COLUMNS = {"job": "right", "what differs": "left", "state": "left", "seconds": "right", "reports, or why not": "left"}
+
+
 def _print_table(sweep: Sweep, jobs: list[list[str]], ended: Mapping[int, JobResult]) -> None:
     """What each job was, what became of it, where its reports are."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    width = None if sys.stdout.isatty() else max(120, shutil.get_terminal_size().columns)
-    table = Table(title=sweep.id, title_justify="left", title_style="bold")
-    for name in ("job", "what differs", "state", "seconds", "reports, or why not"):
-        table.add_column(name, justify="right" if name in ("job", "seconds") else "left", overflow="fold")
     alike = set.intersection(*(set(overrides) for overrides in jobs)) if len(jobs) > 1 else set()
+    rows = []
     for number, overrides in enumerate(jobs):
-        differs = escape(" ".join(override for override in overrides if override not in alike))
+        differs = " ".join(override for override in overrides if override not in alike)
         result = ended.get(number)
         if result is None:
             log = sweep.log_of(number)
             note = f"stopped, or its process was lost: {log}" if log.exists() else "stopped before its first report"
-            table.add_row(str(number), differs, "not ended", "", escape(note))
+            rows.append([str(number), differs, "not ended", "", note])
             continue
-        state = "done" if result.exit_code == 0 else "failed"
         where = f"runs/{result.name}" if result.name else None
         note = "; ".join(part for part in (result.reason, where) if part)
-        table.add_row(str(number), differs, state, f"{result.seconds:.0f}", escape(note))
-    Console(width=width, highlight=False).print(table)
+        rows.append([str(number), differs, "failed" if result.exit_code else "done", f"{result.seconds:.0f}", note])
+    print_table(sweep.id, _COLUMNS, rows)

@@ -12,16 +12,14 @@ import fcntl
 import glob
 import io
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.forms import Params
 from pipeline.run import LOCK_FILE
-from pipeline.sweep.snapshot import NoSnapshot
+from pipeline.sweep.snapshot import NoSnapshot, git
 from pipeline.workspace import is_file_of, locked
-from truehalf.codes import coded
 
 FOLDER = Path(".dvc") / "tmp" / "workspaces"
 
@@ -195,7 +193,4 @@ def _worktree(project: Path, *arguments: str) -> None:
     turn.parent.mkdir(parents=True, exist_ok=True)
     with turn.open("a") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)
-        done = subprocess.run(["git", "worktree", *arguments], cwd=project, capture_output=True, text=True)
-    if done.returncode:
-        message = f"workspace.isolated: `git worktree {arguments[0]}` in {project}: {done.stderr.strip()}"
-        raise NoSnapshot(coded("no-snapshot", message))
+        git(project, "worktree", *arguments)

@@ -22,6 +22,7 @@ from pipeline.forms import Params
 from pipeline.job import claim_of, collect_reports, name_of
 from pipeline.sweep.isolated import cache_of, local_configuration, named_files
 from pipeline.sweep.ray_worker import Answer, Order, unpack
+from pipeline.sweep.snapshot import git
 from pipeline.sweep.sweep import VARIABLE, JobResult, Sweep
 from pipeline.track import adopt_runs, catch_up
 from pipeline.tracking.record import commit_of, pending_records
@@ -75,8 +76,7 @@ class RemoteJobs:
     @functools.cached_property
     def _known(self) -> set[Path]:
         """The files of the snapshot; without its links, which may lead nowhere on another machine."""
-        command = ["git", "ls-tree", "-r", "-z", self.sweep.snapshot]
-        listed = subprocess.run(command, cwd=self.project, capture_output=True, text=True, check=True).stdout
+        listed = git(self.project, "ls-tree", "-r", "-z", self.sweep.snapshot)
         rows = [row.partition("\t") for row in listed.split("\0") if row]
         return {Path(name) for facts, _, name in rows if not facts.startswith(_LINK_MODE)}
 

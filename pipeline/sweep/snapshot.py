@@ -36,26 +36,26 @@ def take(project: Path) -> str:
     Raises:
         NoSnapshot: where the folder is no git repository, holds no commit, or git fails.
     """
-    head = _git(project, "rev-parse", "--verify", "--quiet", "HEAD", remedy="commit the project first")
+    head = git(project, "rev-parse", "--verify", "--quiet", "HEAD", remedy="commit the project first")
     with tempfile.TemporaryDirectory() as folder:
         index = Path(folder) / "index"
-        shutil.copy2(_git(project, "rev-parse", "--path-format=absolute", "--git-path", "index"), index)
+        shutil.copy2(git(project, "rev-parse", "--path-format=absolute", "--git-path", "index"), index)
         environment = {"GIT_INDEX_FILE": str(index)}
-        _git(project, "add", "--update", environment=environment)
-        untracked = _git(project, "ls-files", "-z", "--others", "--exclude-standard").split("\0")
+        git(project, "add", "--update", environment=environment)
+        untracked = git(project, "ls-files", "-z", "--others", "--exclude-standard").split("\0")
         small = [name for name in untracked if name and _is_small(project / name)]
-        _git(project, "update-index", "--add", "-z", "--stdin", environment=environment, given="\0".join(small))
-        tree = _git(project, "write-tree", environment=environment)
-    if tree == _git(project, "rev-parse", "HEAD^{tree}"):
+        git(project, "update-index", "--add", "-z", "--stdin", environment=environment, given="\0".join(small))
+        tree = git(project, "write-tree", environment=environment)
+    if tree == git(project, "rev-parse", "HEAD^{tree}"):
         return head
-    return _git(project, "commit-tree", tree, "-p", head, "-m", SUBJECT + head, environment=_AUTHOR)
+    return git(project, "commit-tree", tree, "-p", head, "-m", SUBJECT + head, environment=_AUTHOR)
 
 
 def _is_small(path: Path) -> bool:
     return path.is_symlink() or (path.is_file() and path.stat().st_size <= LARGE_BYTES)
 
 
-def _git(
+def git(
     project: Path,
     *arguments: str,
     environment: Mapping[str, str] | None = None,
@@ -76,7 +76,8 @@ def _git(
         message = "workspace.isolated: git is not installed, and isolated workspaces are git worktrees"
         raise NoSnapshot(coded("no-snapshot", message)) from error
     except subprocess.CalledProcessError as error:
-        reason = next(iter(error.stderr.strip().splitlines()), f"`git {arguments[0]}` ended with {error.returncode}")
-        message = f"workspace.isolated: {project}: {reason}; expected a git repository: {remedy}"
+        reason = next(iter(error.stderr.strip().splitlines()), f"exit code {error.returncode}")
+        command = f"git {' '.join(arguments[:2])}"
+        message = f"workspace.isolated: {project}: `{command}`: {reason}; expected a git repository: {remedy}"
         raise NoSnapshot(coded("no-snapshot", message)) from error
     return done.stdout.strip()

@@ -10,17 +10,16 @@ import contextlib
 import hashlib
 import json
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.caveats import unmet
+from pipeline.caveats import has_failed
 from pipeline.engine import engine_metrics, engine_stage
-from pipeline.forms import Params, Reports, failed, of_stage
-from pipeline.sweep.snapshot import SUBJECT
+from pipeline.forms import Params, Reports, of_stage
+from pipeline.sweep.snapshot import SUBJECT, NoSnapshot, git
 from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import STAGES, read_params, reports_of_run, write_params
 from truehalf.config.precision import OF_CONVERT_ALONE, Method
@@ -73,7 +72,7 @@ class Record:
 
     @property
     def failed(self) -> bool:
-        return bool(self.failed_stage) or failed(self.reports) or bool(unmet(self.params, self.reports))
+        return bool(self.failed_stage) or has_failed(self.reports, self.params)
 
     @property
     def model_files(self) -> list[Path]:
@@ -302,20 +301,13 @@ def commit_of(folder: Path, snapshot: str | None = None) -> dict[str, str]:
     """
     code = ("--", "conf", "pipeline", "stages", "truehalf")
     revision = snapshot or "HEAD"
-    commit = _git(folder, "rev-parse", revision)
-    if commit is None:
-        return {"git_commit": "none", "git_dirty": "unknown"}
-    subject = _git(folder, "log", "-1", "--format=%s", revision) or ""
-    if subject.startswith(SUBJECT):
-        changed = _git(folder, "diff", "--name-only", f"{revision}^", revision, *code)
-        return {"git_commit": subject.removeprefix(SUBJECT), "git_dirty": str(bool(changed)).lower()}
-    changed = "" if snapshot else _git(folder, "status", "--porcelain", *code)
-    return {"git_commit": commit, "git_dirty": str(bool(changed)).lower()}
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=30)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+        commit, subject = git(folder, "rev-parse", revision), git(folder, "log", "-1", "--format=%s", revision)
+        if subject.startswith(SUBJECT):
+            commit = subject.removeprefix(SUBJECT)
+            changed = git(folder, "diff", "--name-only", f"{revision}^", revision, *code)
+        else:
+            changed = "" if snapshot else git(folder, "status", "--porcelain", *code)
+    except NoSnapshot:
+        return {"git_commit": "none", "git_dirty": "unknown"}
+    return {"git_commit": commit, "git_dirty": str(bool(changed)).lower()}

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import Field, dataclass, fields
 from enum import Enum
-from functools import partial
+from functools import partial, reduce
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
@@ -227,25 +227,18 @@ def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path |
 def image_options(command: Any) -> Any:
     """--preprocessing, its parts and --skip-corrupt, as keywords of a command."""
     of = partial(option, group="Images (default: the preprocessing of the model's I/O spec)")
-    for decorate in reversed(
-        (
-            of("--size", metavar="HxW", help="height and width in pixels [the model's]"),
-            of("--range", "range_", type=click.Choice(("0..1", "0..255")), help="of pixels [0..1]"),
-            of("--mean", metavar="R,G,B", help="subtracted from pixels in --range [0,0,0]"),
-            of("--std", metavar="R,G,B", help="divides pixels after --mean [1,1,1]"),
-            of("--layout", type=click.Choice(("NCHW", "NHWC")), help="axes of the input [NCHW]"),
-            of(
-                "--resize",
-                type=click.Choice(("stretch", "letterbox")),
-                help="letterbox keeps the aspect ratio [stretch]",
-            ),
-            of("--channels", type=click.Choice(("RGB", "BGR")), help="their order [RGB]"),
-            of("--preprocessing", type=FILE, metavar="FILE", help="all of these, in YAML or JSON"),
-            of("--skip-corrupt", is_flag=True, help="leave out images that cannot be read"),
-        )
-    ):
-        command = decorate(command)
-    return command
+    options = (
+        of("--size", metavar="HxW", help="height and width in pixels [the model's]"),
+        of("--range", "range_", type=click.Choice(("0..1", "0..255")), help="of pixels [0..1]"),
+        of("--mean", metavar="R,G,B", help="subtracted from pixels in --range [0,0,0]"),
+        of("--std", metavar="R,G,B", help="divides pixels after --mean [1,1,1]"),
+        of("--layout", type=click.Choice(("NCHW", "NHWC")), help="axes of the input [NCHW]"),
+        of("--resize", type=click.Choice(("stretch", "letterbox")), help="letterbox keeps the aspect ratio [stretch]"),
+        of("--channels", type=click.Choice(("RGB", "BGR")), help="their order [RGB]"),
+        of("--preprocessing", type=FILE, metavar="FILE", help="all of these, in YAML or JSON"),
+        of("--skip-corrupt", is_flag=True, help="leave out images that cannot be read"),
+    )
+    return reduce(lambda decorated, decorate: decorate(decorated), reversed(options), command)
 
 
 def preprocessing_of(given: Given) -> JsonObject | Path | None:
@@ -285,19 +278,16 @@ def _numbers(flag: str, text: str, separator: str, kind: type, count: int) -> li
     return numbers
 
 
-class _Nullable(click.ParamType[Any]):
-    """A number, or null."""
-
-    def __init__(self, kind: type) -> None:
-        self.kind, self.name = kind, "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and value.lower() in ("none", "null", "off"):
+def _number_or_null(kind: type) -> Callable[[str], Any]:
+    def number(value: str) -> Any:
+        if value.lower() in ("none", "null", "off"):
             return _NULL
         try:
-            return self.kind(value)
-        except ValueError:
-            self.fail(f"expected a number or null, got {value!r}", param, ctx)
+            return kind(value)
+        except ValueError as error:
+            raise click.BadParameter(f"expected a number or null, got {value!r}") from error
+
+    return number
 
 
 _NULL = object()
@@ -342,7 +332,7 @@ def _flag(key: Field[Any], type_: Any, group: str) -> Callable[[Any], Any]:
         return option(name, type=click.Choice([each.value for each in type_]), group=group, help=f"{meaning}{shown}")
     names = (*_EXTRA_NAMES.get(key.name, ()), name, key.name)
     if kinds & {int, float}:
-        kind = _Nullable(int if int in kinds else float)
+        kind = _number_or_null(int if int in kinds else float)
         return option(*names, type=kind, metavar="NUMBER", group=group, help=f"{meaning}{shown}")
     return option(name, metavar="TEXT", group=group, help=meaning)
 
