@@ -14,8 +14,9 @@ import pytest
 
 from tests.truehalf.runtime.tensorrt.recording import World, module
 from truehalf.engines.plan_files import make_plan
+from truehalf.runtime import cuda_driver
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt import plugins, versions
+from truehalf.runtime.tensorrt import plugins
 
 OPTIONS: dict[str, Any] = {
     "memory_pools_gb": {"workspace": 4.0},
@@ -59,7 +60,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wo
     world = World(version=request.param)
     monkeypatch.setitem(sys.modules, "tensorrt", module(world))
     monkeypatch.setattr(plugins, "_LOADED_PLUGINS", {})
-    for module_ in (builder, versions):
+    for module_ in (builder, cuda_driver):
         monkeypatch.setattr(module_, "gpu_name", lambda: "NVIDIA L4")
     return world
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from truehalf.codes import coded
 from truehalf.config.typed import did_you_mean
-from truehalf.json_values import JsonObject
+from truehalf.json_values import Json, JsonObject
 
 # What each source of data reads, and whether that is a folder.
 _OF_DATA: dict[str, dict[str, bool | None]] = {
@@ -28,31 +28,24 @@ def missing_files(values: JsonObject, root: Path) -> list[str]:
         values: resolved, not necessarily valid; what is no text is left to `validate`.
         root: the workspace; paths are relative to it.
     """
-    return list(_missing(values, root))
-
-
-def _missing(values: JsonObject, root: Path) -> Iterator[str]:
-    checkpoint = _text(values, "model", "checkpoint")
-    if checkpoint is not None:
-        path = root / checkpoint
-        kind = _kind(path)
-        if kind is None:
-            message = f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
-            yield coded("file-missing", message)
-        elif kind == "folder":
-            yield coded("wrong-file", f"model.checkpoint: {folder_instead(path)}")
-    for key, folder in _OF_DATA.get(_text(values, "data", "source") or "", {}).items():
-        place = _text(values, "data", key)
-        if place is None:
+    found = []
+    named: dict[str, bool | None] = {"model.checkpoint": False}  # whether it is a folder; None: one or the other
+    source = _text(values, "data.source") or ""
+    named |= {f"data.{key}": is_folder for key, is_folder in _OF_DATA.get(source, {}).items()}
+    for key, is_folder in named.items():
+        if (place := _text(values, key)) is None:
             continue
         path = root / place
-        kind = _kind(path)
+        kind, expected = _kind(path), "folder" if is_folder else "file"
         if kind is None:
-            message = f"data.{key}: no such {'folder' if folder else 'file'}: {path}; paths are relative to {root}"
-            yield coded("file-missing", message)
-        elif folder is not None and (kind == "folder") != folder:
-            expected = "folder" if folder else "file"
-            yield coded("wrong-file", f"data.{key}: {path} is a {kind}; expected a {expected}")
+            message = f"{key}: no such {expected}: {path}; paths are relative to {root}"
+            found.append(coded("file-missing", message))
+        elif is_folder is not None and kind != expected:
+            message = (
+                folder_instead(path) if key == "model.checkpoint" else f"{path} is a {kind}; expected a {expected}"
+            )
+            found.append(coded("wrong-file", f"{key}: {message}"))
+    return found
 
 
 def _kind(path: Path) -> str | None:
@@ -74,20 +67,14 @@ def missing_functions(values: JsonObject, root: Path) -> list[str]:
 
 
 def _functions(values: JsonObject) -> Iterator[tuple[str, str]]:
-    model, verify = values.get("model"), values.get("verify")
-    options = {"model": model.get("options") if isinstance(model, Mapping) else None}
-    named = {
-        "model.options.factory": _text(options, "model", "factory"),
-        "model.options.prepare": _text(options, "model", "prepare"),
-        "precision.custom_rule": _text(values, "precision", "custom_rule"),
-    }
-    if _text(values, "data", "source") == "function":
-        named["data.function"] = _text(values, "data", "function")
-    metrics = verify.get("metrics") if isinstance(verify, Mapping) else None
-    entries = metrics if isinstance(metrics, list) else []
-    found = [(key, name) for key, name in named.items() if name is not None]
-    found += [("verify.metrics", re.split(r"\s*[<>]=", entry)[0]) for entry in entries if isinstance(entry, str)]
-    return iter(found)
+    keys = ["model.options.factory", "model.options.prepare", "precision.custom_rule"]
+    keys += ["data.function"] if _text(values, "data.source") == "function" else []
+    for key in keys:
+        if (name := _text(values, key)) is not None:
+            yield key, name
+    metrics = _at(values, "verify.metrics")
+    for entry in metrics if isinstance(metrics, list) else ():
+        yield "verify.metrics", re.split(r"\s*[<>]=", str(entry))[0]
 
 
 def _missing_function(key: str, name: str, root: Path) -> Iterator[str]:
@@ -104,27 +91,21 @@ def _missing_function(key: str, name: str, root: Path) -> Iterator[str]:
             yield coded("file-missing", message)
         return
     try:
-        names = _top_level(ast.parse(file.read_text(encoding="utf-8")))
+        names = _names(ast.parse(file.read_text(encoding="utf-8")))
     except (SyntaxError, ValueError, OSError):
         return  # importing it says where
-    if names is not None and attribute.split(".")[0] not in names:
+    if names.isdisjoint({attribute.split(".")[0], *_BINDS_OTHERS}):
         message = f"{key}: {name!r}: {file} has no {attribute!r}{did_you_mean(attribute, names)}"
         yield coded("function-fails", message)
 
 
-def _top_level(module: ast.Module) -> set[str] | None:
-    """Names that a module's top level binds; None where it may bind others: a star import, a loop, `globals()`."""
-    names: set[str] = set()
-    for node in module.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            names |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-        elif not isinstance(node, ast.Expr):
-            return None
-    return None if names & {"*", "__getattr__", "globals"} else names
+_BINDS_OTHERS = ("*", "__getattr__", "globals")
+
+
+def _names(module: ast.Module) -> set[str]:
+    """Names that stand anywhere in a module, those that it imports included."""
+    kinds = ("asname", "name", "id")
+    return {next(filter(None, (getattr(node, kind, None) for kind in kinds)), "") for node in ast.walk(module)}
 
 
 def folder_instead(path: Path) -> str:
@@ -138,7 +119,14 @@ def folder_instead(path: Path) -> str:
     return f"{path} is a folder; expected a file in it"
 
 
-def _text(values: JsonObject, section: str, key: str) -> str | None:
-    found = values.get(section)
-    value = found.get(key) if isinstance(found, Mapping) else None
+def _at(values: JsonObject, key: str) -> Json:
+    """The value of a dotted key; None where there is none."""
+    found: Json = values
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _text(values: JsonObject, key: str) -> str | None:
+    value = _at(values, key)
     return value if isinstance(value, str) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, Field, field, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from truehalf.codes import coded
 from truehalf.config.typed import frozen, plain, typed
@@ -58,11 +58,8 @@ class Options:
     SECTION: ClassVar[str]
 
     def __post_init__(self) -> None:
-        errors: list[str] = []
-        checked = typed(type(self), plain(self), self.SECTION, errors)
-        if not errors:
-            errors += problems_of(checked)
-        refuse("bad-options", "bad options", [error.removeprefix(f"{self.SECTION}.") for error in errors])
+        checked, errors = read(type(self), plain(self))
+        refuse("bad-options", "bad options", errors)
         for each in fields(self):  # type: ignore[arg-type]  # of subclasses, which are dataclasses
             object.__setattr__(self, each.name, getattr(checked, each.name))
 
@@ -71,10 +68,16 @@ class Options:
         return ()
 
 
-def problems_of(section: Options) -> Iterator[str]:
-    """Bounds and rules of a section by itself: a line each, by dotted path."""
-    yield from out_of_bounds(section, section.SECTION)
-    yield from section.problems()
+Section = TypeVar("Section", bound=Options)
+
+
+def read(section: type[Section], values: Any) -> tuple[Section, list[str]]:
+    """A section of plain values, and a line for each thing that is wrong with them, by dotted path from the section."""
+    errors: list[str] = []
+    found = typed(section, values, section.SECTION, errors)
+    if not errors:
+        errors += [*out_of_bounds(found, section.SECTION), *found.problems()]
+    return found, [error.removeprefix(f"{section.SECTION}.") for error in errors]
 
 
 def out_of_bounds(section: Any, path: str = "") -> Iterator[str]:

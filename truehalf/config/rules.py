@@ -10,8 +10,8 @@ from truehalf.codes import coded
 from truehalf.config.engine import problems_of_numbers, shown
 from truehalf.config.options import default_of, out_of_bounds, problem_of_function
 from truehalf.config.precision import OF_CONVERT_ALONE, Method, Precision, PrecisionName
-from truehalf.config.schema import REPAIR_PASSES, Config, DataSource, Exporter, SearchName
-from truehalf.config.selector_entries import problem_of_node, problems_of_lists
+from truehalf.config.schema import Config, DataSource, Exporter, SearchName
+from truehalf.config.selector_entries import problems_of_lists
 from truehalf.config.typed import plain
 
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
@@ -72,7 +72,7 @@ def _rules_of_search(c: Config) -> Iterator[str]:
 
 
 def _rules_of_sections(c: Config) -> Iterator[str]:
-    for section in (c.precision, c.verify, c.trace, c.target, c.engine):
+    for section in (c.precision, c.verify, c.trace, c.target, c.engine, c.repair, c.lint):
         yield from section.problems()
 
 
@@ -138,28 +138,6 @@ def _rules_of_trace(c: Config) -> Iterator[str]:
                 yield coded("bad-syntax", message)
 
 
-def _rules_of_repair(c: Config) -> Iterator[str]:
-    for i, name in enumerate(c.repair.passes):
-        if name not in REPAIR_PASSES:
-            message = f"repair.passes[{i}]: expected one of {', '.join(REPAIR_PASSES)}, got {name!r}"
-            yield coded("unknown-choice", message)
-        elif name in c.repair.passes[:i]:
-            yield coded(
-                "given-twice",
-                f"repair.passes[{i}]: {name} is in the list already, at {c.repair.passes.index(name)}; leave one out",
-            )
-
-
-def _rules_of_lint(c: Config) -> Iterator[str]:
-    for i, entry in enumerate(c.lint.ignore):
-        rule, separator, where = entry.partition("@")
-        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule) or (separator and not where.strip()):
-            message = f"lint.ignore[{i}]: {entry!r}: expected a rule such as dynamic-topk, or RULE@<regular expression>"
-            yield coded("bad-syntax", message)
-        elif problem := problem_of_node(where) if separator else None:
-            yield coded("bad-syntax", f"lint.ignore[{i}]: {where!r} {problem}")
-
-
 def _rules_of_profiles(c: Config) -> Iterator[str]:
     if c.engine.profiles is not None and not c.engine.profiles:
         yield coded("needs-value", "engine.profiles: expected at least one optimization profile, or null")
@@ -192,6 +170,4 @@ RULES = (
     _rules_of_data,
     _rules_of_trace,
     _rules_of_profiles,
-    _rules_of_repair,
-    _rules_of_lint,
 )

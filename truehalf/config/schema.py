@@ -5,6 +5,7 @@ of conf/ show.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -14,6 +15,7 @@ from truehalf.codes import coded
 from truehalf.config.engine import EngineConfig, TargetConfig
 from truehalf.config.options import Options, key
 from truehalf.config.precision import Precision
+from truehalf.config.selector_entries import problem_of_node
 from truehalf.config.verification import VerifyConfig
 
 # Passes that repair.passes may name, and all that truehalf.repairs has.
@@ -144,16 +146,40 @@ class DecoderConfig:
 
 
 @dataclass(frozen=True)
-class RepairConfig:
+class RepairConfig(Options):
     """Passes of truehalf.repairs, in the order in which they run."""
+
+    SECTION: ClassVar[str] = "repair"
 
     passes: tuple[str, ...] = DEFAULT_PASSES
 
+    def problems(self) -> Iterator[str]:
+        for i, name in enumerate(self.passes):
+            if name not in REPAIR_PASSES:
+                message = f"repair.passes[{i}]: expected one of {', '.join(REPAIR_PASSES)}, got {name!r}"
+                yield coded("unknown-choice", message)
+            elif (first := self.passes.index(name)) < i:
+                message = f"repair.passes[{i}]: {name} is in the list already, at {first}; leave one out"
+                yield coded("given-twice", message)
+
 
 @dataclass(frozen=True)
-class LintConfig:
+class LintConfig(Options):
+    """Findings that are not wanted, and those that end a stage."""
+
+    SECTION: ClassVar[str] = "lint"
+
     ignore: tuple[str, ...] = ()
     fail_on: FailOn = FailOn.never
+
+    def problems(self) -> Iterator[str]:
+        for i, entry in enumerate(self.ignore):
+            rule, separator, where = entry.partition("@")
+            problem = problem_of_node(where) if separator else None
+            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule) or (separator and not where.strip()):
+                problem = "expected a rule such as dynamic-topk, or RULE@<regular expression>"
+            if problem:
+                yield coded("bad-syntax", f"lint.ignore[{i}]: {entry!r}: {problem}")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from truehalf.codes import coded
-from truehalf.config.engine import EngineConfig
-from truehalf.config.options import problems_of
 from truehalf.config.rules import RULES
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors, did_you_mean, typed
@@ -117,19 +115,3 @@ def _with_options(
         return config, []
     options = typed(sources.options_of(name), config.model.options, "model.options", errors)
     return replace(config, model=replace(config.model, options=options)), [lambda c: sources.problems_of(name, c)]
-
-
-def check_engine(values: JsonObject) -> EngineConfig:
-    """Check the section `engine` by itself.
-
-    Raises:
-        ConfigErrors: as `validate`, each key without the section's name.
-    """
-    errors: list[str] = []
-    engine = typed(EngineConfig, values, "engine", errors)
-    if not errors:
-        errors += problems_of(engine)
-    if errors:
-        raise ConfigErrors([error.removeprefix("engine.") for error in errors])
-    assert isinstance(engine, EngineConfig)
-    return engine

@@ -36,7 +36,6 @@ class EnginePlan(Plan, total=False):
     trtexec_lacks: list[str]
     provider: str
     provider_options: dict[str, str]
-    provider_lacks: list[str]
     environment: dict[str, str]
     session: dict[str, str]
     command: str

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from truehalf.config.engine import ASKS_NOTHING, KINDS, PROVIDER_TAKES
+from truehalf.config.engine import KINDS
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.plan_files import EngineOptions, plan_of_model
 from truehalf.files import write_json
 from truehalf.ir.model_file import load_model
 from truehalf.output_files import write_text
+from truehalf.runtime.cuda_driver import gpu_key
 from truehalf.runtime.machine import Machine
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, runtime_version
-from truehalf.runtime.tensorrt.versions import Port, Profile, gpu_key, tensorrt_version
+from truehalf.runtime.tensorrt.versions import Port, Profile, tensorrt_version
 
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
 PLAN_FILE = "plan.json"
@@ -44,7 +45,6 @@ def make_plan(
     _, plan = plan_of_model(model_path, names, options["plugins"], profiles, declared)
     plan["provider"] = str(options["provider"])
     plan["provider_options"] = provider_options(options, profiles, declared)
-    plan["provider_lacks"] = provider_lacks(options)
     plan["environment"] = environment(options)
     plan["session"] = {"graph_optimization_level": "ORT_ENABLE_ALL"}
     plan["command"] = COMMAND
@@ -52,8 +52,8 @@ def make_plan(
 
 
 def provider_options(options: EngineOptions, profiles: Sequence[Profile], declared: str) -> dict[str, str]:
-    """The options of the engine section as the provider names them; `provider_lacks` are those that it has no name for,
-    and truehalf.config.rules refuses them where they ask for something.
+    """The options of the engine section as the provider names them; those that it has no name for, the configuration
+    refuses where they ask for something.
     """
     tf32 = str(int(options["tf32"]))
     if options["provider"] == "cpu":
@@ -77,13 +77,6 @@ def provider_options(options: EngineOptions, profiles: Sequence[Profile], declar
     return found
 
 
-def provider_lacks(options: EngineOptions) -> list[str]:
-    """Options of TensorRT's builder that the provider has no name for: they have no effect."""
-    names = [*ASKS_NOTHING, "timing_cache", "profiling_verbosity"]
-    names += [f"memory_pools_gb.{pool}" for pool in options["memory_pools_gb"]]
-    return sorted(set(names) - set(PROVIDER_TAKES[str(options["provider"])]))
-
-
 def environment(options: EngineOptions) -> dict[str, str]:
     """Variables under which to optimise and to serve. TensorRT's provider leaves TF32 on, and has no option for it."""
     return {"NVIDIA_TF32_OVERRIDE": "0"} if options["provider"] == "tensorrt" and not options["tf32"] else {}
@@ -93,8 +86,6 @@ def write_plan(plan: EnginePlan, folder: Path | str) -> None:
     """Write plan.json and README.txt into a folder."""
     folder = Path(folder)
     write_json(folder / PLAN_FILE, plan)
-    lacks = ", ".join(plan["provider_lacks"])
-    without = f"The provider has no option for: {lacks}. These keys have no effect.\n" if lacks else ""
     variables = "".join(f"Serve it with {name}={value}.\n" for name, value in plan["environment"].items())
     model, weights = Path(plan["onnx"]).name, "".join(f", {name}" for name in plan["onnx_data"])
     text = f"""ONNX Runtime with the provider {plan["provider"]!r} for {model}, declared {plan["declared"]}: the plan,
@@ -107,7 +98,7 @@ On the host that will serve, with truehalf and the packages of that provider ins
 
 It optimises the model for that provider, refuses any other that ONNX Runtime falls back to, compares the outputs with
 the FP32 reference, and measures latency.
-{without}{variables}"""
+{variables}"""
     write_text(folder / README_FILE, text)
 
 

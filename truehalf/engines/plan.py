@@ -2,7 +2,7 @@
 
 A plan may have been edited, or be of another version: every problem is reported at once, and before the machine is
 looked at, so that a plan that is wrong is wrong everywhere. Its options obey the rules of the configuration that they
-come from (truehalf.config.validate.check_engine).
+come from (truehalf.config).
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, cast
 
 from truehalf.codes import coded
-from truehalf.config.engine import ASKS_NOTHING, Backend, ProfilingVerbosity
-from truehalf.config.schema import FailOn
-from truehalf.config.typed import ConfigErrors
-from truehalf.config.validate import check_engine
+from truehalf.config.engine import ASKS_NOTHING, Backend, EngineConfig, ProfilingVerbosity
+from truehalf.config.options import read
+from truehalf.config.schema import LintConfig
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.profiles import check_profiles, shape_inputs
 from truehalf.errors import StageError
-from truehalf.linting import RULES
-from truehalf.linting.ignoring import parse_ignores
 from truehalf.output_paths import check_outputs
 from truehalf.runtime.tensorrt.plan_content import plan_problems
 from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, PLAN_KEYS
@@ -64,7 +61,7 @@ def check_keys(plan: object, name: str = "plan") -> None:
     problems = plan_problems(plan, keys)
     if all(isinstance(content.get(key), kind) for key, kind in keys.items()):  # else the others cannot be looked at
         named = {_key(problem) for problem in problems}
-        more = [*_problems_of_files(content), *_problems_of_lint(content), *_problems_of_options(content)]
+        more = [*_problems_of_files(content), *_problems_of_options(content)]
         problems += [problem for problem in more if _key(problem) not in named]
     _refuse(list(dict.fromkeys(problems)), name)
 
@@ -128,18 +125,6 @@ def _is_inside(name: str) -> bool:
     return bool(path.name) and ".." not in path.parts and not path.is_absolute() and not PureWindowsPath(name).anchor
 
 
-def _problems_of_lint(plan: Mapping[str, Any]) -> Iterator[str]:
-    """What the configuration says nothing of: lint."""
-    lint, known = plan["lint"], [member.value for member in FailOn]
-    if lint.get("fail_on") not in known:
-        message = f"lint.fail_on: expected {', '.join(known)}, got {lint.get('fail_on')!r}"
-        yield coded("unknown-choice", message)
-    try:
-        parse_ignores(lint.get("ignore", ()), RULES)
-    except StageError as error:
-        yield str(error)
-
-
 def _problems_of_options(plan: EnginePlan) -> Iterator[str]:
     """The plan's options as a section of the configuration: its types, bounds and rules."""
     files = [plugin.get("path") if isinstance(plugin, Mapping) else plugin for plugin in plan["plugins"]]
@@ -155,12 +140,10 @@ def _problems_of_options(plan: EnginePlan) -> Iterator[str]:
         "latency": plan["latency"],
         "gates": plan["gates"],
     }
-    try:
-        check_engine(section)
-    except ConfigErrors as error:
-        of_builder = {*BUILDER_OPTIONS, *plan.get("builder", ())}
-        for line in error.errors:
-            yield f"builder.{line}" if re.split(r"[:.,\[]", line)[0] in of_builder else line
+    of_builder = {*BUILDER_OPTIONS, *plan.get("builder", ())}
+    for line in read(EngineConfig, section)[1]:
+        yield f"builder.{line}" if re.split(r"[:.,\[]", line)[0] in of_builder else line
+    yield from (f"lint.{line}" for line in read(LintConfig, plan["lint"])[1])
 
 
 def _refuse(problems: list[str], name: str) -> None:

@@ -21,6 +21,7 @@ from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.ir.model_file import external_files, load_model
 from truehalf.output_files import write_text
+from truehalf.runtime import cuda_driver
 from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt import builder_config, layer_log, plan_content, proof, rtx, timing_cache, versions
 from truehalf.runtime.tensorrt import plugins as plugins_of_process
@@ -34,7 +35,10 @@ SCRIPT_FILE = "build_engine.py"
 README_FILE = "README.txt"
 OPTIONS = versions.BUILDER_OPTIONS
 # Modules of build_engine.py, one that imports another before it.
-_PARTS = (output_files, rtx, builder_config, plan_content, plugins_of_process, proof, timing_cache, versions, layer_log)
+_PARTS = (
+    *(output_files, rtx, builder_config, plan_content, plugins_of_process, proof, timing_cache, versions, layer_log),
+    cuda_driver,
+)
 
 
 class EngineOptions(BuilderOptions):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import uuid
 from typing import TypedDict
 
@@ -65,3 +66,14 @@ def described_by(cuda: ctypes.CDLL) -> Gpu:
         "compute_capability": f"{major.value}.{minor.value}",
         "memory": f"{size.value >> 20} MiB",
     }
+
+
+def gpu_name() -> str | None:
+    """Name of the first visible GPU, such as "NVIDIA L4", as the driver's library gives it; None without one."""
+    cuda = driver()
+    return described_by(cuda)["name"] if cuda and uuid_of(cuda) else None
+
+
+def gpu_key() -> str:
+    """`gpu_name` for names of files: "nvidia-l4"."""
+    return re.sub(r"[^a-z0-9]+", "-", (gpu_name() or "unknown gpu").lower()).strip("-")

@@ -10,11 +10,13 @@ from tests.configurations import composed
 from tests.measuring.shipped import CONF
 from tests.messages import expect
 from truehalf.codes import codes_in
+from truehalf.config.engine import EngineConfig
+from truehalf.config.options import read
 from truehalf.config.precision import OF_CONVERT_ALONE
 from truehalf.config.schema import DEFAULT_PASSES, InputConfig, InputKind, OutputConfig, OutputKind, Pins
 from truehalf.config.selector_entries import problems_of_lists
 from truehalf.config.typed import ConfigErrors
-from truehalf.config.validate import check_engine, completed, validate
+from truehalf.config.validate import completed, validate
 from truehalf.errors import StageError
 from truehalf.ir.selectors import Lists, selectors
 
@@ -283,13 +285,12 @@ def test_pins_of_model_and_decoder_join_those_of_precision() -> None:
 
 def test_the_section_engine_is_checked_by_itself() -> None:
     section = composed()["engine"]
-    assert check_engine(section).memory_pools_gb == {"workspace": 4.0}
-    with pytest.raises(ConfigErrors) as caught:
-        check_engine(section | {"provider": "cpu", "tf32": "yes"})
-    assert keys_of(caught.value.errors) == ["tf32"], "types before rules"
-    with pytest.raises(ConfigErrors) as caught:
-        check_engine(section | {"provider": "cpu", "builder_optimization_level": -1})
-    assert keys_of(caught.value.errors) == ["builder_optimization_level", "provider"]
+    assert read(EngineConfig, section)[0].memory_pools_gb == {"workspace": 4.0}
+    assert keys_of(read(EngineConfig, section | {"provider": "cpu", "tf32": "yes"})[1]) == ["tf32"], (
+        "types before rules"
+    )
+    wrong = section | {"provider": "cpu", "builder_optimization_level": -1}
+    assert keys_of(read(EngineConfig, wrong)[1]) == ["builder_optimization_level", "provider"]
 
 
 def test_the_engines_carry_the_same_keys() -> None:

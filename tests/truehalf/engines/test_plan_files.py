@@ -22,6 +22,7 @@ from tests.truehalf.conftest import MODEL, PROFILE, Planner, parsed
 from tests.truehalf.conftest import OPTIONS as GIVEN
 from truehalf import output_files
 from truehalf.engines.plan_files import OPTIONS, make_plan, script, write_plan
+from truehalf.runtime import cuda_driver
 from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt import (
     builder_config,
@@ -175,7 +176,18 @@ def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> Non
     assert imported - set(sys.stdlib_module_names) == {"numpy", "tensorrt"}
 
 
-PARTS = (output_files, builder_config, layer_log, plan_content, plugins, proof, rtx, timing_cache, versions)
+PARTS = (
+    output_files,
+    cuda_driver,
+    builder_config,
+    layer_log,
+    plan_content,
+    plugins,
+    proof,
+    rtx,
+    timing_cache,
+    versions,
+)
 
 
 def test_the_script_is_these_files_and_nothing_else() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from truehalf.runtime.cuda_driver import gpu_uuid
+from truehalf.runtime.cuda_driver import gpu_name, gpu_uuid
 from truehalf.runtime.machine import probe
 
 
@@ -113,9 +113,9 @@ def test_the_gpu_is_the_one_that_cuda_shows_first_and_the_driver_has_its_own_ver
 
 def test_the_gpu_that_engines_are_built_on_has_a_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("truehalf.runtime.cuda_driver.ctypes.CDLL", Driver)
-    assert gpu_uuid() == f"GPU-{ORIN}"
+    assert gpu_uuid() == f"GPU-{ORIN}" and gpu_name() == "Orin"
     monkeypatch.setattr("truehalf.runtime.cuda_driver.ctypes.CDLL", Hiding)
-    assert gpu_uuid() is None
+    assert gpu_uuid() is None and gpu_name() is None
 
 
 def test_gpus_beside_it_make_no_other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,9 +140,8 @@ class Session:
         except Exception as error:
             raise StageError("runtime-refuses", f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
         if self._profile is not None:
-            events = read_json(Path(self._session.end_profiling()))
-            self.kernels = kernels_of(events)
-            self.cpu_nodes = cpu_float_nodes(events)
+            self.kernels = kernels_of(read_json(Path(self._session.end_profiling())))
+            self.cpu_nodes = cpu_float_nodes(self.kernels)
             self._profile.cleanup()
             self._profile = None
         return dict(zip(names, values, strict=True))
@@ -172,24 +171,14 @@ class Session:
         return once
 
 
-def cpu_float_nodes(events: Iterable[Event]) -> list[str]:
+def cpu_float_nodes(kernels: Iterable[Kernel]) -> list[str]:
     """The nodes that output floats from the CPU provider, each as `name (operator)`, in the order of their runs.
-
-    Args:
-        events: a profile of ONNX Runtime, as read from its JSON file.
 
     Shapes and indices belong on the CPU, so nodes without a float output do not count; nor do Casts, which round to
     FP16 there as well.
     """
-    found: dict[str, None] = {}
-    for event in events:
-        args = event.get("args") or {}
-        if args.get("provider") != CPU or args["op_name"] == "Cast":
-            continue
-        types = {name for output in args.get("output_type_shape", []) for name in output}
-        if types & _FLOATS:
-            found[f"{event['name'].removesuffix('_kernel_time')} ({args['op_name']})"] = None
-    return list(found)
+    floats = [each for each in kernels if each["type"] != "Cast" and _FLOATS.intersection(each["outputs"])]
+    return list(dict.fromkeys(f"{each['name']} ({each['type']})" for each in floats if each["provider"] == CPU))
 
 
 def kernels_of(events: Iterable[Event]) -> list[Kernel]:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.output_files import destination, same_place, written_whole
+from truehalf.runtime.cuda_driver import gpu_name
 from truehalf.runtime.tensorrt.builder_config import add_profiles, configure
 from truehalf.runtime.tensorrt.layer_log import layers_of_log
 from truehalf.runtime.tensorrt.plan_content import checked_model, checked_plugin, plan_problems, quoted
@@ -47,7 +48,6 @@ from truehalf.runtime.tensorrt.versions import (
     BuildPlan,
     EngineFacts,
     ParserError,
-    gpu_name,
     tensorrt_version,
     version_of,
 )

@@ -15,7 +15,8 @@ except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
 from truehalf.output_files import written_whole
-from truehalf.runtime.tensorrt.versions import BuilderOptions, gpu_key
+from truehalf.runtime.cuda_driver import gpu_key
+from truehalf.runtime.tensorrt.versions import BuilderOptions
 
 
 def cache_file(trt: Any, options: BuilderOptions) -> Path | None:

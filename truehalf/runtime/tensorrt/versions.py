@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
-import os
-import re
 from collections.abc import Iterable
 from typing import NamedTuple, NotRequired, TypedDict
 
@@ -219,25 +216,3 @@ def version_of(version: str) -> Version:
         known = " and ".join(f"{one}.x" for one in VERSIONS if one > 1) + ", or TensorRT for RTX 1.x"
         raise BuildError("package-missing", f"TensorRT {version}: expected {known}; install one of these")
     return VERSIONS[major]
-
-
-def gpu_name() -> str | None:
-    """Name of the first visible GPU, such as "NVIDIA L4", as the driver's library gives it; None without a driver."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
-    except OSError:
-        return None
-    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-    for status in (
-        cuda.cuInit(0),
-        cuda.cuDeviceGet(ctypes.byref(device), 0),
-        cuda.cuDeviceGetName(name, len(name), device),
-    ):
-        if status:
-            return None
-    return name.value.decode(errors="replace")
-
-
-def gpu_key() -> str:
-    """`gpu_name` for names of files: "nvidia-l4"."""
-    return re.sub(r"[^a-z0-9]+", "-", (gpu_name() or "unknown gpu").lower()).strip("-")

@@ -18,6 +18,7 @@ from tests.messages import expect
 from tests.truehalf.conftest import Planner, typed
 from tests.truehalf.runtime.tensorrt.alone import HALF, alone
 from tests.truehalf.runtime.tensorrt.recording import World, module
+from truehalf.runtime import cuda_driver
 from truehalf.runtime.tensorrt import plugins, versions
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.plugins import load_plugins, registered_ops
@@ -190,26 +191,7 @@ def test_there_is_no_gpu_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert versions.gpu_name() is None
-
-
-@pytest.mark.parametrize(("status", "expected"), [(0, "NVIDIA L4"), (100, None)])
-def test_the_driver_names_the_gpu(monkeypatch: pytest.MonkeyPatch, status: int, expected: str | None) -> None:
-    class Driver:
-        def __init__(self, name: str) -> None: ...
-
-        def cuInit(self, number: int) -> int:
-            return status
-
-        def cuDeviceGet(self, device: Any, number: int) -> int:
-            return status
-
-        def cuDeviceGetName(self, name: Any, length: int, device: Any) -> int:
-            name.value = b"NVIDIA L4"
-            return status
-
-    monkeypatch.setattr(ctypes, "CDLL", Driver)
-    assert versions.gpu_name() == expected
+    assert cuda_driver.gpu_name() is None
 
 
 # --- the script alone -------------------------------------------------------------------------------------------------
