@@ -85,8 +85,6 @@ def _chain(place: _Place, repro: list[str]) -> int:
     if code != 130:
         _report_crash(error_file, place)
     _execute(["dvc", "checkout", "--quiet"], place, quiet=True)
-    if error_file.exists():
-        error_file.touch()  # what came back is older than the error
     return 130 if code == 130 else 1
 
 

@@ -101,7 +101,7 @@ def rights_of(folder: Path) -> Iterator[None]:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove the half-built files of stages that were killed. Call it with the workspace's lock held."""
-    for suffix in ("partial", "replaced"):
+    for suffix in ("partial", "replaced", "restored"):
         for path in [*folder.glob(f"artifacts/*.{suffix}"), *folder.glob(f"reports/*.{suffix}")]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from stages.restore import restore_outs
 from truehalf.codes import coded
 from truehalf.config.params import params_digest, read_params
 from truehalf.config.schema import Config
@@ -167,6 +168,7 @@ def _tidy(stage: Stage | None, root: Path, name: str, message: str) -> None:
     with contextlib.suppress(OSError):  # the message matters more than tidying up on a full disk
         if stage:
             stage.discard()
+        restore_outs(root, name)
         write_json(root / "reports" / "error.json", {"stage": name, "message": message})
 
 
