@@ -127,7 +127,6 @@ class Report:
         of_boxes: Mapping[str, Any] = self.detections or {}
         of_classes: Mapping[str, Any] = self.classification or {}
         errors = self.outputs.items()
-        sure = {n: e.confident_max_abs if e.paired or e.limit is None else e.max_abs for n, e in errors}
         found = [finding.as_dict() for finding in self.findings]
         place = asdict(self.place) if self.place else {}
         content: JsonObject = plain(
@@ -141,7 +140,7 @@ class Report:
                 "metrics": {one["gate"]: one["value"] for one in found if one["check"] == USER_METRICS},
                 "nan": sum(each.nan for _, each in errors),
                 "inf": sum(each.inf for _, each in errors),
-                "max_abs_error": {n: error for n, error in sure.items() if error is not None},
+                "max_abs_error": {n: error for n, e in errors if (error := e.sure_max_abs) is not None},
                 "max_abs_error_all_queries": {n: e.max_abs for n, e in errors if e.max_abs is not None},
             }
             | {name: (of_boxes or of_classes).get(name) for name in _COUNTS}

@@ -7,7 +7,6 @@ from typing import TypedDict
 from truehalf.report.forms import AdversarialFacts, DetectionSummary, SameOutputs
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.histograms import ErrorHistogram
-from truehalf.verification.metrics.tensors import TensorErrors
 
 
 class BatchRow(SameOutputs, total=False):
@@ -35,10 +34,9 @@ class StageFacts(TypedDict, total=False):
     labelled: whether all samples have true boxes; shape_faults (truehalf.verification.output_shapes): of outputs that
     it names nothing else is measured; nan, inf, nonfinite: values of the outputs.
 
-    Errors by output, three times: raw_tensors row by row, as the outputs stand; tensors with queries paired one to one;
-    confident_tensors of the pairs whose reference score reaches the threshold (below it, top-k may choose another
-    query, which is no error), and of outputs that are no queries'. histograms are of these, or of all pairs where no
-    score reaches it; moved_queries is the share found in another row (None without queries).
+    max_abs_error by output; of queries, paired one to one, those whose reference score reaches the threshold (below it,
+    top-k may choose another query, which is no error); max_abs_error_all_queries of all. histograms are of the former,
+    or of all pairs where no score reaches it.
 
     tensor_errors by output, tensor_error: the largest (None without such outputs); classification: None of other models
     and other shapes.
@@ -61,11 +59,9 @@ class StageFacts(TypedDict, total=False):
     nan: int
     inf: int
     nonfinite: int
-    raw_tensors: dict[str, TensorErrors]
-    tensors: dict[str, TensorErrors]
-    confident_tensors: dict[str, TensorErrors] | None
+    max_abs_error: dict[str, float]
+    max_abs_error_all_queries: dict[str, float]
     histograms: dict[str, ErrorHistogram]
-    moved_queries: float | None
     tensor_errors: dict[str, float]
     tensor_error: float | None
     classification: ClassAgreement | None

@@ -12,7 +12,7 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.report.forms import AdversarialFacts
 from truehalf.verification.chain.reference import Outputs, Reference
-from truehalf.verification.chain.stage_results import StageResult, max_abs, measure
+from truehalf.verification.chain.stage_results import StageResult, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
 from truehalf.verification.judging.judge import Agreement, same_outputs
 from truehalf.verification.open_file import OpenFile, UnevenShapes
@@ -41,7 +41,7 @@ def found_in_images(reference: Reference, outputs: Outputs, options: VerifyConfi
     return {
         "samples": len(reference.names),
         "nonfinite": stage.facts["nonfinite"],
-        "max_abs_error": max_abs(stage.facts["confident_tensors"] or stage.facts["tensors"]),
+        "max_abs_error": stage.facts["max_abs_error"] or stage.facts["max_abs_error_all_queries"],
         **judged(stage).facts(),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +19,7 @@ from truehalf.verification.metrics.decoded import NOTHING
 from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
-from truehalf.verification.metrics.tensors import TensorErrors, query_outputs, tensor_errors
+from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import OpenFile, Ran, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, comparable, shape_problems
 from truehalf.verification.runs import Arrays
@@ -109,7 +108,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     run = seen.runs[0]
     expected = run.reference
     alike, problems = comparable(expected, outputs), shape_problems(expected, outputs, reference.spec)
-    names, detector = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS
+    names, detector, errors = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS, seen.errors.items()
     queries = next(iter(seen.paired), None)
     paired = {**outputs, **(queries.outputs if queries else {})}
     confident = queries.confident if queries else np.zeros(0, bool)
@@ -135,16 +134,14 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
         "nan": nan,
         "inf": inf,
         "nonfinite": nan + inf,
-        "raw_tensors": {name: tensor_errors(expected[name], outputs[name]) for name in alike},
-        "tensors": {name: tensor_errors(expected[name], paired[name]) for name in alike},
-        "confident_tensors": _confident_errors(alike, expected, paired, confident, names) or None,
+        "max_abs_error": {name: error for name, each in errors if (error := each.sure_max_abs) is not None},
+        "max_abs_error_all_queries": {name: each.max_abs for name, each in errors if each.max_abs is not None},
         "histograms": {
             name: error_histogram(expected[name][confident], paired[name][confident])
             if name in names and confident.any()
             else error_histogram(expected[name], paired[name])
             for name in alike
         },
-        "moved_queries": float((queries.rows != np.arange(queries.rows.shape[1])).mean()) if queries else None,
         "detections": detections,
         "tensor_errors": seen.tensor_errors,
         "tensor_error": seen.tensor_error,
@@ -160,16 +157,6 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
         "reasons": {what: why for what, why in reasons.items() if why},
     }
     return StageResult(facts, seen)
-
-
-def _confident_errors(
-    alike: Sequence[str], expected: Arrays, paired: Arrays, confident: np.ndarray, names: Sequence[str]
-) -> dict[str, TensorErrors]:
-    """Errors of the confident queries, where there are any, and of outputs that have none."""
-    errors = {name: tensor_errors(expected[name], paired[name]) for name in alike if name not in names}
-    if confident.any():
-        errors |= {name: tensor_errors(expected[name][confident], paired[name][confident]) for name in names}
-    return errors
 
 
 def precision_drop(facts: StageFacts) -> float | None:
@@ -195,14 +182,9 @@ def headline(facts: StageFacts) -> StageNumbers:
         "top1_agreement": (facts["classification"] or {}).get("top1_agreement"),
         "tensor_error": facts["tensor_error"],
         "nonfinite": facts["nonfinite"],
-        "max_abs_error": max_abs(facts["confident_tensors"]),
-        "max_abs_error_all_queries": max_abs(facts["tensors"]),
+        "max_abs_error": facts["max_abs_error"],
+        "max_abs_error_all_queries": facts["max_abs_error_all_queries"],
     }
-
-
-def max_abs(errors: Mapping[str, TensorErrors] | None) -> dict[str, float]:
-    """The largest error by output; empty where nothing was measured."""
-    return {name: error["max_abs"] for name, error in (errors or {}).items()}
 
 
 def sample_facts(reference: Reference, stage: StageResult) -> list[SampleFacts]:

@@ -63,6 +63,11 @@ class OutputErrors:
     passed: bool | None = None
     reason: str = ""
 
+    @property
+    def sure_max_abs(self) -> float | None:
+        """The largest error, of queries over the confident ones; None where the tensor rule does not judge."""
+        return self.confident_max_abs if self.paired or self.limit is None else self.max_abs
+
 
 def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[str]) -> OutputErrors:
     """Measure an output by the tensor rule.

@@ -82,8 +82,6 @@ def test_swapped_labels_fail_and_the_worst_are_named(tmp_path):
 def test_permuted_queries_pass(tmp_path):
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, queries=[2, 0, 3, 1]))
     assert report["verdict"] == "passed" and report["max_abs_error"]["logits"] < 0.02
-    details = json.loads((tmp_path / "out" / "details.json").read_text())["stages"]["cast_cleanup"]
-    assert details["raw_tensors"]["logits"]["max_abs"] > 5 and details["moved_queries"] == 1.0
 
 
 def test_a_shifted_box_fails(tmp_path):

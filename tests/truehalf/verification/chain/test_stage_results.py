@@ -33,8 +33,7 @@ def test_which_queries_are_confident_follows_the_declared_activation() -> None:
         sample = Sample("one", {"images": np.zeros((3, 8, 8), np.float32)}, None, None)
         found = detections_of(outputs, declared)
         reference = Reference([sample], ["one"], [""], outputs, declared, found, None, None)
-        errors = measure(reference, other, validate(composed()).verify).facts["confident_tensors"]
-        return float(errors["logits"]["max_abs"])
+        return measure(reference, other, validate(composed()).verify).facts["max_abs_error"]["logits"]
 
     assert confident_error() == confident_error(activation="sigmoid") == 0.125
     assert confident_error(activation="softmax", no_object=True) == 0.0
