@@ -9,11 +9,12 @@ end a name at a NUL.
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,15 +57,33 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
 
 
+@contextlib.contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """An .npz file, opened to be read.
+
+    Raises:
+        StageError: file-missing; file-unreadable where it is no archive of arrays, now or as it is read.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise StageError("file-missing", f"{path}: no such file; {_EXPECTED}") from error
+    except zipfile.BadZipFile as error:
+        message = f"{path}: {_EXPECTED}, got a broken file, or one that is none of them ({path.stat().st_size} bytes)"
+        raise StageError("file-unreadable", message) from error
+    except (OSError, ValueError, EOFError, RuntimeError, zlib.error) as error:  # RuntimeError: encrypted
+        raise StageError("file-unreadable", f"{path}: expected arrays in .npz, but {error}") from error
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays in an .npz file.
 
     Raises:
-        ValueError: when a member is no array, or one of objects.
-        OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error: when the archive cannot be read.
+        StageError: file-missing or file-unreadable.
     """
     found: dict[str, np.ndarray] = {}
-    with zipfile.ZipFile(path) as file:
+    with _archive(path) as file:
         for name, member in members(file).items():
             with file.open(member) as stream:
                 found[name] = np.lib.format.read_array(stream, allow_pickle=False)
@@ -77,7 +96,7 @@ def read_headers(path: Path) -> dict[str, Header]:
     Raises:
         As `read_arrays`.
     """
-    with zipfile.ZipFile(path) as file:
+    with _archive(path) as file:
         headers = {}
         for name, member in members(file).items():
             with file.open(member) as stream:
@@ -135,11 +154,7 @@ class NpzSource(Source):
         self.headers = read_headers(path)
 
     def load(self) -> dict[str, np.ndarray]:
-        try:
-            return read_arrays(self._path)
-        except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-            message = f"{self._path}: expected arrays in .npz, got a broken file ({error})"
-            raise StageError("file-unreadable", message) from error
+        return read_arrays(self._path)
 
 
 def sources_of(source: Any, inputs: Mapping[str, ir.Value], problems: list[str]) -> list[Source]:
@@ -163,10 +178,7 @@ def _from_path(path: Path, inputs: Mapping[str, ir.Value], problems: list[str]) 
         if not files:
             problems.append(coded("file-missing", f"{path}: expected a folder of .npz files, there is none in it"))
         return [opened for file in files if (opened := _from_npz(file, problems)) is not None]
-    if not path.is_file():
-        problems.append(coded("file-missing", f"{path}: no such file or folder; {_EXPECTED}"))
-        return []
-    if path.suffix == ".json":
+    if path.suffix == ".json" and path.is_file():
         return _from_json(path, inputs, problems)
     return [opened for opened in [_from_npz(path, problems)] if opened is not None]
 
@@ -174,12 +186,9 @@ def _from_path(path: Path, inputs: Mapping[str, ir.Value], problems: list[str]) 
 def _from_npz(path: Path, problems: list[str]) -> Source | None:
     try:
         return NpzSource(path)
-    except zipfile.BadZipFile:
-        message = f"{path}: {_EXPECTED}, got a file that is none of them ({path.stat().st_size} bytes)"
-        problems.append(coded("file-unreadable", message))
-    except (OSError, ValueError, EOFError, zlib.error, RuntimeError) as error:  # the last: encrypted, or packed unknown
-        problems.append(coded("file-unreadable", f"{path}: expected arrays in .npz, but {error}"))
-    return None
+    except StageError as error:
+        problems.append(str(error))
+        return None
 
 
 # --- Polygraphy's JSON ------------------------------------------------------------------------------------------------

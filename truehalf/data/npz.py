@@ -6,8 +6,6 @@ once.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +16,6 @@ from truehalf.data.arrays import Header, read_arrays, read_headers
 from truehalf.data.drawn import Arrays, Drawn, TooFew
 from truehalf.data.images import left_out, same_content
 from truehalf.errors import StageError
-
-_BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
 
 
 class ArrayRows(Drawn):
@@ -35,10 +31,7 @@ class ArrayRows(Drawn):
         path, row = self._rows[position]
         if self._loaded is None or self._loaded[0] != path:
             self._loaded = None  # before the next one is read
-            try:
-                self._loaded = path, read_arrays(path)
-            except _BROKEN as error:
-                raise _unreadable(path, error) from error
+            self._loaded = path, read_arrays(path)
         return Arrays(
             self.names[position], {name: np.array(each[row], order="C") for name, each in self._loaded[1].items()}
         )
@@ -81,11 +74,8 @@ def headers_of(config: Config, root: Path) -> dict[str, Header]:
 def _headers(path: Path) -> dict[str, Header]:
     try:
         return read_headers(path)
-    except FileNotFoundError as error:
-        message = f"data.file: no such file: {path}; expected an .npz file, or a folder of them"
-        raise StageError("file-missing", message) from error
-    except _BROKEN as error:
-        raise _unreadable(path, error) from error
+    except StageError as error:
+        raise StageError(error.code, f"data.file: {error.text}") from error
 
 
 def _length(path: Path, headers: dict[str, Header]) -> int:
@@ -94,8 +84,3 @@ def _length(path: Path, headers: dict[str, Header]) -> int:
         message = f"data.file: {path}: expected arrays with as many samples on axis 0, got {lengths}"
         raise StageError("wrong-shape", message)
     return next(iter(lengths.values())) or 0
-
-
-def _unreadable(path: Path, error: Exception) -> StageError:
-    message = f"data.file: {path}: expected arrays in .npz, got a file that cannot be read ({error})"
-    return StageError("file-unreadable", message)
