@@ -10,15 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from truehalf.codes import coded
+from truehalf.config.rules import DATA_NEEDS
 from truehalf.config.typed import did_you_mean
 from truehalf.json_values import Json, JsonObject
 
-# What each source of data reads, and whether that is a folder.
-_OF_DATA: dict[str, dict[str, bool | None]] = {
-    "images": {"folder": True},
-    "coco": {"folder": True, "annotations": False},
-    "npz": {"file": None},  # a file, or a folder of files
-}
+_IS_FOLDER = {"folder": True, "annotations": False, "file": None}  # keys of `data`; None: one or the other
 
 
 def missing_files(values: JsonObject, root: Path) -> list[str]:
@@ -29,9 +25,10 @@ def missing_files(values: JsonObject, root: Path) -> list[str]:
         root: the workspace; paths are relative to it.
     """
     found = []
-    named: dict[str, bool | None] = {"model.checkpoint": False}  # whether it is a folder; None: one or the other
-    source = _text(values, "data.source") or ""
-    named |= {f"data.{key}": is_folder for key, is_folder in _OF_DATA.get(source, {}).items()}
+    named: dict[str, bool | None] = {"model.checkpoint": False}
+    source = _text(values, "data.source")
+    read = next((keys for name, keys in DATA_NEEDS.items() if name.value == source), {})
+    named |= {f"data.{key}": is_folder for key, is_folder in _IS_FOLDER.items() if key in read}
     for key, is_folder in named.items():
         if (place := _text(values, key)) is None:
             continue

@@ -107,20 +107,22 @@ def _rules_of_model(c: Config) -> Iterator[str]:
             yield coded("given-twice", f"model.{kind}: expected different names, got {names}")
 
 
-_DATA_NEEDS = {
-    DataSource.images: ("folder", "the folder of your images", "/path/to/images"),
-    DataSource.coco: ("annotations", "COCO's JSON with the boxes", "/path/to/instances.json"),
-    DataSource.npz: ("file", "an .npz file, or a folder of them", "/path/to/samples.npz"),
-    DataSource.function: ("function", "module:function", "my_data:sample"),
+# By source of data the keys that it reads: what each is, and an example.
+DATA_NEEDS: dict[DataSource, dict[str, tuple[str, str]]] = {
+    DataSource.images: {"folder": ("the folder of your images", "/path/to/images")},
+    DataSource.coco: {
+        "annotations": ("COCO's JSON with the boxes", "/path/to/instances.json"),
+        "folder": ("the folder that the annotations' file names are in", "/path/to/images"),
+    },
+    DataSource.npz: {"file": ("an .npz file, or a folder of them", "/path/to/samples.npz")},
+    DataSource.function: {"function": ("module:function", "my_data:sample")},
 }
 
 
 def _rules_of_data(c: Config) -> Iterator[str]:
-    key, what, example = _DATA_NEEDS.get(c.data.source, ("source", "", ""))
-    if not getattr(c.data, key):
-        yield coded("needs-value", f"data.{key}: data={c.data.source.value} needs {what}: data.{key}={example}")
-    if c.data.source is DataSource.coco and not c.data.folder:
-        yield coded("needs-value", "data.folder: data=coco needs the folder that the annotations' file names are in")
+    for key, (what, example) in DATA_NEEDS.get(c.data.source, {}).items():
+        if not getattr(c.data, key):
+            yield coded("needs-value", f"data.{key}: data={c.data.source.value} needs {what}: data.{key}={example}")
     yield from problem_of_function("data.function", c.data.function)
 
 
