@@ -71,8 +71,8 @@ class Reference:
             truth=None if self.truth is None else [self.truth[i] for i in rows],
         )
 
-    def beside(self, file: ModelFile) -> Reference:
-        """The reference with its file."""
+    def beside(self, file: ModelFile | None) -> Reference:
+        """The reference with its FP32 file."""
         return replace(self, file=file)
 
     def run(self, outputs: Outputs, samples: int | None = None) -> Run:
