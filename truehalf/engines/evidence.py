@@ -26,7 +26,8 @@ def evidence_of(config: Config, root: Path) -> EngineReference:
     spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
     frozen = read_frozen(root / "artifacts" / "reference", config, root, spec)
     slim, images = root / "artifacts" / "slim" / "model.onnx", frozen.adversarial
-    file = ModelFile(slim) if slim.is_file() else None  # a machine that builds engines may have pulled no more than its own
+    # A machine that builds engines may have pulled no more than it needs for that.
+    file = ModelFile(slim) if slim.is_file() else None
     images = images if isinstance(images, str) else images.beside(file)
     return EngineReference(frozen.reference.beside(file), images, config.verify)
 
