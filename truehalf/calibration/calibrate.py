@@ -48,7 +48,7 @@ from truehalf.progress import track
 from truehalf.runtime.ort.operators import refusal
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
-_OPSET_MIN = 7  # of what ONNX Runtime runs; an older model is measured at this one, where its tensors keep their names
+_OPSET_MIN = 9  # which has Where; an older model is measured at this one, where its tensors keep their names
 _INTEGERS_EXACT = 2048  # float16 holds every integer up to here
 _LISTED = 5  # tensors in a warning
 _INNER_MIN = 8192  # a sum that cannot exceed this is not measured
@@ -131,7 +131,7 @@ def _raised(model: ir.Model) -> ir.Model:
     if raised.model.graph.opset_imports[""] < _OPSET_MIN:
         raise StageError(
             "wrong-opset",
-            f"calibrate: ONNX Runtime runs opset {_OPSET_MIN} and later, got {'; '.join(raised.notes())}. "
+            f"calibrate: expected opset {_OPSET_MIN} or later, got {'; '.join(raised.notes())}. "
             "Export the model anew at a later opset, or convert it without calibration",
         )
     return raised.model
@@ -286,7 +286,7 @@ class _Run:
             self.errors.add(replays, lost, name)
             for tensor, counts in counted.items():
                 self.facts[tensor].add(counts, name)
-            for each, value in zip(counter.inner, sums, strict=True):
+            for each, value in zip(inner, sums, strict=True):
                 self._add_inner(each, value, name)
 
     def _absmax(self, value: ir.Value) -> float | None:

@@ -11,9 +11,8 @@ ReduceMax and ReduceMin lose a NaN that is not the first element; the sum never 
     both finite, sum not NaN                 f is finite (a sum of Inf is an overflow)
     both finite, sum NaN                     NaN, or sums of both signs that overflowed: to be counted exactly
 
-All counts are made of Greater, Less and Floor, which every opset has that ONNX Runtime runs (7 and later): a NaN is
-neither below 1 nor above -1, an Inf is above every float. Where is not in opsets 7 and 8; there a tensor that may hold
-NaN or Inf leaves the session as it is.
+All counts are made of Greater, Less, Floor and Where (opset 9): a NaN is neither below 1 nor above -1, an Inf is above
+every float.
 
 Tensors inside subgraphs (If, Loop, Scan) cannot be outputs of the graph and are not measured.
 """
@@ -39,7 +38,6 @@ from truehalf.float16 import LOST, NORMAL_MIN
 from truehalf.ir.ops import Trait, has
 
 _FLOAT = ir.DataType.FLOAT
-_WHERE_FROM = 9  # opset
 
 
 def float_tensors(model: ir.Model, untyped: list[str] | None = None) -> list[str]:
@@ -208,11 +206,8 @@ class Counter:
             not looked at (None).
         integers: tensors in which fractions are counted.
         inner: sums inside nodes to measure, of `model`; non-finite elements count as nothing.
-        replays: whose errors are measured, of `model`; none in opsets 7 and 8.
+        replays: whose errors are measured, of `model`.
         given: tensors that are fed, too, so that what they are computed from need not run.
-
-    Attributes:
-        inner: those that are measured. In opsets 7 and 8 a source that may hold NaN or Inf is not.
     """
 
     def __init__(
@@ -232,20 +227,17 @@ class Counter:
         self._suspects = [name for name in tensors if name in suspects]
         self._integers = [name for name in tensors if name in integers]
         graph = Instrumented(model, given)
-        self._masks = graph.opset >= _WHERE_FROM
-        self.inner = [each for each in inner if self._masks or str(each.source.name) not in suspects]
         for name in tensors:
             self._count(graph, name)
-        for each in self.inner:
+        for each in inner:
             report_inner(graph, each, str(each.source.name) in suspects)
         report_replays(graph, replays, lambda end: any(value.name in suspects for value in end.outputs))
-        fetched = [] if self._masks else self._suspects
-        self._session = graph.open(fetched, **options)
+        self._session = graph.open([], **options)
 
     def _count(self, graph: Instrumented, name: str) -> None:
         place = graph.after(name)
         flat = place.flat(graph.value(name))
-        if name in self._suspects and self._masks:
+        if name in self._suspects:
             _report_nonfinite(place, flat)
         for bound in self._rungs[name]:
             place.report_count("above", _beyond(place, flat, bound))
@@ -259,12 +251,9 @@ class Counter:
 
     def measure(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Counts], list[float | None], list[float]]:
         """Counts by tensor, the largest value of each inner sum (None: there is no element), errors of the replays."""
-        fetched, columns = self._session.run(feeds)
+        _, columns = self._session.run(feeds)
         above, fractions = iter(columns.get("above", ())), iter(columns.get("fractions", ()))
-        if self._masks:
-            facts = {name: _nonfinite(columns, i) for i, name in enumerate(self._suspects)}
-        else:
-            facts = {name: _nonfinite_of(array) for name, array in fetched.items()}
+        facts = {name: _nonfinite(columns, i) for i, name in enumerate(self._suspects)}
         result = {}
         for name, bounds in self._rungs.items():
             nan, posinf, neginf, low, high = facts.get(name, (0, 0, 0, None, None))
@@ -298,13 +287,6 @@ def _nonfinite(columns: Mapping[str, np.ndarray], i: int) -> _Nonfinite:
     nan, posinf, neginf = (int(columns[key][i]) for key in ("nan", "posinf", "neginf"))
     low, high = float(columns["low"][i]), float(columns["high"][i])
     return (nan, posinf, neginf, low, high) if low <= high else (nan, posinf, neginf, None, None)
-
-
-def _nonfinite_of(array: np.ndarray) -> _Nonfinite:
-    counts = [int(np.count_nonzero(where(array))) for where in (np.isnan, np.isposinf, np.isneginf)]
-    finite = array[np.isfinite(array)]
-    extremes = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
-    return counts[0], counts[1], counts[2], *extremes
 
 
 def _report_small(place: InsertionPoint, flat: ir.Value) -> None:

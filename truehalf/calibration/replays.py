@@ -31,7 +31,6 @@ from truehalf.ir.facts import constant_of, is_op
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.slots import is_float32
 
-REPLAYED_FROM = 9  # opset; Where is there
 _MVN_EPSILON = 1e-9
 _EPSILON_MIN = 2.0**-17  # beside it the last bit of a subnormal variance, 2^-25, is nothing
 

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from truehalf.calibration.neighbourhoods import MOVES, Neighbourhood, neighbourhoods
 from truehalf.calibration.ranges import Counter
 from truehalf.calibration.ranges_form import Rounding, RoundingStep, limit_of
-from truehalf.calibration.replays import REPLAYED_FROM, Replay, steps
+from truehalf.calibration.replays import Replay, steps
 from truehalf.calibration.samples import Samples
 from truehalf.ir.ops import moved_inputs
 from truehalf.ir.slots import is_float32
@@ -35,7 +35,6 @@ class RoundingErrors:
         self._model = model
         self._absmax: AbsMax = lambda value: None
         self._worst: dict[ir.Node, tuple[float, str, str]] = {}
-        self._replayed = model.graph.opset_imports.get("", 0) >= REPLAYED_FROM
         self.always = self._replays()
         self.cancelling: list[Replay] = []
 
@@ -46,7 +45,7 @@ class RoundingErrors:
         self.cancelling = [replay for replay in self._replays() if replay.around.end not in known]
 
     def _replays(self) -> list[Replay]:
-        found = neighbourhoods(self._model, self._absmax) if self._replayed else []
+        found = neighbourhoods(self._model, self._absmax)
         return [Replay(each) for each in found if all(node.name for node in each.depths)]
 
     def add(self, replays: Sequence[Replay], errors: Sequence[float], sample: str) -> None:

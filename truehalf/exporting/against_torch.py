@@ -45,25 +45,15 @@ def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: 
 
     tensors = tensors_of(spec, feed)
 
-    def outputs_of(tensors: Sequence[torch.Tensor]) -> Any:
-        with evaluation_mode(module), torch.no_grad():
-            return module(*tensors)
-
-    def problem(feed: Arrays) -> str | None:
-        try:
-            outputs_of(tensors_of(spec, feed))
-        except Exception as error:
-            return torch_fails(error)
-        return None
-
     try:
-        outputs = outputs_of(tensors)
+        with evaluation_mode(module), torch.no_grad():
+            outputs: Any = module(*tensors)
     except StageError:
         raise
     except Exception as error:  # whatever the module raises
         if not other_axes(feed, example):
             raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(feed)}") from error
-        raise refusal(feed, example, named_axes(spec), problem, torch_fails(error)) from error
+        raise refusal(feed, example, named_axes(spec), torch_fails(error)) from error
     values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     return {name: value.numpy() for name, value in zip(names_of(spec.outputs), values, strict=True)}
 
@@ -152,7 +142,6 @@ def _same(before: Arrays, after: Arrays) -> bool:
 
 
 def compared_with_torch(
-    module: torch.nn.Module,
     path: Path,
     spec: IoSpec,
     pairs: Sequence[tuple[Arrays, dict[str, np.ndarray]]],
@@ -181,13 +170,6 @@ def compared_with_torch(
         found = [(torch_side, session.run(feed)) for feed, torch_side in runs]
         return check_runs(found, spec, atol=options.atol, rtol=options.rtol, sides=("torch", "ONNX Runtime"))
 
-    def problem(feed: Arrays) -> str | None:
-        try:
-            compared([(feed, torch_outputs(module, spec, feed, example))])
-        except StageError as error:
-            return f"the exported file does not hold: {error.text}"
-        return None
-
     alike = [pair for pair in pairs if not other_axes(pair[0], example)]
     resized = [pair for pair in pairs if other_axes(pair[0], example)]
     result: Parity = {"status": NOT_VERIFIED, "reason": "no samples of the traced size were given"}
@@ -206,7 +188,7 @@ def compared_with_torch(
             found = compared([pair])
         except StageError as error:
             message = f"the exported file does not hold: {error.text}"
-            raise refusal(pair[0], example, named_axes(spec), problem, message) from error
+            raise refusal(pair[0], example, named_axes(spec), message) from error
         shapes = {name: list(array.shape) for name, array in pair[0].items()}
         at_sizes.append({"inputs": shapes, **found})
         if found["status"] == NOT_VERIFIED and result["status"] != NOT_VERIFIED:

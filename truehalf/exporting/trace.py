@@ -174,7 +174,7 @@ def trace(
             options=config,
         )
         with explaining(subject):
-            parity = compared_with_torch(module, described, spec, pairs, example, config)
+            parity = compared_with_torch(described, spec, pairs, example, config)
         baked = what_was_baked(subject)
         moved_into_place(described.parent, out_path)
     write_text(spec_path, spec_text(spec) + "\n")

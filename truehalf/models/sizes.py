@@ -6,9 +6,8 @@ sizes that were not traced. Height and width take opposite ones, unless their ax
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -74,39 +73,21 @@ def varying_axes(runs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, list[int
     return varying
 
 
-def refusal(
-    feed: Arrays, example: Arrays, axes: Axes, problem: Callable[[Arrays], str | None], what: str
-) -> StageError:
-    """The error for a size at which a trace does not hold: the axes that cause it, each tried separately.
+def refusal(feed: Arrays, example: Arrays, axes: Axes, what: str) -> StageError:
+    """The error for a size at which a trace does not hold.
 
     Args:
         feed: of another size than the example.
         axes: names of the axes, by input.
-        problem: of a feed, what goes wrong with it, or None.
-        what: what went wrong with this one.
+        what: what went wrong with it.
     """
     changed = other_axes(feed, example)
-    single_axes = dict(_with_one_axis(feed, example, changed)) if len(changed) > 1 else {}
-    problems = {place: found for place, single in single_axes.items() if (found := problem(single)) is not None}
-    blamed = list(problems) or changed
-    shown = single_axes[blamed[0]] if problems else feed
-    named = ", ".join(f"axis {axis} of {name!r} ({axes.get(name, {}).get(axis, 'not named')})" for name, axis in blamed)
-    sizes = ", ".join(
-        f"{name} {list(shown[name].shape)} (traced at {list(example[name].shape)})"
-        for name in dict.fromkeys(n for n, _ in blamed)
+    symbols = [axes.get(name, {}).get(axis, "not named") for name, axis in changed]
+    named = ", ".join(
+        f"axis {axis} of {name!r} ({symbol})" for (name, axis), symbol in zip(changed, symbols, strict=True)
     )
-    message = f"{named} cannot vary: at {sizes}, {problems[blamed[0]] if problems else what}; {REMEDY}"
-    return StageError("axis-fixed", message)
-
-
-def _with_one_axis(
-    feed: Arrays, example: Arrays, changed: Sequence[tuple[str, int]]
-) -> Iterator[tuple[tuple[str, int], dict[str, np.ndarray]]]:
-    """The feed with one of its changed axes; the others cut, or repeated, to the example's size."""
-    for kept in changed:
-        single: dict[str, Any] = dict(feed)
-        for name, axis in changed:
-            if (name, axis) != kept:
-                side = example[name].shape[axis]
-                single[name] = np.take(single[name], np.arange(side) % single[name].shape[axis], axis=axis)
-        yield kept, single
+    sizes = ", ".join(
+        f"{name} {list(feed[name].shape)} (traced at {list(example[name].shape)})"
+        for name in dict.fromkeys(name for name, _ in changed)
+    )
+    return StageError("axis-fixed", f"{named} cannot vary: at {sizes}, {what}; {REMEDY}")

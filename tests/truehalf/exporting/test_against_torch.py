@@ -71,7 +71,7 @@ def compared(
 ) -> dict[str, Any]:
     spec = IoSpec.from_json(declared)
     pairs = [(feed, torch_outputs(module, spec, feed, example)) for feed in checked]
-    return compared_with_torch(module, path, spec, pairs, example, TraceConfig(atol=atol))
+    return compared_with_torch(path, spec, pairs, example, TraceConfig(atol=atol))
 
 
 def rows_compared(module: torch.nn.Module, path: Path, *checked: dict[str, np.ndarray], **changes: Any) -> Any:
