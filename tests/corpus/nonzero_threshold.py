@@ -8,7 +8,7 @@ INPUT_NAMES = ("features", "scores")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"features": {0: "queries"}, "scores": {0: "queries"}}
 GRAPH_RULES = ("nonzero-threshold",)
 SOURCE_RULES = ()
-REPAIRS = ("nonzero_topk",)
+REPAIRS = ("bool_index",)
 
 KEEP = 4
 
