@@ -16,6 +16,7 @@ LiftConstantsToInitializersPass lifts the integers that shapes are computed from
 from __future__ import annotations
 
 import contextlib
+import graphlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -307,37 +308,15 @@ def check_acyclic(model: ir.Model) -> None:
     Raises:
         StageError: naming a node that does.
     """
-    node = _node_on_cycle(model)
-    if node is not None:
+    waits_for = {node: dict.fromkeys(_predecessors(node)) for node in all_nodes(model, functions=True)}
+    try:
+        graphlib.TopologicalSorter(waits_for).prepare()
+    except graphlib.CycleError as error:
         raise StageError(
             "graph-cycle",
-            f"the graph has a cycle through node {label_of(node)!r}: expected every node to read only what nodes "
-            "before it write; the tool that wrote this file broke it, convert the original again",
-        )
-
-
-def _node_on_cycle(model: ir.Model) -> ir.Node | None:
-    """A node that can be reached from itself: take away what depends on nothing that is left, then walk backwards."""
-    waits_for = {node: dict.fromkeys(_predecessors(node)) for node in all_nodes(model, functions=True)}
-    followers: dict[ir.Node, list[ir.Node]] = {node: [] for node in waits_for}
-    for follower, predecessors in waits_for.items():
-        for predecessor in predecessors:
-            followers[predecessor].append(follower)
-    waiting = {node: len(predecessors) for node, predecessors in waits_for.items()}
-    ready = [node for node, count in waiting.items() if count == 0]
-    while ready:
-        done = ready.pop()
-        del waiting[done]
-        for follower in followers[done]:
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                ready.append(follower)
-    node: ir.Node | None = next(iter(waiting), None)
-    visited = set[ir.Node]()
-    while node is not None and node not in visited:
-        visited.add(node)
-        node = next(predecessor for predecessor in waits_for[node] if predecessor in waiting)
-    return node
+            f"the graph has a cycle through node {label_of(error.args[1][0])!r}: expected every node to read only what "
+            "nodes before it write; the tool that wrote this file broke it, convert the original again",
+        ) from error
 
 
 def _predecessors(node: ir.Node) -> Iterator[ir.Node]:

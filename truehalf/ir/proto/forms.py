@@ -1,6 +1,5 @@
 """Forms of protos that readers do not take, restated in others of the same meaning before a model is read.
 
-sparse tensors, as initializers and in Constants           dense ones
 a size below 0, which older exporters write (-1)           an axis that varies
 MeanVarianceNormalization without axes                     with the default ones: onnx cannot type it without
 functions of another opset than the graph                  of the graph's, or inlined at the latest one: ONNX Runtime
@@ -9,11 +8,9 @@ functions of another opset than the graph                  of the graph's, or in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from truehalf.errors import StageError, first_line
@@ -32,12 +29,12 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
         whether runtimes need the new form, too.
 
     Raises:
-        StageError: a sparse tensor that cannot be made dense, functions that cannot be brought to one opset.
+        StageError: a sparse tensor, functions that cannot be brought to one opset.
     """
     for graph in (proto.graph, *proto.functions):
         opset = _opset(graph if isinstance(graph, onnx.FunctionProto) else proto)
         for inner in proto_graphs(graph):
-            _make_dense(inner, path)
+            _refuse_sparse(inner, path)
             _free_sizes(inner)
             for node in inner.node:
                 is_one = node.op_type == "MeanVarianceNormalization" and node.domain in _ONNX
@@ -46,44 +43,16 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
     return _align_functions(proto, path)
 
 
-# --- tensors and shapes -----------------------------------------------------------------------------------------------
+# --- shapes ----------------------------------------------------------------------------------------------------------
 
 
-def _make_dense(graph: ProtoGraph, path: Path) -> None:
-    if isinstance(graph, onnx.GraphProto) and graph.sparse_initializer:
-        graph.initializer.extend(_dense(sparse, path) for sparse in graph.sparse_initializer)
-        del graph.sparse_initializer[:]
+def _refuse_sparse(graph: ProtoGraph, path: Path) -> None:
+    sparse = [each.values.name for each in graph.sparse_initializer] if isinstance(graph, onnx.GraphProto) else []
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.sparse_tensors or (attribute.HasField("sparse_tensor") and node.op_type != "Constant"):
-                named = next(iter(node.output), node.name)
-                raise StageError(
-                    "not-supported", f"{path}: {node.op_type} {named!r} holds a sparse tensor; expected a dense one"
-                )
-            if attribute.HasField("sparse_tensor"):
-                attribute.CopyFrom(onnx.helper.make_attribute("value", _dense(attribute.sparse_tensor, path)))
-
-
-def _dense(sparse: onnx.SparseTensorProto, path: Path) -> onnx.TensorProto:
-    """The tensor with its zeros, of the same name."""
-    name, shape = sparse.values.name, tuple(sparse.dims)
-    named = f"{path}: sparse tensor {name!r}"
-    if onnx.TensorProto.EXTERNAL in (sparse.values.data_location, sparse.indices.data_location):
-        raise StageError("not-supported", f"{named}: expected its values in the model file, got external data")
-    values, indices = onnx.numpy_helper.to_array(sparse.values), onnx.numpy_helper.to_array(sparse.indices)
-    if values.itemsize * math.prod(shape) >= _DENSE_MAX:
-        raise StageError("too-large", f"{named}: expected less than 2 GiB as a dense tensor, got shape {list(shape)}")
-    try:
-        flat = indices if indices.ndim < 2 else np.ravel_multi_index(tuple(indices.T), shape)
-        dense = np.zeros(math.prod(shape), values.dtype)
-        if flat.shape != values.shape or (flat < 0).any():
-            raise ValueError(f"{flat.size} indices, {values.size} values")
-        dense[flat] = values
-    except (ValueError, IndexError) as error:
-        raise StageError(
-            "model-invalid", f"{named}: expected an index inside shape {list(shape)} for each value, got {error}"
-        ) from error
-    return onnx.numpy_helper.from_array(dense.reshape(shape), name)
+        if any(each.sparse_tensors or each.HasField("sparse_tensor") for each in node.attribute):
+            sparse.append(next(iter(node.output), node.name))
+    if sparse:
+        raise StageError("not-supported", f"{path}: {sparse[0]!r} is a sparse tensor; expected a dense one")
 
 
 def _free_sizes(graph: ProtoGraph) -> None:

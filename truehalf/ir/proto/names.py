@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -69,19 +70,14 @@ def _undefined(graph: ProtoGraph, outer: frozenset[str]) -> Iterator[str]:
 
 def _circle(proto: onnx.ModelProto) -> list[str]:
     """Functions of which each calls the next, the last one the first; none where every call ends."""
+    keys = {(function.domain, function.name, function.overload): function for function in proto.functions}
     called = {
-        (function.domain, function.name, function.overload): list(
-            dict.fromkeys(
-                (node.domain, node.op_type, node.overload) for inner in proto_graphs(function) for node in inner.node
-            )
-        )
-        for function in proto.functions
+        key: {(node.domain, node.op_type, node.overload) for inner in proto_graphs(function) for node in inner.node}
+        & keys.keys()
+        for key, function in keys.items()
     }
-    waiting = dict(called)
-    while ended := [key for key, calls in waiting.items() if not any(call in waiting for call in calls)]:
-        for key in ended:
-            del waiting[key]
-    path = list(waiting)[:1]
-    while path and path[-1] not in path[:-1]:
-        path.append(next(call for call in waiting[path[-1]] if call in waiting))
-    return [f"{domain}::{name}" for domain, name, _ in path[path.index(path[-1]) :]] if path else []
+    try:
+        graphlib.TopologicalSorter(called).prepare()
+    except graphlib.CycleError as error:
+        return [f"{domain}::{name}" for domain, name, _ in reversed(error.args[1])]
+    return []

@@ -72,18 +72,14 @@ def _constant_input(index: int, name: str) -> Callable[[ir.Node, Subject], Itera
     return check
 
 
-def _reduction(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
-    reduction = node.attributes.get_string("reduction", "none")
-    if reduction != "none":
-        yield (
-            f"TensorRT has ScatterND without a reduction only, not {reduction!r}.",
-            "Give each position one value, or use ScatterElements.",
-        )
+def _attribute(name: str, allowed: object, why: str, remedy: str) -> Callable[[ir.Node, Subject], Iterator[Refusal]]:
+    """Of an attribute that TensorRT takes with one value only."""
 
+    def check(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
+        if node.attributes.get(name) is not None and node.attributes[name].value != allowed:
+            yield why, remedy
 
-def _normalizes_in_training(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
-    if node.attributes.get_int("training_mode", 0):
-        yield "BatchNormalization in training mode.", "Export the model in eval mode."
+    return check
 
 
 def _drops_in_training(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
@@ -115,38 +111,38 @@ def _equation(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
         yield f"TensorRT's Einsum takes small letters only, not {equation!r}.", "Use small letters."
 
 
-def _coupled(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
-    if node.attributes.get_int("input_forget", 0) or node.attributes.get_int("layout", 0):
-        yield "TensorRT's LSTM has neither input_forget nor layout.", "Export without them."
-
-
 def _attention(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     shapes = [value.shape for value in node.inputs[:3] if value is not None and value.shape is not None]
     if any(len(shape) != 4 for shape in shapes):
         yield "TensorRT's Attention takes Q, K and V with four axes only.", "Split the heads before it."
     if any(value is not None for value in node.inputs[4:]):
         yield "TensorRT's Attention has no cache and no length input.", "Concatenate keys and values before it."
-    if node.attributes.get_float("softcap", 0.0):
-        yield "TensorRT's Attention has no softcap.", "Write the attention out."
 
 
+_LSTM = ("TensorRT's LSTM has neither input_forget nor layout.", "Export without them.")
+_TRAINING = ("BatchNormalization in training mode.", "Export the model in eval mode.")
+_SUMS = ("TensorRT has ScatterND without a reduction only.", "Give each position one value, or use ScatterElements.")
 _POOL = (_no_dilations, _pools_two_or_three)
 _CHECKS: dict[str, tuple[Callable[[ir.Node, Subject], Iterator[Refusal]], ...]] = {
-    "Attention": (_attention, _first_output_only),
+    "Attention": (
+        _attention,
+        _attribute("softcap", 0.0, "TensorRT's Attention has no softcap.", "Write the attention out."),
+        _first_output_only,
+    ),
     "AveragePool": _POOL,
-    "BatchNormalization": (_normalizes_in_training, _first_output_only),
+    "BatchNormalization": (_attribute("training_mode", 0, *_TRAINING), _first_output_only),
     "Cast": (_cast,),
     "Constant": (_strings,),
     "CumSum": (_constant_input(1, "the axis"),),
     "Dropout": (_drops_in_training,),
     "Einsum": (_equation,),
     "GridSample": (_grid_axes,),
-    "LSTM": (_coupled,),
+    "LSTM": (_attribute("input_forget", 0, *_LSTM), _attribute("layout", 0, *_LSTM)),
     "LayerNormalization": (_first_output_only,),
     "LpPool": (_no_dilations,),
     "MaxPool": (*_POOL, _first_output_only),
     "OneHot": (_constant_input(1, "the depth"),),
-    "ScatterND": (_reduction,),
+    "ScatterND": (_attribute("reduction", "none", *_SUMS),),
     "Squeeze": (_squeeze, _constant_input(1, "the axes")),
     "TopK": (_topk,),
     "Unsqueeze": (_constant_input(1, "the axes"),),

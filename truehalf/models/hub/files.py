@@ -8,7 +8,6 @@ not move there.
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ _INDEX = "model.safetensors.index.json"
 _WEIGHTS = ("model.safetensors", "model-*.safetensors", _INDEX)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _BRANCHES = ("main", "master", "HEAD")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _CONVERSION = (
     "python -c 'import torch; from safetensors.torch import save_file; "
     'state = torch.load("{pickle}", map_location="cpu", weights_only=True); '
@@ -64,8 +62,8 @@ def located(identity: str, revision: str | None, root: Path, weights: bool) -> P
         weights: whether they are needed, too.
 
     Raises:
-        StageError: when there is no such folder, model or revision, when the revision is a branch, when the hub can
-            not be reached and the cache has not all, or when there are no weights as safetensors.
+        StageError: when there is no such folder, model or revision, when the hub can not
+            be reached and the cache has not all, or when there are no weights as safetensors.
     """
     if is_folder(identity):
         folder = root / Path(identity).expanduser()
@@ -140,8 +138,6 @@ def _downloaded(identity: str, revision: str, weights: bool) -> Path:
     wanted = [CONFIGURATION, PROCESSOR, *(_WEIGHTS if weights else ())]
     named = f"model.options.id: {identity} at revision {revision}"
     try:
-        if not _COMMIT.fullmatch(revision):
-            _refuse_branch(identity, revision)
         folder = Path(snapshot_download(identity, revision=revision, allow_patterns=wanted))
     except errors.GatedRepoError as error:
         message = f"{named}: its owner wants its terms accepted first: do so on its page, then `hf auth login`"
@@ -158,8 +154,6 @@ def _downloaded(identity: str, revision: str, weights: bool) -> Path:
         message = f"model.options.id: expected owner/name, or a folder such as ./mine: {error}"
         raise StageError("bad-syntax", message) from error
     except Exception as error:  # what the hub's client and what is below it raise without a network or on a full disk
-        if isinstance(error, StageError):
-            raise
         raise StageError(
             "download-fails", _unreachable(named, identity, revision, wanted, constants.HF_HUB_CACHE, error)
         ) from error
@@ -169,25 +163,6 @@ def _downloaded(identity: str, revision: str, weights: bool) -> Path:
             "download-fails", _unreachable(named, identity, revision, wanted, constants.HF_HUB_CACHE, lacking)
         )
     return folder
-
-
-def _refuse_branch(identity: str, revision: str) -> None:
-    """Ask the hub whether a name is a branch's; without the hub nothing is known."""
-    from huggingface_hub import HfApi, errors
-
-    try:
-        branches = HfApi().list_repo_refs(identity).branches
-    except (errors.GatedRepoError, errors.RepositoryNotFoundError):
-        raise
-    except Exception:  # no network; what is in the cache does not move
-        return
-    commits = [branch.target_commit for branch in branches if branch.name == revision]
-    if commits:
-        raise StageError(
-            "revision-moves",
-            f"model.options.revision: {revision!r} is a branch of {identity}, which moves, and the model with it; name "
-            f"the commit where it is now: model.options.revision={commits[0]}",
-        )
 
 
 def _unreachable(named: str, identity: str, revision: str, wanted: list[str], cache: str, error: Exception) -> str:

@@ -48,5 +48,4 @@ def problems_of(name: str, config: Config) -> list[str]:
     Raises:
         KeyError: when there is no source of this name.
     """
-    found: list[str] = source(name).problems(config)
-    return found
+    return list(source(name).problems(config))

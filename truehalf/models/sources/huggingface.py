@@ -68,12 +68,8 @@ class Options:
     random: bool
 
 
-def problems(config: Config) -> list[str]:
+def problems(config: Config) -> Iterator[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_problems_of_keys(config), *problems_of_declared(config)]
-
-
-def _problems_of_keys(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     yield from own_decoder(config)
     if not options.id:
@@ -94,6 +90,7 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
     if model.outputs is None and model.drop_outputs:
         message = f"model.drop_outputs: logits and boxes are all needed; expected [], got {plain(model.drop_outputs)}"
         yield coded("in-conflict", message)
+    yield from problems_of_declared(config)
 
 
 def files(config: Config, root: Path) -> list[Path]:

@@ -50,12 +50,8 @@ class Options:
     random: bool
 
 
-def problems(config: Config) -> list[str]:
+def problems(config: Config) -> Iterator[str]:
     """What is wrong with `model.*` beyond types."""
-    return list(_problems(config))
-
-
-def _problems(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     if config.decoder.name is DecoderName.none:
         yield coded("in-conflict", "decoder: expected dfine or rtdetrv2, got none")

@@ -15,9 +15,10 @@ from truehalf.codes import coded
 from truehalf.config.options import key
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import failing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.attention_gain import scale_attention_values
-from truehalf.models.architectures.ltdetr import Architecture, ConvNext, Vit, build
+from truehalf.models.architectures.ltdetr import Architecture, build
 from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import declared_needlessly
 from truehalf.models.model import Input, Model
@@ -39,12 +40,8 @@ class Options:
     attention_gain_log2: int = key(..., "of attention values; the projections that follow undo it", least=0, most=60)
 
 
-def problems(config: Config) -> list[str]:
+def problems(config: Config) -> Iterator[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_problems_of_keys(config), *_problems_of_options(config.model.options)]
-
-
-def _problems_of_keys(config: Config) -> Iterator[str]:
     model = config.model
     if config.decoder.name is DecoderName.none:
         yield coded("in-conflict", "decoder: expected dfine or rtdetrv2, got none")
@@ -61,6 +58,7 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
     if not model.classes:
         yield coded("needs-value", "model.classes: expected one or more different names, got none")
     yield from declared_needlessly(config)
+    yield from _problems_of_options(config.model.options)
 
 
 def _problems_of_options(options: Options) -> Iterator[str]:
@@ -69,62 +67,25 @@ def _problems_of_options(options: Options) -> Iterator[str]:
             yield coded("wrong-shape", f"model.options.{name}: expected three numbers (RGB), got {values}")
     if any(value <= 0 for value in options.std):
         yield coded("out-of-range", f"model.options.std: expected numbers above 0, got {options.std}")
-    yield from _problems_of_architecture(options.architecture)
-
-
-def _problems_of_architecture(shape: Architecture) -> Iterator[str]:
-    where = "model.options.architecture"
-    if shape.heads > 0 and shape.d_model % shape.heads:
-        message = f"{where}.d_model: expected a multiple of heads ({shape.heads}), got {shape.d_model}"
-        yield coded("in-conflict", message)
-    if shape.d_model % 4:
-        yield coded(
-            "out-of-range",
-            f"{where}.d_model: expected a multiple of 4 (positions: sine and cosine of two axes), got {shape.d_model}",
-        )
-    convnext, vit = shape.backbone.convnext, shape.backbone.vit
-    if (convnext is None) == (vit is None):
-        yield coded(
-            "in-conflict" if vit else "needs-value",
-            f"{where}.backbone: expected one of convnext and vit, the other null; got {'both' if vit else 'neither'}",
-        )
-    if convnext is not None:
-        yield from _problems_of_convnext(convnext, f"{where}.backbone.convnext")
-    if vit is not None:
-        yield from _problems_of_vit(vit, f"{where}.backbone.vit")
-        if shape.ffn_dim % 2:
-            yield coded(
-                "out-of-range",
-                f"{where}.ffn_dim: expected an even number (one half is the gate, one the value), got {shape.ffn_dim}",
-            )
-
-
-def _problems_of_convnext(convnext: ConvNext, where: str) -> Iterator[str]:
-    for name, values in (("widths", convnext.widths), ("depths", convnext.depths)):
-        if len(values) != 4 or any(value < 1 for value in values):
-            message = f"{where}.{name}: expected four positive integers (ConvNeXt's stages), got {values}"
-            yield coded("out-of-range", message)
-
-
-def _problems_of_vit(vit: Vit, where: str) -> Iterator[str]:
-    if vit.heads > 0 and (vit.width % vit.heads or vit.width // vit.heads % 4 or vit.width // vit.heads > 128):
-        message = f"{where}.width: expected heads ({vit.heads}) times a multiple of 4, up to 128, got {vit.width}"
-        yield coded("in-conflict", message)
-    if len(vit.layers) != 3 or vit.layers != sorted(set(vit.layers)) or vit.layers[0] < 1 or vit.layers[-1] > vit.depth:
-        message = f"{where}.layers: expected three rising numbers from 1 to depth ({vit.depth}), got {vit.layers}"
-        yield coded("out-of-range", message)
+    backbone = options.architecture.backbone
+    if (backbone.convnext is None) == (backbone.vit is None):
+        got = "both" if backbone.vit else "neither"
+        message = f"model.options.architecture.backbone: expected one of convnext and vit, the other null; got {got}"
+        yield coded("in-conflict" if backbone.vit else "needs-value", message)
 
 
 def open_model(config: Config, root: Path) -> Model:
     """The configured detector.
 
     Raises:
-        StageError: when the weights are missing, corrupt or of another architecture.
+        StageError: when sizes of the architecture do not fit each other; when the weights are missing, corrupt or of
+            another architecture.
     """
     options: Options = config.model.options
     classes = list(config.model.classes or ())
     shape, decoder = options.architecture, config.decoder.name.value
-    detector = build(shape, decoder, len(classes), config.seed, options.mean, options.std)
+    with failing("module-fails", f"model.options.architecture: no detector can be made of {shape}"):
+        detector = build(shape, decoder, len(classes), config.seed, options.mean, options.std)
     if config.model.checkpoint is not None:
         load_weights(detector.get_submodule("network"), root / config.model.checkpoint)
     if options.attention_gain_log2:

@@ -42,12 +42,8 @@ class Options:
     trained: bool
 
 
-def problems(config: Config) -> list[str]:
+def problems(config: Config) -> Iterator[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_problems_of_keys(config), *problems_of_declared(config)]
-
-
-def _problems_of_keys(config: Config) -> Iterator[str]:
     model = config.model
     yield from own_decoder(config, "file")
     if model.checkpoint is None:
@@ -60,6 +56,7 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
         if each.take is not None:
             message = f"model.outputs[{i}].take: outputs of a file are known by name; expected null, got {each.take!r}"
             yield coded("in-conflict", message)
+    yield from problems_of_declared(config)
 
 
 def files(config: Config, root: Path) -> list[Path]:

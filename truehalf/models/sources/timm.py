@@ -50,12 +50,8 @@ class Options:
     prefix: str | None
 
 
-def problems(config: Config) -> list[str]:
+def problems(config: Config) -> Iterator[str]:
     """What is wrong with `model.*` beyond types."""
-    return list(_problems(config))
-
-
-def _problems(config: Config) -> Iterator[str]:
     options = config.model.options
     yield from common_problems.own_decoder(config)
     if not options.name:

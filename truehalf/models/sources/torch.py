@@ -59,12 +59,8 @@ class Options:
     trained: bool | None
 
 
-def problems(config: Config) -> list[str]:
+def problems(config: Config) -> Iterator[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_problems_of_keys(config), *problems_of_declared(config)]
-
-
-def _problems_of_keys(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     yield from own_decoder(config, "module")
     if options.factory is None:
@@ -78,6 +74,7 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
             f"model.image_size: expected [height, width], which a module does not say, got {plain(model.image_size)}",
         )
     yield from key_of_no_checkpoint(config)
+    yield from problems_of_declared(config)
 
 
 def files(config: Config, root: Path) -> list[Path]:

@@ -51,12 +51,8 @@ MOST_CANDIDATES = 3840  # of TensorRT's TopK
 _STRIDE = 32  # of the features of RetinaNet and FCOS: sides are its multiples
 
 
-def problems(config: Config) -> list[str]:
+def problems(config: Config) -> Iterator[str]:
     """What is wrong with `model.*` beyond types."""
-    return [*_problems_of_keys(config), *_problems_of_task(config)]
-
-
-def _problems_of_keys(config: Config) -> Iterator[str]:
     options = config.model.options
     yield from own_decoder(config)
     if not options.name:
@@ -69,6 +65,7 @@ def _problems_of_keys(config: Config) -> Iterator[str]:
     yield from half_a_size(config, "the weights'")
     yield from another_layout(config, "models of torchvision take")
     yield from declared_needlessly(config)
+    yield from _problems_of_task(config)
 
 
 def _problems_of_task(config: Config) -> Iterator[str]:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -321,16 +320,6 @@ def test_a_cache_that_is_not_complete(cache: Path, yolos: Path, tmp_path: Path) 
     (snapshot / "config.json").unlink()
     with raises("download-fails", snapshot, "config.json", "hf download me/tiny --revision v1"):
         open_model(random, tmp_path)
-
-
-def test_a_branch_is_refused_with_its_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import huggingface_hub
-
-    branches = [SimpleNamespace(name="main", target_commit="1" * 40), SimpleNamespace(name="dev", target_commit=COMMIT)]
-    refs = SimpleNamespace(branches=branches, tags=[])
-    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_refs", lambda self, identity: refs)
-    with raises("revision-moves", "'dev'", "me/tiny", f"model.options.revision={COMMIT}"):
-        open_model(config("me/tiny", "model.options.revision=dev"), tmp_path)
 
 
 # --- in half precision ------------------------------------------------------------------------------------------------
