@@ -7,10 +7,10 @@ of it than is wanted. Each output is taken by its key, its field or its position
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from truehalf.errors import StageError
+from truehalf.errors import StageError, failing
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +43,20 @@ def as_network(found: Any, what: str) -> torch.nn.Module:
     if not isinstance(found, torch.nn.Module):
         raise StageError("wrong-return", f"{what} returned {_kind(found)}; expected a torch.nn.Module")
     return found.to("cpu", torch.float32).eval()
+
+
+def tried(network: Callable[..., Any], size: Sequence[int], name: str, remedy: str = "") -> tuple[torch.Tensor, Any]:
+    """One grey image of this height and width, and what a network returns for it.
+
+    Raises:
+        StageError: when it fails on it: what is left that can go wrong is the size.
+    """
+    import torch
+
+    images = torch.zeros(1, 3, *size)
+    what = f"model.image_size: {name} fails on images of {list(size)}"
+    with failing("module-fails", what, remedy), torch.no_grad():
+        return images, network(images)
 
 
 def network_of(module: torch.nn.Module) -> torch.nn.Module:

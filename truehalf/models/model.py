@@ -39,6 +39,12 @@ class Input:
     preprocessing: Preprocessing | None = None
     normalized: dict[str, Any] | None = None
 
+    @property
+    def size(self) -> list[int]:
+        """Height and width of images whose size is known."""
+        assert self.preprocessing is not None and self.preprocessing.size is not None
+        return self.preprocessing.size
+
 
 @dataclass(frozen=True)
 class Model:

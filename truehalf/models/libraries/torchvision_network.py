@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config
-from truehalf.errors import StageError, failing, first_line
+from truehalf.errors import StageError, first_line
 from truehalf.models.checkpoints import read_checkpoint
 from truehalf.models.model import Task
 from truehalf.models.weights import load_weights
@@ -175,12 +175,6 @@ def _fetched(weights: Any) -> None:
             f"model.options.weights: {weights} is not in torch's cache and cannot be downloaded: {reason}. Where there "
             f"is a network, download {weights.url}; put it here as {path} (TORCH_HOME moves the cache)",
         ) from error
-
-
-def explained_size(name: str, size: list[int], make: Any) -> Any:
-    """What `make` returns; its errors as ours: what is left that can go wrong is the size."""
-    with failing("module-fails", f"model.image_size: {name} fails on images of {size}"):
-        return make()
 
 
 def number_of_classes(config: Config) -> int | None:

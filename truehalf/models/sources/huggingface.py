@@ -16,15 +16,15 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.config.typed import plain
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError, failing
+from truehalf.errors import StageError
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.models.calling import calling, taken
+from truehalf.models.calling import calling, taken, tried
 from truehalf.models.common_problems import another_layout, half_a_size, own_decoder
 from truehalf.models.declared import declared_inputs, outputs_of, problems_of_declared
 from truehalf.models.hub.files import PROCESSOR, files_in, is_folder, located, problem_of_revision, read_json
 from truehalf.models.hub.processor import preprocessing_of_processor
 from truehalf.models.libraries.transformers_network import configuration, opened_network
-from truehalf.models.model import Input, Model, Task
+from truehalf.models.model import Model, Task
 
 if TYPE_CHECKING:
     import torch
@@ -121,8 +121,7 @@ def open_model(config: Config, root: Path) -> Model:
     shape = configuration(folder, options.task)
     inputs = declared_inputs(config, _preprocessing(folder, config))
     network, notes = opened_network(shape, folder, config)
-    images = _images(inputs[0])
-    returned = _returned(network, shape, images)
+    images, returned = tried(network, inputs[0].size, f"the model ({shape.model_type})")
     outputs, takes = _outputs(returned, shape, config)
     classes = list(config.model.classes or ()) or [shape.id2label.get(i, f"LABEL_{i}") for i in range(shape.num_labels)]
     _check_classes(taken(returned, takes), outputs, classes, folder)
@@ -150,15 +149,6 @@ def _preprocessing(folder: Path, config: Config) -> Preprocessing:
 # --- what goes in and comes out ---------------------------------------------------------------------------------------
 
 
-def _returned(network: torch.nn.Module, shape: Any, images: torch.Tensor) -> Any:
-    """What the network returns for one image."""
-    import torch
-
-    what = f"model.image_size: the model ({shape.model_type}) fails on images of {list(images.shape[2:])}"
-    with failing("module-fails", what), torch.no_grad():
-        return network(pixel_values=images)
-
-
 def _outputs(returned: Any, shape: Any, config: Config) -> tuple[list[OutputSpec], list[str]]:
     """The outputs, and the field of each in what the network returns."""
     if config.model.outputs is not None:
@@ -181,14 +171,6 @@ def _meaning(shape: Any) -> dict[str, Any]:
         "outputs, for instance: model.outputs=[{name: logits, kind: logits, activation: sigmoid}, {name: boxes, "
         "kind: boxes, take: pred_boxes, format: cxcywh, normalized: true}]",
     )
-
-
-def _images(declared: Input) -> torch.Tensor:
-    """One grey image of the model's size."""
-    import torch
-
-    assert declared.preprocessing is not None and declared.preprocessing.size is not None
-    return torch.zeros(1, 3, *declared.preprocessing.size)
 
 
 def _check_classes(returned: tuple[Any, ...], outputs: list[OutputSpec], classes: Sequence[str], folder: Path) -> None:

@@ -23,7 +23,7 @@ from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.models.calling import calling
+from truehalf.models.calling import calling, tried
 from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import another_layout, declared_needlessly, half_a_size
 from truehalf.models.declared import declared_inputs
@@ -94,7 +94,8 @@ def open_model(config: Config, root: Path) -> Model:
     numbers = list(wanted.classes)
     if numbers != list(range(len(numbers))):
         notes.append(f"numbers of the classes in training, in the order of the logits: {', '.join(map(str, numbers))}")
-    images = _images(network, wanted)
+    remedy = "; expected sides that are multiples of its strides (32, of DINOv2's backbones 28)"
+    images, _ = tried(network, wanted.size, wanted.name, remedy)
     module = calling(network, ["logits", "boxes"])
     return Model(
         module=module,
@@ -141,18 +142,6 @@ def _weights(network: Any, wanted: Wanted) -> str:
     dropped = len(wanted.tensors) - len(tensors)
     without = f"; {dropped} that this network does not have are left out, as lightly-train does" if dropped else ""
     return f"weights: {len(tensors)} tensors of {Path(wanted.label).name}{without}"
-
-
-def _images(network: Any, wanted: Wanted) -> torch.Tensor:
-    """One grey image of the model's size, which the network has taken."""
-    import torch
-
-    images = torch.zeros(1, 3, *wanted.size)
-    what = f"model.image_size: {wanted.name} fails on images of {list(wanted.size)}"
-    remedy = "; expected sides that are multiples of its strides (32, of DINOv2's backbones 28)"
-    with failing("module-fails", what, remedy), torch.no_grad():
-        network(images)
-    return images
 
 
 def _preprocessing(network: Any, wanted: Wanted) -> Preprocessing:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from truehalf.codes import coded
 from truehalf.config.schema import Config, Resample
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError, failing, typed_line
+from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models import common_problems
-from truehalf.models.calling import calling
+from truehalf.models.calling import calling, tried
 from truehalf.models.checkpoints import files as files
 from truehalf.models.declared import declared_inputs, named_classes
 from truehalf.models.extras import extra
@@ -84,10 +84,8 @@ def open_model(config: Config, root: Path) -> Model:
     assert options.name is not None, "checked by problems"
     known = _pretrained(options)
     inputs, notes = _inputs(config, known)
-    assert inputs[0].preprocessing is not None and inputs[0].preprocessing.size is not None
-    size = inputs[0].preprocessing.size
-    network, note = _network(config, root, known, size)
-    count = _classes_of_output(network, options.name, size)
+    network, note = _network(config, root, known, inputs[0].size)
+    count = _classes_of_output(network, options.name, inputs[0].size)
     return Model(
         module=calling(network, ["0"]),
         inputs=inputs,
@@ -186,8 +184,7 @@ def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> 
     """Number of classes of the network's output for an image of this size."""
     import torch
 
-    with failing("module-fails", f"model.image_size: {name} fails on images of {size}"), torch.no_grad():
-        returned = network(torch.zeros(1, 3, *size))
+    _, returned = tried(network, size, name)
     if not isinstance(returned, torch.Tensor) or returned.ndim != 2:
         raise StageError(
             "not-supported",

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError
+from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.candidates import candidates
-from truehalf.models.calling import calling
+from truehalf.models.calling import calling, tried
 from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import (
     another_layout,
@@ -37,7 +37,6 @@ from truehalf.models.libraries.torchvision_network import (
     Options,
     check_name,
     chosen_weights,
-    explained_size,
     known_weights,
     opened_network,
     settle,
@@ -105,10 +104,10 @@ def open_model(config: Config, root: Path) -> Model:
     detector = options.task is Task.detection
     network, notes = opened_network(config, root, weights)
     inputs = [_input_of_detector(config, network)] if detector else _inputs_of_classifier(config, known, weights, notes)
-    assert inputs[0].preprocessing is not None and inputs[0].preprocessing.size is not None
-    size = inputs[0].preprocessing.size
+    size = inputs[0].size
     if detector:
-        module = explained_size(options.name, size, lambda: candidates(network, size, options.candidates or 0))
+        with failing("module-fails", f"model.image_size: {options.name} fails on images of {size}"):
+            module = candidates(network, size, options.candidates or 0)
         if weights is None and config.model.checkpoint is None:
             settle(module, size, config.seed)
         scores = OutputSpec("scores", "logits", activation="identity")
@@ -119,7 +118,7 @@ def open_model(config: Config, root: Path) -> Model:
         )
     else:
         module, outputs = calling(network, ["0"]), [OutputSpec("logits", "classes")]
-    count = explained_size(options.name, size, lambda: _classes_of_output(module, size))
+    count = int(tried(module, size, options.name)[1][0].shape[-1])
     return Model(
         module=module,
         inputs=inputs,
@@ -180,18 +179,9 @@ def _inputs_of_classifier(config: Config, known: Any, weights: Any, notes: list[
             resample=transforms.interpolation.value,
         ),
     )
-    assert inputs[0].preprocessing is not None and inputs[0].preprocessing.size is not None
-    height, width = inputs[0].preprocessing.size
+    height, width = inputs[0].size
     notes.append(
         f"preprocessing: {chosen} resizes the shorter side to {transforms.resize_size[0]} and cuts {side} x {side} "
         f"out of the middle; here the whole image is resized to {height} x {width}"
     )
     return inputs
-
-
-def _classes_of_output(module: torch.nn.Module, size: list[int]) -> int:
-    """How many there are in the first output for an image of this size."""
-    import torch
-
-    with torch.no_grad():
-        return int(module(torch.zeros(1, 3, *size))[0].shape[-1])
