@@ -2,8 +2,8 @@
 
 a size below 0, which older exporters write (-1)           an axis that varies
 MeanVarianceNormalization without axes                     with the default ones: onnx cannot type it without
-functions of another opset than the graph                  of the graph's, or inlined at the latest one: ONNX Runtime
-                                                           reads them all as the graph's
+functions of another opset than the graph                  of the graph's, where operators mean the same in both: ONNX
+                                                           Runtime reads them all as the graph's
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import onnx
 
-from truehalf.errors import StageError, first_line
+from truehalf.errors import StageError
 from truehalf.ir.proto.names import ProtoGraph, proto_graphs
 
 _DENSE_MAX = 1 << 31  # bytes of a tensor; protobuf messages end there
@@ -29,7 +29,7 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
         whether runtimes need the new form, too.
 
     Raises:
-        StageError: a sparse tensor, functions that cannot be brought to one opset.
+        StageError: a sparse tensor, functions whose operators mean another thing in the graph's opset.
     """
     for graph in (proto.graph, *proto.functions):
         opset = _opset(graph if isinstance(graph, onnx.FunctionProto) else proto)
@@ -69,42 +69,17 @@ def _free_sizes(graph: ProtoGraph) -> None:
 def _align_functions(proto: onnx.ModelProto, path: Path) -> bool:
     version = _opset(proto)
     others = [function for function in proto.functions if version and _opset(function) not in (0, version)]
-    if not others:
-        return False
-    changed = [
-        function for function in others if not all(_means_same(node, function, version) for node in _of(function))
-    ]
-    if not changed:
-        for function in others:
-            for opset in function.opset_import:
-                opset.version = version if opset.domain in _ONNX else opset.version
-        return True
-    try:
-        inlined = _inlined(proto, max(version, *map(_opset, others)))
-    except Exception as error:  # onnx's converter and inference raise what they like
+    if changed := [each for each in others if not all(_means_same(node, each, version) for node in _of(each))]:
         names = ", ".join(f"{function.name} (opset {_opset(function)})" for function in changed)
         raise StageError(
             "wrong-opset",
-            f"{path}: functions of another opset than the graph's {version} cannot be brought to one: {names}: "
-            f"{first_line(error)}. Export the model anew, with one opset",
-        ) from error
-    proto.CopyFrom(inlined)
-    return True
-
-
-def _inlined(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """All functions inlined at an opset; onnx's inliner converts them, where types are known."""
-    import onnx.inliner
-
-    if version > _opset(proto):
-        functions = list(proto.functions)
-        bare = onnx.ModelProto()
-        bare.CopyFrom(proto)
-        del bare.functions[:]
-        proto = onnx.version_converter.convert_version(bare, version)
-        proto.functions.extend(functions)
-    typed = onnx.shape_inference.infer_shapes(proto)
-    return onnx.inliner.inline_local_functions(typed, convert_version=True)
+            f"{path}: functions have operators that another opset defines, and the graph has opset {version}: {names}. "
+            "Inline them (onnx.inliner.inline_local_functions), or export the model anew, with one opset",
+        )
+    for function in others:
+        for opset in function.opset_import:
+            opset.version = version if opset.domain in _ONNX else opset.version
+    return bool(others)
 
 
 def _of(function: onnx.FunctionProto) -> Sequence[onnx.NodeProto]:

@@ -246,31 +246,33 @@ def ranges(subject: Subject) -> Iterator[LocatedFinding]:
             )
 
 
+_SLICES = {  # by who knows where a slice starts or ends: severity, what is wrong, what to write instead
+    Origin.DATA: (
+        "warning",
+        "Where it starts or ends is computed on the device, so that only a run knows its size.",
+        "Keep all rows, and mask those beyond the end. Where a TensorRT refuses it: dynamic_slice of "
+        "truehalf.exporting.torch_ops.",
+    ),
+    Origin.ROUND: (
+        "warning",
+        "Where it starts or ends is computed from the number of the loop's round. Whether TensorRT knows that on the "
+        "host is not documented.",
+        "Take the row with index_select: a Gather takes its place on the device, too.",
+    ),
+    Origin.INPUT: (
+        "info",
+        "Where it starts or ends is the value of an input, which becomes a shape-tensor input of the engine.",
+        "Give that input's values (not its shape) in engine.profiles; or keep all rows, and mask.",
+    ),
+}
+
+
 def slices(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Slice"):
         origin = max((subject.values.origin(value) for value in node.inputs[1:]), default=Origin.CONSTANT)
-        if origin is Origin.DATA:
-            yield DynamicSlice.at(
-                node,
-                "Where it starts or ends is computed on the device, so that only a run knows its size.",
-                "Keep all rows, and mask those beyond the end. Where a TensorRT refuses it: dynamic_slice of "
-                "truehalf.exporting.torch_ops.",
-            )
-        elif origin is Origin.ROUND:
-            yield DynamicSlice.at(
-                node,
-                "Where it starts or ends is computed from the number of the loop's round. Whether TensorRT knows that "
-                "on the host is not documented.",
-                "Take the row with index_select: a Gather takes its place on the device, too.",
-                "warning",
-            )
-        elif origin is Origin.INPUT:
-            yield DynamicSlice.at(
-                node,
-                "Where it starts or ends is the value of an input, which becomes a shape-tensor input of the engine.",
-                "Give that input's values (not its shape) in engine.profiles; or keep all rows, and mask.",
-                "info",
-            )
+        if origin in _SLICES:
+            severity, message, remedy = _SLICES[origin]
+            yield DynamicSlice.at(node, message, remedy, severity)
 
 
 def reshapes(subject: Subject) -> Iterator[LocatedFinding]:

@@ -43,10 +43,31 @@ class ResizeMode(GraphRule):
     compiled = REFUSED
 
 
-_TRANSFORMATIONS = {"align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn"}
-_MODES = {"cubic", "linear", "nearest"}
-_NEAREST = {"ceil", "floor", "round_prefer_ceil", "round_prefer_floor"}
 _UPSAMPLE_MODES = {"bilinear", "linear", "nearest"}
+_CHOICES = (  # attributes of Resize: default, what TensorRT takes, why another is refused, what to write instead
+    ("mode", "nearest", {"cubic", "linear", "nearest"}, "TensorRT has no Resize mode", "Use linear or nearest."),
+    (
+        "coordinate_transformation_mode",
+        "half_pixel",
+        {"align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn"},
+        "TensorRT has no coordinate transformation",
+        "Use half_pixel or align_corners; crop with a slice.",
+    ),
+    (
+        "nearest_mode",
+        "round_prefer_floor",
+        {"ceil", "floor", "round_prefer_ceil", "round_prefer_floor"},
+        "TensorRT has no nearest mode",
+        "Use floor.",
+    ),
+    (
+        "keep_aspect_ratio_policy",
+        "stretch",
+        {"stretch"},
+        "TensorRT has no aspect ratio policy",
+        "Compute the size, and stretch to it.",
+    ),
+)
 
 
 def grid_samples(subject: Subject) -> Iterator[LocatedFinding]:
@@ -78,27 +99,18 @@ def _refusals(node: ir.Node, subject: Subject) -> Iterator[tuple[str, str]]:
         if mode not in _UPSAMPLE_MODES:
             yield f"TensorRT has no Upsample mode {mode!r}.", "Use linear or nearest."
         return
-    transformation = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
-    nearest = node.attributes.get_string("nearest_mode", "round_prefer_floor")
-    if mode not in _MODES:
-        yield f"TensorRT has no Resize mode {mode!r}.", "Use linear or nearest."
-    if transformation not in _TRANSFORMATIONS:
-        yield (
-            f"TensorRT has no coordinate transformation {transformation!r}.",
-            "Use half_pixel or align_corners; crop with a slice.",
-        )
-    if mode == "nearest" and nearest not in _NEAREST:
-        yield f"TensorRT has no nearest mode {nearest!r}.", "Use floor."
-    if transformation == "tf_half_pixel_for_nn" and nearest != "round_prefer_floor":
+    given = {name: node.attributes.get_string(name, default) for name, default, *_ in _CHOICES}
+    for name, _, allowed, why, remedy in _CHOICES:
+        if given[name] not in allowed and (name != "nearest_mode" or mode == "nearest"):
+            yield f"{why} {given[name]!r}.", remedy
+    nearest = given["nearest_mode"]
+    if given["coordinate_transformation_mode"] == "tf_half_pixel_for_nn" and nearest != "round_prefer_floor":
         yield (
             f"TensorRT has tf_half_pixel_for_nn with round_prefer_floor only, not with {nearest!r}.",
             "Use half_pixel, or round_prefer_floor.",
         )
     if node.attributes.get_int("antialias", 0):
         yield "TensorRT resizes without antialiasing.", "antialias=False, or resize before the engine."
-    policy = node.attributes.get_string("keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        yield f"TensorRT has no aspect ratio policy {policy!r}.", "Compute the size, and stretch to it."
     axes = node.attributes.get_ints("axes")
     scales = node.inputs[2] if len(node.inputs) > 2 else None
     dims = node.inputs[0].shape if node.inputs[0] is not None else None

@@ -78,24 +78,18 @@ def preprocessing_of_processor(content: Mapping[str, Any] | None, config: Config
 def _problem_of_size(content: Mapping[str, Any] | None) -> str | None:
     if content is None:
         return "size: there is no such file"
-    size = content.get("size")
-    if not content.get("do_resize", True):
-        return "size: the processor does not resize (do_resize: false)"
-    if content.get("do_center_crop") or content.get("do_crop_margin"):
-        return (
-            f"size: the processor resizes to {_shown(size)} and cuts {_shown(content.get('crop_size'))} out of the "
-            "middle; here the whole image is stretched or letterboxed"
+    size, pads = content.get("size"), content.get("pad_size") if content.get("do_pad") else None
+    if not (isinstance(size, Mapping) and _is_side(size.get("height")) and _is_side(size.get("width"))):
+        return f"size: {_shown(size)} is no height and width, and a traced model has one size"
+    does = [key for key in ("do_center_crop", "do_crop_margin") if content.get(key)]
+    does += ["do_resize: false"] * (not content.get("do_resize", True))
+    does += ["do_pad"] * (pads is not None and pads != {key: size[key] for key in ("height", "width")})
+    if does:
+        given = ", ".join(
+            f"{key} {_shown(content[key])}" for key in ("size", "crop_size", "pad_size") if key in content
         )
-    if isinstance(size, Mapping) and _is_side(size.get("height")) and _is_side(size.get("width")):
-        padded = content.get("pad_size") if content.get("do_pad") else None
-        if padded is None or padded == {key: size[key] for key in ("height", "width")}:
-            return None
-        return f"size: the processor resizes to {_shown(size)} and pads to {_shown(padded)}, which is not done here"
-    if size is None:
-        return "size: the processor does not say it"
-    if isinstance(size, Mapping):
-        return f"size: {_shown(size)} keeps the aspect of each image, and a traced model has one size"
-    return f"size: a single {_shown(size)} is a square's side or the shortest edge, by the processor"
+        return f"size: the processor has {', '.join(does)} ({given}); here the whole image is stretched or letterboxed"
+    return None
 
 
 def _problems_of_pixels(content: Mapping[str, Any] | None, given: PreprocessingConfig) -> Iterator[str]:
