@@ -110,8 +110,7 @@ def test_a_module_that_fails_at_another_size_names_the_axis() -> None:
     with raises("axis-fixed") as error:
         torch_outputs(module, IoSpec.from_json(FEATURES), feed, example)
     said = str(error.value)
-    in_order(said, "axis 2", "'images'", "height", [2, 3, 32, 64], [2, 3, 64, 64], "RuntimeError", "trace.dynamic_axes")
-    assert "axis 3" not in said
+    in_order(said, "axis 2", "'images'", "height", [2, 3, 32, 96], [2, 3, 64, 64], "RuntimeError", "trace.dynamic_axes")
 
 
 def test_inputs_go_in_the_order_of_the_spec() -> None:
@@ -292,8 +291,8 @@ def test_a_file_that_fixes_a_size_is_refused_with_the_axis(tmp_path: Path) -> No
     with raises("axis-fixed") as error:
         compared(DIVIDED, saved(tmp_path, FIXED_AT_64), MAPS, checked, example)
     said = str(error.value)
-    in_order(said, "axis 3", "'images'", "width", [2, 3, 64, 96], [2, 3, 64, 64], "torch", "ONNX Runtime", "99.9%")
-    assert "axis 2" not in said and "trace.dynamic_axes" in said
+    in_order(said, "axis 3", "'images'", "width", [2, 3, 32, 96], [2, 3, 64, 64], "torch", "ONNX Runtime", "99.9%")
+    assert "trace.dynamic_axes" in said
 
 
 def test_untrained_weights_that_differ_at_another_size_are_not_verified(tmp_path: Path) -> None:
@@ -317,6 +316,6 @@ def test_what_onnx_runtime_fails_on_is_said_once_and_in_short(
     with raises("axis-fixed") as error:
         compared(module, saved(tmp_path, text), MEANS, checked, example)
     said = str(error.value)
-    in_order(said, "axis 2", "'images'", "height", "axis 3", "'images'", "width", [2, 3, 8, 16], [2, 3, 16, 16])
-    in_order(said, "Add", "8 by 16", "trace.dynamic_axes")
+    in_order(said, "axis 2", "'images'", "height", "axis 3", "'images'", "width", [2, 3, 8, 24], [2, 3, 16, 16])
+    in_order(said, "Add", "16 by 24", "trace.dynamic_axes")
     assert "onnxruntime_src" not in said and "onnxruntime" not in "".join(capfd.readouterr())
