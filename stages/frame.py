@@ -97,30 +97,14 @@ class Stage:
             remove(self._out)
 
 
-# What to type for a file, where a stage is handed one.
-_COMMANDS = {
-    "fp16": "truehalf convert in.onnx -o out.onnx",
-    "cast_cleanup": "truehalf clean-casts in.onnx -o out.onnx",
-    "verify": "truehalf verify fp32.onnx fp16.onnx --samples images/",
-    "engine": "truehalf engine plan.json",
-    "calibrate": "truehalf calibrate model.onnx --samples images/ -o ranges.json",
-    "trace": "truehalf export module:function -o model.onnx",
-    "slim": "truehalf convert in.onnx -o out.onnx",
-}
-
-
 def stage_main(name: str, run: Callable[[Stage], Mapping[str, object]], timed: bool = True) -> None:
     """`python -m stages.<name>`: answer --help, refuse other arguments, run the stage."""
-    command = f"; for a file: {_COMMANDS[name]}" if name in _COMMANDS else ""
-    parser = argparse.ArgumentParser(
+    argparse.ArgumentParser(
         prog=f"python -m stages.{name}",
         description=sys.modules[run.__module__].__doc__,
-        epilog=f"Reads params.yaml and artifacts/ of the workspace; takes no arguments{command}.",
+        epilog="Reads params.yaml and artifacts/ of the workspace; takes no arguments. For a file: truehalf --help.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _, given = parser.parse_known_args()
-    if given:
-        parser.error(f"it is DVC's command and takes no arguments, got {' '.join(given)}{command}")
+    ).parse_args()
     run_stage(name, run, timed)
 
 
