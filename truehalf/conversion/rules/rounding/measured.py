@@ -4,8 +4,9 @@
 
 float16 rounds a result to 2^-11 of it, so 2^-7 is sixteen roundings: four of eleven bits are lost. What is lost by less
 is what a graph of some nodes loses anyway. Phases, which the whole of a network reads, cost little in FP32. calibration
-tried the node alone in FP32, then with more and more of what it is computed from; the first of these steps whose error
-is within the limit says what stays FP32.
+tried the node alone in FP32, then with more and more of what it is computed from. What stays FP32 is the first of these
+steps from which on the error is within half the limit: the other half is for other samples, and a step whose roundings
+hide each other by chance, as those of x and of 2 x do, is followed by one where they do not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def decisions(kind: str, context: RuleContext) -> dict[str, Decision]:
     for end, entry in (rounding or {}).items():
         if entry.kind == kind and entry.error > limit_of(kind):
             decision = _decision(end, entry)
-            for name in _kept(entry):
+            for name in kept(entry):
                 found.setdefault(name, decision)
     return found
 
@@ -37,7 +38,11 @@ def _decision(end: str, entry: Rounding) -> Decision:
     return Decision(Verdict.fp32, entry.kind, reason, entry.error, limit_of(entry.kind), sample=entry.sample)
 
 
-def _kept(entry: Rounding) -> tuple[str, ...]:
-    within = (nodes for error, nodes in entry.steps if error <= limit_of(entry.kind))
-    last = entry.steps[-1][1] if entry.steps else ()
-    return next(within, last)
+def kept(entry: Rounding) -> tuple[str, ...]:
+    """Names of the nodes that stay FP32 for a loss; of all steps where none is enough."""
+    nodes = entry.steps[-1].nodes if entry.steps else ()
+    for step in reversed(entry.steps):
+        if step.error > limit_of(entry.kind) / 2:
+            break
+        nodes = step.nodes
+    return nodes
