@@ -8,7 +8,7 @@ INPUT_NAMES = ("features", "scores")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"features": {0: "queries"}, "scores": {0: "queries"}}
 GRAPH_RULES = ("nonzero-threshold",)
 SOURCE_RULES = ()
-REPAIRS = ("bool_index",)
+REPAIRS = ("nonzero_topk",)
 
 KEEP = 4
 

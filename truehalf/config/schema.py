@@ -28,6 +28,7 @@ REPAIR_PASSES = (
     "grid_sample_gather",
     "rope_constants",
     "bool_index",
+    "nonzero_topk",
     "deduplicate_names",
     "infer_value_info",
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, RemoveInitializersFromInputsPass
 
@@ -36,18 +37,20 @@ class InlineNamed(Pass):
 
     Functions that nothing calls are left out. Refused, with the model as it was: functions that cannot be inlined.
 
-    A function is read with the model's version of ONNX's operators: files with others are restated when they are loaded
-    (truehalf.ir.proto.forms).
-
     Attributes:
         kept: functions that stay, as Op or domain::Op.
+        any_version: whether a function with another version of ONNX's operators than the model is read as if it had the
+            model's, also where that version defines an operator differently.
     """
 
     kept: Collection[str] = ()
+    any_version: bool = False
 
     def edit(self, model: ir.Model, done: Done) -> None:
         count = len(model.functions)
         try:
+            if not self.any_version and (versions := _other_versions(model)):
+                raise ValueError("; ".join(versions))
             if count:
                 _inline(model.clone(), self.kept)  # which may stop halfway
                 _inline(model, self.kept)
@@ -78,6 +81,27 @@ def _inline(model: ir.Model, kept: Collection[str]) -> None:
     left = sorted(name for domain, name, *_ in model.functions if not _is_kept(domain, name, kept))
     if left:
         raise ValueError(f"{', '.join(left)}: functions that call each other")
+
+
+def _other_versions(model: ir.Model) -> list[str]:
+    """Operators that mean something else in a function than in the graph, because their versions differ."""
+    found = set[str]()
+    for function in model.functions.values():
+        for node in function.all_nodes():
+            inner, outer = (owner.opset_imports.get(node.domain) for owner in (function, model.graph))
+            if inner is None or outer is None or inner == outer:
+                continue
+            versions = {_since(node, inner), _since(node, outer)}
+            if len(versions) > 1:
+                found.add(f"{node.op_type} of opset {inner} in {function.name}, where the graph has opset {outer}")
+    return sorted(found)
+
+
+def _since(node: ir.Node, version: int) -> int:
+    try:
+        return int(onnx.defs.get_schema(node.op_type, version, node.domain).since_version)
+    except onnx.defs.SchemaError:  # an operator that ONNX does not have
+        return 0
 
 
 def _leaves(model: ir.Model, kept: Collection[str]) -> set[ir.OperatorIdentifier]:

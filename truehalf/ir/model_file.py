@@ -84,6 +84,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
 
     path = Path(path)
     try:
+        _check_content(proto)
         check_names(proto, path)
         restated = restate(proto, path)
         model = ir.from_proto(proto)
@@ -175,6 +176,30 @@ def _no_model(path: Path, error: BaseException) -> StageError:
         f"{path}: expected an ONNX model, got a file that cannot be read as one, perhaps truncated "
         f"({path.stat().st_size} bytes): {reason}",
     )
+
+
+def _check_content(proto: onnx.ModelProto) -> None:
+    """Raise ValueError where bytes of a model are broken that protobuf and onnx_ir read as they are."""
+    for graph in (proto.graph, *proto.functions):
+        for text in _texts(graph):
+            if isinstance(text, bytes):  # protobuf's, for text that is no UTF-8
+                raise ValueError(f"the name {text!r} is no UTF-8")
+
+
+def _texts(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str | bytes]:
+    """Names of a graph or function and of the graphs in it."""
+    yield graph.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            if attribute.type == attribute.GRAPH:
+                yield from _texts(attribute.g)
+    if hasattr(graph, "initializer"):
+        yield from (tensor.name for tensor in graph.initializer)
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            yield value.name
+            yield from (side.dim_param for side in value.type.tensor_type.shape.dim)
 
 
 def _check_size(tensor: ir.TensorProtoTensor, path: Path) -> None:

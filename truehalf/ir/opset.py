@@ -7,8 +7,8 @@
 
 onnx.version_converter does the work on a model without its weights, which come back afterwards; onnxscript's, which has
 other rules from opset 18 on, comes only with torch and drops nodes that nothing reads. What onnx's cannot do is
-done here: functions are inlined, and integer Constants of old become initializers. Below opset 7 it has no rule for
-recurrent, comparing and logical operators, nor for a Cast that names its type: such models are not raised.
+done here: functions are inlined, operators of old for which it has no rule are restated (`_restate`), and integer
+Constants of old become initializers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ import onnx_ir as ir
 from truehalf.errors import StageError, first_line
 from truehalf.ir.facts import all_nodes, values_of
 from truehalf.ir.inlining import InlineFunctions, WeightsApart
-from truehalf.ir.normalize import LiftConstants, proto_without_weights, rename, unique_names
+from truehalf.ir.normalize import InferTypes, LiftConstants, proto_without_weights, rename, unique_names
+from truehalf.ir.ops import Trait, with_trait
 from truehalf.ir.passes import Done, Pass
 
 _FP16_FROM = 7
 _NUMBERED_CASTS = 6  # Cast names its type by number from here on
 _CONSTANTS_OF_ANY_TYPE = 9
+
+# Until which opset an operator is restated here; meanwhile it stands in a domain that onnx does not touch.
+_BROADCAST_BY_ATTRIBUTE = with_trait(Trait.LOGIC | Trait.COMPARES) - {"Not"}
+_RECURRENT = with_trait(Trait.RECURRENT)
+_RESTATED_UNTIL = {"Cast": 5, "Pad": 1} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
+_HELD = "held"
 
 
 @dataclass(frozen=True)
@@ -77,14 +84,61 @@ class ToOpset(Pass):
 
 def _raise(model: ir.Model, target: int) -> None:
     """Give a model the graph that onnx makes of it; it stays as it is where onnx fails."""
+    source = model.graph.opset_imports[""]
+    held = [node for node in all_nodes(model) if node.domain == "" and source <= _RESTATED_UNTIL.get(node.op_type, 0)]
+    _type_casts([node for node in held if node.op_type == "Cast"], model)
+    for node in held:
+        node.domain = _HELD
     with unique_names(model) as originals:
-        raised = ir.from_proto(onnx.version_converter.convert_version(proto_without_weights(model), target))
+        try:
+            proto = proto_without_weights(model)
+        finally:
+            for node in held:
+                node.domain = ""
+        if held:
+            proto.opset_import.add(domain=_HELD, version=1)
+        raised = ir.from_proto(onnx.version_converter.convert_version(proto, target))
+        for node in all_nodes(raised):
+            if node.domain == _HELD:
+                node.domain = ""
+                _restate(node)
+        raised.graph.opset_imports.pop(_HELD, None)
         _restore_weights(model, raised)
         _restore_metadata(model, raised)
         rename(raised, {value: originals[value.name] for value in _values(raised) if value.name in originals})
     model.graph = raised.graph
     if target < _CONSTANTS_OF_ANY_TYPE:
         LiftConstants(lambda dtype: not dtype.is_floating_point())(model)  # integers of the converter
+
+
+def _type_casts(casts: list[ir.Node], model: ir.Model) -> None:
+    """Cast had no inference of types when it named them, and the rules for broadcasting want shapes."""
+    waiting, before = casts, len(casts) + 1
+    while waiting and len(waiting) < before:
+        InferTypes()(model)
+        for cast in waiting:
+            source, result = cast.inputs[0], cast.outputs[0]
+            if source is not None and source.shape is not None:
+                result.type, result.shape = ir.TensorType(_named_type(cast)), source.shape
+        waiting, before = [cast for cast in waiting if cast.outputs[0].shape is None], len(waiting)
+
+
+def _named_type(cast: ir.Node) -> ir.DataType:
+    return ir.DataType[cast.attributes["to"].as_string().upper()]
+
+
+def _restate(node: ir.Node) -> None:
+    """An operator in the words of opset 7."""
+    if node.op_type == "Cast":
+        node.attributes["to"] = ir.AttrInt64("to", _named_type(node).value)
+    elif node.op_type == "Pad":
+        node.attributes["pads"] = ir.AttrInt64s("pads", node.attributes.pop("paddings").as_ints())
+    elif node.op_type in _RECURRENT:
+        node.attributes.pop("output_sequence", None)  # which outputs are there says as much
+    elif "axis" in node.attributes:
+        raise ValueError(f"{node.op_type} that broadcasts along an axis")
+    else:
+        node.attributes.pop("broadcast", None)
 
 
 def _restore_weights(model: ir.Model, raised: ir.Model) -> None:

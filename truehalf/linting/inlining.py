@@ -21,7 +21,7 @@ def inlined(model: ir.Model, plugin_ops: Collection[str]) -> tuple[ir.Model, str
     if not model.functions:
         return model, ""
     copy = model.clone()
-    if refused := InlineNamed(plugin_ops)(copy).refused:
+    if refused := InlineNamed(plugin_ops, any_version=True)(copy).refused:
         return model, refused[0]["reason"]
     InferTypes()(copy)
     return copy, ""

@@ -32,7 +32,7 @@ REPAIRED_BY = {  # rule of lint -> the pass of repair that is there for it
     "grid-sample": "grid_sample_gather",
     "rope-tile": "rope_constants",
     "bool-index": "bool_index",
-    "nonzero-threshold": "bool_index",
+    "nonzero-threshold": "nonzero_topk",
     "empty-node-name": "deduplicate_names",
 }
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}

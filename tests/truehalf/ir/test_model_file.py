@@ -60,10 +60,10 @@ def test_a_truncated_model_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "by", "facts"),
-    [(b"\x08\x05\x10", b"\x08\x04\x10", ["'w'", "20", "16"])],
+    [(b"relu", b"re\xf9u", ["re\\xf9u"]), (b"\x08\x05\x10", b"\x08\x04\x10", ["'w'", "20", "16"])],
 )
 def test_broken_bytes_are_named(tmp_path: Path, place: bytes, by: bytes, facts: list[object]) -> None:
-    """A weight of another size than its shape: protobuf and onnx_ir read it."""
+    """Text that is no UTF-8, and a weight of another size than its shape: protobuf and onnx_ir read both."""
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,5] x) => (float[N,5] y)
     <float[5] w = {1, 2, 3, 4, 5}> { ["relu"] h = Relu(x) y = Add(h, w) }"""
     proto = onnx.parser.parse_model(text)

@@ -48,8 +48,9 @@ def test_what_fp16_can_be_stated_in_stays(source: int) -> None:
     assert model.graph.opset_imports == {"": source}
 
 
-def test_what_is_older_is_raised() -> None:
-    source, cast = 6, "a = Cast<to=10>(x) b = Cast<to=1>(a)"
+@pytest.mark.parametrize("source", range(1, 7))
+def test_what_is_older_is_raised(source: int) -> None:
+    cast = 'a = Cast<to="FLOAT16">(x) b = Cast<to="float">(a)' if source < 6 else "a = Cast<to=10>(x) b = Cast<to=1>(a)"
     result, notes = raised(
         parsed(source, f"{cast} [last] y = Add<broadcast=1, axis=0>(b, v)", "float[2,3] x, float[2] v")
     )
@@ -105,9 +106,21 @@ def test_opset_6_is_good_enough_where_7_cannot_be_had() -> None:
     model = ir.from_proto(parsed(6, *ALONG_AN_AXIS))
     done = ToOpset()(model)
     assert model.graph.opset_imports == {"": 6} and not done.counts
-    expect(done.refused[0]["reason"], None, "opset 6", "Less")
-    with raises("wrong-opset", "opset 6", 8, "Less"):
+    expect(done.refused[0]["reason"], None, "opset 6", "Less", "axis")
+    with raises("wrong-opset", "opset 6", 8, "Less", "axis"):
         ToOpset(8)(model)
+
+
+@pytest.mark.parametrize("source", range(1, 7))
+def test_operators_that_onnx_has_no_rule_for(source: int) -> None:
+    result, _ = raised(parsed(source, "y = Less<broadcast=1>(x, v)", "float[2,3] x, float[3] v", "bool[2,3] y"), 17)
+    v = np.array([1, 0, 3], np.float32)
+    np.testing.assert_array_equal(run(result, x=X, v=v), v > X)
+
+
+def test_the_first_pad() -> None:
+    result, _ = raised(parsed(1, "y = Pad<paddings=[0,1,0,0]>(x)", outputs="float[2,4] y"), 17)
+    np.testing.assert_array_equal(run(result), np.pad(X, ((0, 0), (1, 0))))
 
 
 def test_only_other_domains() -> None:

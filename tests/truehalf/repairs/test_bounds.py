@@ -39,8 +39,14 @@ def bounds_of(body: str) -> tuple[float, float] | None:
         ("{ s = Sigmoid (x)  r = Reshape (s, turn)  y = Transpose <perm = [1, 0]> (r) }", (0, 1)),
         ("{ s = Sigmoid (x)  t = Tanh (z)  y = Where (c, s, t) }", (-1, 1)),
         ("{ s = Sigmoid (x)  t = Tanh (z)  y = Max (s, t) }", (0, 1)),
+        ("{ s = Sigmoid (x)  m = Mul (s, w)  y = Sqrt (m) }", (0, 3)),
         ("{ s = Tanh (x)  y = Relu (s) }", (0, 1)),
         ("{ s = Sin (x)  t = Cos (z)  y = Min (s, t) }", (-1, 1)),
+        ("{ d = Add (x, z)  e = Exp (d)  y = Tanh (e) }", (-1, 1)),
+        ("{ p = Mul (x, z)  y = Sigmoid (p) }", (0, 1)),
+        ("{ s = Sigmoid (x)  t = Add (s, w)  y = Div (k, t) }", (-4, 2)),
+        ("{ s = Sigmoid (x)  t = Add (s, w)  r = Reciprocal (t)  y = Log (t) }", (0, 2.302585)),
+        ("{ s = Tanh (x)  e = Exp (s)  f = Floor (e)  y = Ceil (f) }", (0, 2)),
         ("{ s = Sign (x)  u = Cast <to = 2> (s)  y = Cast <to = 1> (u) }", (0, 255)),
     ],
 )
@@ -101,6 +107,12 @@ def test_bounded_but_perhaps_nan(body: str) -> None:
     feeds = {"x": HUGE, "z": HUGE[:, ::-1].copy(), "c": HUGE > 0}
     same = feeds | {"z": HUGE}
     assert any(np.isnan(run(parsed(HEAD + body), feed)[0]).any() for feed in (feeds, same))
+
+
+def test_infinities_have_a_place_in_these_ranges() -> None:
+    body = "{ e = Exp (x)  a = Tanh (e)  b = Erf (e)  d = Sigmoid (e)  f = Atan (e)  y = Sum (a, b, d, f) }"
+    got = run(parsed(HEAD + body), {"x": np.full((2, 3), 1e3, np.float32), "z": HUGE, "c": HUGE > 0})[0]
+    np.testing.assert_allclose(got, 3 + math.pi / 2, rtol=1e-6)
 
 
 def test_inputs_of_a_body_are_not_known_to_be_finite() -> None:

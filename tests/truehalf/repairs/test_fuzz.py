@@ -196,6 +196,19 @@ def indexed(rng: Random) -> Case:
     return Case(graph(text, shapeless=True), feeds, rtol=1e-6)  # the order of float32 sums
 
 
+def scattered(rng: Random) -> Case:
+    """NonZero of what a TopK set, or of a threshold."""
+    k, size = rng.randrange(1, 5), rng.randrange(5, 9)
+    set_to = rng.choice(["1.0", "2.0", "0.0"])
+    kind = rng.choice(["ScatterElements <axis = 0> (zeros, index, ones)", "ScatterND (zeros, at, ones)"])
+    text = f"""net (float[{size}] x) => (int64[1, found] y)
+    <int64[1] k = {{{k}}}, float[{size}] zeros = {{{", ".join(["0.0"] * size)}}}, int64[1] last = {{-1}},
+     float[{k}] ones = {{{", ".join([set_to] * k)}}}>
+    {{ best, index = TopK <largest = {rng.randrange(2)}> (x, k)  at = Unsqueeze (index, last)  set = {kind}
+       y = NonZero (set) }}"""
+    return Case(graph(text), [{"x": numbers(rng, size)}, {"x": np.zeros(size, np.float32)}])
+
+
 def sampled(rng: Random) -> Case:
     """GridSample of every option, of small and empty pictures."""
     height, width = rng.randrange(1, 5), rng.randrange(1, 5)
@@ -262,10 +275,11 @@ KINDS: dict[str, Callable[[Random], Case]] = {
     "grid_sample_gather": sampled,
     "rope_constants": tables,
     "bool_index": indexed,
+    "nonzero_topk": scattered,
     "deduplicate_names": unnamed,
     "infer_value_info": untyped,
 }
-NEVER_REFUSE = {"fold_constants", "deduplicate_names", "infer_value_info"}
+NEVER_REFUSE = {"fold_constants", "nonzero_topk", "deduplicate_names", "infer_value_info"}
 
 
 def assert_equal_where_it_ran(case: Case, after: onnx.ModelProto) -> int:

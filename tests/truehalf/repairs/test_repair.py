@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.measuring.shipped import shipped
-from tests.messages import raises
+from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.tracing import trace_json
 from tests.truehalf.models import detectors
@@ -120,6 +120,18 @@ def test_what_stands_in_functions_is_repaired() -> None:
     assert "GridSample" not in types
     feed = {"x": uniform(2, 3, 4, 4), "g": uniform(2, 2, 2, 2)}
     assert_equal(before, after, [feed | {"c": np.array(given)} for given in (True, False)], rtol=1e-6)
+
+
+def test_functions_that_cannot_be_inlined_are_named() -> None:
+    before = onnx.parser.parse_model(FUNCTIONS.replace("OPSET", "16").replace("Softmax", "Identity"))
+    model = ir.from_proto(before)
+    assert repair(model, ["grid_sample_gather"]).refused == []  # GridSample and Identity: the same at both
+    before = onnx.parser.parse_model(FUNCTIONS.replace("OPSET", "12"))
+    model = ir.from_proto(before)
+    report = repair(model, ["grid_sample_gather"])
+    assert len(model.functions) == 2
+    assert [refusal["pass"] for refusal in report.refused] == ["functions"]
+    expect(report.refused[0]["reason"], None, "Head, Sampled", "Softmax", "opset 12", "opset 17")
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,22 @@
 """Forms of protos that readers do not take, restated in others of the same meaning before a model is read.
 
+sparse tensors, as initializers and in Constants           dense ones
 a size below 0, which older exporters write (-1)           an axis that varies
 MeanVarianceNormalization without axes                     with the default ones: onnx cannot type it without
-functions of another opset than the graph                  of the graph's, where operators mean the same in both: ONNX
-                                                           Runtime reads them all as the graph's
+functions of another opset than the graph                  of the graph's, or inlined at the latest one: ONNX Runtime
+                                                           reads them all as the graph's
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 
-from truehalf.errors import StageError
+from truehalf.errors import StageError, first_line
 from truehalf.ir.proto.names import ProtoGraph, proto_graphs
 
 _DENSE_MAX = 1 << 31  # bytes of a tensor; protobuf messages end there
@@ -29,12 +32,12 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
         whether runtimes need the new form, too.
 
     Raises:
-        StageError: a sparse tensor, functions whose operators mean another thing in the graph's opset.
+        StageError: a sparse tensor that cannot be made dense, functions that cannot be brought to one opset.
     """
     for graph in (proto.graph, *proto.functions):
         opset = _opset(graph if isinstance(graph, onnx.FunctionProto) else proto)
         for inner in proto_graphs(graph):
-            _refuse_sparse(inner, path)
+            _make_dense(inner, path)
             _free_sizes(inner)
             for node in inner.node:
                 is_one = node.op_type == "MeanVarianceNormalization" and node.domain in _ONNX
@@ -43,16 +46,44 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
     return _align_functions(proto, path)
 
 
-# --- shapes ----------------------------------------------------------------------------------------------------------
+# --- tensors and shapes -----------------------------------------------------------------------------------------------
 
 
-def _refuse_sparse(graph: ProtoGraph, path: Path) -> None:
-    sparse = [each.values.name for each in graph.sparse_initializer] if isinstance(graph, onnx.GraphProto) else []
+def _make_dense(graph: ProtoGraph, path: Path) -> None:
+    if isinstance(graph, onnx.GraphProto) and graph.sparse_initializer:
+        graph.initializer.extend(_dense(sparse, path) for sparse in graph.sparse_initializer)
+        del graph.sparse_initializer[:]
     for node in graph.node:
-        if any(each.sparse_tensors or each.HasField("sparse_tensor") for each in node.attribute):
-            sparse.append(next(iter(node.output), node.name))
-    if sparse:
-        raise StageError("not-supported", f"{path}: {sparse[0]!r} is a sparse tensor; expected a dense one")
+        for attribute in node.attribute:
+            if attribute.sparse_tensors or (attribute.HasField("sparse_tensor") and node.op_type != "Constant"):
+                named = next(iter(node.output), node.name)
+                raise StageError(
+                    "not-supported", f"{path}: {node.op_type} {named!r} holds a sparse tensor; expected a dense one"
+                )
+            if attribute.HasField("sparse_tensor"):
+                attribute.CopyFrom(onnx.helper.make_attribute("value", _dense(attribute.sparse_tensor, path)))
+
+
+def _dense(sparse: onnx.SparseTensorProto, path: Path) -> onnx.TensorProto:
+    """The tensor with its zeros, of the same name."""
+    name, shape = sparse.values.name, tuple(sparse.dims)
+    named = f"{path}: sparse tensor {name!r}"
+    if onnx.TensorProto.EXTERNAL in (sparse.values.data_location, sparse.indices.data_location):
+        raise StageError("not-supported", f"{named}: expected its values in the model file, got external data")
+    values, indices = onnx.numpy_helper.to_array(sparse.values), onnx.numpy_helper.to_array(sparse.indices)
+    if values.itemsize * math.prod(shape) >= _DENSE_MAX:
+        raise StageError("too-large", f"{named}: expected less than 2 GiB as a dense tensor, got shape {list(shape)}")
+    try:
+        flat = indices if indices.ndim < 2 else np.ravel_multi_index(tuple(indices.T), shape)
+        dense = np.zeros(math.prod(shape), values.dtype)
+        if flat.shape != values.shape or (flat < 0).any():
+            raise ValueError(f"{flat.size} indices, {values.size} values")
+        dense[flat] = values
+    except (ValueError, IndexError) as error:
+        raise StageError(
+            "model-invalid", f"{named}: expected an index inside shape {list(shape)} for each value, got {error}"
+        ) from error
+    return onnx.numpy_helper.from_array(dense.reshape(shape), name)
 
 
 def _free_sizes(graph: ProtoGraph) -> None:
@@ -69,17 +100,42 @@ def _free_sizes(graph: ProtoGraph) -> None:
 def _align_functions(proto: onnx.ModelProto, path: Path) -> bool:
     version = _opset(proto)
     others = [function for function in proto.functions if version and _opset(function) not in (0, version)]
-    if changed := [each for each in others if not all(_means_same(node, each, version) for node in _of(each))]:
+    if not others:
+        return False
+    changed = [
+        function for function in others if not all(_means_same(node, function, version) for node in _of(function))
+    ]
+    if not changed:
+        for function in others:
+            for opset in function.opset_import:
+                opset.version = version if opset.domain in _ONNX else opset.version
+        return True
+    try:
+        inlined = _inlined(proto, max(version, *map(_opset, others)))
+    except Exception as error:  # onnx's converter and inference raise what they like
         names = ", ".join(f"{function.name} (opset {_opset(function)})" for function in changed)
         raise StageError(
             "wrong-opset",
-            f"{path}: functions have operators that another opset defines, and the graph has opset {version}: {names}. "
-            "Inline them (onnx.inliner.inline_local_functions), or export the model anew, with one opset",
-        )
-    for function in others:
-        for opset in function.opset_import:
-            opset.version = version if opset.domain in _ONNX else opset.version
-    return bool(others)
+            f"{path}: functions of another opset than the graph's {version} cannot be brought to one: {names}: "
+            f"{first_line(error)}. Export the model anew, with one opset",
+        ) from error
+    proto.CopyFrom(inlined)
+    return True
+
+
+def _inlined(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """All functions inlined at an opset; onnx's inliner converts them, where types are known."""
+    import onnx.inliner
+
+    if version > _opset(proto):
+        functions = list(proto.functions)
+        bare = onnx.ModelProto()
+        bare.CopyFrom(proto)
+        del bare.functions[:]
+        proto = onnx.version_converter.convert_version(bare, version)
+        proto.functions.extend(functions)
+    typed = onnx.shape_inference.infer_shapes(proto)
+    return onnx.inliner.inline_local_functions(typed, convert_version=True)
 
 
 def _of(function: onnx.FunctionProto) -> Sequence[onnx.NodeProto]:

@@ -36,7 +36,7 @@ class NonzeroThreshold(GraphRule):
     kept = boxes[index]
     ```
 
-    Repair pass: `bool_index`, where the rows are only added up. In torch: `threshold_topk`.
+    Repair pass: `nonzero_topk`. In torch: `threshold_topk`.
     """
 
     id = "nonzero-threshold"
@@ -174,7 +174,7 @@ def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
                 "As many rows as pass a threshold: a size that only a run knows. TensorRT waits for the device there, "
                 "and everything after it runs with sizes that vary from image to image.",
                 "Take a fixed number with torch.topk, and threshold outside the engine; or "
-                "threshold_topk of truehalf.exporting.torch_ops; of rows that are added up, repair pass bool_index.",
+                "threshold_topk of truehalf.exporting.torch_ops; repair pass nonzero_topk.",
             )
         elif (mask is not None and mask.dtype == ir.DataType.BOOL) or _is_boolean(source):
             yield BoolIndex.at(

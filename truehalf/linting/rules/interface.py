@@ -14,8 +14,10 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import name_of
+from truehalf.ir.normalize import concrete_shapes
 from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject
 from truehalf.linting.integers import constant
+from truehalf.linting.values import is_static
 
 
 class DeploymentIo(GraphRule):
@@ -27,7 +29,8 @@ class DeploymentIo(GraphRule):
     - Warning: float64 (bound as float32); bool, uint8 and bfloat16 (DeepStream's nvinfer has none); float8 (nor has
       Triton's configuration); scalars (no batch axis); names with a comma, colon, semicolon, quote, star or space,
       which trtexec and DeepStream separate by.
-    - Info: int64 (older nvinfer has none; RT-DETR's labels are).
+    - Info: int64 (older nvinfer has none; RT-DETR's labels are); an output that varies in more than its batch
+      (DeepStream's nvinfer keeps one size; Triton takes -1).
     """
 
     id = "deployment-io"
@@ -94,6 +97,7 @@ _SERVERS = {
     ir.DataType.FLOAT8E4M3FN: ("warning", "neither Triton's configuration nor DeepStream's nvinfer has such a type"),
     ir.DataType.INT64: ("info", "older versions of DeepStream's nvinfer have no such type, and read it as another"),
 }
+_PROBES = (64, 96)
 _SEPARATORS = re.compile(r"[,:;\s'\"*]")
 
 
@@ -102,8 +106,10 @@ def inputs_and_outputs(subject: Subject) -> Iterator[LocatedFinding]:
     for value in graph.inputs:
         if not value.is_initializer():
             yield from _of_value(value, "input")
+    varying = _varying_axes(subject)
     for value in graph.outputs:
         yield from _of_value(value, "output")
+        yield from _of_output(value, varying.get(value, []))
 
 
 def _of_value(value: ir.Value, kind: str) -> Iterator[LocatedFinding]:
@@ -143,6 +149,46 @@ def _of_value(value: ir.Value, kind: str) -> Iterator[LocatedFinding]:
             "Its name holds a character that trtexec's shapes or DeepStream's lists of names separate by.",
             "Use letters, digits, dots, slashes and underscores.",
             last=last,
+        )
+
+
+def _varying_axes(subject: Subject) -> dict[ir.Value, list[int]]:
+    """Axes of outputs, after the first, that follow an input that varies in more than its batch.
+
+    onnx infers shapes at two sizes of these inputs: the dimensions that a file states are names, often new ones.
+    """
+    graph = subject.model.graph
+    unsure = [value for value in graph.outputs if value.shape is not None and not is_static(value)]
+    if not unsure or not subject.varying:
+        return {}
+    small, large = (concrete_shapes(subject.model, _bound(graph, size)) for size in _PROBES)
+    return {
+        value: [axis for axis in range(1, len(small[value])) if small[value][axis] != large[value][axis]]
+        for value in unsure
+        if value in small and value in large
+    }
+
+
+def _bound(graph: ir.Graph, size: int) -> dict[str, list[int]]:
+    """Shapes of the inputs, with one size for all axes after the first that vary."""
+    return {
+        value.name or "": [
+            dim if isinstance(dim, int) else (size if axis else 1) for axis, dim in enumerate(value.shape)
+        ]
+        for value in graph.inputs
+        if value.shape is not None
+    }
+
+
+def _of_output(value: ir.Value, varying: list[int]) -> Iterator[LocatedFinding]:
+    if varying:
+        yield DeploymentIo.of(
+            value.name or "",
+            f"Besides the batch, axis {', '.join(map(str, varying))} of the output varies; DeepStream's nvinfer keeps "
+            "one size for all but the batch.",
+            "Give a fixed number of rows (torch.topk, padding); Triton takes such an output with dims -1.",
+            "info",
+            last=True,
         )
 
 

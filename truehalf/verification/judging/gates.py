@@ -85,12 +85,8 @@ def evaluate(
         reason = f"{name} is {_number(value)}, expected {bound} {_number(threshold)}"
         if not holds:
             facts["worst"] = [item.as_dict() for item in worst(name)[:WORST]] if worst else []
-        verdict = (
-            (VERIFIED, reason)
-            if holds
-            else (FAILED, coded("not-finite" if name == "nonfinite" else "beyond-gate", reason))
-        )
-        found.append(Finding(check, *verdict, facts=facts))
+        failed = coded("not-finite", reason) if name == "nonfinite" else coded("beyond-gate", reason)
+        found.append(Finding(check, *((VERIFIED, reason) if holds else (FAILED, failed)), facts=facts))
     return found
 
 

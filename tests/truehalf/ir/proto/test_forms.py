@@ -32,6 +32,20 @@ def of_function(body: str, inner: int, outer: int = 17) -> onnx.ModelProto:
     return text("a = my.F(x) y = Neg(a)", function, head)
 
 
+def drawn_function(seed: int) -> onnx.ModelProto:
+    """Operators whose definition changed between the two opsets, in a drawn order."""
+    rng = np.random.default_rng(seed)
+    old = [
+        "{0} = Softmax<axis=-1>({1})",
+        "{0} = ReduceSum<axes=[1], keepdims=1>({1})",
+        "{0} = Clip<min=-1.0, max=1.0>({1})",
+        "{0} = ReduceMax<axes=[-1], keepdims=1>({1})",
+    ]
+    chosen = [old[i] for i in rng.permutation(len(old))]
+    steps = [line.format(f"t{i}", f"t{i - 1}" if i else "x") for i, line in enumerate(chosen)]
+    return of_function(" ".join([*steps, f"y = Add(t{len(steps) - 1}, x)"]), 10, int(rng.choice([13, 17, 20])))
+
+
 def sparse(name: str, shape: tuple[int, ...], seed: int, coordinates: bool) -> onnx.SparseTensorProto:
     rng = np.random.default_rng(seed)
     flat = np.sort(rng.choice(int(np.prod(shape)), 3, replace=False)).astype(np.int64)
@@ -56,8 +70,20 @@ def convert(model: onnx.ModelProto, folder: Path) -> None:
     assert result.report.check.state == "verified"
 
 
-def test_functions_that_are_defined_alike_in_the_opset_of_the_graph(tmp_path: Path) -> None:
-    model = of_function("y = Relu(x)", 14)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: of_function("y = Softmax<axis=-1>(x)", 11),
+        lambda: of_function("t = ReduceSum<axes=[1], keepdims=1>(x) y = Add(x, t)", 11),
+        lambda: of_function("t = ReduceMean<axes=[1], keepdims=1>(x) y = Sub(x, t)", 17, 18),
+        lambda: of_function("a = Constant<value_ints=[1]>() t = ReduceMean<keepdims=1>(x, a) y = Sub(x, t)", 18),
+        lambda: of_function("y = Clip<min=-1.0, max=1.0>(x)", 6, 20),
+        lambda: of_function("y = Relu(x)", 14),  # defined alike in both
+        *(lambda seed=seed: drawn_function(seed) for seed in range(3)),
+    ],
+)
+def test_functions_of_another_opset(tmp_path: Path, make: Make) -> None:
+    model = make()
     feed = {"x": np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)}
     expected = onnx.reference.ReferenceEvaluator(model).run(None, feed)[0]
     onnx.save(model, tmp_path / "in.onnx")
@@ -65,29 +91,40 @@ def test_functions_that_are_defined_alike_in_the_opset_of_the_graph(tmp_path: Pa
     convert(model, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: of_function("y = Softmax<axis=-1>(x)", 11),
-        lambda: of_function("t = ReduceMean<axes=[1], keepdims=1>(x) y = Sub(x, t)", 17, 18),
-    ],
-)
-def test_functions_of_another_opset_are_refused(tmp_path: Path, make: Make) -> None:
-    onnx.save(make(), tmp_path / "in.onnx")
-    with raises("wrong-opset", "in.onnx", "opset"):
-        load_model(tmp_path / "in.onnx")
-
-
-@pytest.mark.parametrize("where", ["initializer", "constant"])
-def test_sparse_tensors_are_refused(tmp_path: Path, where: str) -> None:
-    model, tensor = text("y = MatMul(x, w)"), sparse("w", (4, 4), 0, False)
+@pytest.mark.parametrize("coordinates", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("where", ["initializer", "constant", "branch", "vector"])
+def test_sparse_tensors(tmp_path: Path, where: str, seed: int, coordinates: bool) -> None:
+    tensor = sparse("w", (4,) if where == "vector" else (4, 4), seed, coordinates and where != "vector")
+    model = (
+        text("y = Add(x, w)" if where == "vector" else "y = MatMul(x, w)")
+        if where != "branch"
+        else text(
+            "c = Constant<value_int=1>() b = Cast<to=9>(c)"
+            "y = If(b) <then_branch = t () => (float[2,4] p) { p = MatMul(x, w) },"
+            " else_branch = e () => (float[2,4] q) { q = Neg(x) }>"
+        )
+    )
     if where == "constant":
         model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=tensor))
     else:
-        model.graph.sparse_initializer.append(tensor)
-    onnx.save(model, tmp_path / "m.onnx")
-    with raises("not-supported", "'w'", "sparse"):
-        load_model(tmp_path / "m.onnx")
+        held = model.graph if where != "branch" else model.graph.node[2].attribute[0].g
+        held.sparse_initializer.append(tensor)
+    onnx.save(model, tmp_path / "in.onnx")
+    found = [v.const_value for g in load_model(tmp_path / "in.onnx").graphs() for v in g.initializers.values()]
+    if where != "constant":
+        np.testing.assert_array_equal(found[0].numpy(), dense(tensor))
+    convert(model, tmp_path)
+
+
+@pytest.mark.parametrize("index", [-1, 16, 99])
+def test_an_index_outside_a_sparse_tensor(tmp_path: Path, index: int) -> None:
+    model, tensor = text("y = MatMul(x, w)"), sparse("w", (4, 4), 0, False)
+    tensor.indices.CopyFrom(onnx.numpy_helper.from_array(np.array([0, 1, index]), "at"))
+    model.graph.sparse_initializer.append(tensor)
+    onnx.save(model, tmp_path / "in.onnx")
+    with raises("model-invalid", "'w'"):
+        load_model(tmp_path / "in.onnx")
 
 
 @pytest.mark.parametrize("opset", [9, 13, 17, 18])

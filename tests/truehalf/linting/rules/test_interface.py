@@ -66,6 +66,22 @@ def test_names(name: str, faulty: bool) -> None:
     assert [finding.node for finding in lint(model, ignore=NAMELESS)] == [name] * faulty
 
 
+VARYING = """(float[N,3,H,W] x) => (float[N,A,3] y) <int64[3] s = {0, 3, -1}, int64[1] k = {5}> {
+    f = Reshape(x, s) BODY
+}"""
+
+
+def test_an_output_whose_size_follows_the_picture() -> None:
+    (finding,) = of(VARYING.replace("BODY", "y = Transpose<perm = [0, 2, 1]>(f)"))
+    assert (finding.rule, finding.severity, finding.node) == ("deployment-io", "info", "y")
+    expect(finding.message, None, "axis 1", "output", "DeepStream")
+    expect(finding.remedy, None, "torch.topk", -1)
+
+
+def test_a_fixed_number_of_rows_is_no_finding_whatever_the_file_states() -> None:
+    assert of(VARYING.replace("BODY", "t, i = TopK(f, k) y = Transpose<perm = [0, 2, 1]>(t)")) == []
+
+
 # --- baked-item -------------------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ def feeds() -> list[dict[str, np.ndarray]]:
     [
         "{ p = Sigmoid (a)  q = Tanh (b)  y = Where (c, p, q) }",
         "<float low = {-2.0}, float high = {3.0}> { p = Clip (a, low, high)  q = Mul (p, p)  y = Where (c, p, q) }",
-        "<float[3] k = {1.0, -65504.0, 0.0}> { p = Erf (b)  s = Abs (p)  q = Neg (s)  y = Where (c, k, q) }",
+        "<float[3] k = {1.0, -65504.0, 0.0}> { p = Erf (b)  s = Abs (p)  q = Sqrt (s)  y = Where (c, k, q) }",
         "<int64[2] turn = {3, -1}> { p = Sin (a)  q = Cos (b)  m = Min (p, q)  n = Neg (m)  y = Where (c, n, p) }",
     ],
 )
