@@ -5,7 +5,7 @@ that is not finite is an error, or a warning where that is asked for.
 
 Samples run one at a time, so that the sample of a maximum is the true one. The first pass over them takes extremes, and
 where small elements matter (truehalf.calibration.hazards.sensitive) counts those that float16 loses; nodes that amplify
-rounding are computed in float16, too (truehalf.calibration.rounding_errors). The second goes on
+rounding are computed in float16, too (truehalf.calibration.rounding.errors). The second goes on
 from tensors that the first one kept (truehalf.calibration.checkpoints), and counts in the few tensors that need it:
 
     absmax > rung                        share of elements above the rung
@@ -36,7 +36,7 @@ from truehalf.calibration.hazards import Reduction, reductions, sensitive
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
 from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, SmallCounts, float_tensors, roots
 from truehalf.calibration.ranges_form import InnerSum, RangesJson, Small, TensorRange
-from truehalf.calibration.rounding_errors import RoundingErrors
+from truehalf.calibration.rounding.errors import RoundingErrors
 from truehalf.calibration.samples import Samples
 from truehalf.codes import coded, codes_in
 from truehalf.errors import StageError

@@ -31,7 +31,7 @@ import onnx_ir.passes.common as common_passes
 
 from truehalf.calibration.hazards import Reduction
 from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented, main_values
-from truehalf.calibration.replays import Replay, errors, report_replays
+from truehalf.calibration.rounding.replays import Replay, errors, report_replays
 from truehalf.calibration.sums import bounded, report_inner
 from truehalf.errors import StageError
 from truehalf.float16 import LOST, NORMAL_MIN

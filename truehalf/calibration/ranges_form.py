@@ -98,8 +98,8 @@ class Rounding:
     Attributes:
         kind: "phases", "cancellation", "underflow" or "inner".
         error: with the node and its neighbourhood computed in float16.
-        steps: with more and more of them in float32 (truehalf.calibration.replays); each has the nodes of the one
-            before.
+        steps: with more and more of them in float32 (truehalf.calibration.rounding.replays); each has the nodes of the
+            one before.
     """
 
     kind: str

@@ -8,6 +8,9 @@ which exceeds 2^-7 where |x| + |y| > 16 |z|. The Sub alone in FP32 changes nothi
 FP32, from where they were computed. In normalizations the difference is from the mean of a row. A product with weights
 is such a difference, too, in front of a logarithm, a divisor or a root: rounded, x and w leave an error of up to
 2^-11 sum |w x| in the sum of w x, beyond 2^-7 where that exceeds 16 times the sum, as in quiet bins of a spectrum.
+Wherever it goes on to, a sum or a product is one where 16 times its largest result is less than
+
+    sqrt(sum (w x)^2)    the terms' roundings have either sign    e.g. differences between pixels, by weights
 
     measured   as said in truehalf.conversion.rules.rounding.measured
     pattern    without ranges: mean(x^2) - mean(x)^2, whose operands are 1 + mean^2 / variance times the result

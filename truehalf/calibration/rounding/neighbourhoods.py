@@ -9,7 +9,7 @@ A node amplifies where a relative error of 2^-11 in an input can be a much large
     Sin, Cos, Tan                                      |x| large                   sin(x + xe) = sin x + xe cos x
     normalizations                                     rows offset from 0 far more than they vary, or very small ones
     CumSum                                             a sum that grows until a term is less than half its last bit
-    Add, Sub of what is _CANCELS times the result      x - y -> 0
+    sums and products whose terms (truehalf.calibration.rounding.terms) are _CANCELS times the result    x - y -> 0
 
 Where its precision was lost is upstream: 1 - p is exact, and it is p that float16 holds with an error of 2^-12. So
 a neighbourhood goes back through elementwise functions, reductions, moves, and products of two computed tensors, and
@@ -27,9 +27,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
+from truehalf.calibration.rounding.terms import SUMS, terms_of
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir import ops
 from truehalf.ir.facts import constant_of, is_op, subgraphs
@@ -47,7 +47,7 @@ MOVES = (ops.MOVES & ops.with_trait(Trait.NO_ARITHMETIC)) - ops.with_trait(Trait
 _COMPUTES = (
     (ops.with_trait(Trait.UNARY | Trait.ELEMENTWISE) - ops.with_trait(Trait.NO_ARITHMETIC))
     | {name for name in ops.TABLE if name.startswith("Reduce")}
-    | {"CumSum", "GlobalAveragePool", "Softmax"}
+    | {"CumSum", "GlobalAveragePool", "Mod", "Softmax"}
 )
 _REPLAYED = _COMPUTES | MOVES | ops.with_trait(Trait.STANDARDIZES | Trait.STEEP_AT_ZERO)
 _HEAVY = ops.with_trait(Trait.MATRIX_PRODUCT | Trait.BILINEAR) | {"AveragePool", "BatchNormalization"}
@@ -81,7 +81,8 @@ class Neighbourhood:
             node.op_type in ("Neg", "Sub") or (node.op_type == "Add" if _is_sum(node) else node.op_type in _HEAVY)
             for node in self.depths
         )
-        return "cancellation" if subtracts or ops.has(self.end, Trait.CENTERS | Trait.STEEP_AT_ONE) else "underflow"
+        cancels = subtracts or self.end.op_type in SUMS or ops.has(self.end, Trait.CENTERS | Trait.STEEP_AT_ONE)
+        return "cancellation" if cancels else "underflow"
 
 
 def neighbourhoods(
@@ -122,21 +123,14 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
             return exponents is None or bool((exponents < 1).any())
         case "Mul":
             return any(_is_inverse(value) for value in _computed(node))
-        case "Add" | "Sub":
-            terms = [absmax(value) for value in node.inputs if value is not None]
-            return _cancels(terms, absmax(node.outputs[0])) and not _is_hidden(node, terms, absmax)
-        case "BatchNormalization":
-            scale, variance = constant_of(node.inputs[1]), constant_of(node.inputs[4])
-            size = absmax(node.inputs[0]) if node.inputs[0] is not None else None
-            if scale is None or variance is None or size is None or len(node.outputs) > 1:
-                return False
-            gain = np.abs(scale) / np.sqrt(np.maximum(variance, 0) + (node.attributes.get_float("epsilon", 1e-5) or 0))
-            return _cancels([size * float(gain.max(initial=0.0))], absmax(node.outputs[0]))
         case "CumSum":
             axis, source = constant_of(node.inputs[1]), node.inputs[0]
             length = source.shape[int(axis)] if source is not None and source.shape and axis is not None else None
             return isinstance(length, int) and length >= _CUMULATIVE_MIN
-    return ops.has(node, _AMPLIFY)
+    if ops.has(node, _AMPLIFY):
+        return True
+    terms = terms_of(node, absmax)
+    return _cancels(terms, absmax(node.outputs[0])) and not _is_hidden(node, terms, absmax)
 
 
 def _is_inverse(value: ir.Value) -> bool:
@@ -153,7 +147,7 @@ def _is_inverse(value: ir.Value) -> bool:
 def _cancels(terms: list[float | None], total: float | None) -> bool:
     """Whether a sum is far below its terms, but not so far that it is float32's own rounding of them."""
     known = [term for term in terms if term is not None]
-    if len(known) < len(terms) or total is None:
+    if len(known) < len(terms) or not terms or total is None:
         return False
     return _CANCELS * total <= sum(known) < total / _NOISE
 

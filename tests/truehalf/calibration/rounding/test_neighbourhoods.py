@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.truehalf.calibration.small_graphs import parsed
-from truehalf.calibration.neighbourhoods import Neighbourhood, neighbourhoods
+from truehalf.calibration.rounding.neighbourhoods import Neighbourhood, neighbourhoods
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir.normalize import PREPARE
 

@@ -25,7 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented
-from truehalf.calibration.neighbourhoods import MOVES, Neighbourhood
+from truehalf.calibration.rounding.neighbourhoods import MOVES, Neighbourhood
 from truehalf.calibration.sums import cumulative_sum
 from truehalf.ir.facts import constant_of, is_op
 from truehalf.ir.ops import Trait, has

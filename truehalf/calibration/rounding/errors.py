@@ -1,7 +1,7 @@
 """Errors of float16 at nodes that amplify them, over samples, and how much must stay in float32 to avoid them.
 
-Every neighbourhood (truehalf.calibration.neighbourhoods) is replayed wholly in float16 on each sample. Where the error
-exceeds limit_of(kind), it is replayed once more on its worst sample, with more and more of it in float32.
+Every neighbourhood (truehalf.calibration.rounding.neighbourhoods) is replayed wholly in float16 on each sample. Where
+the error exceeds limit_of(kind), it is replayed once more on its worst sample, with more and more of it in float32.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.neighbourhoods import MOVES, Neighbourhood, neighbourhoods
 from truehalf.calibration.ranges import Counter
 from truehalf.calibration.ranges_form import Rounding, RoundingStep, limit_of
-from truehalf.calibration.replays import Replay, steps
+from truehalf.calibration.rounding.neighbourhoods import MOVES, Neighbourhood, neighbourhoods
+from truehalf.calibration.rounding.replays import Replay, steps
 from truehalf.calibration.samples import Samples
 from truehalf.ir.ops import moved_inputs
 from truehalf.ir.slots import is_float32
