@@ -18,6 +18,7 @@ from urllib.parse import quote
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, counted, gathered, of_mlflow
 from pipeline.compare.frontier import COSTS, ERRORS, chosen, front_of, measured
 from pipeline.compare.frontier_plot import drawn
+from pipeline.compare.labels import labels
 from pipeline.compare.node_diff import changes, summary
 from pipeline.compare.terminal import number, print_tables
 from pipeline.tracking.record import NO_EFFECT
@@ -80,10 +81,10 @@ def in_groups(runs: Sequence[ComparedRun]) -> list[ComparedRun]:
 
 
 def table(runs: Sequence[ComparedRun]) -> list[JsonObject]:
-    """A row for each run: number, name, title, group, verdict, page, its errors and costs, and where it stands.
+    """A row for each run: number, name, title, group, label, verdict, page, its errors and costs, and where it stands.
 
     `frontier`: how many of the pairs of an error and a cost it is on the frontier of; `chosen`: the cheapest inside its
-    gates, see pipeline.compare.frontier.chosen. Both are within its group.
+    gates, see pipeline.compare.frontier.chosen. Both are within its group, as what its label says differs.
 
     Args:
         runs: as `in_groups` sorts them.
@@ -94,9 +95,9 @@ def table(runs: Sequence[ComparedRun]) -> list[JsonObject]:
         pairs = [(error, cost) for error in errors for cost in costs]
         fronts = [front_of(group, error, cost) for error, cost in pairs]
         best = chosen(group)
-        for position, run in enumerate(group):
+        for position, (run, label) in enumerate(zip(group, labels(group), strict=True)):
             row: JsonObject = {
-                **{"number": len(rows) + 1, "run": run.name, "title": run.title, "group": run.group},
+                **{"number": len(rows) + 1, "run": run.name, "title": run.title, "group": run.group, "label": label},
                 **{"verdict": run.verdict, "reason": run.reason, "page": run.page},
                 **{axis.key: axis.of(run.numbers) for axis in (*errors, *costs)},
                 **{"frontier": sum(position in each for each in fronts), "pairs": len(pairs)},

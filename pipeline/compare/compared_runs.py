@@ -16,8 +16,8 @@ import yaml
 
 from pipeline.caveats import has_failed
 from pipeline.track import COMPLETE_TAG, DIGEST_TAG, SWEEP_TAG, be_brief
-from pipeline.tracking.naming import PAGE, distinct_name
-from pipeline.tracking.record import Record, flat_params, metrics
+from pipeline.tracking.naming import PAGE
+from pipeline.tracking.record import Record, flat_params, metrics, run_name
 from pipeline.tracking.redact import first_line
 from pipeline.workspace import read_params, reports_of_run
 from truehalf.codes import coded, codes_in
@@ -37,7 +37,7 @@ class ComparedRun:
 
     Attributes:
         name: of its folder under runs/, or its id in MLflow.
-        title: model, decoder, precision, and what differs from the defaults.
+        title: model, decoder and precision.
         params: dotted keys, values as text.
         numbers: metrics by MLflow's names, and nothing where a run has no such number.
         verdict: passed, failed, not verified, or crashed.
@@ -150,7 +150,7 @@ def of_folder(name: str, place: Path) -> ComparedRun:
     options, numbers = _compared(flat_params(params)), metrics(reports)
     page = place / "reports" / "report.html"
     record = Record(place, params, reports, None if crash is None else crash["stage"], {}, None)
-    run = ComparedRun(name, distinct_name(params), options, numbers, verdict, decisions, reason)
+    run = ComparedRun(name, run_name(params), options, numbers, verdict, decisions, reason)
     return replace(run, digest=record.digest, page=str(page) if page.exists() else None)
 
 

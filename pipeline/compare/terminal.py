@@ -12,7 +12,7 @@ from truehalf.json_values import JsonObject
 from truehalf.report.terminal import print_table, terminal_width
 
 _NARROW = 120  # columns: no table below
-_BESIDE = 62  # columns of a table beside its figures, of which a name has 30
+_BESIDE = 62  # columns of a table beside its figures, of which a label has 30
 _FIGURE = 13  # columns of a figure with its lines
 
 
@@ -26,7 +26,7 @@ def print_tables(rows: Sequence[JsonObject]) -> None:
             print(title)
             _print_blocks(own, axes, width)
         else:
-            columns = {"#": "left", "run": "left", "verdict": "left"} | {axis.label: "right" for axis in axes}
+            columns = {"#": "left", "what differs": "left", "verdict": "left"} | {axis.label: "right" for axis in axes}
             print_table(title, columns | {"on the frontier of": "right"}, [_cells(row, axes) for row in own])
         for row in own:
             if row["chosen"]:
@@ -45,7 +45,7 @@ def number(value: float | None) -> str:
 
 def _print_blocks(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) -> None:
     for row in rows:
-        head = f"{'*' if row['chosen'] else ' '} {row['number']:>2}  {row['title']}"
+        head = f"{'*' if row['chosen'] else ' '} {row['number']:>2}  {row['label']}"
         values = [f"{axis.label}: {_value(row, axis)}" for axis in axes]
         text = "; ".join([str(row["verdict"]), *values, f"on the frontier of {row['frontier']} of {row['pairs']}"])
         for line, indent in ((head, ""), (text, " " * 6)):
@@ -53,7 +53,7 @@ def _print_blocks(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) 
 
 
 def _cells(row: JsonObject, axes: Sequence[Axis]) -> list[str]:
-    head = [f"{'* ' if row['chosen'] else ''}{row['number']}", str(row["title"]), str(row["verdict"])]
+    head = [f"{'* ' if row['chosen'] else ''}{row['number']}", str(row["label"]), str(row["verdict"])]
     return [*head, *(_value(row, axis) for axis in axes), f"{row['frontier']} of {row['pairs']}"]
 
 

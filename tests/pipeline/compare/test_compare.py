@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from pipeline.compare.compare import page, table
-from pipeline.compare.compared_runs import NothingToCompare, of_folders, of_mlflow
+from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, of_folders, of_mlflow
+from pipeline.compare.labels import labels
 from pipeline.compare.node_diff import changes, summary
 from pipeline.compare.terminal import number
 from pipeline.track import SWEEP_TAG, track
@@ -57,13 +58,50 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_runs_are_called_by_what_differs_from_the_defaults(project: Path) -> None:
-    assert [run.title for run in of_folders(project)] == [
-        "ltdetr_nano-dfine-fp16-data_max=128",
-        "ltdetr_nano-dfine-fp16-op_block_list=Softmax",
-        "ltdetr_nano-dfine-fp32",
-        "ltdetr_nano-rtdetrv2-fp16",
+def test_runs_are_told_apart_by_what_differs_and_has_an_effect(project: Path) -> None:
+    assert labels(of_folders(project)) == [
+        "decoder=dfine, precision=fp16, data_max=128",
+        "decoder=dfine, precision=fp16, data_max=512, op_block_list=Softmax",
+        "decoder=dfine, precision=fp32",
+        "decoder=rtdetrv2, precision=fp16, data_max=512",
     ]
+
+
+def test_the_name_of_a_model_stands_for_what_belongs_to_it(tmp_path: Path) -> None:
+    made(tmp_path / "runs/a", "model=ltdetr_nano")
+    made(tmp_path / "runs/b", "model=ltdetr_vit")
+    assert labels(of_folders(tmp_path)) == ["model=ltdetr_nano", "model=ltdetr_vit"]
+    made(tmp_path / "runs/c", "model=ltdetr_nano", "model.image_size=[64,64]")
+    assert "image_size=[64, 64]" in labels(of_folders(tmp_path))[2]
+
+
+def test_a_long_list_is_told_by_its_length() -> None:
+    lists = [[f"node{number}" for number in range(length)] for length in (2, 40, 41)]
+
+    def told(*values: list[str]) -> list[str]:
+        runs = [
+            ComparedRun(str(n), "run", {"precision.node_block_list": json.dumps(value)}, {}, "passed", lambda: None)
+            for n, value in enumerate(values)
+        ]
+        return labels(runs)
+
+    short, *others = told(*lists)
+    assert short == "node_block_list=node0+node1"
+    for label, length in zip(others, (40, 41), strict=True):
+        assert label.startswith(f"node_block_list={length} ") and "node0" not in label
+    first, second = told(lists[1], [*lists[1][:-1], "other"])
+    assert first != second and first.startswith("node_block_list=40 ") and "node0" not in first
+
+
+def test_where_lists_of_one_length_differ_other_values_stay_as_they_are() -> None:
+    long = [json.dumps([f"{prefix}{'x' * 80}"]) for prefix in "ab"]
+    runs = [
+        ComparedRun(str(n), "run", {"precision.node_block_list": value}, {}, "passed", lambda: None)
+        for n, value in enumerate([*long, "[]", "no effect"])
+    ]
+    first, second, *others = labels(runs)
+    assert first.startswith("node_block_list=1 ") and second.startswith("node_block_list=1 ")
+    assert first != second and others == ["run", "run"]
 
 
 def test_what_had_to_be_verified_and_was_not_is_no_choice(tmp_path: Path) -> None:
@@ -155,10 +193,10 @@ def test_mlflow_says_the_same_as_the_folders(project: Path) -> None:
                 target.write_bytes(file.read_bytes())
         assert track(project)["status"] == "logged"
     tracked = of_mlflow(project, "truehalf")
-    by_title = {run.title: run for run in tracked}
-    for run in folders:
-        assert by_title[run.title].numbers == run.numbers and by_title[run.title].verdict == run.verdict
-    a, b = (by_title[run.title] for run in folders[:2])
+    by_label = dict(zip(labels(tracked), tracked, strict=True))
+    for label, run in zip(labels(folders), folders, strict=True):
+        assert by_label[label].numbers == run.numbers and by_label[label].verdict == run.verdict
+    a, b = (by_label[label] for label in labels(folders)[:2])
     assert [change.node for change in changes(a, b)] == ["x"]
     with raises("unknown-choice", "'other'", "truehalf", error=NothingToCompare):
         of_mlflow(project, "other")

@@ -48,6 +48,11 @@ def test_runs_of_other_models_and_numbers_of_samples_are_no_rivals(other: Compar
     assert [row["number"] for row in rows] == [1, 2]
 
 
+def test_only_keys_that_differ_within_a_group_are_in_its_labels() -> None:
+    runs = [run("a", seed="1"), run("b", seed="2"), run("c", model="n", seed="3")]
+    assert [row["label"] for row in table(runs)] == ["seed=1", "seed=2", "c"]
+
+
 @given(st.lists(st.tuples(st.sampled_from("mn"), st.sampled_from(["8", "16"])), min_size=1, max_size=8))
 def test_groups_stand_together_and_rank_alone(made_of: list[tuple[str, str]]) -> None:
     runs = in_groups([run(str(n), *each) for n, each in enumerate(made_of)])
@@ -92,11 +97,11 @@ def test_a_terminal_of_any_width_shows_all(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    print_tables(table([run("a" + "Q" * 30), run("b" + "Z" * 30, verdict="failed")]))
+    print_tables(table([run("a", seed="1", long="Q" * 30), run("b", seed="2", long="Z" * 30, verdict="failed")]))
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= columns and "…" not in text
     flat = re.sub(r"[\s│┃]+", "", text)
-    for fact in ("aQ", "bZ", "0.01", "0.2", "failed", "2of2", "0of2"):
+    for fact in ("seed=1", "seed=2", "0.01", "0.2", "failed", "2of2", "0of2"):
         assert fact in flat, fact
     assert (flat.count("Q"), flat.count("Z")) == (30, 30)
 
