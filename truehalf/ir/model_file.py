@@ -93,7 +93,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     check_acyclic(model)
     if not len(model.graph) and not model.graph.outputs:
         raise StageError(
-            "file-unreadable", f"{path}: expected an ONNX model, got an empty one ({path.stat().st_size} bytes)"
+            "file-unreadable", f"{path}: expected an ONNX model, got an empty one ({proto.ByteSize()} bytes)"
         )
     if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
         model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
@@ -170,11 +170,10 @@ def model_size_mb(path: Path | str) -> float:
 def _no_model(path: Path, error: BaseException) -> StageError:
     while cause := error.__cause__ or error.__context__:
         error = cause
-    reason = first_line(error)
+    reason, size = first_line(error), f" ({path.stat().st_size} bytes)" if path.exists() else ""
     return StageError(
         "file-unreadable",
-        f"{path}: expected an ONNX model, got a file that cannot be read as one, perhaps truncated "
-        f"({path.stat().st_size} bytes): {reason}",
+        f"{path}: expected an ONNX model, got what cannot be read as one, perhaps truncated{size}: {reason}",
     )
 
 

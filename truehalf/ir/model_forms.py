@@ -13,8 +13,6 @@ import onnx_ir as ir
 
 from truehalf.errors import StageError
 from truehalf.ir.model_file import adopt_proto, external_files, is_restated, load_model, read_proto, save_model
-from truehalf.ir.proto.forms import restate
-from truehalf.ir.proto.names import check_names
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,7 @@ def as_ir(model: Model) -> ir.Model:
         raise StageError("wrong-type", f"model: expected {expected}, got {type(model).__name__}")
     proto = onnx.ModelProto()
     proto.CopyFrom(model)
-    check_names(proto, Path("model"))
-    restate(proto, Path("model"))
-    return ir.from_proto(proto)
+    return adopt_proto(proto, "model")
 
 
 def as_file(model: Model, folder: Path, name: str = "model") -> ModelFile:

@@ -52,6 +52,7 @@ class Trait(Flag):
     SHAPE_ONLY = auto()  # reads no values, only the shape
     # sums
     ACCUMULATES = auto()  # sums or multiplies elements, or has such sums inside (but see `adds_up`)
+    CANCELS = auto()  # its result may be far below the terms that it adds up
     SEPARATE_SUM = auto()  # each output element has a separate sum, of elements that others accumulate, too
     # what becomes of errors and of special numbers
     LIMITS = auto()  # keeps its input within bounds
@@ -203,12 +204,12 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Not", Op(T.UNARY | T.LOGIC | T.INTEGER_DATA, folds=7)),
     ("BitwiseNot", Op(T.UNARY | T.BITWISE | T.INTEGER_DATA)),
     # functions of one element of each input
-    ("Add", Op(_TERMS | T.COMMUTES | T.DAMPS, scaled=(0, 1), folds=7)),
-    ("Sub", Op(_TERMS | T.DAMPS, scaled=(0, 1), folds=7)),
+    ("Add", Op(_TERMS | T.CANCELS | T.COMMUTES | T.DAMPS, scaled=(0, 1), folds=7)),
+    ("Sub", Op(_TERMS | T.CANCELS | T.DAMPS, scaled=(0, 1), folds=7)),
     ("Mul", Op(_TERMS | T.BILINEAR | T.COMMUTES | T.KEEPS_NAN, scaled=(0, 1), folds=7)),
     ("Div", Op(T.ELEMENTWISE | T.KEEPS_NAN | T.KEEPS_SMALL | _SIZES, scaled=(0,), divides=1, folds=7)),
     ("Pow", Op(T.ELEMENTWISE, divides=0, folds=7)),
-    ("Mod", Op(T.ON_SIZES, folds=10)),
+    ("Mod", Op(T.CANCELS | T.ON_SIZES, folds=10)),
     ("Max", Op(_EXTREME | T.KEEPS_NAN, folds=7)),
     ("Min", Op(_EXTREME | T.KEEPS_SMALL, folds=7)),
     ("PRelu", Op(T.ELEMENTWISE | T.DAMPS)),
@@ -219,10 +220,10 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("And Or Xor", Op(T.LOGIC | T.COMMUTES | T.INTEGER_DATA, folds=7)),
     ("BitShift BitwiseAnd BitwiseOr BitwiseXor", Op(T.BITWISE | T.INTEGER_DATA)),
     # products
-    ("MatMul", Op(_MATMUL | T.BILINEAR | T.ACCUMULATES | T.KEEPS_NAN, folds=7)),
-    ("Gemm", Op(_MATMUL | T.BILINEAR | T.ACCUMULATES, folds=7)),
-    ("Conv ConvTranspose", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES)),
-    ("Einsum", Op(_MATMUL | T.ACCUMULATES, folds=12)),
+    ("MatMul", Op(_MATMUL | T.BILINEAR | T.ACCUMULATES | T.CANCELS | T.KEEPS_NAN, folds=7)),
+    ("Gemm", Op(_MATMUL | T.BILINEAR | T.ACCUMULATES | T.CANCELS, folds=7)),
+    ("Conv ConvTranspose", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES | T.CANCELS)),
+    ("Einsum", Op(_MATMUL | T.ACCUMULATES | T.CANCELS, folds=12)),
     ("Attention CausalConvWithState DeformConv LinearAttention", Op(T.PRODUCT | T.ACCUMULATES)),
     ("GRU LSTM RNN", Op(T.PRODUCT | T.ACCUMULATES | T.RECURRENT)),
     ("ConvInteger MatMulInteger QLinearMatMul", Op(T.PRODUCT | T.QUANTIZED)),
@@ -236,14 +237,14 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("LayerNormalization", Op(_NORM | T.CENTERS | T.SIZED_BY_FIRST)),
     ("GroupNormalization InstanceNormalization MeanVarianceNormalization", Op(_NORM | T.CENTERS)),
     ("LpNormalization RMSNormalization", Op(_NORM)),
-    ("BatchNormalization", Op(T.NORMALIZES | T.CENTERS | T.ACCUMULATES)),
+    ("BatchNormalization", Op(T.NORMALIZES | T.CENTERS | T.ACCUMULATES | T.CANCELS)),
     ("LRN", Op(T.NORMALIZES | _SUM)),
-    ("Sum", Op(T.ELEMENTWISE | _SUM | T.COMMUTES | T.DAMPS, folds=7)),
+    ("Sum", Op(T.ELEMENTWISE | _SUM | T.CANCELS | T.COMMUTES | T.DAMPS, folds=7)),
     ("Mean", Op(T.ELEMENTWISE | _SUM | T.DAMPS)),
     ("CumSum", Op(T.ACCUMULATES | T.SIZED_BY_FIRST, folds=11)),
     ("CumProd", Op(T.ACCUMULATES)),
-    ("ReduceMean", Op(T.ACCUMULATES | T.DAMPS, folds=7)),
-    ("ReduceSum", Op(T.ACCUMULATES | T.ON_SIZES, folds=7)),
+    ("ReduceMean", Op(T.ACCUMULATES | T.CANCELS | T.DAMPS, folds=7)),
+    ("ReduceSum", Op(T.ACCUMULATES | T.CANCELS | T.ON_SIZES, folds=7)),
     ("ReduceProd", Op(T.ACCUMULATES | _SIZES, folds=7)),
     ("ReduceMax ReduceMin", Op(T.EXACT | T.CHOOSES | T.DAMPS | T.ON_SIZES, folds=7)),
     ("ReduceL2 ReduceLogSum ReduceLogSumExp", Op(T.ACCUMULATES | T.STEEP_AT_ZERO)),

@@ -267,7 +267,7 @@ def observed(
         parted = [(_by_sample(a, n), _by_sample(b, n)) for (a, b), n in zip(pairs, rows, strict=True)]
         sides = [[each for each in side if each is not None] for side in zip(*parted, strict=True)]
         if all(len(side) == len(runs) for side in sides):
-            reference, candidate = ([row for each in side for row in each] for side in sides)
+            reference, candidate = ([np.asarray(row) for each in side for row in each] for side in sides)
             samples = [sample for run in runs for sample in run.inputs]
         else:
             reference, candidate = ([pair[side] for pair in pairs] for side in (0, 1))

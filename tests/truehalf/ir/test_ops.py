@@ -22,8 +22,11 @@ MANY = 3  # names of operators in one literal
 # Where names of operators stand beside each other outside the table, and why.
 ELSEWHERE = {
     ("calibration/hazards.py", "_REDUCES"): "what is added up, for each",
-    ("calibration/neighbourhoods.py", "_COMPUTES"): "what accumulates and is computed in float16 beside itself",
-    ("calibration/replays.py", ""): "a formula for each",
+    (
+        "calibration/rounding/neighbourhoods.py",
+        "_COMPUTES",
+    ): "what accumulates and is computed in float16 beside itself",
+    ("calibration/rounding/replays.py", ""): "a formula for each",
     ("conversion/rules/rounding/phases.py", "_PRODUCTS"): "products of two positions, which the rule's bound is for",
     (
         "config/precision.py",

@@ -283,3 +283,13 @@ def test_what_inputs_reach(body: str, reached: bool) -> None:
         <domain: "our", opset_import: ["" : 17, "our" : 1]> outer (a, b) => (o) { c = Neg (a) o = our.shaped (c, b) }"""
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "our" : 1]> g {text} {functions}')
     assert reached_outputs(ir.from_proto(proto)) == {"y": ["x"] * reached}
+
+
+@pytest.mark.parametrize("shape", ["[1]", "[N]", "[N,1]", "[]", "[2,3]"])
+def test_texts_among_the_outputs_are_compared(shape: str, tmp_path: Path) -> None:
+    sides = [int(side) if side.isdigit() else 1 for side in shape.strip("[]").split(",") if side]
+    feeds = [{"x": X[:1] + i, "s": np.full(sides, f"text {i}", object)} for i in range(3)]
+    signature = f"(float[N,3] x, string{shape} s) => (float[N,3] y, string{shape} t)"
+    text = f"{signature} {WEIGHTS} {{ z = MatMul (x, w) y = Add (z, c) t = Identity (s) }}"
+    files = model(tmp_path / "a.onnx", text), model(tmp_path / "b.onnx", text)
+    assert compare(*files, feeds, locate=False).passed

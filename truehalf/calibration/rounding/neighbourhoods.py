@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from truehalf.calibration.rounding.terms import SUMS, terms_of
+from truehalf.calibration.rounding.terms import terms_of
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir import ops
 from truehalf.ir.facts import constant_of, is_op, subgraphs
@@ -81,7 +81,7 @@ class Neighbourhood:
             node.op_type in ("Neg", "Sub") or (node.op_type == "Add" if _is_sum(node) else node.op_type in _HEAVY)
             for node in self.depths
         )
-        cancels = subtracts or self.end.op_type in SUMS or ops.has(self.end, Trait.CENTERS | Trait.STEEP_AT_ONE)
+        cancels = subtracts or ops.has(self.end, Trait.CANCELS | Trait.CENTERS | Trait.STEEP_AT_ONE)
         return "cancellation" if cancels else "underflow"
 
 

@@ -20,11 +20,9 @@ import onnx_ir as ir
 
 from truehalf.ir.arithmetic import reduction_depth
 from truehalf.ir.facts import constant_of, is_op
+from truehalf.ir.ops import Trait, has
 
 AbsMax = Callable[[ir.Value], float | None]
-
-_PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose")
-SUMS = ("Add", "Sub", "Sum", "Mod", "BatchNormalization", "ReduceSum", "ReduceMean", *_PRODUCTS)
 
 
 def terms_of(node: ir.Node, absmax: AbsMax) -> list[float | None]:
@@ -33,7 +31,7 @@ def terms_of(node: ir.Node, absmax: AbsMax) -> list[float | None]:
     Args:
         absmax: largest |x| that was measured of a value; None: it is not known.
     """
-    if not is_op(node, *SUMS) or absmax(node.outputs[0]) is None:
+    if not has(node, Trait.CANCELS) or absmax(node.outputs[0]) is None:
         return []
     first = node.inputs[0] if node.inputs else None
     match node.op_type:
@@ -46,7 +44,7 @@ def terms_of(node: ir.Node, absmax: AbsMax) -> list[float | None]:
         case "ReduceSum" | "ReduceMean" if first is not None:
             root = math.sqrt(reduction_depth(node))
             return [_scaled(absmax(first), root if node.op_type == "ReduceSum" else 1 / root)]
-    return _of_product(node, absmax) if node.op_type in _PRODUCTS else []
+    return _of_product(node, absmax) if has(node, Trait.PRODUCT) else []
 
 
 def _gain(node: ir.Node) -> float | None:
