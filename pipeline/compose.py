@@ -25,7 +25,7 @@ _NO_PRECISION = {
 }
 # Mappings whose keys the user defines.
 _OVERRIDE = re.compile(r"(\w[\w./]*)(?:@[^=]*)?=(.*)", re.DOTALL)
-_OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes)(\.[^=]+)?=")
+_OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
 
 
 def opened(arguments: Sequence[str]) -> list[str]:

@@ -79,7 +79,7 @@ def profile(low: int, opt: int, high: int) -> dict[str, Any]:
 
 
 def plan_of(path: Path, declared: str = "fp16", profiles: Any = None, **options: Any) -> dict[str, Any]:
-    wanted = shipped("engine/tensorrt") | {"timing_cache": None, "workspace_gb": 1.0} | options
+    wanted = shipped("engine/tensorrt") | {"timing_cache": None, "memory_pools_gb": {"workspace": 1.0}} | options
     profiles = [profile(1, 2, 8)] if profiles is None else profiles
     return make_plan(path, names=(str(path), "model.engine"), options=wanted, profiles=profiles, declared=declared)
 

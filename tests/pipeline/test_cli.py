@@ -23,7 +23,7 @@ def pipeline(workspace: Path, *arguments: str):  # type: ignore[no-untyped-def]
     [
         ("--help", [*OWN_MODEL, *EXAMPLES, "--help-all"]),
         ("-h", ["--help-all"]),
-        ("--help-all", ["precision=fp16 (default)", "precision.data_max=512.0", "engine.workspace_gb"]),
+        ("--help-all", ["precision=fp16 (default)", "precision.data_max=512.0", "engine.memory_pools_gb"]),
     ],
 )
 def test_help_is_a_page_and_a_list_of_all_keys(

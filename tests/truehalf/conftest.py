@@ -19,7 +19,7 @@ from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt import plugins
 
 OPTIONS: dict[str, Any] = {
-    "workspace_gb": 4.0,
+    "memory_pools_gb": {"workspace": 4.0},
     "builder_optimization_level": None,
     "tf32": False,
     "timing_cache": None,

@@ -13,13 +13,22 @@ from truehalf.codes import coded
 from truehalf.config.options import Options, key, share
 from truehalf.config.selector_entries import problem_of_op
 
+# What engine.memory_pools_gb may name: TensorRT's pools, in lower case.
+MEMORY_POOLS = (
+    "workspace",
+    "dla_managed_sram",
+    "dla_local_dram",
+    "dla_global_dram",
+    "tactic_dram",
+    "tactic_shared_memory",
+)
 # Of the options of TensorRT's builder, those that each execution provider of ONNX Runtime has. TensorRT's has
 # no option for TF32, which a variable of the environment switches off.
 PROVIDER_TAKES: dict[str, tuple[str, ...]] = {
     "cpu": (),
     "cuda": ("tf32",),
     "tensorrt": (
-        *("workspace_gb", "builder_optimization_level", "tf32", "timing_cache"),
+        *("memory_pools_gb.workspace", "builder_optimization_level", "tf32", "timing_cache"),
         *("hardware_compatibility", "plugins"),
     ),
 }
@@ -149,7 +158,9 @@ class EngineConfig(Options):
         "optimization profiles: shapes of the inputs, or, of a shape tensor, its values; null: one for the "
         "model's inputs, 1 to 8 samples where their number varies (opt 1)",
     )
-    workspace_gb: float = key(4.0, "GiB that layers may use while they run, at most", above=0)
+    memory_pools_gb: Mapping[str, float] = key(
+        {"workspace": 4.0}, "GiB by pool; another: engine.memory_pools_gb.dla_local_dram=1.0"
+    )
     builder_optimization_level: int | None = key(
         None, "0 to 5: quicker builds to faster engines; null: TensorRT's default", least=0, most=5
     )
@@ -183,6 +194,11 @@ class EngineConfig(Options):
 
 
 def _problems(e: EngineConfig) -> Iterator[str]:
+    for pool, size in e.memory_pools_gb.items():
+        if pool not in MEMORY_POOLS:
+            yield coded("unknown-key", f"engine.memory_pools_gb.{pool}: unknown pool; known: {', '.join(MEMORY_POOLS)}")
+        elif not size > 0:
+            yield coded("out-of-range", f"engine.memory_pools_gb.{pool}: expected above 0, got {size:g}")
     if e.backend is Backend.onnxruntime and e.provider is None:
         yield coded("needs-value", "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
     if e.backend is not Backend.onnxruntime and e.provider is not None:
@@ -224,6 +240,10 @@ def _options_that_no_provider_takes(e: EngineConfig) -> Iterator[str]:
                 "in-conflict",
                 f"engine.{name}: {refused}; expected {shown(nothing)}, got {shown(given)}; engine=tensorrt takes it",
             )
+    for pool in e.memory_pools_gb:
+        if pool != "workspace":
+            message = f"engine.memory_pools_gb.{pool}: {refused}; leave it out; engine=tensorrt takes it"
+            yield coded("in-conflict", message)
     if e.provider is Provider.tensorrt and e.hardware_compatibility is HardwareCompatibility.same_compute_capability:
         yield coded(
             "in-conflict",

@@ -33,6 +33,7 @@ class EnginePlan(Plan, total=False):
     network: dict[str, bool]
     trtexec: str
     trtexec_10: str
+    trtexec_lacks: list[str]
     provider: str
     provider_options: dict[str, str]
     environment: dict[str, str]

@@ -60,8 +60,9 @@ def provider_options(options: EngineOptions, profiles: Sequence[Profile], declar
         return {}
     if options["provider"] == "cuda":
         return {"use_tf32": tf32}
-    workspace = str(int(options["workspace_gb"] * 2**30))
-    found = {"trt_fp16_enable": str(int(declared == "fp16")), "trt_max_workspace_size": workspace}
+    found = {"trt_fp16_enable": str(int(declared == "fp16"))}
+    if "workspace" in options["memory_pools_gb"]:
+        found["trt_max_workspace_size"] = str(int(options["memory_pools_gb"]["workspace"] * 2**30))
     if options["builder_optimization_level"] is not None:
         found["trt_builder_optimization_level"] = str(options["builder_optimization_level"])
     if options["timing_cache"] is not None:

@@ -38,7 +38,7 @@ _KEYS: dict[str, dict[str, type]] = {
 # A plan of ONNX Runtime holds nothing by these names: its provider_options have what was asked for.
 _NO_BUILDER: dict[str, Any] = {
     **{name: value for name, value in ASKS_NOTHING.items() if name in BUILDER_OPTIONS},
-    **{"workspace_gb": 1.0, "timing_cache": None, "profiling_verbosity": ProfilingVerbosity.detailed.value},
+    **{"memory_pools_gb": {}, "timing_cache": None, "profiling_verbosity": ProfilingVerbosity.detailed.value},
 }
 FILES_OF_A_PLAN = ("plan.json", "build_engine.py", "README.txt", "engine.json")
 

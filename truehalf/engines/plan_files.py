@@ -48,6 +48,13 @@ class EngineOptions(BuilderOptions):
     plugins: list[str]
 
 
+_POOLS = {
+    "workspace": "workspace",
+    "dla_managed_sram": "dlaSRAM",
+    "dla_local_dram": "dlaLocalDRAM",
+    "dla_global_dram": "dlaGlobalDRAM",
+    "tactic_shared_memory": "tacticSharedMem",
+}
 _COMPATIBILITY = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
 
 
@@ -73,7 +80,8 @@ def make_plan(
         format, onnx, onnx_data (files of weights beside it), onnx_sha256 (of all of these, one after the other),
         engine, declared, graph (float_nodes and fp16_nodes of the model, and fp16_node_names), network, builder,
         profiles, plugins ([{path, sha256}]), trtexec (the command for TensorRT 11) and trtexec_10 (for TensorRT 10),
-        to be run in the folder that the files are put into, shape_inputs.
+        to be run in the folder that the files are put into, trtexec_lacks (options that trtexec has no flag for),
+        shape_inputs.
 
     Raises:
         StageError: listing every profile that does not fit the graph, and every plugin that is missing.
@@ -84,6 +92,7 @@ def make_plan(
     plan["builder"] = cast("BuilderOptions", {name: plain(value) for name, value in options.items() if name in OPTIONS})
     wanted = profiled_inputs(graph)
     plan["trtexec"], plan["trtexec_10"] = (trtexec(plan, major, wanted) for major in (11, 10))
+    plan["trtexec_lacks"] = _lacks(plan["builder"])
     return plan
 
 
@@ -155,7 +164,9 @@ def trtexec(plan: EnginePlan, major: int, inputs: Collection[str]) -> str:
     command += versions.VERSIONS[major].trtexec
     if not options["tf32"]:
         command.append("--noTF32")
-    command.append(f"--memPoolSize=workspace:{options['workspace_gb'] * 1024:g}M")
+    pools = {_POOLS[name]: limit for name, limit in options["memory_pools_gb"].items() if name in _POOLS}
+    if pools:
+        command.append("--memPoolSize=" + ",".join(f"{name}:{limit * 1024:g}M" for name, limit in pools.items()))
     if options["builder_optimization_level"] is not None:
         command.append(f"--builderOptimizationLevel={options['builder_optimization_level']}")
     if options["hardware_compatibility"] != "none":
@@ -181,10 +192,15 @@ def _quoted(name: str) -> str:
     return f"'{name}'" if set(name) & {":", ",", "*"} else name
 
 
+def _lacks(options: BuilderOptions) -> list[str]:
+    return [f"memory_pools_gb.{name}" for name in options["memory_pools_gb"] if name not in _POOLS]
+
+
 def _readme(plan: EnginePlan) -> str:
     weights = "".join(f", {name}" for name in plan["onnx_data"])
     inside = ", weights in the folder named with them" if any("/" in name for name in plan["onnx_data"]) else ""
     plugins = "".join(f", {Path(plugin['path']).name}" for plugin in plan["plugins"])
+    lacks = f"trtexec has no flag for: {', '.join(plan['trtexec_lacks'])}. Use the script for these.\n\n"
     return f"""A TensorRT engine of {Path(plan["onnx"]).name}, declared {plan["declared"]}: the plan, not the engine.
 
 Put these files into one folder on the host with the GPU{inside}:
@@ -207,5 +223,5 @@ and with that of TensorRT 10, which needs a flag for a strongly typed network:
 
     {plan["trtexec_10"]}
 
-Profiles and all other options: plan.json.
+{lacks if plan["trtexec_lacks"] else ""}Profiles, pools and all other options: plan.json.
 """

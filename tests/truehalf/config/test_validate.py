@@ -285,7 +285,7 @@ def test_pins_of_model_and_decoder_join_those_of_precision() -> None:
 
 def test_the_section_engine_is_checked_by_itself() -> None:
     section = composed()["engine"]
-    assert read(EngineConfig, section)[0].workspace_gb == 4.0
+    assert read(EngineConfig, section)[0].memory_pools_gb == {"workspace": 4.0}
     assert keys_of(read(EngineConfig, section | {"provider": "cpu", "tf32": "yes"})[1]) == ["tf32"], (
         "types before rules"
     )
@@ -316,7 +316,8 @@ def test_a_provider_belongs_to_onnxruntime_and_onnxruntime_needs_one() -> None:
 @pytest.mark.parametrize(
     ("override", "code", "facts"),
     [
-        ("engine.workspace_gb=0", "out-of-range", [0]),
+        ("engine.memory_pools_gb.scratch=1", "unknown-key", ["workspace"]),
+        ("engine.memory_pools_gb.workspace=0", "out-of-range", [0]),
         ("engine.builder_optimization_level=6", "out-of-range", [0, 5, 6]),
         ("engine.latency.warm_up=-1", "out-of-range", [0, -1]),
         ("engine.latency.runs=9", "out-of-range", [10, 9]),
@@ -338,6 +339,7 @@ def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list
     [
         ("tensorrt", "hardware_compatibility=same_compute_capability", True),
         ("tensorrt", "hardware_compatibility=ampere_plus", False),
+        ("tensorrt", "memory_pools_gb.tactic_dram=1.0", True),
         ("tensorrt", "tf32=true", False),
         ("tensorrt", "builder_optimization_level=5", False),
         ("tensorrt", "plugins=[a.so]", False),

@@ -39,7 +39,7 @@ def test_the_plan_is_complete(models: dict[str, Path], tmp_path: Path) -> None:
         profiles=PROFILES,
         declared="fp16",
         probe=NO_GPU,
-        workspace_gb=2.0,
+        memory_pools_gb={"workspace": 2.0},
     )
     assert report["status"] == "planned"
     expect(report["reason"], None, "NVIDIA", "TensorRT")

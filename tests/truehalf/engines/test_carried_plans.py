@@ -101,8 +101,9 @@ def test_a_wrong_plan_is_refused_wherever_it_is(
 @pytest.mark.parametrize(
     ("changes", "key", "code", "facts"),
     [
-        ({"builder": {"workspace_gb": [1]}}, "builder.workspace_gb", "wrong-type", [[1]]),
-        ({"builder": {"workspace_gb": 0}}, "builder.workspace_gb", "out-of-range", [0]),
+        ({"builder": {"memory_pools_gb": [1]}}, "builder.memory_pools_gb", "wrong-type", [[1]]),
+        ({"builder": {"memory_pools_gb": {"foo": "x"}}}, "builder.memory_pools_gb.foo", "wrong-type", ["'x'"]),
+        ({"builder": {"memory_pools_gb": {"foo": 1}}}, "builder.memory_pools_gb.foo", "unknown-key", ["workspace"]),
         ({"builder": {"profiling_verbosity": 5}}, "builder.profiling_verbosity", "unknown-choice", ["detailed", 5]),
         ({"builder": {"tf32": "yes"}}, "builder.tf32", "wrong-type", ["'yes'"]),
         (

@@ -39,12 +39,13 @@ from truehalf.runtime.tensorrt import (
 def test_a_plan_is_complete_and_plain(plan: Planner, tmp_path: Path) -> None:
     library = tmp_path / "libmine.so"
     library.write_bytes(b"mine")
-    made = plan(plugins=[str(library)], workspace_gb=2)
+    made = plan(plugins=[str(library)], memory_pools_gb={"workspace": 2, "tactic_dram": 8})
     content = (tmp_path / "model.onnx").read_bytes()
     assert made["format"] == 1 and made["declared"] == "fp16" and made["network"] == {"strongly_typed": True}
     assert made["onnx_sha256"] == hashlib.sha256(content).hexdigest() and made["onnx_data"] == []
     assert made["plugins"] == [{"path": str(library), "sha256": hashlib.sha256(b"mine").hexdigest()}]
     assert made["profiles"] == [PROFILE] and set(made["builder"]) == set(OPTIONS)
+    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram"]
     assert json.loads(json.dumps(made)) == made
 
 
@@ -112,7 +113,7 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
     (tmp_path / "a.so").write_bytes(b"")
     made = plan(
         profiles=[PROFILE, PROFILE],
-        workspace_gb=0.5,
+        memory_pools_gb={"workspace": 0.5, "dla_managed_sram": 1, "tactic_shared_memory": 0.25, "tactic_dram": 1},
         builder_optimization_level=5,
         tf32=True,
         timing_cache="caches",
@@ -123,7 +124,7 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
     line = shlex.split(made["trtexec"])
     shapes = ["--minShapes=images:1x3x8x8", "--optShapes=images:2x3x8x8", "--maxShapes=images:4x3x8x8"]
     assert line[3:] == [
-        "--memPoolSize=workspace:512M",
+        "--memPoolSize=workspace:512M,dlaSRAM:1024M,tacticSharedMem:256M",
         "--builderOptimizationLevel=5",
         "--hardwareCompatibilityLevel=ampere+",
         "--timingCacheFile=trtexec-tensorrt-11.cache",
@@ -136,6 +137,7 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
         "--skipInference",
     ]
     assert "--noTF32" not in line
+    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram"]
 
 
 def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:
@@ -150,16 +152,18 @@ def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_plan(plan: Planner, tmp_path: Path) -> None:
-    made, folder = plan(), tmp_path / "out"
+    made, folder = plan(memory_pools_gb={"tactic_dram": 1}), tmp_path / "out"
     write_plan(made, folder)
     first = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert sorted(first) == ["README.txt", "build_engine.py", "plan.json"]
     assert json.loads(first["plan.json"]) == made
     assert first["build_engine.py"].decode() == script()
     readme = first["README.txt"].decode()
-    expect(readme, None, made["trtexec"], made["trtexec_10"], "model.onnx", "plan.json")
-    write_plan(plan(), folder)
+    expect(readme, None, made["trtexec"], made["trtexec_10"], "model.onnx", "plan.json", "memory_pools_gb.tactic_dram")
+    write_plan(plan(memory_pools_gb={"tactic_dram": 1}), folder)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
+    write_plan(plan(), folder)
+    assert "tactic_dram" not in (folder / "README.txt").read_text()
 
 
 def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> None:

@@ -144,7 +144,7 @@ def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts
         raise BuildError(
             "no-engine",
             f"TensorRT {trt.__version__} built no engine from {model_path}{quoted(logger.errors)}\n"
-            "a larger engine.workspace_gb or smaller engine.profiles may help",
+            "a larger engine.memory_pools_gb.workspace or smaller engine.profiles may help",
         )
     saved = save_cache(config, cache) if cache else False
     _write(engine_path, bytes(serialized))

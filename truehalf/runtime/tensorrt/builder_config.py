@@ -23,7 +23,9 @@ def member(trt: Any, kind: str, name: str, key: str) -> Any:
 
 
 def configure(trt: Any, config: Any, options: BuilderOptions) -> None:
-    config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, int(options["workspace_gb"] * 2**30))
+    for name, limit_gb in options["memory_pools_gb"].items():
+        pool = member(trt, "MemoryPoolType", name, "engine.memory_pools_gb")
+        config.set_memory_pool_limit(pool, int(limit_gb * 2**30))
     if options["builder_optimization_level"] is not None:
         config.builder_optimization_level = options["builder_optimization_level"]
     if options["hardware_compatibility"] != "none":

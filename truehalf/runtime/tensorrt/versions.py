@@ -26,7 +26,7 @@ class Plugin(TypedDict):
 class BuilderOptions(TypedDict):
     """`builder` of a plan, see conf/engine/tensorrt.yaml."""
 
-    workspace_gb: float
+    memory_pools_gb: dict[str, float]
     builder_optimization_level: int | None
     tf32: bool
     timing_cache: str | None

@@ -94,14 +94,24 @@ def test_an_option_sets_its_attribute(option: str, value: Any, expected: Any) ->
     assert getattr(getattr(config, option), "name", getattr(config, option)) == expected
 
 
-def test_the_workspace_is_limited() -> None:
-    _, config = configured(workspace_gb=2**-10)
-    assert config.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE) == 2**20
+@pytest.mark.parametrize("pool", ["workspace", "tactic_dram", "tactic_shared_memory"])
+def test_a_memory_pool_is_limited(pool: str) -> None:
+    _, config = configured(memory_pools_gb={pool: 2**-10})
+    assert config.get_memory_pool_limit(trt.MemoryPoolType.__members__[pool.upper()]) == 2**20
 
 
-def test_an_unknown_member_is_refused_with_the_known_ones(good: dict[str, Any], tmp_path: Path) -> None:
-    good["builder"]["hardware_compatibility"] = "all"  # a plan edited by hand
-    with raises("unknown-choice", "engine.hardware_compatibility", "'all'", "ampere_plus", error=BuildError):
+@pytest.mark.parametrize(
+    ("option", "value", "unknown", "known"),
+    [
+        ("memory_pools_gb", {"heap": 1}, "'heap'", "workspace"),
+        ("hardware_compatibility", "all", "'all'", "ampere_plus"),
+    ],
+)
+def test_an_unknown_member_is_refused_with_the_known_ones(
+    good: dict[str, Any], tmp_path: Path, option: str, value: Any, unknown: str, known: str
+) -> None:
+    good["builder"][option] = value  # a plan edited by hand
+    with raises("unknown-choice", f"engine.{option}", unknown, known, error=BuildError):
         build(good, tmp_path, module=RTX)
 
 
@@ -202,8 +212,8 @@ def test_when_nothing_is_built_its_errors_are_quoted_and_no_others(
     good: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """TensorRT keeps the first logger that a process gives it, for good: each build quotes its own all the same."""
-    facts = (tmp_path / "model.onnx", trt.__version__, "engine.workspace_gb", "engine.profiles")
-    no_memory = good | {"builder": good["builder"] | {"workspace_gb": 0.0}}
+    facts = (tmp_path / "model.onnx", trt.__version__, "engine.memory_pools_gb.workspace", "engine.profiles")
+    no_memory = good | {"builder": good["builder"] | {"memory_pools_gb": {"workspace": 0.0}}}
     with raises("no-engine", *facts, "workspace memory", error=BuildError) as first:
         build(no_memory | {"builder": no_memory["builder"] | {"timing_cache": "caches"}}, tmp_path, module=RTX)
     with raises("no-engine", *facts, error=BuildError) as second:

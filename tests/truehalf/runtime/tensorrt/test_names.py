@@ -13,7 +13,7 @@ from tests.truehalf.runtime.tensorrt.recording import VERSIONS as NAMED
 from tests.truehalf.runtime.tensorrt.recording import full_version, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
 from truehalf.config import engine
-from truehalf.engines.plan_files import _COMPATIBILITY
+from truehalf.engines.plan_files import _COMPATIBILITY, _POOLS
 from truehalf.runtime.tensorrt.versions import VERSIONS
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -103,11 +103,12 @@ def test_names_in_tables_and_choices_exist(version: str) -> None:
     choices = {
         "HardwareCompatibilityLevel": {one.name for one in engine.HardwareCompatibility},
         "ProfilingVerbosity": {one.name for one in engine.ProfilingVerbosity},
+        "MemoryPoolType": set(engine.MEMORY_POOLS),
     }
     for kind, given in choices.items():
         of_tensorrt = {name.removeprefix(f"{kind}.").lower() for name in known if name.startswith(f"{kind}.")}
         assert given == of_tensorrt, kind
-    assert "MemoryPoolType.WORKSPACE" in known
+    assert set(_POOLS) == choices["MemoryPoolType"] - {"tactic_dram"}
     assert set(_COMPATIBILITY) == choices["HardwareCompatibilityLevel"] - {"none"}
 
 
