@@ -87,7 +87,9 @@ def plan_of(path: Path, declared: str = "fp16", profiles: Any = None, **options:
 def built(path: Path, folder: Path, **options: Any) -> tuple[dict[str, Any], Engine]:
     plan = plan_of(path, **options)
     facts = build(plan, folder)
-    return facts, Engine(folder / "model.engine")
+    builder = plan["builder"]
+    weights = path if builder["strip_weights"] else None
+    return facts, Engine(folder / "model.engine", weights=weights, version_compatible=builder["version_compatible"])
 
 
 def test_the_names_that_we_use_are_there(trt: Any) -> None:
@@ -142,19 +144,26 @@ def test_every_batch_of_every_profile_runs(tmp_path: Path) -> None:
         engine.run({"images": images(9)}, 0)
 
 
-def test_a_timing_cache_is_written_and_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("editable", [False, True])
+def test_a_timing_cache_is_written_and_read(tmp_path: Path, editable: bool) -> None:
     path = convolution(tmp_path, "fp16")
-    plan = plan_of(path, timing_cache=str(tmp_path / "caches"))
+    plan = plan_of(path, timing_cache=str(tmp_path / "caches"), editable_timing_cache=editable)
     first, second = build(plan, tmp_path), build(plan, tmp_path)
     assert (first["timing_cache"]["loaded"], second["timing_cache"]["loaded"]) == (False, True)
     assert Path(first["timing_cache"]["file"]).stat().st_size > 0
+    if editable:
+        assert [row["name"] for row in first["layer_table"]] == [row["name"] for row in second["layer_table"]]
 
 
 @pytest.mark.parametrize(
     "options",
     [
+        {"strip_weights": True},
+        {"refit": True},
+        {"version_compatible": True},
         {"hardware_compatibility": "same_compute_capability"},
-        {"builder_optimization_level": 0},
+        {"builder_optimization_level": 0, "max_aux_streams": 0},
+        {"tiling_optimization_level": "fast"},
         {"tf32": True},
         {"profiling_verbosity": "layer_names_only"},
         {"profiling_verbosity": "none"},
@@ -242,7 +251,8 @@ def by_trtexec(trt: Any, path: Path, folder: Path, **options: Any) -> Engine:
 
 @needs_trtexec
 def test_trtexec_takes_its_line(trt: Any, tmp_path: Path) -> None:
-    options = {"builder_optimization_level": 1, "timing_cache": ".timing_cache"}
+    options = {"builder_optimization_level": 1, "max_aux_streams": 0, "tiling_optimization_level": "fast"}
+    options |= {"timing_cache": ".timing_cache", "refit": True}
     engine = by_trtexec(trt, convolution(tmp_path, "fp16"), tmp_path / "carried", **options)
     assert {one["dtype"] for one in engine.io} == {"HALF"}, "strongly typed, with either version's line"
     assert engine.run({"images": images(1)})["scores"].shape == (1, 8)

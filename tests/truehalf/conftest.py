@@ -21,9 +21,15 @@ from truehalf.runtime.tensorrt import plugins
 OPTIONS: dict[str, Any] = {
     "memory_pools_gb": {"workspace": 4.0},
     "builder_optimization_level": None,
+    "max_aux_streams": None,
+    "tiling_optimization_level": "none",
     "tf32": False,
     "timing_cache": None,
+    "editable_timing_cache": False,
+    "version_compatible": False,
     "hardware_compatibility": "none",
+    "refit": False,
+    "strip_weights": False,
     "profiling_verbosity": "detailed",
     "plugins": [],
 }

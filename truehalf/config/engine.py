@@ -28,15 +28,21 @@ PROVIDER_TAKES: dict[str, tuple[str, ...]] = {
     "cpu": (),
     "cuda": ("tf32",),
     "tensorrt": (
-        *("memory_pools_gb.workspace", "builder_optimization_level", "tf32", "timing_cache"),
+        *("memory_pools_gb.workspace", "builder_optimization_level", "max_aux_streams", "tf32", "timing_cache"),
         *("hardware_compatibility", "plugins"),
     ),
 }
 # Values by which each of these options asks for nothing; what a provider has no option for must have them.
 ASKS_NOTHING: dict[str, object] = {
     "builder_optimization_level": None,
+    "max_aux_streams": None,
+    "tiling_optimization_level": "none",
     "tf32": False,
+    "editable_timing_cache": False,
+    "version_compatible": False,
     "hardware_compatibility": "none",
+    "refit": False,
+    "strip_weights": False,
     "plugins": (),
 }
 
@@ -44,6 +50,7 @@ KINDS = ("min", "opt", "max")  # of a profile
 
 Backend = StrEnum("Backend", ["tensorrt", "tensorrt_rtx", "onnxruntime"])
 Provider = StrEnum("Provider", ["cuda", "tensorrt", "cpu"])
+TilingLevel = StrEnum("TilingLevel", ["none", "fast", "moderate", "full"])
 HardwareCompatibility = StrEnum("HardwareCompatibility", ["none", "ampere_plus", "same_compute_capability"])
 ProfilingVerbosity = StrEnum("ProfilingVerbosity", ["detailed", "layer_names_only", "none"])
 WhenUnavailable = StrEnum("WhenUnavailable", ["plan", "fail"])
@@ -164,13 +171,19 @@ class EngineConfig(Options):
     builder_optimization_level: int | None = key(
         None, "0 to 5: quicker builds to faster engines; null: TensorRT's default", least=0, most=5
     )
+    max_aux_streams: int | None = key(None, "streams beside the main one; null: TensorRT decides", least=0)
+    tiling_optimization_level: TilingLevel = key(TilingLevel.none, "none | fast | moderate | full")
     tf32: bool = key(False, "10 bits of mantissa in what the graph keeps FP32; off for parity")
     timing_cache: str | None = key(
         ".timing_cache", "folder with a file for each GPU and TensorRT version, shared between runs; null: none"
     )
+    editable_timing_cache: bool = key(False, "true: equal tactics in each build from the same cache")
+    version_compatible: bool = key(False, "an engine that later TensorRT versions load, too")
     hardware_compatibility: HardwareCompatibility = key(
         HardwareCompatibility.none, "none | ampere_plus | same_compute_capability: an engine for other GPUs, too"
     )
+    refit: bool = key(False, "weights that can be replaced in the finished engine")
+    strip_weights: bool = key(False, "an engine without the weights, which a refit puts back")
     profiling_verbosity: ProfilingVerbosity = key(
         ProfilingVerbosity.detailed, "detailed (what the share of Half layers is read from) | layer_names_only | none"
     )
@@ -207,6 +220,9 @@ def _problems(e: EngineConfig) -> Iterator[str]:
             f"engine.provider: of ONNX Runtime, and engine.backend is {e.backend.value}; got {e.provider.value!r}; "
             f"choose engine=onnxruntime engine.provider={e.provider.value}, or leave it null",
         )
+    if e.editable_timing_cache and e.timing_cache is None:
+        message = "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
+        yield coded("needs-value", message)
     yield from _options_that_no_provider_takes(e)
     yield from _problems_of_plugin_ops(e)
     for i, file in enumerate(e.plugins):

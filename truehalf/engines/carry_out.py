@@ -185,12 +185,15 @@ def _built_by_tensorrt(
         facts, stopped = error.facts, (FAILED, str(error))
     except RuntimeError as error:  # as the bindings call much of what the library refuses
         raise StageError("runtime-refuses", f"{model_path}: TensorRT refuses: {error}") from error
+    options = plan["builder"]
     engine: Any = None
     try:
         if not stopped:
             engine = Engine(
                 out_dir / Path(plan["engine"]).name,
                 [plugin["path"] for plugin in plan["plugins"]],
+                weights=model_path if options["strip_weights"] else None,
+                version_compatible=options["version_compatible"],
                 module=plan["backend"],
             )
     except (StageError, RuntimeError) as error:  # the engine stays, for inspection or for another machine
@@ -203,7 +206,7 @@ def _built_by_tensorrt(
         ),
         evaluation=plan["backend"],
         computes_half=True,
-        precision_unknown=precision_unknown(facts, plan["builder"]["profiling_verbosity"]),
+        precision_unknown=precision_unknown(facts, options["profiling_verbosity"]),
         unknown=[],
         stopped=stopped,
     )

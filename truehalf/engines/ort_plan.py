@@ -65,6 +65,8 @@ def provider_options(options: EngineOptions, profiles: Sequence[Profile], declar
         found["trt_max_workspace_size"] = str(int(options["memory_pools_gb"]["workspace"] * 2**30))
     if options["builder_optimization_level"] is not None:
         found["trt_builder_optimization_level"] = str(options["builder_optimization_level"])
+    if options["max_aux_streams"] is not None:
+        found["trt_auxiliary_streams"] = str(options["max_aux_streams"])
     if options["timing_cache"] is not None:
         found |= {"trt_timing_cache_enable": "1", "trt_timing_cache_path": str(options["timing_cache"])}
     if options["hardware_compatibility"] == "ampere_plus":

@@ -55,6 +55,7 @@ _POOLS = {
     "dla_global_dram": "dlaGlobalDRAM",
     "tactic_shared_memory": "tacticSharedMem",
 }
+_TILING = ("none", "fast", "moderate", "full")  # trtexec counts them
 _COMPATIBILITY = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
 
 
@@ -169,10 +170,16 @@ def trtexec(plan: EnginePlan, major: int, inputs: Collection[str]) -> str:
         command.append("--memPoolSize=" + ",".join(f"{name}:{limit * 1024:g}M" for name, limit in pools.items()))
     if options["builder_optimization_level"] is not None:
         command.append(f"--builderOptimizationLevel={options['builder_optimization_level']}")
+    if options["max_aux_streams"] is not None:
+        command.append(f"--maxAuxStreams={options['max_aux_streams']}")
+    if options["tiling_optimization_level"] != "none":
+        command.append(f"--tilingOptimizationLevel={_TILING.index(options['tiling_optimization_level'])}")
     if options["hardware_compatibility"] != "none":
         command.append(f"--hardwareCompatibilityLevel={_COMPATIBILITY[options['hardware_compatibility']]}")
     if options["timing_cache"] is not None:
         command.append(f"--timingCacheFile=trtexec-tensorrt-{major}.cache")
+    flags = {"version_compatible": "--versionCompatible", "refit": "--refit", "strip_weights": "--stripWeights"}
+    command += [flag for name, flag in flags.items() if options[name]]  # type: ignore[literal-required]
     command.append(f"--profilingVerbosity={options['profiling_verbosity']}")
     # without a folder in its name, the loader would look for a library in system folders
     command += [f"--dynamicPlugins=./{Path(plugin['path']).name}" for plugin in plan["plugins"]]
@@ -193,7 +200,8 @@ def _quoted(name: str) -> str:
 
 
 def _lacks(options: BuilderOptions) -> list[str]:
-    return [f"memory_pools_gb.{name}" for name in options["memory_pools_gb"] if name not in _POOLS]
+    lacks = [f"memory_pools_gb.{name}" for name in options["memory_pools_gb"] if name not in _POOLS]
+    return [*lacks, "editable_timing_cache"] if options["editable_timing_cache"] else lacks
 
 
 def _readme(plan: EnginePlan) -> str:

@@ -286,11 +286,11 @@ def test_pins_of_model_and_decoder_join_those_of_precision() -> None:
 def test_the_section_engine_is_checked_by_itself() -> None:
     section = composed()["engine"]
     assert read(EngineConfig, section)[0].memory_pools_gb == {"workspace": 4.0}
-    assert keys_of(read(EngineConfig, section | {"provider": "cpu", "tf32": "yes"})[1]) == ["tf32"], (
+    assert keys_of(read(EngineConfig, section | {"provider": "cpu", "refit": "yes"})[1]) == ["refit"], (
         "types before rules"
     )
-    wrong = section | {"provider": "cpu", "builder_optimization_level": -1}
-    assert keys_of(read(EngineConfig, wrong)[1]) == ["builder_optimization_level", "provider"]
+    wrong = section | {"provider": "cpu", "max_aux_streams": -1}
+    assert keys_of(read(EngineConfig, wrong)[1]) == ["max_aux_streams", "provider"]
 
 
 def test_the_engines_carry_the_same_keys() -> None:
@@ -319,11 +319,13 @@ def test_a_provider_belongs_to_onnxruntime_and_onnxruntime_needs_one() -> None:
         ("engine.memory_pools_gb.scratch=1", "unknown-key", ["workspace"]),
         ("engine.memory_pools_gb.workspace=0", "out-of-range", [0]),
         ("engine.builder_optimization_level=6", "out-of-range", [0, 5, 6]),
+        ("engine.max_aux_streams=-1", "out-of-range", [0, -1]),
         ("engine.latency.warm_up=-1", "out-of-range", [0, -1]),
         ("engine.latency.runs=9", "out-of-range", [10, 9]),
         ("engine.latency.rounds=1", "out-of-range", [2, 1]),
         ("engine.plugins=[mine.cpp]", "bad-syntax", ["'mine.cpp'"]),
         ("engine.hardware_compatibility=all", "unknown-choice", ["none", "ampere_plus", "'all'"]),
+        ("engine.tiling_optimization_level=3", "unknown-choice", ["none", "fast", 3]),
         ("engine.profiling_verbosity=DETAILED", "unknown-choice", ["detailed", "'DETAILED'"]),
     ],
 )
@@ -337,6 +339,10 @@ def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list
 @pytest.mark.parametrize(
     ("provider", "option", "refused"),
     [
+        ("tensorrt", "refit=true", True),
+        ("tensorrt", "strip_weights=true", True),
+        ("tensorrt", "version_compatible=true", True),
+        ("tensorrt", "tiling_optimization_level=full", True),
         ("tensorrt", "hardware_compatibility=same_compute_capability", True),
         ("tensorrt", "hardware_compatibility=ampere_plus", False),
         ("tensorrt", "memory_pools_gb.tactic_dram=1.0", True),
@@ -361,6 +367,13 @@ def test_what_a_provider_has_no_option_for_is_refused(provider: str, option: str
     name = option.partition("=")[0]
     assert told([error]) == [(f"engine.{name}", "in-conflict")]
     expect(error, None, repr(provider), "engine=tensorrt")
+
+
+def test_an_editable_timing_cache_needs_a_cache() -> None:
+    (error,) = errors_of("engine.editable_timing_cache=true", "engine.timing_cache=null")
+    assert told([error]) == [("engine.editable_timing_cache", "needs-value")]
+    expect(error, None, "engine.timing_cache")
+    validate(composed("engine.editable_timing_cache=true"))
 
 
 def test_libraries_of_plugins_go_by_their_usual_names() -> None:

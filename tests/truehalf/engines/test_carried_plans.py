@@ -118,6 +118,12 @@ def test_a_wrong_plan_is_refused_wherever_it_is(
             "unknown-choice",
             ["none", "'foo'"],
         ),
+        (
+            {"builder": {"tiling_optimization_level": "x"}},
+            "builder.tiling_optimization_level",
+            "unknown-choice",
+            ["none", "'x'"],
+        ),
         ({"builder": {"fp16": True}}, "builder.fp16", "unknown-key", ["tf32"]),
         ({"onnx_data": [5]}, "onnx_data[0]", "bad-syntax", [5]),
         ({"onnx_data": ["../secret"]}, "onnx_data[0]", "bad-syntax", ["'../secret'"]),
@@ -157,14 +163,14 @@ def test_every_fault_of_a_plan_is_said_at_once(models: dict[str, Path], tmp_path
     build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
     content = json.loads((tmp_path / "plan.json").read_text()) | {"declared": "fp64", "engine": "..", "onnx_data": [5]}
     content["builder"] |= {"tf32": "yes", "profiling_verbosity": 5}
-    del content["builder"]["timing_cache"]
+    del content["builder"]["refit"]
     content["latency"]["runs"] = 1
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with raises("wrong-plan") as caught:
         execute_plan(tmp_path / "plan.json")
     named = [line.strip().split(":")[0] for line in str(caught.value).splitlines()[1:]]
     assert sorted(named) == sorted(
-        ["declared", "builder.timing_cache", "engine", "onnx_data[0]", "builder.tf32", "builder.profiling_verbosity"]
+        ["declared", "builder.refit", "engine", "onnx_data[0]", "builder.tf32", "builder.profiling_verbosity"]
     ), "bounds are looked at when the types are right"
 
 

@@ -209,6 +209,14 @@ def test_samples_are_what_is_timed_where_they_fit(bench: Bench) -> None:
     assert [len(row) for row in seen[3:]] == [1, 2, 4] and all(0 < value < 1 for row in seen[3:] for value in row)
 
 
+def test_a_stripped_engine_gets_its_weights_back_to_be_proven(bench: Bench) -> None:
+    bench.built(strip_weights=True, version_compatible=True)
+    opened = bench.world.__dict__["opened"]
+    assert opened == {"weights": bench.folder / "model.onnx", "version_compatible": True, "module": "tensorrt"}
+    bench.built()
+    assert bench.world.__dict__["opened"]["weights"] is None
+
+
 @pytest.mark.parametrize(("gpu", "status", "state"), [(True, "failed", "failed"), (False, "built", "not verified")])
 def test_an_engine_that_does_not_load_is_kept(
     gpu: bool, status: str, state: str, bench: Bench, monkeypatch: pytest.MonkeyPatch

@@ -127,6 +127,7 @@ def test_tensorrts_provider_is_told_what_it_has_an_option_for() -> None:
     options = OPTIONS | {
         "provider": "tensorrt",
         "builder_optimization_level": 4,
+        "max_aux_streams": 2,
         "plugins": ["a.so", "b.so"],
         "hardware_compatibility": "ampere_plus",
     }
@@ -134,6 +135,7 @@ def test_tensorrts_provider_is_told_what_it_has_an_option_for() -> None:
         "trt_fp16_enable": "1",
         "trt_max_workspace_size": str(4 * 2**30),
         "trt_builder_optimization_level": "4",
+        "trt_auxiliary_streams": "2",
         "trt_timing_cache_enable": "1",
         "trt_timing_cache_path": ".timing_cache",
         "trt_engine_hw_compatible": "1",

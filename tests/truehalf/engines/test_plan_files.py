@@ -115,9 +115,15 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
         profiles=[PROFILE, PROFILE],
         memory_pools_gb={"workspace": 0.5, "dla_managed_sram": 1, "tactic_shared_memory": 0.25, "tactic_dram": 1},
         builder_optimization_level=5,
+        max_aux_streams=0,
+        tiling_optimization_level="moderate",
         tf32=True,
         timing_cache="caches",
+        editable_timing_cache=True,
+        version_compatible=True,
         hardware_compatibility="ampere_plus",
+        refit=True,
+        strip_weights=True,
         profiling_verbosity="none",
         plugins=[str(tmp_path / "a.so")],
     )
@@ -126,8 +132,13 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
     assert line[3:] == [
         "--memPoolSize=workspace:512M,dlaSRAM:1024M,tacticSharedMem:256M",
         "--builderOptimizationLevel=5",
+        "--maxAuxStreams=0",
+        "--tilingOptimizationLevel=2",
         "--hardwareCompatibilityLevel=ampere+",
         "--timingCacheFile=trtexec-tensorrt-11.cache",
+        "--versionCompatible",
+        "--refit",
+        "--stripWeights",
         "--profilingVerbosity=none",
         "--dynamicPlugins=./a.so",
         "--profile=0",
@@ -137,7 +148,7 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
         "--skipInference",
     ]
     assert "--noTF32" not in line
-    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram"]
+    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram", "editable_timing_cache"]
 
 
 def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:
@@ -152,18 +163,19 @@ def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_plan(plan: Planner, tmp_path: Path) -> None:
-    made, folder = plan(memory_pools_gb={"tactic_dram": 1}), tmp_path / "out"
+    options = {"memory_pools_gb": {"tactic_dram": 1}, "editable_timing_cache": True}
+    made, folder = plan(**options), tmp_path / "out"
     write_plan(made, folder)
     first = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert sorted(first) == ["README.txt", "build_engine.py", "plan.json"]
     assert json.loads(first["plan.json"]) == made
     assert first["build_engine.py"].decode() == script()
     readme = first["README.txt"].decode()
-    expect(readme, None, made["trtexec"], made["trtexec_10"], "model.onnx", "plan.json", "memory_pools_gb.tactic_dram")
-    write_plan(plan(memory_pools_gb={"tactic_dram": 1}), folder)
+    expect(readme, None, made["trtexec"], made["trtexec_10"], "model.onnx", "plan.json", *made["trtexec_lacks"])
+    write_plan(plan(**options), folder)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
     write_plan(plan(), folder)
-    assert "tactic_dram" not in (folder / "README.txt").read_text()
+    assert not any(name in (folder / "README.txt").read_text() for name in made["trtexec_lacks"])
 
 
 def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> None:

@@ -57,8 +57,13 @@ def compile_engine(
 
 
 def _options(plan: EnginePlan) -> dict[str, object]:
-    """The builder's, without those that concern the machine that builds."""
-    return dict(plan["builder"]) | {"timing_cache": None, "hardware_compatibility": "none"}
+    """The builder's, without those that concern the machine that builds, and without those that this compiler has for
+    no engine that is built without a GPU, where the engine is for another product.
+    """
+    left_out = {"timing_cache": None, "editable_timing_cache": False, "hardware_compatibility": "none"}
+    if plan["backend"] != RTX:
+        left_out |= dict.fromkeys(("version_compatible", "refit", "strip_weights"), False)
+    return dict(plan["builder"]) | left_out
 
 
 def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> CompilerFacts:

@@ -132,6 +132,8 @@ def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts
     config = builder.create_builder_config()
     configure(trt, config, options)
     set_target(trt, config, plan.get("target", {}).get("compute_capability", []))
+    if options["version_compatible"] and (libraries := parser.get_used_vc_plugin_libraries()):
+        config.plugins_to_serialize = libraries  # or an engine of another version could not run their layers
     add_profiles(builder, network, config, plan["profiles"])
     cache = cache_file(trt, options)
     loaded = load_cache(config, cache) if cache else False
@@ -165,6 +167,7 @@ def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts
     engine = None
     try:
         runtime = trt.Runtime(logger)
+        runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings a runtime
         engine = runtime.deserialize_cuda_engine(engine_path.read_bytes())
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         message += f": {error}"

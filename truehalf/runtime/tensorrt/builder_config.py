@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from truehalf.runtime.tensorrt.versions import BuilderOptions, BuildError, Profile
+from truehalf.runtime.tensorrt.versions import BUILDER_FLAGS, BuilderOptions, BuildError, Profile
 
 
 def member(trt: Any, kind: str, name: str, key: str) -> Any:
@@ -28,12 +28,21 @@ def configure(trt: Any, config: Any, options: BuilderOptions) -> None:
         config.set_memory_pool_limit(pool, int(limit_gb * 2**30))
     if options["builder_optimization_level"] is not None:
         config.builder_optimization_level = options["builder_optimization_level"]
+    if options["max_aux_streams"] is not None:
+        config.max_aux_streams = options["max_aux_streams"]
+    if options["tiling_optimization_level"] != "none":
+        config.tiling_optimization_level = member(
+            trt, "TilingOptimizationLevel", options["tiling_optimization_level"], "engine.tiling_optimization_level"
+        )
     if options["hardware_compatibility"] != "none":
         config.hardware_compatibility_level = member(
             trt, "HardwareCompatibilityLevel", options["hardware_compatibility"], "engine.hardware_compatibility"
         )
     verbosity = options["profiling_verbosity"]
     config.profiling_verbosity = member(trt, "ProfilingVerbosity", verbosity, "engine.profiling_verbosity")
+    for option, flag in BUILDER_FLAGS.items():
+        if options[option]:  # type: ignore[literal-required]
+            config.set_flag(member(trt, "BuilderFlag", flag, f"engine.{option}"))
     if not options["tf32"]:
         config.clear_flag(trt.BuilderFlag.TF32)  # the only one that is on by default
 

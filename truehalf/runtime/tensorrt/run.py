@@ -32,6 +32,8 @@ class Engine:
     Args:
         path: the engine's file.
         plugins: libraries of plugins that it was built with.
+        weights: the ONNX file whose weights are put back into a weight-stripped engine.
+        version_compatible: whether it was built so: such an engine brings host code, which is then allowed to run.
 
     Attributes:
         io: [{name, mode ("INPUT" or "OUTPUT"), dtype ("HALF", ...), shape (-1 where dynamic)}].
@@ -39,10 +41,18 @@ class Engine:
             shape-tensor input are its values.
 
     Raises:
-        StageError: without a GPU, or when TensorRT refuses the file or a plugin.
+        StageError: without a GPU, or when TensorRT refuses the file, a plugin, or the weights.
     """
 
-    def __init__(self, path: Path | str, plugins: Iterable[Path | str] = (), *, module: str = TENSORRT) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        plugins: Iterable[Path | str] = (),
+        *,
+        weights: Path | str | None = None,
+        version_compatible: bool = False,
+        module: str = TENSORRT,
+    ) -> None:
         import torch
 
         trt = importlib.import_module(module)
@@ -63,10 +73,13 @@ class Engine:
             raise StageError(
                 "no-device", self._told(f"TensorRT {trt.__version__} does not start on this machine")
             ) from error
+        self._runtime.engine_host_code_allowed = version_compatible
         engine = self._runtime.deserialize_cuda_engine(self.path.read_bytes())
         if engine is None:
             what = f"cannot be read by TensorRT {trt.__version__}; build it anew with this version and GPU"
             raise StageError("file-unreadable", self._told(what))
+        if weights is not None:
+            self._refit(engine, weights)
         self._engine = engine
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._context = context = engine.create_execution_context()
@@ -146,6 +159,13 @@ class Engine:
     def _told(self, what: str) -> str:
         """What is wrong with the engine, and below it what TensorRT has logged of it."""
         return f"{self.path}: {what}" + "".join(f"\n  {line}" for line in self._log.errors[-20:])
+
+    def _refit(self, engine: Any, weights: Path | str) -> None:
+        refitter = self._trt.Refitter(engine, self._log)
+        parser = self._trt.OnnxParserRefitter(refitter, self._log)
+        if not parser.refit_from_file(str(weights)) or not refitter.refit_cuda_engine():
+            what = f"the weights of {weights} do not fit this engine; take the file that it was built from"
+            raise StageError("wrong-file", self._told(what))
 
     def _read_io(self) -> list[dict[str, Any]]:
         engine = self._engine

@@ -20,10 +20,11 @@ from truehalf.runtime.tensorrt.versions import BuilderOptions
 
 
 def cache_file(trt: Any, options: BuilderOptions) -> Path | None:
-    """One file per GPU and TensorRT version."""
+    """One file per GPU and TensorRT version; editable caches apart, for their entries are others."""
     if options["timing_cache"] is None:
         return None
-    return Path(options["timing_cache"]) / f"{gpu_key()}-tensorrt-{trt.__version__}.cache"
+    kind = "-editable" if options["editable_timing_cache"] else ""
+    return Path(options["timing_cache"]) / f"{gpu_key()}-tensorrt-{trt.__version__}{kind}.cache"
 
 
 def load_cache(config: Any, file: Path) -> bool:

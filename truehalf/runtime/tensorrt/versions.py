@@ -28,9 +28,15 @@ class BuilderOptions(TypedDict):
 
     memory_pools_gb: dict[str, float]
     builder_optimization_level: int | None
+    max_aux_streams: int | None
+    tiling_optimization_level: str
     tf32: bool
     timing_cache: str | None
+    editable_timing_cache: bool
+    version_compatible: bool
     hardware_compatibility: str
+    refit: bool
+    strip_weights: bool
     profiling_verbosity: str
 
 
@@ -151,6 +157,13 @@ VERSIONS: dict[int, Version] = {
     1: Version((), (), ("Datatype",)),  # TensorRT for RTX, with the API of TensorRT 11
     10: Version(("STRONGLY_TYPED",), ("--stronglyTyped",), ("Format/Datatype", "Format/DataType")),
     11: Version((), (), ("DataType", "Datatype", "Format", "Format/DataType", "Format/Datatype")),
+}
+BUILDER_FLAGS = {  # option of a plan -> member of BuilderFlag
+    "tf32": "TF32",
+    "editable_timing_cache": "EDITABLE_TIMING_CACHE",
+    "version_compatible": "VERSION_COMPATIBLE",
+    "refit": "REFIT",
+    "strip_weights": "STRIP_PLAN",
 }
 PLAN_KEYS: dict[str, type] = {  # what a build reads of a plan
     **{"onnx": str, "onnx_data": list, "onnx_sha256": str, "engine": str, "declared": str, "graph": dict},

@@ -90,7 +90,7 @@ class Tensor:
 
 
 class Call(NamedTuple):
-    name: str  # "Builder.create_network", "set IBuilderConfig.builder_optimization_level", "Builder" for a constructor
+    name: str  # "Builder.create_network", "set IBuilderConfig.max_aux_streams", "Builder" for a constructor
     arguments: tuple[Any, ...]
 
 
@@ -109,6 +109,7 @@ class World:
     switches_profiles: bool = True
     infers: bool = True
     libraries: set[str] = field(default_factory=set)  # plugin libraries that the registry takes, by file name
+    vc_libraries: list[str] = field(default_factory=list)
     takes_cache: Callable[[bytes], bool] = lambda data: True
     layers: list[Any] = field(default_factory=list)  # of the inspector
     inspects: bool = True  # gives an inspector
@@ -375,6 +376,7 @@ BEHAVIOURS: dict[str, Callable[..., Any]] = {
     "IBuilderConfig.progress_monitor": lambda maker, config: None,
     "IOutputAllocator": lambda maker, allocator: None,
     "OnnxParser.parse_from_file": _parse,
+    "OnnxParser.get_used_vc_plugin_libraries": lambda maker, parser: maker.world.vc_libraries,
     "INetworkDefinition.num_inputs": lambda maker, network: len(maker.world.inputs),
     "INetworkDefinition.get_input": lambda maker, network, i: maker.make("ITensor", tensor=maker.world.inputs[i]),
     "ITensor.name": lambda maker, tensor: tensor.tensor.name,

@@ -56,7 +56,7 @@ def renewed(planned: dict[str, Any], model: onnx.ModelProto) -> Any:
 
 # --- options ----------------------------------------------------------------------------------------------------------
 
-ATTRIBUTES = ("builder_optimization_level", "profiling_verbosity")
+ATTRIBUTES = ("builder_optimization_level", "max_aux_streams", "tiling_optimization_level", "profiling_verbosity")
 
 
 def configured(**options: Any) -> tuple[Any, Any]:
@@ -75,9 +75,10 @@ def test_the_default_options_only_clear_tf32() -> None:
     assert changed == {"profiling_verbosity"} and config.profiling_verbosity.name == "DETAILED"
 
 
-def test_tf32_is_left_on_where_it_is_asked_for() -> None:
-    fresh, config = configured(tf32=True)
-    assert config.flags == fresh.flags == 1 << int(trt.BuilderFlag.TF32)
+@pytest.mark.parametrize(("option", "flag"), versions.BUILDER_FLAGS.items())
+def test_an_option_sets_its_flag(option: str, flag: str) -> None:
+    _, config = configured(**{option: True})
+    assert config.flags == 1 << int(trt.BuilderFlag.__members__[flag])
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,8 @@ def test_tf32_is_left_on_where_it_is_asked_for() -> None:
     [
         ("builder_optimization_level", 5, 5),
         ("builder_optimization_level", 0, 0),
+        ("max_aux_streams", 0, 0),
+        ("tiling_optimization_level", "full", "FULL"),
         ("profiling_verbosity", "layer_names_only", "LAYER_NAMES_ONLY"),
         ("profiling_verbosity", "none", "NONE"),
     ],
@@ -104,6 +107,7 @@ def test_a_memory_pool_is_limited(pool: str) -> None:
     ("option", "value", "unknown", "known"),
     [
         ("memory_pools_gb", {"heap": 1}, "'heap'", "workspace"),
+        ("tiling_optimization_level", "most", "'most'", "moderate"),
         ("hardware_compatibility", "all", "'all'", "ampere_plus"),
     ],
 )

@@ -72,6 +72,17 @@ def test_a_network_is_strongly_typed_on_both(world: World, plan: Planner, tmp_pa
     assert world.arguments("Builder.create_network") == [(strongly_typed if world.version == "10.16" else 0,)]
 
 
+def test_a_version_compatible_engine_carries_the_parser_s_plugins(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.vc_libraries = ["libnvinfer_vc_plugin.so"]
+    build(plan(version_compatible=True), tmp_path)
+    assert world.arguments("set IBuilderConfig.plugins_to_serialize") == [(["libnvinfer_vc_plugin.so"],)]
+    assert world.arguments("set Runtime.engine_host_code_allowed") == [(True,)]
+    world.calls.clear()
+    build(plan(), tmp_path)
+    assert "set IBuilderConfig.plugins_to_serialize" not in world.called()
+    assert world.arguments("set Runtime.engine_host_code_allowed") == [(False,)]
+
+
 # --- plugins ----------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +160,11 @@ def _opened(folder: Path) -> Iterator[int]:
         yield number
     finally:
         os.close(number)
+
+
+def test_an_editable_cache_is_a_file_of_its_own(world: World, plan: Planner, tmp_path: Path) -> None:
+    facts = build(plan(timing_cache=str(tmp_path / "caches"), editable_timing_cache=True), tmp_path)
+    assert facts["timing_cache"]["file"].endswith("-editable.cache")
 
 
 def test_a_cache_that_tensorrt_refuses_gives_way_to_an_empty_one(world: World, plan: Planner, tmp_path: Path) -> None:

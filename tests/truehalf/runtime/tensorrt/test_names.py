@@ -13,8 +13,8 @@ from tests.truehalf.runtime.tensorrt.recording import VERSIONS as NAMED
 from tests.truehalf.runtime.tensorrt.recording import full_version, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
 from truehalf.config import engine
-from truehalf.engines.plan_files import _COMPATIBILITY, _POOLS
-from truehalf.runtime.tensorrt.versions import VERSIONS
+from truehalf.engines.plan_files import _COMPATIBILITY, _POOLS, _TILING
+from truehalf.runtime.tensorrt.versions import BUILDER_FLAGS, VERSIONS
 
 ROOT = Path(__file__).resolve().parents[4]
 OF_RTX = ROOT / "truehalf" / "runtime" / "tensorrt" / "rtx.py"
@@ -50,7 +50,9 @@ def test_the_reading_is_not_blind() -> None:
         "IOutputAllocator",
         "IPluginRegistry.load_library",
         "ITensor.is_shape_tensor",
+        "OnnxParserRefitter.refit_from_file",
         "ParserError.node_operator",
+        "Refitter.refit_cuda_engine",
         "TensorLocation.HOST",
     } <= used
     assert len(used) > 70
@@ -100,7 +102,9 @@ def test_names_in_tables_and_choices_exist(version: str) -> None:
     known = names(version)
     row = VERSIONS[int(version.split(".")[0])]
     assert all(f"NetworkDefinitionCreationFlag.{flag}" in known for flag in row.network_flags)
+    assert all(f"BuilderFlag.{flag}" in known for flag in BUILDER_FLAGS.values())
     choices = {
+        "TilingOptimizationLevel": {one.name for one in engine.TilingLevel},
         "HardwareCompatibilityLevel": {one.name for one in engine.HardwareCompatibility},
         "ProfilingVerbosity": {one.name for one in engine.ProfilingVerbosity},
         "MemoryPoolType": set(engine.MEMORY_POOLS),
@@ -109,7 +113,9 @@ def test_names_in_tables_and_choices_exist(version: str) -> None:
         of_tensorrt = {name.removeprefix(f"{kind}.").lower() for name in known if name.startswith(f"{kind}.")}
         assert given == of_tensorrt, kind
     assert set(_POOLS) == choices["MemoryPoolType"] - {"tactic_dram"}
+    assert set(_TILING) == choices["TilingOptimizationLevel"]
     assert set(_COMPATIBILITY) == choices["HardwareCompatibilityLevel"] - {"none"}
+    assert list(_TILING) == sorted(_TILING, key=lambda one: known[f"TilingOptimizationLevel.{one.upper()}"].value or 0)
 
 
 def test_only_tests_know_the_stand_in() -> None:

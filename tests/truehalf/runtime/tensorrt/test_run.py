@@ -233,8 +233,17 @@ def test_plugins_come_first_and_code_of_the_engine_s_own_only_when_told(world: W
     Engine(engine_file, [engine_file.parent / "libmine.so"])
     order = world.called()
     assert order.index("IPluginRegistry.load_library") < order.index("Runtime.deserialize_cuda_engine")
+    Engine(engine_file, version_compatible=True)
+    assert world.arguments("set Runtime.engine_host_code_allowed") == [(False,), (True,)]
     with raises("file-unreadable", engine_file.parent / "libother.so"):
         Engine(engine_file, [engine_file.parent / "libother.so"])
+
+
+def test_stripped_weights_are_put_back(world: World, engine_file: Path) -> None:
+    Engine(engine_file, weights="model.onnx")
+    assert world.arguments("OnnxParserRefitter.refit_from_file") == [("model.onnx",)]
+    order = world.called()
+    assert order.index("Refitter.refit_cuda_engine") < order.index("ICudaEngine.create_execution_context")
 
 
 def test_without_a_gpu_it_says_so(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
