@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TypedDict, cast
 
 from pipeline.forms import Reports
 from truehalf.codes import coded
@@ -18,6 +18,7 @@ from truehalf.engines.engine_report import (
 )
 from truehalf.errors import some_of
 from truehalf.report.forms import StageNumbers
+from truehalf.runtime.timing import BeforeAndAfter
 
 _SHOWN = (
     *("evaluation", "provider", "samples", "ap50", "ap50_95", "ap50_95_fp32", "self_ap50_95", "matched_fraction"),
@@ -95,9 +96,53 @@ def fused_sentence(engine: EngineReport | None) -> list[str]:
     return [f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused{excused}"]
 
 
-def latency_rows(engine: EngineReport) -> list[dict[str, Any]]:
-    """Latency at each point of the profiles, and in words where that is."""
-    return [{"where": where(row), **row} for row in engine.get("latency") or []]
+class LatencyRow(TypedDict):
+    """Latency at a point of the profiles; the clocks in words."""
+
+    where: str
+    clocks: str
+    p50_ms: float
+    p95_ms: float | None
+    p99_ms: float
+    spread: float | None
+    throughput_per_s: float
+
+
+def latency_rows(engine: EngineReport) -> list[LatencyRow]:
+    return [
+        {
+            "where": where(row),
+            "clocks": clocks_sentence(row.get("clocks")),
+            "p50_ms": row["p50_ms"],
+            "p95_ms": row.get("p95_ms"),
+            "p99_ms": row["p99_ms"],
+            "spread": row.get("spread"),
+            "throughput_per_s": row["throughput_per_s"],
+        }
+        for row in engine.get("latency") or []
+    ]
+
+
+def clocks_sentence(clocks: BeforeAndAfter | None) -> str:
+    """The GPU while it was timed: "SM clock 1590 of 1980 MHz (before: 345), memory 2619 MHz, 61 °C, 310 W, P0"; empty
+    where no GPU was.
+    """
+    if clocks is None:
+        return ""
+    before, during = clocks.get("before") or {}, clocks.get("after") or {}
+    known = {name: _shown(value) for name, value in during.items() if value is not None}
+    if "sm_mhz" not in known:
+        return "GPU clocks: not known, nvidia-smi does not tell them"
+    most = f" of {known['sm_max_mhz']}" if "sm_max_mhz" in known else ""
+    idle = f" (before: {_shown(found)})" if (found := before.get("sm_mhz")) is not None else ""
+    parts = [f"SM clock {known['sm_mhz']}{most} MHz{idle}"]
+    parts += [f"memory {known['memory_mhz']} MHz"] if "memory_mhz" in known else []
+    units = {"temperature_c": " °C", "power_w": " W", "performance_state": ""}
+    return ", ".join(parts + [known[name] + unit for name, unit in units.items() if name in known])
+
+
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:

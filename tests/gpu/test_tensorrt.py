@@ -217,6 +217,9 @@ def test_latency_is_measured_twice(tmp_path: Path) -> None:
     report = measure(engine, {"images": images(8)}, samples=8, options=LatencyConfig(5, 50, 2))
     assert 0 < report["p50_ms"] <= report["p95_ms"] <= report["p99_ms"] and len(report["rounds"]) == 2
     assert report["throughput_per_s"] > 0 and report["samples"] == 8
+    assert set(report["clocks"]) == {"before", "after"}
+    for clocks in report["clocks"].values():  # None without nvidia-smi, and each None where it says [N/A]
+        assert clocks is None or clocks["sm_mhz"] is None or clocks["sm_mhz"] > 0
 
 
 def test_a_plan_is_carried_out_alone(tmp_path: Path) -> None:

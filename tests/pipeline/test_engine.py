@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 
 from pipeline.engine import (
+    clocks_sentence,
     engine_metrics,
     engine_sentence,
     engine_stage,
@@ -132,6 +133,29 @@ def test_latency_says_where_it_was_measured() -> None:
     expect(row["where"], None, "profile 0", "min", "opt", "images 1x3x64x64")
     assert row["p99_ms"] == 1.8 and row["spread"] == 0.07
     assert latency_rows({"status": "planned"}) == []
+
+
+@pytest.mark.parametrize(
+    ("clocks", "numbers", "facts"),
+    [
+        ({"before": None, "after": None}, [], ["nvidia-smi"]),
+        ({"before": {"sm_mhz": 345.0}, "after": {"sm_mhz": None}}, [], ["nvidia-smi"]),
+        ({"before": {"sm_mhz": None}, "after": {"sm_mhz": 1590.0, "power_w": None}}, ["1590"], ["1590 MHz"]),
+        (
+            {"before": {"sm_mhz": 345.0}, "after": {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "temperature_c": 61.0}},
+            ["1590", "1980", "345", "61"],
+            ["1980 MHz", "61 °C"],
+        ),
+    ],
+)
+def test_clocks_are_said_as_far_as_they_are_known(clocks: dict[str, Any], numbers: list[str], facts: list[str]) -> None:
+    said = clocks_sentence(clocks)
+    assert re.findall(r"[\d.]+", said) == numbers
+    expect(said, None, *facts)
+
+
+def test_of_no_clocks_nothing_is_said() -> None:
+    assert clocks_sentence(None) == ""
 
 
 def test_facts_are_those_of_an_engine_that_there_is() -> None:

@@ -145,7 +145,7 @@ class EngineReport(EngineFacts, total=False):
         compiled: what a compiler made of it.
         gates: of a compiled engine.
         parity: outputs against the reference.
-        latency: by profile point: p50, p95, p99 of a run in ms, p50 of each round, samples per second.
+        latency: by profile point: p50, p95, p99 of a run in ms, p50 of each round, samples per second, clocks.
         not_verified: what is not known, and why.
     """
 

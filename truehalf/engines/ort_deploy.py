@@ -26,6 +26,7 @@ from truehalf.engines.ort_plan import PROVIDERS, cache_folder, io_of
 from truehalf.errors import StageError
 from truehalf.ir.model_file import model_size_mb
 from truehalf.output_files import destination, written_whole
+from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Kernel, Session, runtime_version
 from truehalf.runtime.tensorrt.versions import EngineFacts, Layer
 from truehalf.runtime.timing import Timing, timing
@@ -152,13 +153,16 @@ class Deployed:
                 enable_mem_pattern=True,  # as it is served
             )
         once = self._timed.prepared(feeds)
+        on_gpu = self._name != CPU
+        before = gpu_clocks() if on_gpu else None
         each = []
         for _ in range(options.rounds):
             for _ in range(options.warm_up):
                 once()
             each.append(1e3 * np.array([_seconds(once) for _ in range(options.runs)]))
+        after = clocks_during(once) if on_gpu else None
         per_s = [1e3 * samples * options.runs / times.sum() for times in each]
-        return timing(each, samples, per_s)
+        return timing(each, samples, per_s, {"before": before, "after": after} if on_gpu else None)
 
 
 def _seconds(once: Any) -> float:

@@ -7,12 +7,21 @@ from typing import TypedDict
 
 import numpy as np
 
+from truehalf.runtime.gpu_clocks import Clocks
+
+
+class BeforeAndAfter(TypedDict):
+    """Clocks as they were found, and with runs going on; None where nvidia-smi does not tell."""
+
+    before: Clocks | None
+    after: Clocks | None
+
 
 class Timing(TypedDict):
     """Latency as engine.json has it.
 
     p50_ms, p95_ms, p99_ms: of one run, over all rounds. rounds: the p50 of each, in ms. spread: (largest - smallest p50
-    of a round) / smallest. samples: in one run. throughput_per_s: samples per second.
+    of a round) / smallest. samples: in one run. throughput_per_s: samples per second. clocks: of a GPU, else None.
     """
 
     p50_ms: float
@@ -22,9 +31,10 @@ class Timing(TypedDict):
     spread: float | None
     samples: int
     throughput_per_s: float
+    clocks: BeforeAndAfter | None
 
 
-def timing(rounds: Sequence[np.ndarray], samples: int, per_s: Sequence[float]) -> Timing:
+def timing(rounds: Sequence[np.ndarray], samples: int, per_s: Sequence[float], clocks: BeforeAndAfter | None) -> Timing:
     """Summary of measured runs.
 
     Args:
@@ -42,4 +52,5 @@ def timing(rounds: Sequence[np.ndarray], samples: int, per_s: Sequence[float]) -
         "spread": (max(medians) - min(medians)) / min(medians) if min(medians) else None,
         "samples": samples,
         "throughput_per_s": float(np.median(per_s)),
+        "clocks": clocks,
     }

@@ -278,10 +278,14 @@ def test_a_plan_for_tensorrt_is_carried_out_by_its_script_and_by_each_trtexec(fo
     assert re.search(rf"{eleven} [^-]*{ten} \\ --stronglyTyped", by_hand)
 
 
+CLOCKS = {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "memory_mhz": 2619.0, "temperature_c": 61.0}
+CLOCKS |= {"power_w": 310.25, "performance_state": "P0"}
+
+
 def test_the_proof_of_an_engine_is_shown(folder, bench: Bench):  # noqa: F811
     """From the report as the stage makes it, of an engine that the stand-in built."""
     timed = {"p50_ms": 1.5, "p95_ms": 1.7, "p99_ms": 1.8, "rounds": [1.5, 1.6], "spread": 0.07, "samples": 1}
-    timed |= {"throughput_per_s": 600.0}
+    timed |= {"throughput_per_s": 600.0, "clocks": {"before": CLOCKS | {"sm_mhz": 345.0}, "after": CLOCKS}}
     bench.times = lambda engine, feeds, **options: timed
     report = bench.built(evidence()) | {"warnings": ["Detected <subnormal> FP16 values."]}
     assert report["status"] == "built", report.get("reason")
@@ -291,13 +295,15 @@ def test_the_proof_of_an_engine_is_shown(folder, bench: Bench):  # noqa: F811
     text = re.sub(r"\s+", " ", page.text.replace("</dd>", " "))
     assert not page.open
     engine = content(folder)["engine"]
-    facts = dict(engine["facts"])
+    facts, clocks = dict(engine["facts"]), engine["latency"][0]["clocks"]
     expect(facts["precision"], None, "fp16")
     assert re.search(r"\b1\D+1\b", facts["precision"]), "nodes in the file"
     expect(facts["layers in Half"], None, 1, 2, "50.0 %")
     expect(facts["layer I/O in Half"], None, "75.0 %")
+    assert re.findall(r"[\d.]+", clocks) == ["1590", "1980", "345", "2619", "61", "310.25", "0"]
+    expect(clocks, None, "1980 MHz", "2619 MHz", "61 °C", "310.25 W", "P0")
     for expected in (
-        *(facts["precision"], facts["layers in Half"], facts["layer I/O in Half"]),
+        *(clocks, facts["precision"], facts["layers in Half"], facts["layer I/O in Half"]),
         f"2 layer type inputs outputs weights {engine['layers_say']}",
         "b x Half Float",
         "1 Detected <subnormal> FP16 values.",

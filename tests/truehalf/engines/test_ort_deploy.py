@@ -100,7 +100,7 @@ def test_latency_is_that_of_rounds_with_their_noise(tmp_path: Path) -> None:
     assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"] and len(row["rounds"]) == 3
     assert min(row["rounds"]) <= row["p50_ms"] <= max(row["rounds"])
     assert row["spread"] == (max(row["rounds"]) - min(row["rounds"])) / min(row["rounds"])
-    assert row["samples"] == 2 and row["throughput_per_s"] > 0
+    assert row["samples"] == 2 and row["throughput_per_s"] > 0 and row["clocks"] is None
 
 
 def test_a_plan_says_everything_and_is_written_with_the_way_to_use_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Latency of an engine on the GPU, measured more than once."""
+"""Latency of an engine on the GPU, measured more than once, with the clocks that it was measured at."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.config.engine import LatencyConfig
+from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
 from truehalf.runtime.timing import Timing, timing
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def measure(
         options: numbers of runs and rounds.
 
     Returns:
-        latency of one run; the throughput is that of queued runs.
+        latency of one run; the throughput is that of queued runs, the second clocks are those with runs queued until
+        nvidia-smi had answered.
 
     Raises:
         StageError: for feeds that do not fit the engine or the profile, or when TensorRT does not run.
@@ -38,6 +40,7 @@ def measure(
     import torch
 
     engine.bind(feeds, profile)
+    before = gpu_clocks()
     each: list[np.ndarray] = []
     queued: list[float] = []
     runs = options.runs
@@ -56,4 +59,11 @@ def measure(
             engine.enqueue()
         engine.stream.synchronize()
         queued.append(runs * samples / (time.perf_counter() - started))
-    return timing(each, samples, queued)
+
+    def queued_runs() -> None:
+        for _ in range(runs):
+            engine.enqueue()
+        engine.stream.synchronize()
+
+    after = clocks_during(queued_runs)
+    return timing(each, samples, queued, {"before": before, "after": after})

@@ -50,6 +50,14 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 
     ticks = iter(range(1000))
     monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(latency, "gpu_clocks", lambda: engine.log.append("clocks") or {"sm_mhz": 1500.0})
+
+    def during(work: Any) -> dict[str, float]:
+        work()
+        engine.log.append("clocks")
+        return {"sm_mhz": 1400.0}
+
+    monkeypatch.setattr(latency, "clocks_during", during)
     monkeypatch.setattr(latency.time, "perf_counter", lambda: float(next(ticks)))
     return engine
 
@@ -61,9 +69,10 @@ def test_every_run_is_timed_by_events_around_it(engine: FakeEngine) -> None:
     assert report["p50_ms"] == 2.5 and report["rounds"] == [2.5, 2.5, 2.5] and report["spread"] == 0
     assert report["p95_ms"] == np.percentile([1, 2, 3, 4] * 6, 95) and report["p99_ms"] <= 4
     assert report["samples"] == 4 and report["throughput_per_s"] == 8 * 4 / 1.0
+    assert report["clocks"] == {"before": {"sm_mhz": 1500.0}, "after": {"sm_mhz": 1400.0}}
     each = ["event", "run", "event", "wait"]
     one_round = ["run"] * 4 + each * 8 + ["run"] * 8 + ["wait"]
-    assert engine.log == one_round * 3
+    assert engine.log == ["clocks"] + one_round * 3 + ["run"] * 8 + ["wait", "clocks"]
 
 
 def test_the_noise_between_rounds_is_told(engine: FakeEngine) -> None:
