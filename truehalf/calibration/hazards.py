@@ -3,9 +3,10 @@
 `reductions`: nodes that accumulate many terms, whose sum may leave float16 while inputs and outputs fit.
 
     sum           sum of |x|                   ReduceSum, ReduceMean, ReduceL1, ReduceLogSum, CumSum, the average pools,
-                                               LpNormalization and GlobalLpPool with p = 1
-                  sum of x^2                   ReduceL2, ReduceSumSquare, LpNormalization and GlobalLpPool with p = 2,
-                                               LRN (over neighbouring channels)
+                                               LpNormalization, LpPool and GlobalLpPool with p = 1
+                  sum of x^2                   ReduceL2, ReduceSumSquare, LpNormalization, LpPool and GlobalLpPool with
+                                               p = 2, LRN (over neighbouring channels)
+                  sum of |x|^p                 LpPool and GlobalLpPool with p > 2
                   sum of exp(x)                ReduceLogSumExp
                   sum of exp(x - max of row)   Softmax, LogSoftmax
     mean_square   mean of (x - mean of row)^2  LayerNormalization, InstanceNormalization, GroupNormalization,
@@ -51,6 +52,7 @@ class Term(Enum):
 
     absolute = "|x|"
     square = "x^2"
+    power = "|x|^p"
     exp = "exp(x)"
     shifted_exp = "exp(x - max)"
     deviation = "(x - mean)^2"
@@ -62,7 +64,7 @@ class Reduction:
 
     The rows that are added up: the source, flattened into a matrix at axis `flatten` or reshaped to `shape` (0 keeps
     an axis, -1 takes the rest) where one is given, reduced over `axes` (None: over all). Where `by_node`, only the
-    node itself knows its rows (CumSum, AveragePool, LRN): it is to be applied to the terms.
+    node itself knows its rows (CumSum, AveragePool, LpPool, LRN): it is to be applied to the terms.
 
     Attributes:
         node: the operator.
@@ -70,6 +72,7 @@ class Reduction:
         source: FLOAT tensor whose elements are added up.
         term: what is added up.
         terms: how many at a time; None: not known from the shapes.
+        exponent: p of `Term.power`.
     """
 
     node: ir.Node
@@ -81,6 +84,7 @@ class Reduction:
     shape: tuple[int, ...] | None = None
     by_node: bool = False
     terms: int | None = None
+    exponent: int = 2
 
     def bound(self, low: float, high: float, elements: int) -> float:
         """What the quantity cannot exceed, given the extremes of the source and how many elements one run has."""
@@ -91,8 +95,10 @@ class Reduction:
             return float(terms) if terms > _SOFTMAX_ROW_MIN else 0.0
         if self.term is Term.exp:
             largest = math.exp(high) if high < 700 else math.inf
+        elif self.term is Term.absolute:
+            largest = absmax
         else:
-            largest = absmax**2 if self.term is Term.square else absmax
+            largest = math.inf if absmax > 1e30 ** (1 / self.exponent) else absmax**self.exponent
         return largest if self.quantity == "mean_square" else largest * terms
 
 
@@ -130,6 +136,7 @@ _REDUCES = {
     "ReduceSumSquare": Term.square,
     "ReduceLogSumExp": Term.exp,
 }
+AVERAGES_DILATED_FROM = 19  # opset of AveragePool, which an LpPool is measured with; it is dilated from 18 on
 _SPATIAL = 2  # first axis after batch and channels
 
 
@@ -150,11 +157,8 @@ def _reduction(node: ir.Node) -> Reduction | None:
         case "AveragePool":
             terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
             return Reduction(node, "sum", _existing(node), Term.absolute, by_node=True, terms=terms)
-        case "LpNormalization" | "GlobalLpPool" if (p := node.attributes.get_int("p", 2)) in (1, 2):
-            term = Term.absolute if p == 1 else Term.square
-            if node.op_type == "GlobalLpPool":
-                return _flattened(node, "sum", term, _SPATIAL)
-            return _over(node, "sum", term, (node.attributes.get_int("axis", -1) or 0,))
+        case "LpNormalization" | "GlobalLpPool" | "LpPool":
+            return _norm(node, node.attributes.get_int("p", 2) or 2)
         case "LRN":
             terms = node.attributes.get_int("size", 1)
             return Reduction(node, "sum", _existing(node), Term.square, by_node=True, terms=terms)
@@ -166,6 +170,18 @@ def _reduction(node: ir.Node) -> Reduction | None:
             axes_or_none = _reduced_axes(node)
             return None if axes_or_none == () else _over(node, "sum", _REDUCES[op_type], axes_or_none)
     return None
+
+
+def _norm(node: ir.Node, p: int) -> Reduction | None:
+    term = {1: Term.absolute, 2: Term.square}.get(p, Term.power)
+    if node.op_type == "LpNormalization":
+        return _over(node, "sum", term, (node.attributes.get_int("axis", -1) or 0,))
+    if node.op_type == "GlobalLpPool":
+        return dataclasses.replace(_flattened(node, "sum", term, _SPATIAL), exponent=p)
+    if _opset(node) < AVERAGES_DILATED_FROM and any(side > 1 for side in node.attributes.get_ints("dilations", ())):
+        return None
+    terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
+    return Reduction(node, "sum", _existing(node), term, by_node=True, terms=terms, exponent=p)
 
 
 def _softmax(node: ir.Node) -> Reduction | None:

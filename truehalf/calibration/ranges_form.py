@@ -77,6 +77,9 @@ class InnerSum:
     sample: str | None
 
 
+KINDS = ("cancellation", "underflow", "phases", "inner")
+
+
 def limit_of(kind: str) -> float:
     """The error from which on a Rounding counts: sixteen roundings; of phases, which the whole of a network reads, half
     of the tolerance of outputs.
@@ -96,7 +99,7 @@ class Rounding:
     """Error in float16 of what a node writes, as a share of its largest element, where that exceeds limit_of(kind).
 
     Attributes:
-        kind: "phases", "cancellation", "underflow" or "inner".
+        kind: one of KINDS.
         error: with the node and its neighbourhood computed in float16.
         steps: with more and more of them in float32 (truehalf.calibration.rounding.replays); each has the nodes of the
             one before.
@@ -177,7 +180,7 @@ def _problems(content: RangesJson, key: str, read: Callable[[Any], object]) -> I
     for name, entry in (entries or {}).items():
         try:
             read(entry)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             yield f"{key}: {name!r}: {typed_line(error)}, in {entry!r}"
 
 
@@ -205,8 +208,12 @@ def _inner(entry: Mapping[str, Any]) -> InnerSum:
 
 
 def _rounding(entry: Mapping[str, Any]) -> Rounding:
+    if (kind := entry["kind"]) not in KINDS:
+        raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
+    if named := [step["nodes"] for step in entry["steps"] if isinstance(step["nodes"], str)]:
+        raise TypeError(f"nodes: expected a list of names, got {named[0]!r}")
     steps = tuple(RoundingStep(float(step["error"]), tuple(step["nodes"])) for step in entry["steps"])
-    return Rounding(str(entry["kind"]), float(entry["error"]), entry.get("sample"), steps)
+    return Rounding(kind, float(entry["error"]), entry.get("sample"), steps)
 
 
 def _small(entry: Mapping[str, Any]) -> Small:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.hazards import Reduction, Term
+from truehalf.calibration.hazards import AVERAGES_DILATED_FROM, Reduction, Term
 from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented
 
 _AXES_FROM = 13  # opset since when Squeeze and Unsqueeze read their axes
@@ -35,10 +35,14 @@ def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> No
         node = reduction.node
         inputs = [terms, *(graph.value(str(value.name)) for value in node.inputs[1:] if value is not None)]
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        if node.op_type == "AveragePool":
+        pools = node.op_type in ("AveragePool", "LpPool")
+        if pools:
             attributes |= {"count_include_pad": 1} if graph.opset >= 7 else {}
-        total = place.node(node.op_type, inputs, attributes)
-        if node.op_type == "AveragePool":
+            attributes.pop("p", None)
+            if graph.opset < AVERAGES_DILATED_FROM:
+                attributes.pop("dilations", None)
+        total = place.node("AveragePool" if pools else node.op_type, inputs, attributes)
+        if pools:
             total = place.node("Mul", [total, graph.constant(float(reduction.terms or 1))])
     else:
         combine = "ReduceMean" if reduction.quantity == "mean_square" else "ReduceSum"
@@ -76,6 +80,9 @@ def _terms(place: InsertionPoint, rows: ir.Value, reduction: Reduction) -> ir.Va
             return place.node("Exp", [rows])
         case Term.shifted_exp:
             return place.node("Exp", [place.node("Sub", [rows, place.reduced("ReduceMax", rows, reduction.axes)])])
+        case Term.power:
+            exponent = place.graph.constant(float(reduction.exponent))
+            return place.node("Pow", [place.node("Abs", [rows]), exponent])
         case Term.deviation:
             rows = place.node("Sub", [rows, place.reduced("ReduceMean", rows, reduction.axes)])
     return place.node("Mul", [rows, rows])

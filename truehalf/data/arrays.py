@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.errors import StageError
+from truehalf.errors import StageError, first_line
 from truehalf.output_files import written_whole
 
 if TYPE_CHECKING:
@@ -169,7 +169,13 @@ def sources_of(source: Any, inputs: Mapping[str, ir.Value], problems: list[str])
 
 
 def _as_arrays(feed: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {str(name): np.asarray(array) for name, array in feed.items()}
+    arrays: dict[str, np.ndarray] = {}
+    for name, array in feed.items():
+        try:
+            arrays[str(name)] = np.asarray(array)
+        except ValueError as error:
+            raise StageError("wrong-type", f"input {name!r}: expected an array, {first_line(error)}") from error
+    return arrays
 
 
 def _from_path(path: Path, inputs: Mapping[str, ir.Value], problems: list[str]) -> list[Source]:

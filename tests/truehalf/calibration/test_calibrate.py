@@ -394,3 +394,20 @@ def test_ranges_of_no_element_are_refused(count: int) -> None:
         read_ranges(ranges)
     ranges["tensors"]["t0"]["absmax"] = 0.0
     assert read_ranges(ranges) is not None
+
+
+@pytest.mark.parametrize(
+    ("key", "entry", "facts"),
+    [
+        ("rounding", {"kind": "foo", "error": 1.0, "steps": []}, ["kind", "'foo'", "phases"]),
+        ("rounding", {"kind": "phases", "error": 1.0, "steps": [{"error": 1.0, "nodes": "abc"}]}, ["nodes", "'abc'"]),
+        ("rounding", {"kind": "phases", "error": "x", "steps": []}, ["'x'"]),
+        ("tensors", {"absmax": 10**400}, ["float"]),
+        ("inner", {"quantity": "sum", "value": 10**400}, ["float"]),
+    ],
+)
+def test_ranges_of_another_form_are_refused(key: str, entry: Any, facts: list[str]) -> None:
+    ranges: Any = {"samples": 1, "tensors": {"t": {"absmax": 1.0}}}
+    ranges[key] = ranges.get(key, {}) | {"named": entry}
+    with raises("file-unreadable", key, "'named'", *facts):
+        read_ranges(ranges)

@@ -55,6 +55,8 @@ def names(text: str, opset: int = 17) -> dict[str, str]:
         ("float[3,4] x", "LpNormalization<axis = 0, p = 1>(x)", 17, "absolute", 3),
         ("float[N,4,5,6] x", "GlobalLpPool(x)", 17, "square", 30),
         ("float[N,4,5,6] x", "GlobalLpPool<p = 1>(x)", 17, "absolute", 30),
+        ("float[N,4,5,6] x", "GlobalLpPool<p = 3>(x)", 17, "power", 30),
+        ("float[N,4,5,6] x", "LpPool<kernel_shape = [2, 3]>(x)", 17, "square", 6),
         ("float[N,4,5,6] x", "LRN<size = 3>(x)", 17, "square", 3),
         ("float[3,4] x, int64[1] a", "CumSum(x, a)", 17, "absolute", 12),
         ("float[2,70000] x", "Softmax(x)", 17, "shifted_exp", 70000),

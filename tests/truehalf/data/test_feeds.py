@@ -137,6 +137,14 @@ def test_faults_of_files(tmp_path: Path) -> None:
     expect(fault, "wrong-type", ".npz", "JSON", "dict", "int")
 
 
+@pytest.mark.parametrize("rows", [[[1, 2], [3]], [1, [2]], [np.zeros(2), np.zeros(3)], [[[1]], [[1, 2]]]])
+@pytest.mark.parametrize("listed", [False, True])
+def test_rows_of_several_lengths_are_no_array(rows: Any, listed: bool) -> None:
+    feed = {"images": rows}
+    with raises("wrong-type", "'images'"):
+        load_feeds([feed] if listed else feed, model_of(IMAGES))
+
+
 # --- faults of arrays -------------------------------------------------------------------------------------------------
 
 

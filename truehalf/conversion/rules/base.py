@@ -113,14 +113,14 @@ class RuleContext:
         return [pair for pair in seen.constants if pair[0] not in left_out] if left_out else seen.constants
 
     def _idle(self, node: ir.Node, value: ir.Value, facts: ConstantFacts) -> bool:
-        """Whether a constant is a bound that no float16 reaches, as in Clip(x, -3.4e38, 3.4e38) or Min(x, 1e30)."""
-        if facts.elements != 1 or facts.absmax < MAX or node.domain != "":
+        """Whether what a constant holds beyond float16 are bounds that no float16 reaches: Clip(x, -3.4e38, 3.4e38)."""
+        if facts.absmax < MAX or node.domain != "":
             return False
-        is_upper = facts.lowest > 0
+        bounds = {1: facts.highest <= MAX, 2: facts.lowest >= -MAX}  # by the input of a Clip: from below, from above
         if node.op_type == "Clip":
-            return value not in (node.inputs[0], *node.inputs[1 if is_upper else 2 :][:1])
+            return all(bounds.get(index, False) for index, each in enumerate(node.inputs) if each is value)
         computed = any(other is not None and self._origin(other) is None for other in node.inputs)
-        return node.op_type == ("Min" if is_upper else "Max") and computed
+        return computed and bounds.get({"Max": 1, "Min": 2}.get(node.op_type, 0), False)
 
     def constant(self, value: ir.Value) -> ConstantFacts | None:
         """Facts of a float32 constant, read once; None for other values."""

@@ -24,7 +24,7 @@ class ConstantFacts:
     Attributes:
         elements, nonzero: numbers; nonzero counts NaN and Inf, too.
         lost: nonzero elements with |w| <= 2^-25, which are 0 in float16.
-        absmax, lowest: largest |w|, smallest w, over the finite elements; 0 when there are none.
+        absmax, lowest, highest: largest |w|, smallest and largest w, over the finite elements; 0 when there are none.
         neginf: whether -Inf is there.
         integers_changed: all elements are integers, and float16 holds not all of them.
     """
@@ -34,6 +34,7 @@ class ConstantFacts:
     lost: int = 0
     absmax: float = 0.0
     lowest: float = 0.0
+    highest: float = 0.0
     neginf: bool = False
     integers_changed: bool = False
 
@@ -51,7 +52,7 @@ def constant_facts(tensor: ir.TensorProtocol) -> ConstantFacts:
 
 
 def _facts(array: np.ndarray[Any, Any]) -> ConstantFacts:
-    facts = ConstantFacts(elements=array.size, lowest=np.inf)
+    facts = ConstantFacts(elements=array.size, lowest=np.inf, highest=-np.inf)
     integers = changed = array.size > 0
     changed = False
     magnitudes = np.empty(min(_BLOCK, array.size), np.float32)
@@ -61,19 +62,21 @@ def _facts(array: np.ndarray[Any, Any]) -> ConstantFacts:
         facts.nonzero += nonzero
         size = np.abs(block, out=magnitudes[: block.size])
         facts.lost += int(np.count_nonzero(size <= _LOST)) - (block.size - nonzero)
-        largest, smallest = float(size.max()), float(block.min())
+        largest, smallest, highest = float(size.max()), float(block.min()), float(block.max())
         if not np.isfinite(largest):
             facts.neginf |= bool(np.isneginf(block).any())
             kept = block[np.isfinite(block)]
             largest = float(np.abs(kept).max()) if kept.size else 0.0
-            smallest = float(kept.min()) if kept.size else np.inf
+            smallest, highest = (float(kept.min()), float(kept.max())) if kept.size else (np.inf, -np.inf)
             integers = False
         facts.absmax, facts.lowest = max(facts.absmax, largest), min(facts.lowest, smallest)
+        facts.highest = max(facts.highest, highest)
         integers = integers and _are_integers(block)
         if integers and largest > _INTEGERS_BELOW and not changed:
             with np.errstate(over="ignore"):
                 changed = bool((block.astype(np.float16) != block).any())
-    facts.lowest = facts.lowest if np.isfinite(facts.lowest) else 0.0
+    if facts.lowest > facts.highest:
+        facts.lowest = facts.highest = 0.0
     facts.integers_changed = integers and changed
     return facts
 

@@ -111,7 +111,7 @@ def test_facts_over_several_blocks() -> None:
     array = np.ones(2 * _BLOCK + 3, np.float32)
     array[[0, _BLOCK, 2 * _BLOCK + 2]] = [-7.0, 1e-9, 9.0]
     array[1] = 0
-    assert facts(array) == ConstantFacts(array.size, array.size - 1, 1, 9.0, -7.0)
+    assert facts(array) == ConstantFacts(array.size, array.size - 1, 1, 9.0, -7.0, 9.0)
 
 
 def test_facts_of_whole_numbers_need_every_block() -> None:
@@ -125,7 +125,7 @@ def test_facts_of_whole_numbers_need_every_block() -> None:
 @pytest.mark.parametrize("array", [[], [np.nan], [np.inf, -np.inf]])
 def test_facts_without_finite_elements(array: list[float]) -> None:
     found = facts(array)
-    assert (found.absmax, found.lowest, found.lost, found.integers_changed) == (0.0, 0.0, 0, False)
+    assert (found.absmax, found.lowest, found.highest, found.lost, found.integers_changed) == (0.0, 0.0, 0.0, 0, False)
     assert found.neginf == (-np.inf in array)
 
 
@@ -182,3 +182,32 @@ def test_a_bound_that_no_float16_reaches_pins_nothing(case: str, limit: float) -
 )
 def test_one_that_binds_or_is_a_value_pins_its_node(node: str) -> None:
     assert judge(f'{BOUND} {{ ["n"] {node} }}')["n"].rule == "init_overflow"
+
+
+IDLE_BY_ELEMENT = {
+    "Min": ("Min(x, w)", [3e38, 3e38, 3e38, 3e38]),
+    "Min of some": ("Min(w, x)", [6, -1, 1e6, 3e38]),
+    "Max": ("Max(x, w)", [-3e38, -1e6, -3e38, -3e38]),
+    "Max of some": ("Max(x, w, one)", [-3e38, 0, 1, 2]),
+    "Max, infinite": ("Max(x, w)", [-np.inf, -1e9, 0, 2]),
+}
+
+
+@pytest.mark.parametrize("case", IDLE_BY_ELEMENT)
+def test_a_bound_for_each_element_that_no_float16_reaches_pins_nothing(case: str) -> None:
+    node, bound = IDLE_BY_ELEMENT[case]
+    text = f'(float[4] x) => (float[4] y) <float one = {{1}}, float[4] w = {{0, 0, 0, 0}}> {{ ["n"] y = {node} }}'
+    assert judge(text, weights={"w": np.array(bound, np.float32)})["n"].rule == "none"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bounds_of_which_one_binds_pin(seed: int) -> None:
+    """As an upper bound -1e6 is always reached, as a lower one 1e6."""
+    random = np.random.default_rng(seed)
+    node, sign = ("Min", 1) if seed % 2 else ("Max", -1)
+    bound = random.choice([3e38, 1e6, 70000, 5, -5], 4)
+    bound[random.integers(4)] = 1e6
+    text = f'(float[2,4] x) => (float[2,4] y) <float[4] w = {{0, 0, 0, 0}}> {{ ["n"] y = {node}(x, w) }}'
+    assert judge(text, weights={"w": np.array(sign * bound, np.float32)})["n"].rule == "none"
+    bound[random.integers(4)] = random.choice([-3e38, -1e6])
+    assert judge(text, weights={"w": np.array(sign * bound, np.float32)})["n"].rule == "init_overflow"
