@@ -2,7 +2,8 @@
 
     I/O spec           what both declare of an input or output, but for float16 against float32 and sizes that vary,
                        and the names of classes                                                         a failure
-    other metadata     names (a list of texts, or a mapping of numbers to them), or a choice of the
+    other metadata     names (a list of texts, a mapping of numbers to them or of them to numbers; under a key
+                       that says so also texts with commas or line ends between), or a choice of the
                        I/O spec (cxcywh, NCHW)                                                          a failure
                        any other value under one key                                                    said
     precision          a candidate that holds FP16 and says float32, or the other way round             said
@@ -15,6 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _OURS = "truehalf."  # a key that begins so is the I/O spec, or says how a file was made
 _CHOICES = {"cxcywh", "xywh", "xyxy", "yxyx", "sigmoid", "softmax", "identity", "nchw", "nhwc", "rgb", "bgr"}
 _PRECISIONS = {"fp16": True, "float16": True, "half": True, "fp32": False, "float32": False, "float": False}
+_OF_NAMES = re.compile(r"(^|[^a-z])(names|classes|labels|categories)$", re.IGNORECASE)
 _SIZES = ("shape", "traced")
 _SHOWN = 60  # characters of a value
 
@@ -52,13 +55,13 @@ def contradictions(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> It
     for key, text in candidate.metadata_props.items():
         if key.startswith(_OURS):
             continue
-        a, b = _value(reference.metadata_props.get(key, text)), _value(text)
+        a, b = _value(key, reference.metadata_props.get(key, text)), _value(key, text)
         is_half = _PRECISIONS.get(str(b).lower())
         if is_half is not None:
             holds = "holds none" if is_half else "holds FP16"
             if is_half != holds_fp16(candidate):
                 yield not_checked(_reason(f"{key!r} of the candidate is {b}, and it {holds}"))
-        elif different := list(_clashes(a, b)):
+        elif text != reference.metadata_props.get(key, text) and (different := list(_clashes(a, b))):
             reason = _reason(repr(key), a, b)
             fails = any(all(_names(x) or str(x).lower() in _CHOICES for x in pair) for pair in different)
             yield Finding("metadata", FAILED, reason, no_node=True) if fails else not_checked(reason)
@@ -104,24 +107,33 @@ def _clashes(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _names(value: Any) -> list[str] | None:
-    """A list of texts, or a mapping of numbers to texts; None of anything else."""
+    """A list of texts, or a mapping of numbers to texts or of texts to numbers; None of anything else."""
+    if isinstance(value, Mapping) and value and _are_numbers([*value.values()]):
+        value = {number: str(name) for name, number in value.items()}
     if isinstance(value, Mapping) and all(str(key).isdigit() for key in value):
         value = [value[key] for key in sorted(value, key=int)]
     is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(each, str) for each in value)
     return list(value) if is_list else None
 
 
-def _value(text: str) -> Any:
-    """JSON or a literal of Python, else the text."""
+def _are_numbers(values: Sequence[Any]) -> bool:
+    """Whether they are 0, 1, 2, ... in any order."""
+    return all(isinstance(each, int) for each in values) and sorted(values) == list(range(len(values)))
+
+
+def _value(key: str, text: str) -> Any:
+    """JSON or a literal of Python, a list of names where the key says so, else the text."""
     for read in (json.loads, ast.literal_eval):
         try:
             return read(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
-    return text
+    names = [name.strip() for name in re.split(r"[,;\n]", text.strip())]
+    return names if len(names) > 1 and _OF_NAMES.search(key) else text
 
 
 def _reason(where: str, *values: Any) -> str:
-    shown = [text if len(text := str(each)) <= _SHOWN else f"{text[:_SHOWN]}..." for each in values]
+    texts = [" ".join(str(each).split()) for each in values]
+    shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..." for text in texts]
     said = ": the reference says {}, the candidate {}".format(*shown) if values else ""
     return coded("metadata-differ", f"metadata, {where}{said}")

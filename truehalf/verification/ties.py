@@ -1,26 +1,35 @@
 """Near ties in outputs that hold indices: what an ArgMax, ArgMin or TopK of the reference chose among, and whether
 another choice is as good within the margin that FP16's rounding explains.
 
-    explained    |x[o] - x[r]| <= margin * spread of x        x: the values that the reference chose from
+    explained    |x[o] - x[r]| <= margin * spread of x        x: the values that the reference chose from, or those
+                                                              that a function which keeps their order made them of
                                                               r, o: the indices that the two files chose
-                                                              spread: the largest max - min along the axis
+                                                              spread: the largest along the axis, see spread_along
     TopK         so place by place, and no index is there twice
+
+Softmax and Sigmoid make a step of the logits as large as they like beside the spread of what they put out, or nothing
+where they are flat: rounding explains either.
 
 Only the outputs that differ are looked at: the reference then runs once more, with x as its output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.runs import Arrays, Run
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+
+_GROWING = ("Sigmoid", "Exp", "Log", "Tanh", "Softplus", "Sqrt")  # of any value, or of those that they are of
+_OF_ONE_AXIS = 13  # the opset from which Softmax is
 
 
 @dataclass(frozen=True)
@@ -28,14 +37,17 @@ class Choice:
     """What an output of indices was chosen from.
 
     Attributes:
-        values: name of the tensor inside the reference.
-        axis: along which it was chosen.
+        values: names of tensors inside the reference, of one number of values in one order: what was chosen from, and
+            before it what a function that keeps their order made it of.
+        axis: of the first, along which it was chosen.
         many: whether there are several of each (TopK).
+        is_least: whether the least was chosen.
     """
 
-    values: str
+    values: tuple[str, ...]
     axis: int
     many: bool
+    is_least: bool = False
 
 
 def choices_of(model: ir.Model) -> dict[str, Choice]:
@@ -56,8 +68,43 @@ def choices_of(model: ir.Model) -> dict[str, Choice]:
         source, many = node.inputs[0], node.op_type == "TopK"
         if source is not None and source.name:
             axis = node.attributes.get_int("axis", -1 if many else 0)
-            found[str(output.name)] = Choice(source.name, axis, many)
+            is_least = node.op_type == "ArgMin" or (many and not node.attributes.get_int("largest", 1))
+            found[str(output.name)] = Choice(tuple(_in_order(source, axis)), axis, many, is_least)
     return found
+
+
+def _in_order(value: ir.Value | None, axis: int) -> Iterator[str]:
+    """Names of a value and of those that it is made of, each by a function that keeps their order along the axis."""
+    from truehalf.ir.facts import is_op
+    from truehalf.ir.ops import Trait, has
+
+    same_axes = True
+    while value is not None and value.name:
+        yield value.name
+        node = value.producer()
+        if node is None or not node.inputs:
+            return
+        is_view = has(node, Trait.VIEW)
+        keeps = is_view or is_op(node, *_GROWING) or (is_op(node, "Cast") and _is_float(node.inputs[0]))
+        if not keeps and not (same_axes and is_op(node, "Softmax", "LogSoftmax") and _is_along(node, axis)):
+            return
+        same_axes = same_axes and (not is_view or is_op(node, "Identity"))
+        value = node.inputs[0]
+
+
+def _is_float(value: ir.Value | None) -> bool:
+    return value is not None and value.dtype is not None and value.dtype.is_floating_point()
+
+
+def _is_along(node: ir.Node, axis: int) -> bool:
+    """Whether a (Log)Softmax is of one axis, this one; before opset 13 it is of all from its own on."""
+    value = node.inputs[0]
+    rank = None if value is None or value.shape is None else len(value.shape)
+    version = node.version or (node.graph.opset_imports.get("", 0) if node.graph is not None else 0)
+    its_own = node.attributes.get_int("axis", -1 if version >= _OF_ONE_AXIS else 1)
+    if rank is not None:
+        its_own, axis = its_own % rank, axis % rank
+    return its_own == axis and (version >= _OF_ONE_AXIS or its_own + 1 == rank)
 
 
 def without_ties(
@@ -79,18 +126,32 @@ def without_ties(
     names = [name for name in choices if any(_differs(run, name) for run in runs)]
     if not names:
         return list(runs), {}
-    settled, counts = [], dict.fromkeys(names, 0)
-    inside = [values_of(run, list(dict.fromkeys(choices[name].values for name in names))) for run in runs]
-    spreads = {name: max(_spread(each[choices[name].values], choices[name].axis) for each in inside) for name in names}
-    for run, values in zip(runs, inside, strict=True):
-        candidate = dict(run.candidate)
-        for name in filter(lambda name: _differs(run, name), names):
-            choice, r = choices[name], np.asarray(run.reference[name])
-            explained = _explained(values[choice.values], choice, r, candidate[name], margin * spreads[name])
-            counts[name] += int(explained.sum())
-            candidate[name] = np.where(explained, r, candidate[name]).astype(candidate[name].dtype)
-        settled.append(replace(run, candidate=candidate))
+    wanted = list(dict.fromkeys(source for name in names for source in choices[name].values))
+    inside = [values_of(run, wanted) for run in runs]
+    settled, counts = list(runs), {}
+    for name in names:
+        explained = _explained_in(runs, name, choices[name], inside, margin)
+        counts[name] = sum(int(each.sum()) for each in explained)
+        for i, each in enumerate(explained):
+            o = np.asarray(settled[i].candidate[name])
+            candidate = {**settled[i].candidate, name: np.where(each, runs[i].reference[name], o).astype(o.dtype)}
+            settled[i] = replace(settled[i], candidate=candidate)
     return settled, {name: count for name, count in counts.items() if count}
+
+
+def _explained_in(
+    runs: Sequence[Run], name: str, choice: Choice, inside: Sequence[Arrays], margin: float
+) -> list[np.ndarray]:
+    """Of each run bool of the shape of its output: another index, which a near tie explains."""
+    explained = [np.zeros(np.shape(run.reference[name]), bool) for run in runs]
+    for source in choice.values:
+        values = [np.asarray(each[source], np.float64).reshape(each[choice.values[0]].shape) for each in inside]
+        values = [-each for each in values] if choice.is_least else values
+        most = margin * max(float(spread_along(each, choice.axis).max(initial=0.0)) for each in values)
+        for run, x, found in zip(runs, values, explained, strict=True):
+            if _differs(run, name):
+                found |= _explained(x, choice, np.asarray(run.reference[name]), run.candidate[name], most)
+    return explained
 
 
 def _differs(run: Run, name: str) -> bool:
@@ -98,18 +159,9 @@ def _differs(run: Run, name: str) -> bool:
     return o is not None and np.shape(r) == np.shape(o) and not np.array_equal(r, o)
 
 
-def _spread(values: np.ndarray, axis: int) -> float:
-    finite = np.isfinite(values)
-    if not finite.any():
-        return 0.0
-    wide = values.astype(np.float64)
-    low, high = np.where(finite, wide, np.inf).min(axis=axis), np.where(finite, wide, -np.inf).max(axis=axis)
-    return float(np.where(high >= low, high - low, 0.0).max(initial=0.0))
-
-
 def _explained(values: np.ndarray, choice: Choice, r: np.ndarray, o: np.ndarray, most: float) -> np.ndarray:
     """bool of the shape of `r`: another index, of a value as good as the reference's."""
-    x = np.moveaxis(np.asarray(values, np.float64), choice.axis, -1)
+    x = np.moveaxis(values, choice.axis, -1)
     places = x.shape[:-1]
     count = r.size // max(int(np.prod(places)), 1)
     if r.size != count * int(np.prod(places)) or x.shape[-1] == 0:

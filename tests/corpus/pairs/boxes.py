@@ -80,6 +80,8 @@ def formats() -> Iterator[Pair]:
         yield read("small", small, "xyxy", "cxcywh", seed, "boxes-misread")
         yield read("medium", replace(small, boxes=grown(small, 0.4)), "xywh", "cxcywh", seed, "boxes-misread")
         yield read("small", replace(small, boxes=grown(small, 0.2)), "xywh", "cxcywh", seed, "boxes-unlikely")
+        yield read("large", large, "xywh", "cxcywh", seed, "boxes-misread")
+        yield read("large-as-small", replace(large, boxes=grown(large, -0.2)), "xywh", "cxcywh", seed, "boxes-misread")
         for kind in ("cxcywh", "xyxy"):
             yield read("large", large, kind, kind, seed)
             yield read("small", small, kind, kind, seed)

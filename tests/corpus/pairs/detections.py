@@ -281,10 +281,16 @@ def last_places() -> Iterator[Pair]:
     """The last places of top-k inside the model, which rounding gives to others that score the same; and empty ones."""
     start, rng = scene(), np.random.default_rng(3)
     others = [rng.permutation(start.labels.ravel()).reshape(start.labels.shape), start.boxes[::-1] * np.float32(0.9)]
-    for name, last, expected in (("tied", 0.002, PASSED), ("empty", 0.0, PASSED), ("far-apart", None, "not verified")):
+    for name, last, expected in (
+        ("tied", 0.002, PASSED),
+        ("empty", 0.0, PASSED),
+        ("empty-below-0", -1.0, PASSED),
+        ("far-apart", None, "not verified"),
+    ):
         tail = start.scores < 0.1
         level = start.scores if last is None else np.where(tail, np.float32(last), start.scores)
-        scores = (level * (1 + rng.uniform(-2e-3, 2e-3, level.shape) * tail)).astype(np.float32)
+        noise = rng.uniform(-2e-3, 2e-3, level.shape) * tail * (level > 0)
+        scores = (level * (1 + noise)).astype(np.float32)
         whole = replace(start, scores=level)
         other = Scene(
             scores, np.where(tail, others[0], start.labels), np.where(tail[..., None], others[1], start.boxes)

@@ -25,6 +25,8 @@ def pairs() -> Iterator[Pair]:
     yield from _classifiers()
     yield from _index_outputs()
     yield from _computed()
+    yield from _masked()
+    yield from _made_in_order()
     yield from _softmax_detectors()
     yield from _small_references()
 
@@ -189,6 +191,89 @@ def _same_index_twice(model: onnx.ModelProto) -> onnx.ModelProto:
     model.graph.node[-1].output[1] = "i"
     model.graph.node.append(helper.make_node("Gather", ["i", "twice"], ["z"], axis=1))
     return model
+
+
+# --- masks, and functions that keep the order -------------------------------------------------------------------------
+
+
+def _masked() -> Iterator[Pair]:
+    """Clear flips and near ties beside a class that a mask rules out, which is no part of the others' spread."""
+    rng = np.random.default_rng(90)
+    fills = [-1e3, -65504.0, -1e9, *(-(10 ** rng.uniform(2.3, 7, 2)))]
+    cases = (
+        ("argmax-map", (5, 6, 7), 1),
+        ("argmax-last", (30, 4), -1),
+        ("argmin", (7, 10), 1),
+        ("top-k", (20,), 1),
+    )
+    for seed, fill in enumerate(fills):
+        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            both = _beside_a_mask(_tied((SAMPLES, 15), 1, margin, 90 + seed), 1, fill, rng)
+            yield _classes(f"classes-masked-{what}-{seed}", *both, expected, codes)
+            name, shape, axis = cases[seed % len(cases)]
+            both = _beside_a_mask(_tied((SAMPLES, *shape), axis, margin, 95 + seed), axis, fill, rng)
+            nodes, dtype = _MAPS[name][2:]
+            models = [_with(each, nodes, dtype, len(shape)) for each in both]
+            yield Pair(f"{name}-masked-{what}-{seed}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
+        (r, o), boxes = _queries(0.08, 90 + seed)
+        both = _beside_a_mask((r, o), -1, fill, rng)
+        models = [replayed({"logits": each, "boxes": boxes}) for each in both]
+        yield Pair(f"softmax-masked-clear-{seed}", *models, {"x": numbers(SAMPLES)}, FAILED, _softmax_spec(False))
+
+
+def _beside_a_mask(both: tuple[Array, Array], axis: int, fill: float, rng: np.random.Generator) -> list[Array]:
+    """The two with one more place along the axis, first: the mask's value, or it and noise."""
+    noise = rng.normal(0, 3, np.take(both[0], [0], axis).shape) * rng.integers(0, 2)
+    masked = np.float32(fill + noise)
+    return [np.concatenate([masked, each], axis) for each in both]
+
+
+_FUNCTIONS: Mapping[str, list[onnx.NodeProto]] = {  # from the logits `y` to `p`
+    "softmax": [helper.make_node("Softmax", ["y"], ["p"], axis=1)],
+    "log-softmax": [helper.make_node("LogSoftmax", ["y"], ["p"], axis=1)],
+    "sigmoid": [helper.make_node("Sigmoid", ["y"], ["p"])],
+    "softmax-of-a-cast": [
+        helper.make_node("Cast", ["y"], ["d"], to=TensorProto.DOUBLE),
+        helper.make_node("Softmax", ["d"], ["s"], axis=1),
+        helper.make_node("Cast", ["s"], ["p"], to=TensorProto.FLOAT),
+    ],
+    "sigmoid-of-an-exp": [
+        helper.make_node("Tanh", ["y"], ["t"]),
+        helper.make_node("Exp", ["t"], ["e"]),
+        helper.make_node("Sigmoid", ["e"], ["p"]),
+    ],
+}
+
+
+def _made_in_order() -> Iterator[Pair]:
+    """The ArgMax or TopK of a function of the logits: a step of these is as wide as the function is steep."""
+    for seed, (name, made) in enumerate(_FUNCTIONS.items()):
+        for margin, what, expected, codes in ((2 * NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            for chosen, shape in (("argmax-map", (5, 6, 7)), ("top-k", (6,))):
+                both = _tied((SAMPLES, *shape), 1, margin, 110 + seed, -6.0 if "sigmoid" in name else 0.0)
+                nodes, dtype = _MAPS[chosen][2:]
+                models = [_with(each, [*made, *_of_p(nodes)], dtype, len(shape)) for each in both]
+                case = f"{chosen}-of-{name}-{what}"
+                yield Pair(case, *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
+    for seed, classes in enumerate((2, 7, 40)):
+        for margin, what, expected, codes in ((2 * NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            both = (_probabilities(each) for each in _tied((SAMPLES, classes), 1, margin, 120 + seed))
+            yield _classes(f"probabilities-of-{classes}-{what}", *both, expected, codes)
+    nodes = [helper.make_node("Softmax", ["y"], ["p"], axis=2), *_of_p(_MAPS["argmax-map"][2])]  # keeps no order
+    models = [_with(each, nodes, TensorProto.INT64, 3) for each in _tied((SAMPLES, 5, 6, 7), 1, CLEAR, 130)]
+    yield Pair("argmax-map-of-softmax-of-another-axis", *models, {"x": numbers(SAMPLES)}, FAILED)
+
+
+def _of_p(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """The same, of `p`."""
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    copies[0].input[0] = "p"
+    return copies
+
+
+def _probabilities(logits: Array) -> Array:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.float32(powers / powers.sum(axis=1, keepdims=True))
 
 
 # --- softmax detectors ------------------------------------------------------------------------------------------------

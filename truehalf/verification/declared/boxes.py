@@ -137,8 +137,8 @@ class _Reading:
         """Whether next to all are boxes in the image."""
         return self.odd + self.sticking_out <= FEW * self.boxes and self.boxes > 0 and not self.is_lopsided
 
-    def badness(self) -> tuple[int, int]:
-        return self.odd, self.sticking_out
+    def badness(self) -> tuple[int, int, bool]:
+        return self.odd, self.sticking_out, self.is_lopsided
 
     def summary(self) -> str:
         """What is odd about them, with numbers."""

@@ -11,13 +11,16 @@ p = softmax(reference), q = softmax(other), of one sample each:
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import TypedDict
 
 import numpy as np
 
 from truehalf.errors import StageError
+from truehalf.verification.metrics.scales import spread_along
 
 _TOP = 5
+_OF_ONE = 1e-3  # that probabilities may be off in FP32
 
 
 class ClassAgreement(TypedDict, total=False):
@@ -45,7 +48,7 @@ def classification_metrics(reference: np.ndarray, other: np.ndarray, tie_margin:
 
     Args:
         reference, other: [samples, classes], before the softmax.
-        tie_margin: 0 or more; a share of the spread of the reference's logits, the largest max - min of a sample.
+        tie_margin: 0 or more; a share of the largest spread of a sample's logits in the reference, see `spread_along`.
 
     Returns:
         samples; top1_agreement, top5_agreement: 0..1; label_flips: samples without top-1 agreement, but for near_ties:
@@ -71,7 +74,8 @@ def classification_metrics(reference: np.ndarray, other: np.ndarray, tie_margin:
     usable = _usable(reference) & _usable(other)
     best = np.where(usable, reference.argmax(axis=1), 0)  # the first of equal ones
     same = usable & (other.argmax(axis=1) == best)
-    near = usable & ~same & (_margins(reference, other, usable) <= tie_margin)
+    margins = [_margins(each, other, usable) for each in _logits(reference, usable)]
+    near = usable & ~same & (np.min(margins, axis=0) <= tie_margin)
     order = np.argsort(-other, axis=1, kind="stable")[:, :_TOP]
     among = usable & (order == best[:, None]).any(axis=1)
     divergence = np.where(usable, _divergence(reference, other, usable), np.inf)
@@ -86,14 +90,25 @@ def classification_metrics(reference: np.ndarray, other: np.ndarray, tie_margin:
     }
 
 
+def _logits(reference: np.ndarray, usable: np.ndarray) -> Iterator[np.ndarray]:
+    """As they are; of a softmax, whose steps are as large as the probabilities, also what it was made of, less a
+    number.
+    """
+    yield reference
+    rows = reference[usable]
+    if rows.size and (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, atol=_OF_ONE):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            yield np.log(reference)
+
+
 def _margins(reference: np.ndarray, other: np.ndarray, usable: np.ndarray) -> np.ndarray:
     """float64 [samples]: how far the other's best class is below the best one in the reference, as a share of the
     spread.
     """
     finite = np.where(np.isfinite(reference) & usable[:, None], reference, np.nan)
+    spread = float(spread_along(finite, 1).max(initial=0.0))
     with np.errstate(invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # rows without a number
-        spread = np.nanmax(np.nanmax(finite, axis=1) - np.nanmin(finite, axis=1))
         below = np.nanmax(finite, axis=1) - np.take_along_axis(finite, other.argmax(axis=1)[:, None], axis=1)[:, 0]
     return np.asarray(np.where(below == 0, 0.0, below / spread if spread > 0 else np.inf))
 

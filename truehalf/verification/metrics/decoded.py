@@ -17,6 +17,7 @@ from truehalf.verification.metrics.detections import (
     match,
     read_detections,
 )
+from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.metrics.score_errors import LOW_SCORE
 
 NOTHING = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, np.float32))
@@ -56,11 +57,10 @@ def near_labels(outputs: Outputs, spec: IoSpec, margin: float) -> list[np.ndarra
     if declared is None or declared.activation != "softmax":
         return []
     logits = np.asarray(outputs[declared.name], np.float64)
-    low, high = (np.where(np.isfinite(logits), logits, other) for other in (np.inf, -np.inf))
-    spread = float((high.max(axis=2) - low.min(axis=2)).max(initial=0.0))
+    spread = float(spread_along(logits, 2).max(initial=0.0))
     scores = class_scores(logits, declared)
     order = np.argsort(-scores.max(axis=2), axis=1, kind="stable")
-    classes = high[..., : scores.shape[2]]
+    classes = np.where(np.isfinite(logits), logits, -np.inf)[..., : scores.shape[2]]
     with np.errstate(invalid="ignore"):
         near = classes.max(axis=2, keepdims=True) - classes <= margin * spread
     return list(np.take_along_axis(near, order[..., None], axis=1))

@@ -84,7 +84,7 @@ def without_last_places(
     of_scores = kinds["scores"].name
     scores = np.asarray(reference[of_scores], np.float64)
     least = scores.min(axis=1, keepdims=True, initial=1.0)
-    most = least * (1 + 4 * SCORE_ERROR * (1 - least))
+    most = least * (1 + 4 * SCORE_ERROR * (1 - least) * (least > 0))  # empty places may hold less than 0
     free = (scores <= most) & (paired[of_scores] <= most) & (scores < threshold)
     result = {}
     for name, values in paired.items():

@@ -44,6 +44,8 @@ MIDDLE = 0.1  # ... of half of the values
 SHARE = 0.1  # of the values
 CLUSTER = 0.5
 FEWEST = 4  # values that make a scale
+MASK = -50.0  # or less: of a softmax that is nothing
+ALIKE = 0.9  # of a mask's least value: a mask that was added to logits is off by what they are
 FEW = 64  # values of an output in all runs, below which single ones are looked at
 ROUNDED = 2.0**-10  # of the output's largest
 _FEWEST_OF_FINE = 8
@@ -303,3 +305,23 @@ def _tops(magnitudes: np.ndarray, whole: float) -> Iterator[tuple[float, bool]]:
         apart = not above and int(counts[decade:].sum()) >= FEWEST and here > 0
         if apart or (here >= _MANY and here >= CLUSTER * above):
             yield whole * 10.0**-decade, apart
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+def spread_along(values: np.ndarray, axis: int) -> np.ndarray:
+    """The largest value minus the least along an axis, float64, 0 where there is none.
+
+    What only says "not this one" is left out, for it has no part in what rounding makes of the others: NaN, Inf, and
+    masks, which are values of MASK or less that are alike and far beyond all others (-1e4, logits - 1e9).
+    """
+    x = np.asarray(values, np.float64)
+    kept = np.isfinite(x)
+    while kept.any() and (least := float(x[kept].min())) <= MASK:
+        others = kept & (x > ALIKE * least)
+        if not others.any() or np.abs(x[others]).max() > -FAR_SMALLER * ALIKE * least:
+            break
+        kept = others
+    low, high = np.where(kept, x, np.inf).min(axis=axis), np.where(kept, x, -np.inf).max(axis=axis)
+    return np.asarray(np.maximum(high - low, 0.0))  # -Inf where nothing is kept
