@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import Instrumented, main_values
+from truehalf.calibration.rounding.neighbourhoods import MADE_BY, computed_by
 from truehalf.errors import StageError
 from truehalf.ir.facts import is_op, subgraphs, values_of, with_subgraphs
 from truehalf.ir.inlining import inline_branch
@@ -100,6 +101,7 @@ def _body(model: ir.Model, name: str, number: int) -> Body:
     for value in captured:
         constant = ir.convenience.get_const_tensor(value)
         own = ir.Value(name=value.name, type=value.type, shape=value.shape, const_value=constant)
+        own.meta[MADE_BY] = computed_by(value, copy)
         ir.convenience.replace_all_uses_with(value, own, replace_graph_outputs=True)
         if own.const_value is not None:
             graph.register_initializer(own)

@@ -140,6 +140,9 @@ class WeightsApart(Pass):
             done.counts["weights"] += len(listed)
 
 
+OUTPUT_OF = "output_of"  # key of ir.Node.meta: name of the If whose output a node hands on
+
+
 def inline_branch(node: ir.Node, taken: bool) -> bool:
     """Put the branch of an If that is taken in its place; what the If outputs keeps its names. False, and nothing is
     changed, where the graph has a value of the same name as the branch.
@@ -157,6 +160,7 @@ def inline_branch(node: ir.Node, taken: bool) -> bool:
         graph.register_initializer(constant)
     for value, result in zip(node.outputs, written, strict=True):
         same = ir.node("Identity", [result], name=f"{node.name}/{value.name}")
+        same.meta[OUTPUT_OF] = node.name
         same.outputs[0].name, same.outputs[0].type, same.outputs[0].shape = value.name, value.type, value.shape
         moved.append(same)
         ir.convenience.replace_all_uses_with(value, same.outputs[0], replace_graph_outputs=True)

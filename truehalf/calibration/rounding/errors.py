@@ -7,17 +7,18 @@ the error exceeds limit_of(kind), it is replayed once more on its worst sample, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.ranges import Counter
 from truehalf.calibration.ranges_form import Rounding, RoundingStep, limit_of
-from truehalf.calibration.rounding.neighbourhoods import MOVES, Neighbourhood, neighbourhoods
+from truehalf.calibration.rounding.neighbourhoods import MADE_BY, MOVES, Neighbourhood, computed_by, neighbourhoods
 from truehalf.calibration.rounding.replays import Replay, steps
 from truehalf.calibration.samples import Samples
-from truehalf.ir.ops import moved_inputs
+from truehalf.ir.facts import reached, subgraphs, upstream, values_read, with_subgraphs
+from truehalf.ir.inlining import OUTPUT_OF
 from truehalf.ir.slots import is_float32
 
 AbsMax = Callable[[ir.Value], float | None]
@@ -83,35 +84,64 @@ class RoundingErrors:
 
     def _rounding(self, around: Neighbourhood, errors: Sequence[float]) -> Rounding:
         error, sample, kind = self._worst[around.end]
-        return Rounding(kind, error, sample, tuple(_steps(around, errors)))
+        return Rounding(kind, error, sample, tuple(_steps(around, errors, self._model)))
 
 
-def _steps(around: Neighbourhood, errors: Sequence[float]) -> list[RoundingStep]:
+def _steps(around: Neighbourhood, errors: Sequence[float], model: ir.Model) -> list[RoundingStep]:
     """By depth; then all of it, with the producers of more and more leaves, the worst first."""
     deepest = max(around.depths.values())
     by_depth = [
-        RoundingStep(error, tuple(str(node.name) for node, each in around.depths.items() if each <= depth))
+        RoundingStep(error, tuple(_name(node) for node, each in around.depths.items() if each <= depth))
         for depth, error in zip(range(1, deepest + 1), errors, strict=False)
     ]
     by_leaf: Mapping[ir.Value, float] = dict(zip(around.leaves, errors[deepest:], strict=True))
     nodes, left = by_depth[-1].nodes, sum(by_leaf.values())
     for leaf, error in sorted(by_leaf.items(), key=lambda pair: -pair[1]):
-        nodes = tuple(dict.fromkeys((*nodes, *_written_by(leaf))))
+        nodes = tuple(dict.fromkeys((*nodes, *_written_by(leaf, model))))
         left = max(left - error, 0.0)
         by_depth.append(RoundingStep(left, nodes))
     return by_depth
 
 
-def _written_by(leaf: ir.Value) -> list[str]:
-    """The nodes that must be float32 for a leaf to be: what computes it, and the moves from there."""
-    found: dict[ir.Node, None] = {}
-    waiting = [leaf]
-    while waiting:
-        node = waiting.pop().producer()
-        if node is None or node in found:
+def _written_by(leaf: ir.Value, model: ir.Model) -> list[str]:
+    """The nodes that must be float32 for a leaf to be: what computes it, and the moves from there; of what If, Loop and
+    Scan write, all that leads to it in their bodies, and what computes what is read there; of what a body reads from
+    outside, what is said there of it.
+    """
+    found: dict[str, None] = {}
+    for value in upstream(leaf, lambda node: node.domain == "" and node.op_type in MOVES):
+        found |= dict.fromkeys(value.meta.get(MADE_BY, ()))
+        node = value.producer()
+        if node is None or not is_float32(value):
             continue
-        found[node] = None
-        if node.domain == "" and node.op_type in MOVES:
-            sources = (node.inputs[index] for index in moved_inputs(node))
-            waiting += [source for source in sources if source is not None and is_float32(source)]
-    return [str(node.name) for node in found]
+        found[_name(node)] = None
+        for body in subgraphs(node):
+            for each in _leading_to(body, node, value.index() or 0):
+                made_by = each.producer()
+                if made_by is None or made_by.graph is not body:
+                    found |= dict.fromkeys(computed_by(each, model))
+                else:
+                    found |= dict.fromkeys(_name(inner) for inner in with_subgraphs(made_by))
+    return list(found)
+
+
+def _leading_to(body: ir.Graph, node: ir.Node, index: int) -> Iterator[ir.Value]:
+    """The float32 values that an output of an If, Loop or Scan is computed from, in any turn: inside and around."""
+    first = len(body.outputs) - len(node.outputs)  # a Loop writes no condition; its body reads a turn, too
+    count = len(node.inputs) - (2 * first or node.attributes.get_int("num_scan_inputs", len(node.inputs)) or 0)
+    states = list(body.inputs)[2 * first :][:count]
+    turns = dict(
+        zip(states, zip(list(body.outputs)[first:], list(node.inputs)[2 * first :], strict=False), strict=False)
+    )
+
+    def before(value: ir.Value) -> Iterable[ir.Value | None]:
+        made_by = value.producer()
+        if made_by is None or made_by.graph is not body:
+            return turns.get(value, ())
+        return filter(is_float32, values_read(made_by))
+
+    yield from reached([body.outputs[first + index]], before)
+
+
+def _name(node: ir.Node) -> str:
+    return str(node.meta.get(OUTPUT_OF, node.name))

@@ -53,6 +53,7 @@ _REPLAYED = _COMPUTES | MOVES | ops.with_trait(Trait.STANDARDIZES | Trait.STEEP_
 _HEAVY = ops.with_trait(Trait.MATRIX_PRODUCT | Trait.BILINEAR) | {"AveragePool", "BatchNormalization"}
 _AMPLIFY = Trait.PERIODIC | Trait.STANDARDIZES | Trait.STEEP_AT_ZERO | Trait.STEEP_AT_ONE
 _LOGARITHMS = ("Log", "ReduceLogSum")
+MADE_BY = "made_by"  # key of ir.Value.meta: names of nodes outside a body that compute what it reads there
 _CUMULATIVE_MIN = 17  # terms; of fewer the roundings stay below 2^-7
 
 
@@ -100,6 +101,17 @@ def neighbourhoods(
     found = [_neighbourhood(node, order, deep) for node in ends]
     covered = {node for around in found for node in _inside(around)} if not deep else set()
     return [around for around in found if around.end not in covered]
+
+
+def computed_by(value: ir.Value, model: ir.Model) -> list[str]:
+    """Names of the nodes of a deep neighbourhood of what computes a value of the main graph."""
+    order = {node: index for index, node in enumerate(model.graph)}
+    node = value.producer()
+    return (
+        []
+        if node not in order or node is None
+        else [str(each.name) for each in _neighbourhood(node, order, True).depths]
+    )
 
 
 def _inside(around: Neighbourhood) -> set[ir.Node]:

@@ -33,7 +33,7 @@ from truehalf.data.noise import feed_in_range
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, with_subgraphs
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import PREPARE, concrete_shapes
@@ -148,9 +148,15 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         least = _LEFT * _arithmetic(made)
         tried: dict[int, bool | None] = {}
 
+        # A pin of an If, Loop or Scan means its bodies, as a switch of the switchboard does.
+        inside = {str(node.name): [str(each.name) for each in with_subgraphs(node)] for node in prepared.graph}
+
+        def pins(order: Sequence[str]) -> tuple[str, ...]:
+            return tuple(f"^{re.escape(each)}$" for node in order for each in inside[node])
+
         def enough(order: Sequence[str], count: int) -> bool:
             if count not in tried:
-                share = _arithmetic(conversion.convert(slimmed, pinned, _entries(order[:count])))
+                share = _arithmetic(conversion.convert(slimmed, pinned, pins(order[:count])))
                 is_too_much = count > _FEW and share < least
                 tried[count] = None if is_too_much else sample.held(named, pinned)
             return tried[count] is not False
@@ -161,24 +167,21 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
             if not order or not enough(order, len(order)):
                 return None
             count = fewest(len(order), lambda count: enough(order, count), _SLACK)
-            return replace(found, node_block_list=_entries(order[:count])) if count and tried[count] else None
+            return replace(found, node_block_list=pins(order[:count])) if count and tried[count] else None
 
-        names = {str(node.name) for node in prepared.graph}
-        if held := searched([each.node for each in report.suspects if each.node in names]):
+        if held := searched([each.node for each in report.suspects if each.node in inside]):
             return held
-        base = {str(row["node"]) for row in made.decisions if row["precision"] == "fp32"}
+        rows = {str(row["node"]): row["precision"] for row in made.decisions}
+        kept = {name for name in inside if rows.get(name) == "fp32"}
+        base = {name for name in kept if all(rows.get(each, "fp32") == "fp32" for each in inside[name])}
         if held := searched(_ranking(prepared, base, sample, conversion)):
             return held
         most = max((count for count, holds in tried.items() if holds is False), default=0)
-        reason = (
-            f"with the {most} nodes that matter most in FP32 it is still beyond the tolerance, and more would leave"
-        )
-        reason += f" less than {_LEFT:.0%} of its arithmetic in FP16: keep the model FP32"
+        reason = "no node is known that brings it within the tolerance in FP32: keep the model FP32"
+        if most:
+            reason = f"with the {most} nodes that matter most in FP32 it is still beyond the tolerance, and more would"
+            reason += f" leave less than {_LEFT:.0%} of its arithmetic in FP16: keep the model FP32"
         return replace(found, remedy=coded("fp16-not-enough", reason))
-
-
-def _entries(nodes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"^{re.escape(node)}$" for node in nodes)
 
 
 def _arithmetic(made: Conversion) -> float:

@@ -113,6 +113,44 @@ def test_generated_graphs_beyond_the_tolerance(seed: int) -> None:
     held(*generated(seed))
 
 
+def moments(p: str, x: str = "x", axis: int = 1) -> str:
+    means = f"{p}q = ReduceMean<axes = [{axis}]>({p}s) {p}m = ReduceMean<axes = [{axis}]>({x})"
+    return f"{p}s = Mul({x}, {x}) {means} {p}p = Mul({p}m, {p}m)"
+
+
+POSITIVE = "c = ReduceSum<keepdims = 0>(x) b = Cast<to = 9>(c)"
+TURN = "l (int64 i, bool c, float[2,1] a) => (bool d, float[2,1] b)"
+BODIES = {
+    "operands of an If": f"""{POSITIVE}
+        ["if"] u, v = If(b) <then_branch = t () => (float[N,1] tq, float[N,1] tp) {{ {moments("t")} }},
+            else_branch = e () => (float[N,1] eq, float[N,1] ep) {{ {moments("e")} }}>
+        ["sub"] y = Sub(u, v)""",
+    "a variance in an If": f"""{POSITIVE}
+        ["if"] y = If(b) <then_branch = t () => (float[N,1] ty) {{ {moments("t")} ty = Sub(tq, tp) }},
+            else_branch = e () => (float[N,1] ey) {{ {moments("e")} ey = Sub(eq, ep) }}>""",
+    "a variance in a Loop": f"""["loop"] y = Loop(n, , z) <body = {TURN} {{
+        d = Identity(c) {moments("")} v = Sub(q, p) b = Add(a, v) }}>""",
+    "operands of a Scan": f"""["scan"] f, u, v = Scan<num_scan_inputs = 1, body = l (float[2,1] a, float[256] r)
+        => (float[2,1] b, float[1] q, float[1] p) {{ b = Identity(a) {moments("", "r", 0)} }}>(z, x)
+        ["sub"] y = Sub(u, v)""",
+    "a mean in a Loop and one around it": f"""["sq"] k = Mul(x, x) ["q"] q = ReduceMean<axes = [1]>(k)
+        ["loop"] y = Loop(n, , z) <body = {TURN} {{
+            d = Identity(c) m = ReduceMean<axes = [1]>(x) p = Mul(m, m) v = Sub(q, p) b = Add(a, v) }}>""",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_pins_of_what_goes_wrong_in_bodies(name: str) -> None:
+    proto, samples = model(BODIES[name], {"z": np.zeros((2, 1))}), normal(30)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2), "n"))
+    found = converted(proto, samples[:2], **EAGER)
+    assert compare(proto, found.model, samples[2:], locate=False).verdict == "failed"
+    check = found.report.check
+    assert check.state == "failed" and check.node_block_list and not check.remedy
+    pinned = converted(proto, samples[:2], **EAGER, node_block_list=check.node_block_list)
+    assert compare(proto, pinned.model, samples[2:], locate=False).verdict == "passed"
+
+
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("options", [{}, {"placement": "eager"}], ids=["default", "eager"])
 def test_of_a_good_file_nothing_is_said(name: str, options: dict[str, Any]) -> None:
