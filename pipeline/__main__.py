@@ -15,11 +15,13 @@ from pipeline.job import execute
 from pipeline.sweep import ray_launcher
 from pipeline.sweep.hook import finish, push
 from pipeline.workspace import CONF, VERBOSE_VARIABLE
+from truehalf.codes import coded
 from truehalf.report.terminal import run_program, show, terminal_width
 
 VERBOSE = "--verbose"  # Hydra does not know it
 _HELP = {"--help-all": all_keys, "--help": page, "-h": page}
 _exit_codes: list[int] = []
+_begun: list[int] = []  # numbers of jobs
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
@@ -27,6 +29,7 @@ def job(config: DictConfig) -> None:
     """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
     hydra = HydraConfig.get()
     number = 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num
+    _begun.append(number)
     _exit_codes.append(execute(config, number, list(hydra.overrides.task)))
     if _exit_codes[-1] == 130:
         raise KeyboardInterrupt  # ends a sweep, too
@@ -49,7 +52,11 @@ def main() -> None:
         finish()
         sys.exit(130)
     except SystemExit as stop:  # Hydra has printed why; what had ended stands in the sweep's table all the same
-        _exit_codes.append(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if code and not _begun:  # it is the command line that is wrong
+            print(coded("bad-syntax", f"configuration: {' '.join(sys.argv[1:])}: see above"), file=sys.stderr)
+            code = 2
+        _exit_codes.append(code)
     code = max(finish(), *_exit_codes, 0)
     push()
     sys.exit(code)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.forms import Params
@@ -25,6 +26,7 @@ _NO_PRECISION = {
 }
 # Mappings whose keys the user defines.
 _OVERRIDE = re.compile(r"(\w[\w./]*)(?:@[^=]*)?=(.*)", re.DOTALL)
+_OPTIONS = "model.options."  # whose keys are those of the model's source
 _OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
 
 
@@ -39,10 +41,13 @@ def mistyped(arguments: Sequence[str]) -> list[str]:
     """What is wrong with the names on a command line: keys and choices that there are none of, a line each, with those
     most like them. Values are checked later, when the configuration is composed.
     """
-    return [error for each in arguments if (found := _OVERRIDE.fullmatch(each)) for error in _wrong(*found.groups())]
+    told = [found.groups() for each in arguments if (found := _OVERRIDE.fullmatch(each))]
+    models = [name for key, value in told if key == "model" for name in value.split(",")]
+    models = models or [path.stem for path in (CONF / "model").glob("*.yaml")]  # an experiment may choose one
+    return [error for key, value in told for error in _wrong(key, value, models)]
 
 
-def _wrong(key: str, value: str) -> Iterator[str]:
+def _wrong(key: str, value: str, models: Sequence[str]) -> Iterator[str]:
     if key.split("/")[0].split(".")[0] == "hydra":  # with choices that other packages bring
         return
     if (CONF / key).is_dir():
@@ -54,10 +59,35 @@ def _wrong(key: str, value: str) -> Iterator[str]:
                 yield coded("unknown-choice", f"{key}={name}: expected one of {', '.join(choices)}{why}")
         return
     keys = _keys(Config)
+    if key.startswith(_OPTIONS):
+        keys = [each for each in keys if not each.startswith(_OPTIONS)]
+        keys += [f"{_OPTIONS}{each}" for name in models for each in _below(_options(name))]
     if not any(key == known or (known.endswith(".") and key.startswith(known)) for known in keys):
         groups = [path.name for path in CONF.iterdir() if path.is_dir()]
         likely = did_you_mean(key, [*(known.rstrip(".") for known in keys), *groups])
         yield coded("unknown-key", f"{key}: unknown key{likely or '; python -m pipeline --help-all lists them'}")
+
+
+def _options(model: str) -> dict[str, Any]:
+    """What is under `options` in the file of a choice, and in those that it starts from."""
+    path = CONF / "model" / f"{model}.yaml"
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    content = content if isinstance(content, dict) else {}
+    bases = [each for each in content.get("defaults") or () if isinstance(each, str) and each not in ("_self_", model)]
+    found: dict[str, Any] = {}
+    for each in [*map(_options, bases), content.get("options") or {}]:
+        found |= each
+    return found
+
+
+def _below(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted keys; one that holds nothing yet, below which there may be any, ends with a dot, too."""
+    for name, value in options.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _below(value, f"{prefix}{name}.")
+        elif value is None or value == {}:
+            yield f"{prefix}{name}."
 
 
 def _keys(section: type, prefix: str = "") -> list[str]:

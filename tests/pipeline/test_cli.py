@@ -69,6 +69,10 @@ def test_cfg_job_prints_the_configuration(workspace: Path) -> None:
         (["precision=fp8"], {"precision=fp8": "unknown-choice"}),
         (["precison=fp16"], {"precison": "unknown-key"}),
         (["precision.data_mx=3"], {"precision.data_mx": "unknown-key"}),
+        (["model=torch", "model.options.factry=a:b"], {"model.options.factory": "unknown-key"}),
+        (["precision", "fp16"], {"precision fp16": "bad-syntax"}),
+        (["--multi-run", "precision=fp16"], {"--multi-run": "bad-syntax"}),
+        (["verify.require=[detectons]"], {"did you mean detections?": "unknown-choice"}),
         (
             ["precision.data_max=abc", "trace.opset=99"],
             {"precision.data_max": "wrong-type", "trace.opset": "out-of-range"},

@@ -1,6 +1,8 @@
 """Every choice of conf/ composes, and what Hydra has composed becomes plain values."""
 
+import random
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -125,6 +127,11 @@ def test_in_fp32_what_has_no_effect_says_nothing() -> None:
         ("model.image_sze=[64,64]", "unknown-key", "did you mean model.image_size?"),
         ("trace.dynamic_axis={}", "unknown-key", "did you mean trace.dynamic_axes?"),
         ("zzz=1", "unknown-key", "--help"),
+        ("precision=FP16", "unknown-choice", "did you mean fp16?"),
+        ("model.options.factry=mine:build", "unknown-key", "did you mean model.options.factory"),
+        ("model.options.kwarg.classes=5", "unknown-key", "model.options.kwargs"),
+        ("model.options.architecture.d_modl=128", "unknown-key", "model.options.architecture.d_model"),
+        ("model.options.architecture.backbone.convnxt={}", "unknown-key", "backbone.convnext"),
     ],
 )
 def test_a_mistyped_name_is_answered_with_the_one_meant(argument: str, code: str, likely: str) -> None:
@@ -132,9 +139,26 @@ def test_a_mistyped_name_is_answered_with_the_one_meant(argument: str, code: str
     assert codes_in(line) == [code] and likely in line
 
 
+def drawn_options() -> Iterator[tuple[str, str]]:
+    """A choice of a model, and an option of it."""
+    for seed in range(6):
+        rng = random.Random(seed)
+        model = rng.choice(["torch", "timm", "huggingface", "torchvision", "lightly_train", "onnx"])
+        yield model, rng.choice([*yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text())["options"]])
+
+
+@pytest.mark.parametrize(("model", "name"), [*drawn_options()])
+def test_options_are_those_of_the_chosen_model(model: str, name: str) -> None:
+    assert not mistyped([f"model={model}", f"model.options.{name}=1"])
+    for wrong in (f"{name}x", f"architecture.{name}"):
+        (line,) = mistyped([f"model={model}", f"model.options.{wrong}=1"])
+        assert codes_in(line) == ["unknown-key"] and f"model.options.{name}" in line.split("did you mean")[1]
+
+
 @pytest.mark.parametrize(
     "argument",
     [
+        *("model.options.architecture.backbone.vit.depth=4", "model.options={factory: mine:build}"),
         *("-m", "--cfg", "precision=fp16,fp32", "hydra/launcher=ray", "hydra.sweep.dir=out", "+experiment=nightly"),
         *("experiment=null", "model.options.kwargs.classes=5", "trace.dynamic_axes.images={0: n}", "seed=0,1"),
         *("engine.memory_pools_gb.workspace=2", "~data.folder", "precision.op_block_list=[Softmax]", "data.folder=a=b"),

@@ -14,6 +14,10 @@ from truehalf.config.rules import DATA_NEEDS
 from truehalf.config.typed import did_you_mean
 from truehalf.json_values import Json, JsonObject
 
+_TAGS = {
+    bytes([field * 8 + wire]) for field, wire in ((1, 0), (5, 0), *((field, 2) for field in (2, 3, 4, 6, 7, 8, 14)))
+}
+_LONG_TAGS = (b"\xa2\x01", b"\xca\x01", b"\xd2\x01")  # training_info, functions, configuration
 _IS_FOLDER = {"folder": True, "annotations": False, "file": None}  # keys of `data`; None: one or the other
 
 
@@ -35,14 +39,35 @@ def missing_files(values: JsonObject, root: Path) -> list[str]:
         path = root / place
         kind, expected = _kind(path), "folder" if is_folder else "file"
         if kind is None:
-            message = f"{key}: no such {expected}: {path}; paths are relative to {root}"
+            message = f"{key}: no such {expected}: {path}; paths are relative to {root}{_beside(path)}"
             found.append(coded("file-missing", message))
         elif is_folder is not None and kind != expected:
             message = (
                 folder_instead(path) if key == "model.checkpoint" else f"{path} is a {kind}; expected a {expected}"
             )
             found.append(coded("wrong-file", f"{key}: {message}"))
+        elif key == "model.checkpoint" and _text(values, "model.source") == "onnx" and not _may_be_onnx(path):
+            begins = "it begins as no ONNX file does (a pointer of git-lfs, or another file?)"
+            found.append(coded("file-unreadable", f"{key}: {path}: expected an ONNX model; {begins}"))
     return found
+
+
+def _may_be_onnx(path: Path) -> bool:
+    """Whether a file begins with a field of ModelProto: a tag is eight times the field's number plus its wire type."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+    except OSError:
+        return True  # reading it says why
+    return start[:1] in _TAGS or start in _LONG_TAGS
+
+
+def _beside(path: Path) -> str:
+    """The names most like this one, of what is in its folder."""
+    try:
+        return did_you_mean(path.name, sorted(each.name for each in path.parent.iterdir()))
+    except OSError:
+        return ""
 
 
 def _kind(path: Path) -> str | None:

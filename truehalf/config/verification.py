@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from truehalf.codes import coded
 from truehalf.config.options import Options, key, share
+from truehalf.config.typed import did_you_mean
 
 # What verify.require may name. The stage verify judges all but the last three; `gate` these, by their stages' reports.
 VERIFIABLE = (
@@ -133,5 +134,6 @@ class VerifyConfig(Options):
                 )
         for i, name in enumerate(self.require):
             if name not in VERIFIABLE:
-                message = f"verify.require[{i}]: expected one of {', '.join(VERIFIABLE)}, got {name!r}"
+                likely = did_you_mean(str(name), VERIFIABLE)
+                message = f"verify.require[{i}]: expected one of {', '.join(VERIFIABLE)}, got {name!r}{likely}"
                 yield coded("unknown-choice", message)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
 import pytest
 
 from tests.conftest import ROOT
@@ -38,6 +40,15 @@ def test_what_is_not_there_is_named(given: dict[str, Any], keys: list[str], tmp_
     assert all(f"{tmp_path}/none" in error for error in errors)
 
 
+def test_the_name_meant_is_found_beside_it(tmp_path: Path) -> None:
+    for name in ("pictures", "Weights.pt", "other"):
+        (tmp_path / name).mkdir()
+    errors = missing_files(values("images", "weights.pt", folder="picture"), tmp_path)
+    assert ["did you mean Weights.pt?" in errors[0], "did you mean pictures?" in errors[1]] == [True, True]
+    (error,) = missing_files(values("images", folder="nowhere/pictures"), tmp_path)
+    assert "did you mean" not in error
+
+
 def test_what_is_there_is_found_in_the_workspace_or_by_its_whole_path(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     for name in ("w.pt", "instances.json", "samples.npz"):
@@ -46,6 +57,49 @@ def test_what_is_there_is_found_in_the_workspace_or_by_its_whole_path(tmp_path: 
     assert missing_files(values("images", str(tmp_path / "w.pt"), folder=str(tmp_path / "pictures")), ROOT) == []
     for place in ("samples.npz", "pictures"):
         assert missing_files(values("npz", file=place), tmp_path) == []
+
+
+def of_onnx(folder: Path, content: bytes) -> list[str]:
+    (folder / "m.onnx").write_bytes(content)
+    given = values(checkpoint="m.onnx")
+    given["model"]["source"] = "onnx"
+    return missing_files(given, folder)
+
+
+OTHERS = {
+    "picture": b"\x89PNG\r\n",
+    "pointer of git-lfs": b"version https://git-lfs.github.com/spec/v1\n",
+    "checkpoint": b"PK\x03\x04",
+    "page": b"<!DOCTYPE html>",
+    "code": b"import torch",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
+def test_a_checkpoint_that_is_no_onnx_file(content: bytes, tmp_path: Path) -> None:
+    (error,) = of_onnx(tmp_path, content)
+    assert told([error]) == [("model.checkpoint", "file-unreadable")]
+    assert missing_files(values(checkpoint="m.onnx"), tmp_path) == [], "which other sources read"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_onnx_file_in_any_order_of_its_fields(seed: int, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y) { y = Abs(x) }'
+    )
+    model.producer_name, model.producer_version, model.domain, model.doc_string = "a", "1", "b", "c"
+    model.model_version = 3
+    onnx.helper.set_model_props(model, {"key": "value"})
+    model.functions.append(onnx.FunctionProto(name="f", domain="d"))
+    fields = [descriptor.name for descriptor, _ in model.ListFields()]
+    first = onnx.ModelProto()
+    kept = fields[seed % len(fields)]
+    for name in fields:
+        if name != kept:
+            model.ClearField(name)
+    first.CopyFrom(model)
+    assert of_onnx(tmp_path, first.SerializeToString()) == []
 
 
 def test_a_folder_for_a_file_and_a_file_for_a_folder(tmp_path: Path) -> None:
