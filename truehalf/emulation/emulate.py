@@ -23,9 +23,10 @@ FP32: 1 + 2^-11 + 2^-40 becomes 1, and not the next number, which is nearer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, raise_for_rules, split
@@ -34,6 +35,7 @@ from truehalf.ir.facts import insert_after, is_op
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, Names
 from truehalf.ir.ops import Trait, adds_up, has
+from truehalf.ir.slots import schema_of
 
 _HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
@@ -102,6 +104,8 @@ def infer_all_types(model: ir.Model) -> None:
     if not adding and all(output.type is not None for node in nodes for output in node.outputs if output.name):
         return
     InferTypes()(model)
+    while _typed_by_schemas(nodes):
+        InferTypes()(model)
     values = [output for graph in model.graphs() for node in graph for output in node.outputs]
     for value in values:
         if value.type is None and (value.uses() or value.is_graph_output()):
@@ -113,6 +117,35 @@ def infer_all_types(model: ir.Model) -> None:
                 f"({node.domain or 'ai.onnx'}:{node.op_type}); expected a type that shape inference finds; "
                 "add value_info for it, or replace the node by standard operators",
             )
+
+
+def _typed_by_schemas(nodes: Iterable[ir.Node]) -> int:
+    """Types outputs that onnx left open as an input of the same type parameter is, and says how many.
+
+    GroupNormalization of FP16: onnx types it by the function that it stands for, which it cannot type.
+    """
+    count = 0
+    for node in nodes:
+        schema = schema_of(node)
+        for output in node.outputs if schema is not None else ():
+            if output.type is None and output.name:
+                output.type = _type_of_its_like(node, schema, node.outputs.index(output))
+                count += output.type is not None
+    return count
+
+
+def _type_of_its_like(node: ir.Node, schema: onnx.defs.OpSchema, index: int) -> ir.TypeProtocol | None:
+    wanted = _slot(schema.outputs, index)
+    for i, value in enumerate(node.inputs):
+        slot = _slot(schema.inputs, i)
+        if slot.type_str == wanted.type_str and slot.is_homogeneous and value is not None and value.type is not None:
+            return value.type
+    return None
+
+
+def _slot(slots: Sequence[onnx.defs.OpSchema.FormalParameter], index: int) -> onnx.defs.OpSchema.FormalParameter:
+    """The last one is of all further ones, too, where their number is open."""
+    return slots[min(index, len(slots) - 1)]
 
 
 def _half_values(graphs: Iterable[ir.Graph], nodes: Iterable[ir.Node]) -> set[ir.Value]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -290,6 +292,40 @@ def test_before_rounding() -> None:
     values = {value.name: value for node in emulated.graph for value in node.outputs}
     assert before_rounding(values["a"]).name == "a/unrounded"
     assert before_rounding(values["y"]) is values["y"]
+
+
+def group_normalized(opset: int, axes: int, groups: int, after: str) -> onnx.ModelProto:
+    """A FP16 GroupNormalization, whose type onnx does not infer, and what follows; no type is stated."""
+    sides = ",".join(["2", "6", *["5"] * (axes - 2)])
+    out = ",".join(f"d{i}" for i in range(axes))
+    weights = 6 if opset >= 21 else groups
+    return onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : {opset}]> g (float[{sides}] x) => (float[{out}] y)
+        <float[{weights}] one = {{{", ".join(["1"] * weights)}}}> {{
+            h = Cast<to = 10>(x)  s = Cast<to = 10>(one)  b = Sub(s, s)
+            z = GroupNormalization<num_groups = {groups}>(h, s, b)  {after}  y = Cast<to = 1>(k) }}"""
+    )
+
+
+GROUPS = [
+    (21, 4, 2, "k = Abs(z)"),
+    (21, 3, 3, "m = Cast<to = 1>(z) n = Cast<to = 10>(m) k = Mul(n, z)"),
+    (22, 4, 6, "t = Transpose(z) v = Transpose(t) k = Relu(v)"),
+    *((21 + seed % 2, 3 + seed % 3, (1, 2, 3, 6)[seed % 4], "k = Max(z, h)") for seed in range(5)),
+]
+
+
+@pytest.mark.parametrize(("opset", "axes", "groups", "after"), GROUPS)
+def test_types_that_onnx_does_not_infer_are_those_of_the_schema(opset: int, axes: int, groups: int, after: str) -> None:
+    proto = group_normalized(opset, axes, groups, after)
+    x = np.random.default_rng(axes).normal(size=(2, 6, *[5] * (axes - 2))).astype(np.float32)
+    y = run(ir.from_proto(proto), x=x)["y"]
+    assert y.shape == x.shape and (y == y.astype(np.float16)).all()
+    rows = x.reshape(2, groups, -1).astype(np.float64)
+    z = (rows - rows.mean(2, keepdims=True)) / np.sqrt(rows.var(2, keepdims=True) + 1e-5)
+    expected: dict[str, Any] = {"Abs": np.abs, "Relu": lambda v: v.clip(0), "Mul": np.square}
+    made = next((of for name, of in expected.items() if f"{name}(" in after), lambda v: np.maximum(v, rows))
+    np.testing.assert_allclose(y.reshape(rows.shape), made(z), atol=0.02)
 
 
 def test_values_of_unknown_type_are_refused() -> None:
