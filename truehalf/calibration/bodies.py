@@ -97,6 +97,8 @@ def _body(model: ir.Model, name: str, number: int) -> Body:
     read = [value for each in held for value in each.inputs] + [value for each in results for value in each.outputs]
     captured = [value for value in dict.fromkeys(read) if value is not None and value not in inner]
     body = Body(copy, f"{node.op_type} {name!r}")
+    for value in graph.inputs:
+        value.meta[MADE_BY] = []
     copy.graph.outputs.clear()
     for value in captured:
         constant = ir.convenience.get_const_tensor(value)

@@ -1,7 +1,8 @@
 """Errors of float16 at nodes that amplify them, over samples, and how much must stay in float32 to avoid them.
 
 Every neighbourhood (truehalf.calibration.rounding.neighbourhoods) is replayed wholly in float16 on each sample. Where
-the error exceeds limit_of(kind), it is replayed once more on its worst sample, with more and more of it in float32.
+the error exceeds limit_of(kind), it is replayed once more with more and more of it in float32, on the worst sample of
+each, and on the first few: another sample may lose more by what is left.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from truehalf.calibration.samples import Samples
 from truehalf.ir.facts import reached, subgraphs, upstream, values_read, with_subgraphs
 from truehalf.ir.inlining import OUTPUT_OF
 from truehalf.ir.slots import is_float32
+
+_SAMPLES = 8  # that steps are measured on, beside the worst
 
 AbsMax = Callable[[ir.Value], float | None]
 
@@ -65,22 +68,20 @@ class RoundingErrors:
         replays = [step for around in noted for step in planned[around.end]]
         suspects = {str(value.name) for around in noted for value in around.end.outputs}
         wanted = {sample for _, sample, _ in self._worst.values()}
-        found: dict[str, Rounding] = {}
+        largest: dict[ir.Node, list[float]] = {}
         given: list[str] | None = None
-        for (name, feeds), start in zip(samples, itertools.chain(kept, itertools.repeat({})), strict=False):
-            if name not in wanted:
+        started = zip(samples, itertools.chain(kept, itertools.repeat({})), strict=False)
+        for index, ((name, feeds), start) in enumerate(started):
+            if name not in wanted and index >= _SAMPLES:
                 continue
             if given != list(start):
                 given = list(start)
                 counter = Counter(self._model, {}, suspects, replays=replays, given=given)
             errors = iter(counter.measure({**feeds, **start})[2])
-            lost = {around.end: [next(errors) for _ in planned[around.end]] for around in noted}
-            found |= {
-                str(around.end.name): self._rounding(around, lost[around.end])
-                for around in noted
-                if self._worst[around.end][1] == name
-            }
-        return found
+            for around in noted:
+                lost = [next(errors) for _ in planned[around.end]]
+                largest[around.end] = list(map(max, lost, largest.get(around.end, lost)))
+        return {str(around.end.name): self._rounding(around, largest[around.end]) for around in noted}
 
     def _rounding(self, around: Neighbourhood, errors: Sequence[float]) -> Rounding:
         error, sample, kind = self._worst[around.end]

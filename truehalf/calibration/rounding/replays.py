@@ -25,7 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented
-from truehalf.calibration.rounding.neighbourhoods import MOVES, Neighbourhood
+from truehalf.calibration.rounding.neighbourhoods import MADE_BY, MOVES, Neighbourhood
 from truehalf.calibration.sums import cumulative_sum
 from truehalf.ir.facts import constant_of, is_op
 from truehalf.ir.ops import Trait, has
@@ -50,14 +50,19 @@ class Replay:
 
 
 def steps(around: Neighbourhood) -> list[Replay]:
-    """More and more of a neighbourhood in float32, from its end upstream; then all of it, each leaf rounded alone."""
+    """More and more of a neighbourhood in float32, from its end upstream; then all of it, each leaf rounded alone.
+
+    Inputs of the model are float32, for nodes that are: of x^2 and 2 x, only what is float16 reads them rounded.
+    """
     deepest = max(around.depths.values())
+    exact = frozenset(leaf for leaf in around.leaves if leaf.is_graph_input() and MADE_BY not in leaf.meta)
     found = []
     for depth in range(1, deepest + 1):
-        found.append(Replay(around, frozenset(node for node, each in around.depths.items() if each <= depth)))
+        nodes = frozenset(node for node, each in around.depths.items() if each <= depth)
+        found.append(Replay(around, nodes, exact))
     leaves = frozenset(around.leaves)
     whole = frozenset(around.depths)
-    return found + [Replay(around, whole, leaves - {leaf}) for leaf in around.leaves]
+    return found + [Replay(around, whole, leaves - ({leaf} - exact)) for leaf in around.leaves]
 
 
 def report_replays(graph: Instrumented, replays: Iterable[Replay], is_suspect: Callable[[ir.Node], bool]) -> None:

@@ -1,6 +1,6 @@
 """Sizes of the terms that a node adds up, to be held against its result: is that far below them, it cancels.
 
-    Add, Sub, Sum, Mod           max |x| of each term
+    Add, Sub, Sum, Mod           max |x| of each term; or sqrt(sum of their squares) of all that sums in a row add up
     BatchNormalization           max |x| times the largest gain
     ReduceSum, ReduceMean        max |x| times sqrt(n), times 1 / sqrt(n), of n elements
     MatMul, Gemm, Einsum,        max |x| times the largest norm sqrt(sum of w^2) of the weights of one result; times
@@ -23,6 +23,7 @@ from truehalf.ir.facts import constant_of, is_op
 from truehalf.ir.ops import Trait, has
 
 AbsMax = Callable[[ir.Value], float | None]
+_CHAIN_MAX = 16  # sums
 
 
 def terms_of(node: ir.Node, absmax: AbsMax) -> list[float | None]:
@@ -36,7 +37,9 @@ def terms_of(node: ir.Node, absmax: AbsMax) -> list[float | None]:
     first = node.inputs[0] if node.inputs else None
     match node.op_type:
         case "Add" | "Sub" | "Sum":
-            return [absmax(value) for value in node.inputs if value is not None]
+            terms = [absmax(value) for value in node.inputs if value is not None]
+            known = [term for term in terms if term is not None]
+            return [max(sum(known), _of_chain(node, absmax))] if len(known) == len(terms) else []
         case "Mod" if first is not None:
             return [absmax(first)]
         case "BatchNormalization" if first is not None and len(node.outputs) == 1:
@@ -45,6 +48,20 @@ def terms_of(node: ir.Node, absmax: AbsMax) -> list[float | None]:
             root = math.sqrt(reduction_depth(node))
             return [_scaled(absmax(first), root if node.op_type == "ReduceSum" else 1 / root)]
     return _of_product(node, absmax) if has(node, Trait.PRODUCT) else []
+
+
+def _of_chain(node: ir.Node, absmax: AbsMax) -> float:
+    """Root of the squares of the terms of a sum, each sum among them taken apart."""
+    squares, waiting, left = 0.0, [node], _CHAIN_MAX
+    while waiting:
+        for value in waiting.pop().inputs:
+            made_by = value.producer() if value is not None else None
+            if left and made_by is not None and is_op(made_by, "Add", "Sub", "Sum"):
+                waiting.append(made_by)
+                left -= 1
+            elif value is not None:
+                squares += (absmax(value) or 0.0) ** 2
+    return math.sqrt(squares)
 
 
 def _gain(node: ir.Node) -> float | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
+from tests.truehalf.calibration.small_graphs import parsed
 from tests.truehalf.conversion.rules.rounding.losses import TOLERANCE, losses
+from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.ranges_form import Rounding, RoundingStep, limit_of
 from truehalf.conversion.rules.rounding.measured import kept
+from truehalf.ir.normalize import PREPARE
 
 LIMIT = limit_of("cancellation")
 
@@ -55,4 +60,38 @@ def test_groups_normalized_by_mean_squares(seed: int) -> None:
         y = Reshape(n, i) }}"""
     found = losses(text, {"x": random.normal(offset, 0.4, (2, groups * 4, 6, 6)).astype(np.float32)})
     assert found.before > TOLERANCE
+    assert found.after <= TOLERANCE
+
+
+def test_every_sample_counts_in_what_is_left() -> None:
+    """On another sample than the worst one more may be lost by what is left in float16."""
+    text = """g (float[4,64] x) => (float[4,1] y) { q = Mul(x, x) s = ReduceMean<axes = [1]>(q)
+        m = ReduceMean<axes = [1]>(x) t = Mul(m, m) v = Sub(s, t) y = Sqrt(v) }"""
+    model = parsed(text)
+    PREPARE(model)
+    random = np.random.default_rng(0)
+    feeds = [{"x": (20 + 0.4 * random.normal(size=(4, 64))).astype(np.float32)} for _ in range(5)]
+    together = calibrate(model, feeds)["rounding"]["Sqrt_y"]["steps"]
+    alone = [calibrate(model, [feed])["rounding"]["Sqrt_y"]["steps"] for feed in feeds]
+    worst = [max(steps[index]["error"] for steps in alone) for index in range(len(together))]
+    assert [step["error"] for step in together] == pytest.approx(worst, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_powers_of_the_input_that_cancel(seed: int) -> None:
+    """(x - 1)^n, multiplied out: it is exact in whatever x is rounded to, unless one power alone reads x rounded."""
+    random = np.random.default_rng(seed)
+    degree = int(random.integers(4, 8))
+    nodes, weights, total = "", {}, ""
+    for power in range(1, degree + 1):
+        weights[f"p{power}"] = np.array(power, np.float32)
+        weights[f"f{power}"] = np.array(math.comb(degree, power), np.float32)
+        sign = "Add" if (degree - power) % 2 == 0 else "Sub"
+        first = total or "f0"
+        total = f"t{power}"
+        nodes += f"e{power} = Pow(x, p{power}) m{power} = Mul(e{power}, f{power}) {total} = {sign}({first}, m{power}) "
+    weights["f0"] = np.array((-1) ** degree, np.float32)
+    inputs = ", ".join(f"float {name}" for name in weights)
+    text = f"g (float[4,9] x, {inputs}) => (float[4,9] y) {{ {nodes} y = Identity({total}) }}"
+    found = losses(text, {"x": random.uniform(0.3, 0.7, (4, 9)).astype(np.float32)}, weights)
     assert found.after <= TOLERANCE
