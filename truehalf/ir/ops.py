@@ -61,6 +61,7 @@ class Trait(Flag):
     STEEP_AT_ONE = auto()  # towards |x| = 1
     STEPS = auto()  # a small difference of its input may make another element, position or number of the output
     DAMPS = auto()  # an error in an input is no larger, or hardly larger, in the output
+    RISES = auto()  # the larger its input, the larger its output
     CHOOSES = auto()  # an Inf among its inputs need not be in its output
     KEEPS_NAN = auto()  # after a Softmax: a NaN in its input is in its output
     KEEPS_SMALL = auto()  # a small element stays small
@@ -184,19 +185,21 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Ceil Floor", Op(T.UNARY | T.EXACT | T.STEPS | T.ON_SIZES, folds=7)),
     ("Round", Op(T.UNARY | T.EXACT | T.STEPS, folds=11)),
     ("Sign", Op(T.UNARY | T.EXACT | T.STEPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
-    ("Sqrt", Op(T.UNARY | T.STEEP_AT_ZERO | T.KEEPS_SMALL, divides=0, folds=7)),
-    ("Log Reciprocal", Op(T.UNARY | T.STEEP_AT_ZERO, divides=0, folds=7)),
-    ("Exp", Op(T.UNARY | T.DAMPS, folds=7)),
+    ("Sqrt", Op(T.UNARY | T.RISES | T.STEEP_AT_ZERO | T.KEEPS_SMALL, divides=0, folds=7)),
+    ("Log", Op(T.UNARY | T.RISES | T.STEEP_AT_ZERO, divides=0, folds=7)),
+    ("Reciprocal", Op(T.UNARY | T.STEEP_AT_ZERO, divides=0, folds=7)),
+    ("Exp", Op(T.UNARY | T.RISES | T.DAMPS, folds=7)),
     ("Cos", Op(T.UNARY | T.PERIODIC | T.DAMPS, bounds=(-1, 1), folds=7)),
     ("Sin", Op(T.UNARY | T.PERIODIC, bounds=(-1, 1), folds=7)),
     ("Tan", Op(T.UNARY | T.PERIODIC, folds=7)),
-    ("Atan", Op(T.UNARY | T.AT_INFINITY, bounds=(-_HALF_PI, _HALF_PI), folds=7)),
-    ("Tanh", Op(T.UNARY | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=7)),
-    ("Erf", Op(T.UNARY | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
-    ("Sigmoid", Op(T.UNARY | T.DAMPS | T.AT_INFINITY, bounds=(0, 1), folds=7)),
+    ("Atan", Op(T.UNARY | T.RISES | T.AT_INFINITY, bounds=(-_HALF_PI, _HALF_PI), folds=7)),
+    ("Tanh", Op(T.UNARY | T.RISES | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=7)),
+    ("Erf", Op(T.UNARY | T.RISES | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
+    ("Sigmoid", Op(T.UNARY | T.RISES | T.DAMPS | T.AT_INFINITY, bounds=(0, 1), folds=7)),
     ("HardSigmoid", Op(T.UNARY | T.DAMPS, bounds=(0, 1))),
-    ("Softsign", Op(T.UNARY, bounds=(-1, 1))),
-    ("Gelu HardSwish LeakyRelu Softplus", Op(T.UNARY | T.DAMPS)),
+    ("Softsign", Op(T.UNARY | T.RISES, bounds=(-1, 1))),
+    ("Gelu HardSwish LeakyRelu", Op(T.UNARY | T.DAMPS)),
+    ("Softplus", Op(T.UNARY | T.RISES | T.DAMPS)),
     ("Acos Acosh Asin Atanh", Op(T.UNARY | T.STEEP_AT_ONE)),
     ("Asinh Celu Cosh Elu Mish Selu Shrink Sinh Swish ThresholdedRelu", Op(T.UNARY)),
     ("IsInf", Op(T.UNARY, folds=10)),

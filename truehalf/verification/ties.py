@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-_GROWING = ("Sigmoid", "Exp", "Log", "Tanh", "Softplus", "Sqrt")  # of any value, or of those that they are of
 _OF_ONE_AXIS = 13  # the opset from which Softmax is
 
 
@@ -85,7 +84,7 @@ def _in_order(value: ir.Value | None, axis: int) -> Iterator[str]:
         if node is None or not node.inputs:
             return
         is_view = has(node, Trait.VIEW)
-        keeps = is_view or is_op(node, *_GROWING) or (is_op(node, "Cast") and _is_float(node.inputs[0]))
+        keeps = is_view or has(node, Trait.RISES) or (is_op(node, "Cast") and _is_float(node.inputs[0]))
         if not keeps and not (same_axes and is_op(node, "Softmax", "LogSoftmax") and _is_along(node, axis)):
             return
         same_axes = same_axes and (not is_view or is_op(node, "Identity"))

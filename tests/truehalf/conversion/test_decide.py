@@ -62,7 +62,7 @@ def test_data_max_none_is_off() -> None:
 def test_a_tensor_with_no_finite_value_has_no_range() -> None:
     model = ir.from_onnx_text(HEAD + CHAIN)
     NORMALIZE(model)
-    ranges = {"tensors": {"a": {"absmax": None, "sample": None}, "b": {"absmax": "inf", "sample": "s"}}}
+    ranges = {"tensors": {"a": {"absmax": None, "sample": None}, "b": {"absmax": float("inf"), "sample": "s"}}}
     assert {d.rule for d in decide(model, ranges_of(ranges), only(data_max=1.0)).nodes.values()} == {"none"}
 
 

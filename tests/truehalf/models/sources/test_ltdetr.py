@@ -79,7 +79,7 @@ def test_a_checkpoint_of_a_convnext_is_refused_on_a_vit(tmp_path: Path) -> None:
     ("overrides", "key", "code", "facts"),
     [
         (["decoder=none"], "decoder", "in-conflict", ["dfine", "rtdetrv2"]),
-        (["model.image_size=[120,128]"], "model.image_size", "out-of-range", [32, "[120, 128]"]),
+        (["model.image_size=[120,120]"], "model.image_size", "out-of-range", [32, "[120, 120]"]),
         (["model.classes=null"], "model.classes", "needs-value", []),
         (
             ["model.drop_outputs=[aux]"],
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_a_convnext_is_refused_on_a_vit(tmp_path: Path) -> None:
         ([*VIT, BACKBONE + "vit.registers=-1"], BACKBONE + "vit.registers", "out-of-range", [0, -1]),
         ([*VIT, BACKBONE + "vit.adapter_width=0"], BACKBONE + "vit.adapter_width", "out-of-range", [1, 0]),
         ([*VIT, BACKBONE + "vit.patch_size=14"], BACKBONE + "vit.patch_size", "unknown-key", ["width"]),
-        ([*VIT, "model.image_size=[120,128]"], "model.image_size", "out-of-range", [32, "[120, 128]"]),
+        ([*VIT, "model.image_size=[120,120]"], "model.image_size", "out-of-range", [32, "[120, 120]"]),
         ([ARCHITECTURE + "encoder_blocks=4"], ARCHITECTURE + "encoder_blocks", "out-of-range", [1, 3, 4]),
         ([ARCHITECTURE + "encoder_expansion=0"], ARCHITECTURE + "encoder_expansion", "out-of-range", [0, 1, "got 0"]),
         ([ARCHITECTURE + "d_model=wide"], ARCHITECTURE + "d_model", "wrong-type", ["'wide'"]),
