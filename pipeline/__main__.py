@@ -53,7 +53,8 @@ def main() -> None:
         sys.exit(130)
     except SystemExit as stop:  # Hydra has printed why; what had ended stands in the sweep's table all the same
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        if code and not _begun:  # it is the command line that is wrong
+        # Where no job has begun it is the command line that is wrong; in a sweep a launcher may have given up, too.
+        if code and not _begun and not {"-m", "--multirun"}.intersection(sys.argv[1:]):
             print(coded("bad-syntax", f"configuration: {' '.join(sys.argv[1:])}: see above"), file=sys.stderr)
             code = 2
         _exit_codes.append(code)

@@ -40,9 +40,9 @@ def test_random_weights_through_the_whole_chain(workspace: Path, decoder: str) -
     assert trace["parity"]["status"] == "verified" and report("slim")["parity"]["status"] == "verified"
     assert trace["lint"]["counts"]["error"] == 0
     assert any("AGPL-3.0" in note for note in trace["notes"]) and any("random" in note for note in trace["notes"])
-    assert final["fp16_fraction"] > 0.9 and final["untyped_nodes"] == 0
+    assert report("fp16")["fp16_arithmetic"] > 0.8 and final["untyped_nodes"] == 0
     assert verify["nan"] == 0 and verify["inf"] == 0
     # Detections of random weights mean nothing, so of them nothing is verified, and the report says why.
-    assert verify["verdict"] == "not verified" and verify["not_verified"][0].startswith("detections:")
+    assert verify["verdict"] == "not verified" and "weights-random" in verify["not_verified"][0]
     spec = json.loads((workspace / "artifacts/trace/io_spec.json").read_text())
     assert [each["kind"] for each in spec["outputs"]] == ["logits", "boxes"] and spec["trained"] is False

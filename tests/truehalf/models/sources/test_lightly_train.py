@@ -394,7 +394,7 @@ def test_a_checkpoint_with_objects_is_refused_and_its_conversion_is_opened(tmp_p
     said = refused(tmp_path, checkpoint, code="code-refused")
     expect(said, None, tmp_path / "best.ckpt", f"{os.name}.mkdir", "exported_models/exported_best.pt")
     assert not (tmp_path / "called").exists()
-    recipe = said.partition("save the tensors alone: ")[2].partition(", paths in")[0]
+    recipe = said.partition("save only the tensors: ")[2].partition(", paths in")[0]
     subprocess.run([sys.executable, "-c", f"import torch; {recipe}"], cwd=tmp_path, check=True)
     assert (tmp_path / "called").exists(), "it is as dangerous as it is said to be"
     assert opened(tmp_path, "model.checkpoint=weights.pt").class_names == ["cat", "dog"]
