@@ -127,7 +127,9 @@ def _typed_by_schemas(nodes: Iterable[ir.Node]) -> int:
     count = 0
     for node in nodes:
         schema = schema_of(node)
-        for output in node.outputs if schema is not None else ():
+        if schema is None:
+            continue
+        for output in node.outputs:
             if output.type is None and output.name:
                 output.type = _type_of_its_like(node, schema, node.outputs.index(output))
                 count += output.type is not None
