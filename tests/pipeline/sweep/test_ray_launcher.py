@@ -160,7 +160,10 @@ def test_after_the_driver_was_killed_only_what_is_missing_runs(ray: RayCluster) 
 
 
 @pytest.mark.slow
-def test_jobs_that_differ_in_nothing_that_has_an_effect_are_one(ray: RayCluster) -> None:
+def test_jobs_that_differ_in_nothing_that_has_an_effect_are_one(
+    ray: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")  # so that no path of the table is broken
     ray.want(nodes=1)
     ray.ran.forget()
     done = ray.run("precision=fp32", "seed=9", "precision.data_max=91,92", "verify.batch=2,0")
