@@ -237,7 +237,8 @@ class _Run:
         """Extremes of every tensor, and where the second pass goes on from."""
         named = [self.roots[name] for value in sensitive(self._model) if (name := str(value.name)) in self.roots]
         small, replays = list(dict.fromkeys(named)), self.errors.always
-        scanner = Scanner(self._model, list(self.facts), checkpoints(self._model), small, replays)
+        keep = checkpoints(self._model, _KEPT_BYTES_MAX / len(self._samples))
+        scanner = Scanner(self._model, list(self.facts), keep, small, replays)
         bytes_left = _KEPT_BYTES_MAX
         for name, feeds in track(self._samples, "calibrate: extremes", len(self._samples)):
             scan = scanner.run(feeds)

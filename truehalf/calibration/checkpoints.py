@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from truehalf.ir.facts import values_read
 
-_PIECES = 8
+_PIECES = (24, 8)  # the more, the less runs again, and the more is kept
 _NODES_MIN = 64  # a smaller graph runs as fast from its inputs
 _BYTES_MAX = 16_000_000  # that cross one boundary
 _UNKNOWN = 1 << 60  # more than any size; an integer, so that sums stay exact
 
 
-def checkpoints(model: ir.Model) -> list[str]:
+def checkpoints(model: ir.Model, bytes_max: float) -> list[str]:
     """Names of inner tensors, in graph order; empty where sizes or types are not known or it would not pay.
 
     A leading axis without a number counts as 1.
+
+    Args:
+        bytes_max: what all of them may hold, as long as fewer can do with less.
     """
     nodes = list(model.graph)
     if len(nodes) < _NODES_MIN:
@@ -37,13 +41,25 @@ def checkpoints(model: ir.Model) -> list[str]:
     crossing = list(itertools.accumulate(change))
     work = list(itertools.accumulate(sum(sizes[v] for v in node.outputs if sizes[v] < _UNKNOWN) + 1 for node in nodes))
     chosen: set[ir.Value] = set()
-    for piece in range(1, _PIECES):
-        low, high = ((piece + half) / _PIECES * work[-1] for half in (-0.5, 0.5))
-        window = [index for index in range(1, len(nodes)) if low <= work[index - 1] < high]
-        place = min(window, key=crossing.__getitem__, default=0)
-        if place and crossing[place] <= _BYTES_MAX:
-            chosen |= {value for value, last in last_read.items() if written[value] < place <= last}
+    for pieces in _PIECES:
+        boundaries = (_boundary(crossing, work, piece / pieces, 0.5 / pieces) for piece in range(1, pieces))
+        chosen = {
+            value
+            for place in boundaries
+            if place and crossing[place] <= _BYTES_MAX
+            for value, last in last_read.items()
+            if written[value] < place <= last
+        }
+        if sum(map(sizes.__getitem__, chosen)) <= bytes_max:
+            break
     return [str(value.name) for value in written if value in chosen]
+
+
+def _boundary(crossing: Sequence[int], work: Sequence[int], share: float, half: float) -> int:
+    """Of the boundaries within `half` around a share of the work, the one that the fewest bytes cross; 0: none."""
+    low, high = (max(0.0, share - half) * work[-1], (share + half) * work[-1])
+    window = [index for index in range(1, len(work)) if low <= work[index - 1] < high]
+    return min(window, key=crossing.__getitem__, default=0)
 
 
 def _bytes(value: ir.Value) -> int:

@@ -275,7 +275,7 @@ def test_the_second_pass_counts_the_same_from_kept_tensors(
     monkeypatch.setattr(calibration.Counter, "measure", noting)
     found = calibrate(path, feeds)
     assert tensors_kept == [7] * samples_kept + [0] * (3 - samples_kept)
-    monkeypatch.setattr(calibration, "checkpoints", lambda model: [])
+    monkeypatch.setattr(calibration, "checkpoints", lambda model, bytes_max: [])
     assert calibrate(path, feeds) == found
     assert found["tensors"]["big"]["above"]["8192"] > 0
     assert found["inner"]["sum"]["sample"] == "1"

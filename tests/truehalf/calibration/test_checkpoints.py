@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.checkpoints import checkpoints
+from truehalf.calibration import checkpoints as module
 from truehalf.calibration.ranges import Counter, Scanner
 from truehalf.ir.normalize import InferTypes
+
+PLENTY = 1e9
+
+
+def checkpoints(model: ir.Model, bytes_max: float = PLENTY) -> list[str]:
+    return module.checkpoints(model, bytes_max)
 
 
 def model_of(body: str, head: str = "(float[N,8] h0, float[8,8] w) => (float[N,8] y)") -> ir.Model:
@@ -24,12 +30,18 @@ def layers(count: int, node: str = "MatMul(h{0}, w)") -> str:
 
 
 def test_a_chain_is_parted_where_one_tensor_crosses() -> None:
-    """Inside a layer its input crosses, too; between two layers only h."""
-    found = checkpoints(model_of(f"{layers(40)}  y = Relu(h40)"))
-    assert len(found) == 7
+    """Inside a layer its input crosses, too; between two layers only h (32 bytes)."""
+    model = model_of(f"{layers(72)}  y = Relu(h72)")
+    assert pieces(checkpoints(model), 3) == 24
+    assert pieces(checkpoints(model, bytes_max=32 * 22), 9) == 8, "fewer where so many would be too large"
+
+
+def pieces(found: list[str], layers_of_each: int) -> int:
+    """How many pieces of as many layers they part the chain into."""
     assert all(name.startswith("h") for name in found)
     places = [int(name[1:]) for name in found]
-    assert all(abs(place - 5 * piece) <= 3 for piece, place in enumerate(places, 1))
+    assert all(abs(place - layers_of_each * piece) <= layers_of_each / 2 for piece, place in enumerate(places, 1))
+    return len(found) + 1
 
 
 def test_small_graphs_and_unknown_sizes_have_none() -> None:
