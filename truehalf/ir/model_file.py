@@ -83,18 +83,17 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     from truehalf.ir.proto.names import check_names
 
     path = Path(path)
+    if not proto.graph.node and not proto.graph.output:
+        raise StageError(
+            "file-unreadable", f"{path}: expected an ONNX model, got an empty one ({proto.ByteSize()} bytes)"
+        )
     try:
-        _check_content(proto)
         check_names(proto, path)
         restated = restate(proto, path)
         model = ir.from_proto(proto)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise _no_model(path, error) from error
     check_acyclic(model)
-    if not len(model.graph) and not model.graph.outputs:
-        raise StageError(
-            "file-unreadable", f"{path}: expected an ONNX model, got an empty one ({proto.ByteSize()} bytes)"
-        )
     if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
         model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
     files: dict[str, int] = {}
@@ -110,8 +109,8 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     return model
 
 
-def save_model(model: ir.Model, path: Path | str) -> None:
-    """Write an ONNX file whole (truehalf.output_files), checked fully before it appears.
+def save_model(model: ir.Model, path: Path | str, *, checked: bool = True) -> None:
+    """Write an ONNX file whole (truehalf.output_files), `checked` fully before it appears.
 
     Weights go to <name>.data beside it, one after the other, when they exceed 1 GB; otherwise all of them go into the
     file. The file that the model was loaded from may be written over.
@@ -127,7 +126,8 @@ def save_model(model: ir.Model, path: Path | str) -> None:
     try:
         with written_whole(path) as building:
             _write_model(model, building)
-            onnx.checker.check_model(str(building), full_check=True)
+            if checked:
+                _check_written(model, building)
             for file in building.parent.iterdir():
                 _refuse_to_replace_source(model, path, destination(path).with_name(file.name))
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -138,6 +138,24 @@ def save_model(model: ir.Model, path: Path | str) -> None:
         ) from error
     except OSError as error:
         raise StageError("file-unwritable", f"{path}: {explain(error)}") from error
+
+
+def _check_written(model: ir.Model, path: Path) -> None:
+    """Run onnx's checker on the file of a model. It asks for the rank of inputs and outputs, which ONNX Runtime does
+    not: where one is not known, it sees a copy that states some rank, and types are not inferred.
+    """
+    import onnx
+
+    if all(value.shape is not None or value.dtype is None for value in (*model.graph.inputs, *model.graph.outputs)):
+        onnx.checker.check_model(str(path), full_check=True)
+        return
+    proto, copy = onnx.load(path, load_external_data=False), path.with_name(f"{path.name}.ranks")
+    for value in (*proto.graph.input, *proto.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    onnx.save(proto, copy)
+    onnx.checker.check_model(str(copy))
+    copy.unlink()
 
 
 def is_restated(model: ir.Model) -> bool:
@@ -175,30 +193,6 @@ def _no_model(path: Path, error: BaseException) -> StageError:
         "file-unreadable",
         f"{path}: expected an ONNX model, got what cannot be read as one, perhaps truncated{size}: {reason}",
     )
-
-
-def _check_content(proto: onnx.ModelProto) -> None:
-    """Raise ValueError where bytes of a model are broken that protobuf and onnx_ir read as they are."""
-    for graph in (proto.graph, *proto.functions):
-        for text in _texts(graph):
-            if isinstance(text, bytes):  # protobuf's, for text that is no UTF-8
-                raise ValueError(f"the name {text!r} is no UTF-8")
-
-
-def _texts(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str | bytes]:
-    """Names of a graph or function and of the graphs in it."""
-    yield graph.name
-    for node in graph.node:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-        for attribute in node.attribute:
-            yield attribute.name
-            if attribute.type == attribute.GRAPH:
-                yield from _texts(attribute.g)
-    if hasattr(graph, "initializer"):
-        yield from (tensor.name for tensor in graph.initializer)
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            yield value.name
-            yield from (side.dim_param for side in value.type.tensor_type.shape.dim)
 
 
 def _check_size(tensor: ir.TensorProtoTensor, path: Path) -> None:

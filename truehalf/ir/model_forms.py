@@ -102,7 +102,7 @@ def as_file(model: Model, folder: Path, name: str = "model") -> ModelFile:
     if isinstance(model, (str, Path)):
         return ModelFile(Path(model))
     path = folder / f"{name}.onnx"
-    save_model(as_ir(model), path)
+    save_model(as_ir(model), path, checked=False)  # what is made of it is, as of a file
     return ModelFile(path)
 
 

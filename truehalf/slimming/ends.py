@@ -60,7 +60,7 @@ def _derived_outputs(model: ir.Model, got: Sequence[ir.Value]) -> Sequence[ir.Va
 
 
 def _is_same(one: ir.Value, other: ir.Value, varying: Collection[str | None]) -> bool:
-    if (one.name, one.dtype) != (other.name, other.dtype):
+    if one.name != other.name or one.dtype not in (None, other.dtype):
         return False
     if one.shape is None or other.shape is None:
         return True

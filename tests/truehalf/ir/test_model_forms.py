@@ -28,13 +28,13 @@ BROKEN = {
             <float[2] w = ["location": "gone.bin"]> { y = Add (x, w) }""",
     ),
     "a weight that a node writes, too": (
-        "file-unreadable",
+        "model-invalid",
         ("w",),
         """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> {
             w = Neg (x) y = Add (x, w) }""",
     ),
     "a weight that a node of an If writes, too": (
-        "file-unreadable",
+        "model-invalid",
         ("w",),
         """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, bool c) => (float[2] y) {
             y = If (c) <then_branch = a () => (float[2] w) <float[2] w = {1, 2}> { w = Neg (x) },

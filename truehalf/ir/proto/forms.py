@@ -1,6 +1,8 @@
 """Forms of protos that readers do not take, restated in others of the same meaning before a model is read.
 
 sparse tensors, as initializers and in Constants           dense ones
+weights of one name                                        the last of them, which ONNX Runtime takes
+a graph without a name, domains that are not imported      as ONNX Runtime reads them
 a size below 0, which older exporters write (-1)           an axis that varies
 MeanVarianceNormalization without axes                     with the default ones: onnx cannot type it without
 functions of another opset than the graph                  of the graph's, or inlined at the latest one: ONNX Runtime
@@ -17,7 +19,7 @@ import numpy as np
 import onnx
 
 from truehalf.errors import StageError, first_line
-from truehalf.ir.proto.names import ProtoGraph, proto_graphs
+from truehalf.ir.proto.names import IMPLIED, ProtoGraph, proto_graphs
 
 _DENSE_MAX = 1 << 31  # bytes of a tensor; protobuf messages end there
 _MEAN_AXES = (0, 2, 3)
@@ -34,9 +36,12 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
     Raises:
         StageError: a sparse tensor that cannot be made dense, functions that cannot be brought to one opset.
     """
+    proto.graph.name = proto.graph.name or "graph"
+    _import_implied(proto)
     for graph in (proto.graph, *proto.functions):
         opset = _opset(graph if isinstance(graph, onnx.FunctionProto) else proto)
         for inner in proto_graphs(graph):
+            _keep_last_weights(inner)
             _make_dense(inner, path)
             _free_sizes(inner)
             for node in inner.node:
@@ -46,7 +51,22 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
     return _align_functions(proto, path)
 
 
+def _import_implied(proto: onnx.ModelProto) -> None:
+    used = {"ai.onnx", *(node.domain for inner in proto_graphs(proto.graph) for node in inner.node)}
+    imported = {opset.domain or "ai.onnx" for opset in proto.opset_import}
+    for domain in (used & IMPLIED.keys()) - imported:
+        proto.opset_import.add(domain="" if domain == "ai.onnx" else domain, version=IMPLIED[domain])
+
+
 # --- tensors and shapes -----------------------------------------------------------------------------------------------
+
+
+def _keep_last_weights(graph: ProtoGraph) -> None:
+    if isinstance(graph, onnx.GraphProto):
+        last = {tensor.name: index for index, tensor in enumerate(graph.initializer)}
+        for index in reversed(range(len(graph.initializer))):
+            if last[graph.initializer[index].name] != index:
+                del graph.initializer[index]
 
 
 def _make_dense(graph: ProtoGraph, path: Path) -> None:

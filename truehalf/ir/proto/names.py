@@ -1,8 +1,9 @@
-"""Names in protos of models: each is defined once, and calls of functions end."""
+"""Names in protos of models: each is defined once, domains are imported, and calls of functions end."""
 
 from __future__ import annotations
 
 import graphlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -12,21 +13,32 @@ import onnx
 from truehalf.errors import StageError
 
 ProtoGraph: TypeAlias = onnx.GraphProto | onnx.FunctionProto
+# Versions of the domains that ONNX Runtime 1.31 imports by itself, where the graph (no function) does not.
+IMPLIED = {"ai.onnx": 26, "ai.onnx.ml": 5, "com.microsoft": 1}
 
 
 def check_names(proto: onnx.ModelProto, path: Path) -> None:
-    """Check that every name that is read is defined, once, and that no function leads back to itself.
+    """Check that every name that is read is defined, once, but for weights of one type and shape; that the domain of
+    every node is imported; and that no function leads back to itself.
 
     Raises:
         StageError: naming the node and the name, or the functions on the circle.
+        ValueError: of a name that is no UTF-8, which protobuf and onnx_ir read as it is.
     """
     for graph in (proto.graph, *proto.functions):
+        for name in _texts(graph):
+            if isinstance(name, bytes):  # protobuf's, for text that is no UTF-8
+                raise ValueError(f"the name {name!r} is no UTF-8")
         where = f"function {graph.name!r}: " if isinstance(graph, onnx.FunctionProto) else ""
         for text in _undefined(graph, frozenset({""})):
             raise StageError(
                 "model-invalid",
                 f"{path}: {where}{text}: expected one node, input or weight for each name; the tool that wrote this "
                 "file broke it, convert the original again",
+            )
+        for text in _unimported(graph, proto):
+            raise StageError(
+                "model-invalid", f"{path}: {where}{text}: expected it in opset_import; export the model anew"
             )
     if circle := _circle(proto):
         raise StageError(
@@ -45,19 +57,38 @@ def proto_graphs(graph: ProtoGraph) -> Iterator[ProtoGraph]:
                 yield from proto_graphs(inner)
 
 
+def _texts(graph: ProtoGraph) -> Iterator[str | bytes]:
+    """Names of a graph or function and of the graphs in it."""
+    yield graph.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            if attribute.type == attribute.GRAPH:
+                yield from _texts(attribute.g)
+    if hasattr(graph, "initializer"):
+        yield from (tensor.name for tensor in graph.initializer)
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            yield value.name
+            yield from (side.dim_param for side in value.type.tensor_type.shape.dim)
+
+
 def _undefined(graph: ProtoGraph, outer: frozenset[str]) -> Iterator[str]:
-    """Names that two nodes write, and readers of names that neither the graph nor one around it defines."""
+    """Names that are defined twice, and readers of names that neither the graph nor one around it defines."""
+    weights = dict[str, tuple[object, ...]]()
     if isinstance(graph, onnx.FunctionProto):
-        known, results = {*outer, *graph.input}, list(graph.output)
+        known, results = list(graph.input), list(graph.output)
     else:
-        known = {*outer, *(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)}
-        known |= {tensor.values.name for tensor in graph.sparse_initializer}
-        results = [value.name for value in graph.output]
-    written = [name for node in graph.node for name in node.output if name]
-    if len(set(written)) < len(written):
-        yield f"nodes both write {next(name for name in written if written.count(name) > 1)!r}"
-    known.update(written)
-    defined = frozenset(known)
+        known, results = [value.name for value in graph.input], [value.name for value in graph.output]
+        for tensor in graph.initializer:
+            form = tensor.data_type, *tensor.dims
+            if weights.setdefault(tensor.name, form) != form:
+                yield f"weights of different types or shapes are called {tensor.name!r}"
+        weights |= {tensor.values.name: () for tensor in graph.sparse_initializer}
+    known += {*weights} - {*known}
+    known += [name for node in graph.node for name in node.output if name]
+    yield from (f"{name!r} is defined {count} times" for name, count in Counter(known).items() if count > 1)
+    defined = outer.union(known)
     for node in graph.node:
         for name in node.input:
             if name not in defined:
@@ -66,6 +97,17 @@ def _undefined(graph: ProtoGraph, outer: frozenset[str]) -> Iterator[str]:
             for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
                 yield from _undefined(inner, defined)
     yield from (f"an output is {name!r}, which nothing defines" for name in results if name not in defined)
+
+
+def _unimported(graph: ProtoGraph, proto: onnx.ModelProto) -> Iterator[str]:
+    """Nodes of domains that what they stand in does not import."""
+    if isinstance(graph, onnx.FunctionProto):
+        imported = {opset.domain or "ai.onnx" for opset in graph.opset_import}
+    else:
+        imported = {*IMPLIED, *(opset.domain for opset in proto.opset_import)}
+    for node in (node for inner in proto_graphs(graph) for node in inner.node):
+        if (node.domain or "ai.onnx") not in imported:
+            yield f"node {node.name or node.op_type!r} ({node.op_type}) is of the domain {node.domain or 'ai.onnx'!r}"
 
 
 def _circle(proto: onnx.ModelProto) -> list[str]:

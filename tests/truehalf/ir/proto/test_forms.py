@@ -150,6 +150,56 @@ def test_sizes_below_zero_are_free(tmp_path: Path, kind: str, sides: tuple[int, 
     convert(model, tmp_path)
 
 
+def named_twice(name: str, *shapes: list[int]) -> onnx.ModelProto:
+    """A product with weights of one name."""
+    model, rng = text(f"y = MatMul(x, {name})"), np.random.default_rng(0)
+    weights = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(each, name) for each in weights)
+    return model
+
+
+def without_imports(model: onnx.ModelProto, *domains: str) -> onnx.ModelProto:
+    kept = [opset for opset in model.opset_import if opset.domain not in domains]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+    return model
+
+
+def without_shapes(model: onnx.ModelProto, *names: str, typed: bool = True) -> onnx.ModelProto:
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in names:
+            value.type.tensor_type.ClearField("shape") if typed else value.ClearField("type")
+    return model
+
+
+def without_a_name(model: onnx.ModelProto) -> onnx.ModelProto:
+    model.graph.name = ""
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: named_twice("w", [4, 4], [4, 4]),
+        lambda: without_shapes(text("y = Relu(x)"), "y"),
+        lambda: without_shapes(text("y = Relu(x)"), "x", "y"),
+        lambda: without_shapes(text("y = Relu(x)"), "y", typed=False),
+        lambda: without_shapes(text("s = Shape(x) t = Abs(s) a = Relu(x) y = Reshape(a, t)"), "y"),
+        lambda: without_a_name(text("y = Relu(x)")),
+        lambda: without_imports(text("y = com.microsoft.Gelu(x)", head=HEAD.replace("my", "com.microsoft")), ""),
+        lambda: without_imports(text("y = com.microsoft.Gelu(x)")),
+        lambda: without_imports(text("y = Relu(x)"), ""),
+    ],
+)
+def test_what_the_checker_of_onnx_refuses_and_the_runtime_runs(tmp_path: Path, make: Make) -> None:
+    """As a file and in memory."""
+    model, feed = make(), {"x": np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)}
+    convert(model, tmp_path)
+    expected = Session(tmp_path / "in.onnx").run(feed)["y"]
+    made = truehalf.convert(model, samples=[feed]).model
+    np.testing.assert_allclose(Session(made).run(feed)["y"], expected, 1e-2, 1e-2)
+
+
 CIRCLE = ' <domain: "my", opset_import: ["": 17, "my": 1]> '
 
 
@@ -169,6 +219,13 @@ CIRCLE = ' <domain: "my", opset_import: ["": 17, "my": 1]> '
             "model-invalid",
             ["my::F -> my::G -> my::F"],
         ),
+        (lambda: named_twice("w", [4, 4], [4, 8]), "model-invalid", ["'w'"]),
+        (lambda: text("x = Relu(x) y = Neg(x)"), "model-invalid", ["'x'"]),
+        (lambda: text("y = Neg(x)", head=HEAD.replace("x)", "x, float[2,4] x)")), "model-invalid", ["'x'"]),
+        (lambda: without_imports(of_function("y = Neg(x)", 17), "my"), "model-invalid", ["'my'", "(F)"]),
+        (lambda: text("y = com.acme.Op(x)"), "model-invalid", ["'com.acme'"]),
+        (lambda: of_function("y = com.acme.Op(x)", 17), "model-invalid", ["'com.acme'", "'F'"]),
+        (lambda: of_function("y = com.microsoft.Gelu(x)", 17), "model-invalid", ["'com.microsoft'", "'F'"]),
         (lambda: of_function("y = my.Gone(x)", 17), "not-supported", ["my::Gone"]),
         (lambda: text("y = my.Gone(x)"), "not-supported", ["my::Gone"]),
         (lambda: text("[one] a = Add(x, b) [two] b = Relu(a) y = Relu(b)"), "graph-cycle", ["'one'"]),
