@@ -94,6 +94,7 @@ def convert(
         StageError: options, a model, samples or ranges that do not fit, a file that cannot be written.
     """
     from truehalf.conversion.casts_of_file import write_converted
+    from truehalf.conversion.options import check_names
     from truehalf.conversion.report import ConvertReport
     from truehalf.data.given import calibration_feeds
     from truehalf.ir.facts import model_facts
@@ -119,6 +120,7 @@ def convert(
         if out is not None:
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
+        check_names(source, precision, None)  # before the work
         before, slim_report = model_facts(source), None
         if "slim" not in skip and ranges is None and not precision.weights_as_inputs:
             with step("slim"):

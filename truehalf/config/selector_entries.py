@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from truehalf.codes import coded
+from truehalf.config.typed import did_you_mean
+
+_LIKE = 0.8  # likeness from which on an unknown name is a misspelt operator, and none of the user's own
+# Operators of ONNX Runtime that ONNX has not, and whose names are that like those of others.
+_OF_RUNTIME = (
+    *("DynamicQuantizeLSTM", "EmbedLayerNormalization", "GemmaRotaryEmbedding", "LinearAttentionGate", "MulInteger"),
+    *("MRotaryEmbedding", "MatMulInteger16", "QAttention", "QEmbedLayerNormalization", "QGemm", "QLinearConcat"),
+    *("QLinearGlobalAveragePool", "QLinearMul", "QOrderedLayerNormalization", "Scale", "SkipLayerNormalization"),
+    "VarlenCausalConvWithState",
+)
 
 
 def problems_of_lists(owner: str, section: Any) -> Iterator[str]:
@@ -22,6 +32,32 @@ def problems_of_lists(owner: str, section: Any) -> Iterator[str]:
             for i, entry in enumerate(getattr(section, name, None) or []):
                 if found := problem_of(entry):
                     yield coded("bad-syntax", f"{owner}.{name}[{i}]: {entry!r} {found}")
+
+
+def misspelt_operators(owner: str, section: Any, of_model: Collection[str] = ()) -> Iterator[str]:
+    """A line for each operator type that nobody has, and whose name is like that of one of ONNX.
+
+    Args:
+        owner, section: as of `problems_of_lists`, whose lists can be read.
+        of_model: operator types that a model has.
+    """
+    listed = [
+        (f"{owner}.{name}[{i}]", operator.strip())
+        for name in (*(f"{kind}_{use}_list" for kind in ("op", "pattern") for use in ("block", "include")), "fp16_ops")
+        for i, entry in enumerate(getattr(section, name, None) or [])
+        for operator in re.split("->|<-", entry)
+    ]
+    if not listed:
+        return
+    import onnx.defs
+
+    known = {schema.name for schema in onnx.defs.get_all_schemas()}
+    for where, operator in listed:
+        name = operator.removeprefix("ai.onnx::")
+        is_known = name in known or name in _OF_RUNTIME or name in of_model or re.search(r"\W", name)
+        if not is_known and (likely := did_you_mean(name, sorted(known), _LIKE)):
+            own = f"one of your own is listed with its domain, as com.acme::{name}"
+            yield coded("unknown-choice", f"{where}: no operator of ONNX is called {name!r}{likely} {own}")
 
 
 def problem_of_op(entry: str) -> str | None:

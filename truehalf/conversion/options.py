@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.precision import Precision
+from truehalf.config.selector_entries import misspelt_operators
 from truehalf.errors import StageError, refuse
 
 if TYPE_CHECKING:
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 
 
 def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
-    """Compare the options that name inputs and outputs with the model.
+    """Compare the options that name operators, inputs and outputs with the model.
 
     Raises:
-        StageError: listing every name that the model does not have, and every shape that does not fit its input.
+        StageError: listing every input and output that the model does not have, every shape that does not fit its
+            input, and every misspelt operator.
     """
+    from truehalf.ir.facts import all_nodes
+
     inputs = {value.name: value for value in model.graph.inputs}
     known = [*inputs, *(value.name for value in model.graph.outputs)]
     named = precision.keep_io_types if isinstance(precision.keep_io_types, tuple) else ()
@@ -29,6 +33,8 @@ def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str
         for name in named
         if name not in known
     ]
+    of_model = {node.op_type for node in all_nodes(model, functions=True)}
+    problems += misspelt_operators("precision", precision, of_model)
     if not isinstance(input_shapes, (Mapping, type(None))):
         problems.append(coded("wrong-type", f"input_shapes: expected shapes by input name, got {input_shapes!r}"))
         input_shapes = None

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
+import truehalf
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import saved
+from truehalf import Precision
+from truehalf.config.selector_entries import misspelt_operators
 
 
 @pytest.mark.parametrize(
@@ -100,10 +104,49 @@ def test_any_iterable_is_a_list_and_numbers_may_be_numpys(tmp_path: Path) -> Non
 
 
 def test_a_wish_that_matches_nothing_is_reported(tmp_path: Path) -> None:
-    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", fp16_ops=["Matmul"])
-    assert report["unmatched_selectors"] == ["fp16_ops: Matmul"]
+    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", fp16_ops=["LogSoftmax"])
+    assert report["unmatched_selectors"] == ["fp16_ops: LogSoftmax"]
     warning, nothing = report["warnings"]
     expect(nothing, "nothing-in-fp16")
-    expect(warning, None, "fp16_ops", "Matmul", "MatMul")
-    with raises("no-match", "fp16_ops", "Matmul", "MatMul"):
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", fp16_ops=["Matmul"], strict_selectors=True)
+    expect(warning, None, "fp16_ops", "LogSoftmax", "Softmax")
+    with raises("no-match", "fp16_ops", "LogSoftmax", "Softmax"):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", fp16_ops=["LogSoftmax"], strict_selectors=True)
+
+
+MISSPELT = {
+    "op_block_list": ("Sofmax", "Softmax"),
+    "op_include_list": ("Matmul", "MatMul"),
+    "fp16_ops": ("ai.onnx::Layernormalization", "LayerNormalization"),
+    "pattern_block_list": ("MatMul -> Sofftmax", "Softmax"),
+    "pattern_include_list": ("relu <- MatMul", "Relu"),
+}
+
+
+@pytest.mark.parametrize("key", MISSPELT)
+def test_a_misspelt_operator_is_refused_at_once(tmp_path: Path, key: str) -> None:
+    entry, meant = MISSPELT[key]
+    model, precision = saved(tmp_path), Precision(**{key: ["Relu -> Sqrt" if "pattern" in key else "Sqrt", entry]})
+    with raises("unknown-choice", f"precision.{key}[1]", meant):
+        truehalf.convert(model, samples="no_such_folder", precision=precision)
+
+
+@pytest.mark.parametrize("name", ["com.acme::Sofmax", "Foo", "FastGelu", "SkipLayerNormalization", "QGemm", "Swish"])
+def test_an_unknown_operator_may_be_the_users_own(name: str) -> None:
+    assert list(misspelt_operators("precision", Precision(op_block_list=[name]))) == []
+
+
+def test_an_operator_of_the_model_is_not_misspelt(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 17, "my": 1]> g (float[2] x) => (float[2] y) { y = my.Sofmax(x) }
+    <domain: "my", opset_import: ["": 17]> Sofmax (a) => (b) { b = Relu(a) }"""
+    report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", op_block_list=["Sofmax"])
+    assert report["unmatched_selectors"] == ["op_block_list: Sofmax"]  # a function, which is inlined
+    with raises("unknown-choice", "'Sofmax'", "Softmax"):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", op_block_list=["Sofmax"])
+
+
+def test_names_of_the_runtimes_operators_are_known() -> None:
+    """All that ONNX Runtime has beside ONNX: each would else be taken for one of ONNX that is misspelt."""
+    names = {schema.name for schema in get_all_operator_schema()}
+    assert len(names) > 300
+    for name in sorted(names):
+        assert list(misspelt_operators("precision", Precision(op_block_list=[name]))) == []

@@ -78,10 +78,10 @@ def test_selectors_that_match_nothing_are_reported(tmp_path: Path) -> None:
     report = to_fp16(
         saved(tmp_path),
         tmp_path / "out.onnx",
-        op_block_list=["Softmaxx", "Relu"],
+        op_block_list=["LogSoftmax", "Relu"],
         node_block_list=["^MatMul", "/head/"],
     )
-    assert report["unmatched_selectors"] == ["op_block_list: Softmaxx", "node_block_list: ^MatMul"]
+    assert report["unmatched_selectors"] == ["op_block_list: LogSoftmax", "node_block_list: ^MatMul"]
     assert node_types(tmp_path / "out.onnx")["/head/Softmax"] == FLOAT
 
 
