@@ -117,19 +117,26 @@ class Reference:
 
 
 class _Frozen(Sequence[Sample]):
-    """Samples that a reference was frozen on, each compared with what it was then as it is read or made again."""
+    """Samples that a reference was frozen on, each compared with what it was then as it is read or made again.
 
-    def __init__(self, samples: Sequence[Sample], names: list[str], digests: list[str], index: Path) -> None:
+    A slice of them holds none either.
+    """
+
+    def __init__(
+        self, samples: Sequence[Sample], names: list[str], digests: list[str], index: Path, rows: range | None = None
+    ) -> None:
         self._samples, self._names, self._digests, self._index = samples, names, digests, index
+        self._rows = range(len(names)) if rows is None else rows
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._rows)
 
     def __getitem__(self, position):  # type: ignore[no-untyped-def]
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
-        sample, name = self._samples[position], self._names[position]
-        if (sample.name, digest(sample.feeds)) != (name, self._digests[position]):
+        row = self._rows[position]
+        if isinstance(row, range):
+            return _Frozen(self._samples, self._names, self._digests, self._index, row)
+        sample, name = self._samples[row], self._names[row]
+        if (sample.name, digest(sample.feeds)) != (name, self._digests[row]):
             raise StageError(
                 "wrong-file",
                 f"{self._index}: {sample.name} is not what {name} was when the reference was frozen; run `dvc repro "

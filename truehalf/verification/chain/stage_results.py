@@ -76,12 +76,12 @@ class FileResult(StageResult):
 def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> FileResult:
     """Run a file on the first `count` samples and measure it."""
     varying: list[str] = []
+    first, expected = reference.samples[:count], {name: reference.outputs[name][:count] for name in reference.outputs}
     try:
-        outputs = file.run_all(reference.samples[:count], options.batch)
+        outputs = file.run_all(first, options.batch)
     except UnevenShapes as error:
         outputs, varying = {}, [str(error)]
     stage = measure(reference, outputs, options, count)
-    first, expected = reference.samples[:count], {name: reference.outputs[name][:count] for name in reference.outputs}
     unrounded, unknown = file.unrounded_shapes(
         expected, lambda file: file.run_all(first, options.batch), f"{count} samples"
     )

@@ -69,6 +69,8 @@ def test_samples_are_made_when_they_are_asked_for(folder: Path) -> None:
     made: list[int] = []
     read = read_reference(folder, "reference", Once(SAMPLES), SPEC)
     assert not isinstance(read, str) and made == [] and len(read.subset(range(2)).samples) == 2 and made == [0, 1]
+    some = read.samples[1:3][1:]
+    assert len(some) == 1 and made == [0, 1] and some[0].name == SAMPLES[2].name and made == [0, 1, 2]
 
 
 @pytest.mark.parametrize("count", [0, 1, 300])
