@@ -59,12 +59,9 @@ def decided(reports: Reports) -> list[str]:
 
 def warnings(reports: Reports) -> list[str]:
     """What calibration warns of: samples of noise; the conversion: entries that match no node (a typo, most likely),
-    opsets, outputs not finite; and what the engine's stage finds odd about the file's precision.
+    opsets, outputs not finite.
     """
-    noise = reports.get("calibrate", {}).get("warnings", [])
-    precision = reports.get("engine", {}).get("precision")
-    odd = precision.get("warnings", []) if precision else []
-    return [*noise, *reports.get("fp16", {}).get("warnings", []), *odd]
+    return [*reports.get("calibrate", {}).get("warnings", []), *reports.get("fp16", {}).get("warnings", [])]
 
 
 def failures(reports: Reports, params: Params) -> list[str]:

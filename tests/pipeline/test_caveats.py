@@ -20,7 +20,6 @@ def test_every_stage_is_heard() -> None:
     (item,) = not_verified({})
     expect(item, "not-run", "verify")
     assert warnings({}) == []
-    assert warnings({"engine": {"precision": {"warnings": ["few nodes are FP16"]}}}) == ["few nodes are FP16"]
 
 
 def test_calibration_on_noise_is_warned_of_before_anything_else() -> None:

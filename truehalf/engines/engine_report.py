@@ -48,7 +48,6 @@ class PrecisionFacts(TypedDict):
     float_nodes: int
     fp16_nodes: int
     fp16_fraction: float | None
-    warnings: list[str]
     state: str
     reason: str
 

@@ -2,11 +2,11 @@
 
 With F the float nodes of the file (Cast and Constant aside) and H those whose float outputs are all FP16,
 
-    declared fp32: refused unless H = 0          declared fp16: refused if H = 0; a warning if |H| / |F| < 1/2
+    declared fp32: refused unless H = 0          declared fp16: refused if H = 0
 
 A mixed file is a lawful FP16 file: pins, ranges and placement keep nodes FP32, and how many is the converter's choice,
-whose declared precision is what reports call the file's. A small share is more often a slip (a wide pin, another file),
-so it is a warning and refuses nothing. What the engine made of it is judged by truehalf.runtime.tensorrt.proof.
+whose declared precision is what reports call the file's. What the engine made of it is judged by
+truehalf.runtime.tensorrt.proof.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from truehalf.runtime.tensorrt.versions import Graph
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-PLAUSIBLE_FP16_FRACTION = 0.5
 
 
 def typed_model(path: Path | str) -> ir.Model:
@@ -89,17 +87,6 @@ def check_precision(model_path: Path | str, declared: str) -> None:
         )
 
 
-def file_warnings(graph: Graph, declared: str) -> list[str]:
-    """What is odd about the file's share of FP16 nodes, for the report."""
-    nodes, fp16 = graph["float_nodes"], graph["fp16_nodes"]
-    if declared != "fp16" or fp16 >= PLAUSIBLE_FP16_FRACTION * nodes:
-        return []
-    return [
-        f"fp16 is declared and {fp16} of the file's {nodes} float nodes are FP16, under "
-        f"{PLAUSIBLE_FP16_FRACTION:.0%}; see reports/fp16.json for what keeps the others FP32"
-    ]
-
-
 def precision_facts(graph: Graph, declared: str, state: str, reason: str) -> PrecisionFacts:
     """`precision` of a report: the file's declared precision and nodes, and whether the engine's layers bear it out."""
     nodes, fp16 = graph["float_nodes"], graph["fp16_nodes"]
@@ -108,7 +95,6 @@ def precision_facts(graph: Graph, declared: str, state: str, reason: str) -> Pre
         "float_nodes": nodes,
         "fp16_nodes": fp16,
         "fp16_fraction": fp16 / nodes if nodes else None,
-        "warnings": file_warnings(graph, declared),
         "state": state,
         "reason": reason,
     }

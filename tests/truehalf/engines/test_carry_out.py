@@ -157,7 +157,7 @@ def test_an_engine_of_far_fewer_half_layers_whose_nodes_nobody_names_is_not_veri
     expect(report["precision"]["reason"], None, "0.1%", "Half", "100.0%", "FP16")
 
 
-def test_a_file_of_few_fp16_nodes_is_warned_of_and_not_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_few_fp16_nodes_is_not_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float["n",1] x) => (float["n",1] y)
         { a = Relu(x)  b = Relu(a)  c = Cast<to = 10>(b)  d = Relu(c)  y = Cast<to = 1>(d) }"""
     mixed = bench.folder / "mixed.onnx"
@@ -167,8 +167,6 @@ def test_a_file_of_few_fp16_nodes_is_warned_of_and_not_refused(bench: Bench, mon
     report = bench.built(evidence())
     assert report["status"] == "built" and report["precision"]["state"] == "verified"
     assert (report["precision"]["fp16_nodes"], report["precision"]["float_nodes"]) == (1, 3)
-    (said,) = report["precision"]["warnings"]
-    expect(said, None, "fp16", 1, 3, "50%", "reports/fp16.json")
 
 
 def test_a_point_that_cannot_be_timed_loses_neither_engine_nor_the_other_points(bench: Bench) -> None:
