@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.engine import engine_stage, was_made
 from pipeline.forms import Params, Reports, StageReport, of_stage
-from truehalf.codes import coded
+from truehalf.codes import coded, codes_in
 from truehalf.report.forms import StageNumbers
 
 _NOT_VERIFYS = "the TensorRT engine: "  # verify leaves it to the engine stage, whose verdict counts once there is one
@@ -40,6 +40,7 @@ def not_verified(reports: Reports) -> list[str]:
         parity = _report(stage, reports).get("parity", {})
         if parity.get("status") == "not verified":
             items.append(f"{stage}: {parity.get('reason', 'no reason given')}")
+    items += [f"trace: {note}" for note in _report("trace", reports).get("notes", []) if codes_in(note)]
     if "verify" not in reports:
         items.append(coded("not-run", "the final file: verify has not run"))
     engine = _report("engine", reports).get("not_verified")

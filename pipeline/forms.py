@@ -38,6 +38,7 @@ class StageReport(TypedDict, total=False):
     engine_mb: float
     parity: Parity
     warnings: list[str]
+    notes: list[str]
     not_verified: list[str]
     baked: Baked
     fp16_arithmetic: float | None

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from pipeline.workspace import root
-from truehalf.codes import coded
+from truehalf.codes import coded, codes_in
 from truehalf.output_files import write_text
 from truehalf.report.terminal import run_program
 
@@ -55,6 +55,8 @@ def main() -> None:
     proposed = _proposed(arguments)
     write_text(place, "\n".join(_lines(arguments, proposed)) + "\n")
     tensors = [*proposed["spec"]["inputs"], *proposed["spec"]["outputs"]]
+    for each in proposed["unclear"]:
+        print(f"not clear: {each}")
     kinds = ", ".join(f"{each['name']}: {each.get('kind', 'any tensor')}" for each in tensors)
     print(f"done: {place} ({kinds}). Confirm what it proposes, then:")
     print(f"  python -m pipeline model={arguments.name} data.folder={arguments.samples}")
@@ -68,16 +70,18 @@ def _proposed(arguments: argparse.Namespace) -> Json:
     """What `truehalf inspect` proposes; exits with its code where it fails."""
     size = [] if arguments.size is None else ["--size", arguments.size]
     with tempfile.TemporaryDirectory() as folder:
-        model, found = arguments.model, Path(folder) / "inspect.json"
+        model, found, left_out = arguments.model, Path(folder) / "found.json", []
         if _is_module(arguments):
             model = str(Path(folder) / "model.onnx")
             weights = [] if arguments.checkpoint is None else ["--checkpoint", arguments.checkpoint]
             # images are read by inspect; the trace takes noise of their size
             feeds = ["--shape", f"images:1x3x{arguments.size}"] if size else ["--samples", arguments.samples]
-            _truehalf("export", arguments.model, "-o", model, *feeds, *weights)
+            _truehalf("export", arguments.model, "-o", model, *feeds, *weights, "--json", str(found))
+            # what is empty in noise may not be in images, on which inspect says it
+            left_out = [note for note in json.loads(found.read_text())["notes"] if not codes_in(note)]
         _truehalf("inspect", model, "--samples", arguments.samples, *size, "--json", str(found))
         content: Json = json.loads(found.read_text())["proposed"]
-    return content
+    return {**content, "unclear": [*left_out, *content["unclear"]]}
 
 
 def _truehalf(*words: str) -> None:
@@ -115,6 +119,7 @@ def _lines(arguments: argparse.Namespace, proposed: Json) -> Iterator[str]:
         keys = _OF_INPUT.get(each["kind"], ("name", "kind", "dtype"))
         shape = {} if each["kind"] in _OF_INPUT else {"shape": each["shape"][1:]}
         yield line("  - ", {key: each[key] for key in keys} | shape, each["name"])
+    yield from (f"# not clear: {each}" for each in proposed["unclear"])
     yield "outputs:"
     for each in spec["outputs"]:
         yield line("  - ", {key: value for key, value in each.items() if key not in _ASIDE}, each["name"])

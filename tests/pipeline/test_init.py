@@ -80,6 +80,26 @@ def test_a_module_and_a_file_are_proposed_alike(workspace: Path) -> None:
         assert found["preprocessing"] == {"range": [0, 1], "layout": "NCHW"}
 
 
+BESIDE = """
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x):
+        means = x.mean((2, 3))
+        return {"logits": means + means[means[:, 0] > 2].sum(), "version": "1.0"}
+def build():
+    return Net()
+"""
+
+
+def test_what_is_left_out_and_what_no_sample_shows_is_said(workspace: Path) -> None:
+    (workspace / "beside.py").write_text(BESIDE)
+    done = in_workspace(
+        workspace, *["python", "-m", "pipeline.init", "beside:build", "--samples", "pictures", "--size", "8x8"]
+    )
+    for text in (done.stdout, (workspace / "conf/model/mine.yaml").read_text()):
+        expect(text, "nothing-compared", "NonZero", "version (str)")
+
+
 @pytest.mark.slow
 def test_the_pipeline_runs_what_is_proposed(workspace: Path) -> None:
     proposed(workspace, "detector:build", "--size", "64x96")

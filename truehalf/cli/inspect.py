@@ -69,7 +69,8 @@ def command(output: form.Output, **given: Any) -> int:
     }
     if samples is not None:
         proposal = propose_spec(model, samples, preprocessing, given["skip_corrupt"])
-        found["proposed"] = {"spec": proposal.spec.to_json(), "reasons": proposal.reasons}
+        unclear = [*proposal.doubts, *proposal.notes]
+        found["proposed"] = {"spec": proposal.spec.to_json(), "reasons": proposal.reasons, "unclear": unclear}
         if given["spec"] is not None:
             write_json(given["spec"], found["proposed"]["spec"])
     output.give(_lines(found, len(found["islands"]) if output.is_verbose else islands), found)
@@ -151,4 +152,4 @@ def _proposed_lines(proposed: Mapping[str, Any]) -> list[str]:
         what = ", ".join(f"{key}: {json.dumps(value)}".replace('"', "") for key, value in keys.items()) or "any tensor"
         why = f"    ({reasons[tensor['name']]})" if tensor["name"] in reasons else ""
         lines.append(f"  {tensor['name']}  {what}{why}")
-    return lines
+    return lines + [f"not clear: {each}" for each in proposed["unclear"]]

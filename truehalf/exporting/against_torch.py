@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir as ir
 
 from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError, typed_line
 from truehalf.exporting.export import evaluation_mode
 from truehalf.io_spec.in_file import named_axes, names_of
 from truehalf.io_spec.spec import IoSpec
-from truehalf.linting.values import Values
 from truehalf.models.sizes import other_axes, refusal
 from truehalf.report.forms import Parity
 from truehalf.runtime.ort.session import Session
@@ -26,6 +24,7 @@ from truehalf.verification.findings import NOT_VERIFIED
 from truehalf.verification.metrics.tensors import check_runs
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
     import torch
 
 SILENT = 4  # ONNX Runtime prints nothing but what ends the process: errors are reported by truehalf
@@ -99,31 +98,6 @@ def unread_inputs(model: ir.Model, module: torch.nn.Module, spec: IoSpec, exampl
                 "so its value on the samples of trace would hold for all; see `truehalf lint --explain baked-item`",
             )
     return names
-
-
-def empty_tensors(model: ir.Model, feeds: Sequence[Arrays]) -> list[str]:
-    """Names of nodes whose outputs are empty on every feed, the first of each chain: what follows them was not seen.
-
-    Args:
-        model: exported, with its types; only tensors whose size depends on data are looked at.
-    """
-    values = Values(model.graph)
-    sized = [value for node in model.graph for value in node.outputs if value.name and values.sized_by_data(value)]
-    if not sized or not feeds:
-        return []
-    looking = model.clone()
-    named = ir.convenience.create_value_mapping(looking.graph)
-    known = {value.name for value in looking.graph.outputs}
-    looking.graph.outputs.extend(named[str(value.name)] for value in sized if value.name not in known)
-    session, names = Session(looking), [str(value.name) for value in sized]
-    runs = [session.run(feed, names) for feed in feeds]
-    empty = {name for name in names if all(np.asarray(run[name]).size == 0 for run in runs)}
-    producers = [value.producer() for value in sized if value.name in empty]
-    return [
-        str(node.name)
-        for node in producers
-        if node is not None and not any(value is not None and value.name in empty for value in node.inputs)
-    ]
 
 
 def _others(values: np.ndarray) -> list[np.ndarray]:

@@ -57,7 +57,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     )
     if model.file is not None:
         report = pass_on(model.file, out_path, options, spec=spec, check_feeds=feeds)
-        return replace(report, notes=list(model.notes))
+        return replace(report, notes=[*model.notes, *(report.notes or [])])
     resized = _at_other_sizes(config, model, root, axes, batch)
     checked = [*feeds, *resized]
     report = trace(model.module, example, out_path, options, spec=spec, check_feeds=checked, prepared=model.prepared)

@@ -20,6 +20,7 @@ from truehalf.ir.model_file import load_model, save_model, source_weights
 from truehalf.ir.normalize import InferTypes
 from truehalf.output_files import write_text
 from truehalf.runtime.ort.session import Session
+from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def pass_on(
         baked=None,
         lint=linted,
         model=model_facts(model, out_path),
+        notes=empty_tensors(model, check_feeds),
     )
 
 

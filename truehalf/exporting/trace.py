@@ -20,7 +20,6 @@ from truehalf.config.schema import LintConfig, TraceConfig
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import (
     compared_with_torch,
-    empty_tensors,
     tensors_of,
     torch_outputs,
     unread_inputs,
@@ -43,6 +42,7 @@ from truehalf.models.sizes import varying_axes
 from truehalf.output_files import destination, write_text, written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.report.forms import ModelFacts, Parity
+from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:
@@ -190,9 +190,7 @@ def trace(
         baked=baked,
         lint=linted,
         model=model_facts(model, out_path),
-        notes=[
-            f"{name}: empty on every sample that was traced or compared, so what follows it was not" for name in empty
-        ],
+        notes=empty,
     )
 
 

@@ -38,11 +38,13 @@ class Proposal:
         spec: with kinds, and what they must declare.
         reasons: by name of an input or output, what was seen.
         doubts: what else the outputs could be.
+        notes: what the samples do not show.
     """
 
     spec: IoSpec
     reasons: dict[str, str] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def proposed(inputs: Sequence[TensorSpec], feeds: Outputs, outputs: Outputs) -> Proposal:

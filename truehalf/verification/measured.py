@@ -12,10 +12,10 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
-from truehalf.io_spec.outputs import DETECTIONS, detecting, plain_outputs, task_of
+from truehalf.io_spec.outputs import DETECTIONS, by_kind, detecting, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.report.forms import DetectionSummary
-from truehalf.verification.declared.boxes import box_format_problem
+from truehalf.verification.declared.boxes import box_format_problem, in_words, layouts_of
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.decoded import confident_queries, detections_of, near_labels, with_tied_labels
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
@@ -135,6 +135,16 @@ class Measured:
         if self.untrained or not taking or not finite:
             return None
         return box_format_problem([(r.reference, r.size) for r in self.runs], self.spec, self.options.score_threshold)
+
+    @property
+    def read_alike(self) -> str:
+        """Other formats in which the boxes would lie in the image, too; empty: none, or nothing to say of it."""
+        if self.meaningless or self.misinterpreted or not detecting(self.spec):
+            return ""
+        declared, threshold = by_kind(self.spec)["boxes"], self.options.score_threshold
+        layouts = layouts_of([(run.reference, run.size) for run in self.runs], self.spec, threshold)
+        others = [each for each in layouts if each != (declared.format, declared.normalized)]
+        return in_words(others) if others else ""
 
     @cached_property
     def meaningless(self) -> str | None:

@@ -14,7 +14,7 @@ do and next to none of them as xyxy.
 Less counts where more than FEW of the boxes are odd or stick out, or ONE_SIDE of them (ENOUGH or more) lie to one side
 of the middle in both axes, and none of this holds in another format. Where none is odd, it is a doubt that the report
 states, and the gates stand. Large cxcywh taken for xyxy lie below and to the right; xywh, which nothing declares,
-sticks out as cxcywh to the left.
+sticks out as cxcywh to the left; small ones do not.
 """
 
 from __future__ import annotations
@@ -84,17 +84,26 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tupl
 
 
 def layouts_of(runs: Runs, spec: IoSpec, score_threshold: float) -> list[tuple[str, bool]]:
-    """Format and normalized of every reading that makes boxes in the image of them; all, where fewer than FEWEST boxes
-    score enough.
+    """Format and normalized of every reading in which they lie in the image, "xywh" is x, y, width, height; where one of
+    these has them on both sides of the middle, only such. None where fewer than FEWEST boxes score enough.
 
     Args:
         runs, spec, score_threshold: as above; what the spec declares of the boxes does not count.
     """
-    layouts = list(product(_FORMATS[:2], _NORMALIZED))
+    layouts = list(product(_FORMATS, _NORMALIZED))
     readings = [_Reading(runs, spec, score_threshold, *layout) for layout in layouts]
-    if max(read.boxes for read in readings) < FEWEST:
-        return layouts
-    return [layout for layout, read in zip(layouts, readings, strict=True) if read.is_good]
+    good = [(each, read) for each, read in zip(layouts, readings, strict=True) if read.is_good]
+    balanced = [each for each, read in good if not read.is_lopsided]
+    return balanced or [each for each, _ in good]
+
+
+def in_words(layouts: Sequence[tuple[str, bool]]) -> str:
+    """What `layouts_of` found."""
+    named = " and ".join(
+        f"{'x, y, width, height' if each == _XYWH else each} in {'shares' if normalized else 'pixels'}"
+        for each, normalized in layouts
+    )
+    return f"those that score enough lie in the image as {named}" if named else "too few score enough, or fit"
 
 
 _NONE = "no other format or normalized makes boxes in the image of them; is it the output of that kind?"
@@ -134,8 +143,8 @@ class _Reading:
 
     @property
     def is_good(self) -> bool:
-        """Whether next to all are boxes in the image."""
-        return self.odd + self.sticking_out <= FEW * self.boxes and self.boxes > 0 and not self.is_lopsided
+        """Whether there are enough, and next to all lie in the image."""
+        return self.odd + self.sticking_out <= FEW * self.boxes and self.boxes >= FEWEST
 
     def badness(self) -> tuple[int, int, bool]:
         return self.odd, self.sticking_out, self.is_lopsided

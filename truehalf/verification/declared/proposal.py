@@ -20,9 +20,11 @@ from truehalf.io_spec.outputs import DETECTIONS, by_kind, task_of
 from truehalf.io_spec.proposed import Proposal, proposed
 from truehalf.io_spec.spec import InputSpec, IoSpec, TensorSpec
 from truehalf.ir.model_forms import ModelFile
+from truehalf.ir.normalize import InferTypes
 from truehalf.json_values import JsonObject
 from truehalf.runtime.ort.session import Session
-from truehalf.verification.declared.boxes import layouts_of
+from truehalf.verification.declared.boxes import in_words, layouts_of
+from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.metrics.decoded import confident_queries
 from truehalf.verification.open_file import as_type
 
@@ -58,9 +60,11 @@ def propose_spec(
     feeds = calibration_feeds(samples, file.model, preprocessing, entry, skip_corrupt)
     types = {each.name: each.dtype for each in _inputs(file.model)}
     session = Session(file.runnable)
-    return proposal_of(
-        file.model, feeds, lambda feed: session.run({name: as_type(feed[name], types[name]) for name in types})
-    )
+    typed = [{name: as_type(feed[name], types[name]) for name in types} for feed in _first(feeds)]
+    found = proposal_of(file.model, typed, session.run)
+    model = file.model.clone()
+    InferTypes()(model)
+    return replace(found, notes=empty_tensors(model, typed))
 
 
 def proposal_of(
@@ -73,11 +77,7 @@ def proposal_of(
         run: outputs of the model by name.
         score_threshold: 0 to 1, of the boxes that are looked at; None: the default of verification.
     """
-    taken: list[Mapping[str, np.ndarray]] = []
-    for feed in feeds:
-        taken.append(feed)
-        if sum(max((array.shape[0] for array in each.values() if array.ndim), default=1) for each in taken) >= _SAMPLES:
-            break
+    taken = _first(feeds)
     runs = [run(feed) for feed in taken]
     found = proposed(_inputs(model), _joined(taken), _joined(runs))
     if task_of(found.spec) != DETECTIONS:
@@ -92,13 +92,26 @@ def proposal_of(
     share = np.mean([confident_queries(outputs, found.spec, threshold).mean() for outputs in runs])
     if "logits" in by_kind(found.spec) and share > _MOST_FOUND:
         found.doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
-    layouts = layouts_of(list(zip(runs, sizes, strict=True)), found.spec, threshold)
-    if len(layouts) != 1:
-        found.doubts.append("boxes that score enough do not say how they are to be read")
-        return found
-    boxes = by_kind(found.spec)["boxes"].name
-    found.reasons[boxes] += "; of those that score enough, no other reading makes boxes in the image"
-    return replace(found, spec=_with_layout(found.spec, *layouts[0]))
+    sized, boxes = list(zip(runs, sizes, strict=True)), by_kind(found.spec)["boxes"]
+    layouts = layouts_of(sized, found.spec, threshold)
+    found.reasons[boxes.name] += f"; {in_words(layouts)}"
+    # Small boxes of cxcywh lie where such of x, y, width, height may, too, which no network is known to put out.
+    if [box_format for box_format, _ in layouts] in (["cxcywh"], ["xyxy"], ["cxcywh", "xywh"]):
+        return replace(found, spec=_with_layout(found.spec, *layouts[0]))
+    found.doubts.append(f"output {boxes.name!r}: its values do not say how boxes are to be read: {in_words(layouts)}")
+    of_all = layouts or layouts_of(sized, found.spec, 0.0)
+    known = boxes.format if boxes.format == "cxcywh" or len(of_all) < 2 else None
+    return replace(found, spec=_with_layout(found.spec, known, boxes.normalized))
+
+
+def _first(feeds: Iterable[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndarray]]:
+    """As many as make up eight samples."""
+    taken: list[Mapping[str, np.ndarray]] = []
+    for feed in feeds:
+        taken.append(feed)
+        if sum(max((array.shape[0] for array in each.values() if array.ndim), default=1) for each in taken) >= _SAMPLES:
+            break
+    return taken
 
 
 def may_detect(model: ir.Model) -> bool:
@@ -119,7 +132,7 @@ def described(spec: IoSpec) -> str:
     return "; ".join(parts)
 
 
-def _with_layout(spec: IoSpec, box_format: str, normalized: bool) -> IoSpec:
+def _with_layout(spec: IoSpec, box_format: str | None, normalized: bool | None) -> IoSpec:
     boxes = by_kind(spec)["boxes"]
     read = replace(boxes, format=box_format, normalized=normalized)
     return replace(spec, outputs=tuple(read if each is boxes else each for each in spec.outputs))

@@ -105,9 +105,15 @@ def shape_findings(wrong: Iterable[str], unknown: str | None) -> list[Finding]:
     return found + ([Finding("shapes", NOT_VERIFIED, unknown)] if unknown else [])
 
 
-def without_labels(samples: int) -> Finding:
-    """Of detections on samples without true boxes; it does not decide."""
+def without_labels(samples: int, read_alike: str = "") -> Finding:
+    """Of detections on samples without true boxes; it does not decide.
+
+    Args:
+        read_alike: other formats that the values of boxes fit; empty: none.
+    """
     reason = f"{samples} samples, compared with the FP32 model: accuracy against labels not measured"
+    if read_alike:
+        reason += f", nor whether boxes are of the declared format: {read_alike}, too; labels, or a look at one, tell"
     reason = coded("no-labels", reason)
     return Finding("average_precision", NOT_VERIFIED, reason, decides=False, facts={"why": reason})
 

@@ -73,7 +73,7 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     found: list[Finding] = []
     if seen.task == DETECTIONS:
         found += judge_detections(seen, drop)
-        found += [] if drop else [without_labels(sum(max(run.rows, 1) for run in seen.runs))]
+        found += [] if drop else [without_labels(sum(max(run.rows, 1) for run in seen.runs), seen.read_alike)]
     found += judge_classes(seen) if seen.task == CLASSIFICATION else judge_tensors(seen)
     nonfinite = sum(errors.nonfinite_new for errors in seen.errors.values())
     limits = asdict(seen.options.gates)

@@ -99,6 +99,42 @@ def test_rows_that_change_places_are_matched(make: Any, box_format: str, normali
     ]
 
 
+def small_boxes(box_format: str, normalized: bool, seed: int) -> Outputs:
+    """A top-k detector's, of 3 % to 20 % of the side, all of them in the upper left part of the image."""
+    rng = np.random.default_rng(seed)
+    low, sides = rng.uniform(0.02, 0.1, (PICTURES, 6, 2)), rng.uniform(0.12, 0.2, (PICTURES, 6, 2))
+    first, second = {"xyxy": (low, low + sides), "xywh": (low, sides), "cxcywh": (low + 0.3, sides)}[box_format]
+    boxes = np.float32(np.concatenate([first, second], axis=2) * (1 if normalized else SIDE))
+    scores, labels = rng.uniform(0.6, 0.9, (PICTURES, 6)).astype(np.float32), rng.integers(0, 5, (PICTURES, 6))
+    return {"boxes": boxes, "scores": scores, "labels": labels}
+
+
+SMALL = [(each, normalized, seed) for seed, normalized in enumerate((True, False)) for each in ("xyxy", "xywh")]
+
+
+@pytest.mark.parametrize(("box_format", "normalized", "seed"), [*SMALL, ("xywh", True, 9)])
+def test_a_format_that_small_boxes_do_not_show_is_not_proposed(
+    box_format: str, normalized: bool, seed: int, tmp_path: Path
+) -> None:
+    """Corners may be x, y, width, height: declared as one, the report says so."""
+    outputs = small_boxes(box_format, normalized, seed)
+    found = propose_spec(written(tmp_path / "m.onnx", outputs), images())
+    (boxes,) = [each for each in found.spec.outputs if each.kind == "boxes"]
+    assert boxes.format is None and boxes.normalized is normalized
+    expect("; ".join(found.doubts), None, "'boxes'", "xyxy", "x, y, width, height")
+    layout = {"boxes": {"format": "xyxy", "normalized": normalized}}
+    declared = {"outputs": [{"name": name, "kind": name} | layout.get(name, {}) for name in outputs]}
+    report = compared(tmp_path, outputs, outputs, spec=declared)
+    (line,) = [line for line in report.not_verified if "no-labels" in codes_in(line)]
+    expect(line, "no-labels", "x, y, width, height")
+
+
+def test_small_boxes_of_a_known_format_are_proposed_with_what_else_they_may_be(tmp_path: Path) -> None:
+    found = propose_spec(written(tmp_path / "m.onnx", small_boxes("cxcywh", True, 3)), images())
+    assert [each.format for each in found.spec.outputs if each.kind == "boxes"] == ["cxcywh"]
+    expect(found.reasons["boxes"], None, "x, y, width, height")
+
+
 def test_names_do_not_matter_where_shapes_tell(tmp_path: Path) -> None:
     expected = in_layout(as_queries(scene(4)), "cxcywh", True)
     renamed = {"dets": expected["boxes"], "out_1": expected["logits"]}
