@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.config.verification import Evaluation
 from truehalf.data.samples import Sample, batches, stacked
@@ -163,8 +164,11 @@ class OpenFile:
         except StageError as error:
             return None, shapes_unknown(self.shape_nodes, error)
 
-    def probing(self, names: Sequence[str]) -> OpenFile:
+    def probing(self, names: Sequence[str], given: Iterable[str] = ()) -> OpenFile:
         """The file, run by the same evaluation but for pessimistic sums, with these inner tensors as its outputs.
+
+        Args:
+            given: inner tensors that become inputs.
 
         Raises:
             StageError: as open_runner.
@@ -173,6 +177,12 @@ class OpenFile:
         values = {value.name: value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
         values |= {value.name: value for node in model.graph for value in node.outputs}
         del model.graph.outputs[:]
+        for name in given:
+            computed = values[name]
+            values[name] = ir.Input(name, computed.shape, computed.type)
+            computed.name = f"{name}/computed"
+            computed.replace_all_uses_with(values[name])
+            model.graph.inputs.append(values[name])
         model.graph.outputs.extend(values[name] for name in names)
         runner = Session(model) if self.evaluation == FP32_CPU else EmulatedSession(model)
         return OpenFile(self.file, self.evaluation, runner, self._called)

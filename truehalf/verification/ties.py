@@ -11,6 +11,9 @@ Softmax and Sigmoid make a step of the logits as large as they like beside the s
 where they are flat: rounding explains either.
 
 Only the outputs that differ are looked at: the reference then runs once more, with x as its output.
+
+Where an index goes on to other nodes, the reference takes the candidate's instead of its own wherever a tie explains
+it, and what follows is computed anew: an FP32 run that chose otherwise among equals.
 """
 
 from __future__ import annotations
@@ -61,15 +64,32 @@ def choices_of(model: ir.Model) -> dict[str, Choice]:
         while node is not None and (has(node, Trait.VIEW) or is_op(node, "Cast")) and node.inputs:
             value = node.inputs[0]
             node = value.producer() if value is not None else None
-        choice = row_of(node).choice
-        if node is None or not is_op(node, "ArgMax", "ArgMin", "TopK") or node.outputs[choice or 0] is not value:
-            continue
-        source, many = node.inputs[0], node.op_type == "TopK"
-        if source is not None and source.name:
-            axis = node.attributes.get_int("axis", -1 if many else 0)
-            is_least = node.op_type == "ArgMin" or (many and not node.attributes.get_int("largest", 1))
-            found[str(output.name)] = Choice(tuple(_in_order(source, axis)), axis, many, is_least)
+        if node is not None and node.outputs[row_of(node).choice or 0] is value and (choice := _choice(node)):
+            found[str(output.name)] = choice
     return found
+
+
+def choices_inside(model: ir.Model) -> dict[str, Choice]:
+    """By index that an ArgMax, ArgMin or TopK of floats gives to other nodes of the main graph, in their order."""
+    from truehalf.ir.ops import row_of
+
+    found = {}
+    for node in model.graph:
+        index = node.outputs[row_of(node).choice or 0] if node.outputs else None
+        if index is not None and index.name and index.uses() and (choice := _choice(node)):
+            found[index.name] = choice
+    return found
+
+
+def _choice(node: ir.Node) -> Choice | None:
+    from truehalf.ir.facts import is_op
+
+    source, many = node.inputs[0] if node.inputs else None, node.op_type == "TopK"
+    if not is_op(node, "ArgMax", "ArgMin", "TopK") or source is None or not source.name:
+        return None
+    axis = node.attributes.get_int("axis", -1 if many else 0)
+    is_least = node.op_type == "ArgMin" or (many and not node.attributes.get_int("largest", 1))
+    return Choice(tuple(_in_order(source, axis)), axis, many, is_least)
 
 
 def _in_order(value: ir.Value | None, axis: int) -> Iterator[str]:
@@ -136,6 +156,35 @@ def without_ties(
             candidate = {**settled[i].candidate, name: np.where(each, runs[i].reference[name], o).astype(o.dtype)}
             settled[i] = replace(settled[i], candidate=candidate)
     return settled, {name: count for name, count in counts.items() if count}
+
+
+def with_ties_inside(
+    run: Run,
+    choices: dict[str, Choice],
+    margin: float,
+    theirs: Arrays,
+    values_of: Callable[[Sequence[str], Arrays], Arrays],
+) -> tuple[Run, dict[str, int]]:
+    """A run whose reference has the candidate's indices inside wherever a near tie explains another one.
+
+    Args:
+        choices: of the reference, see `choices_inside`.
+        margin: see `without_ties`.
+        theirs: the candidate's indices, by name.
+        values_of: tensors of the reference by name, where it takes given indices for its own.
+
+    Returns:
+        the run, and by index how many a near tie explains, where there are any.
+    """
+    given: dict[str, np.ndarray] = {}
+    counts: dict[str, int] = {}
+    for name, choice in choices.items():
+        inside = values_of([name, *choice.values], given)
+        beside = replace(run, reference={name: inside[name]}, candidate={name: theirs[name]})
+        (explained,) = _explained_in([beside], name, choice, [inside], margin)
+        if explained.any():
+            counts[name], given[name] = int(explained.sum()), np.where(explained, theirs[name], inside[name])
+    return (replace(run, reference=values_of(list(run.reference), given)) if given else run), counts
 
 
 def _explained_in(

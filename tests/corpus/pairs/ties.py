@@ -27,6 +27,7 @@ def pairs() -> Iterator[Pair]:
     yield from _computed()
     yield from _masked()
     yield from _made_in_order()
+    yield from _carried_on()
     yield from _softmax_detectors()
     yield from _small_references()
 
@@ -262,6 +263,41 @@ def _made_in_order() -> Iterator[Pair]:
     nodes = [helper.make_node("Softmax", ["y"], ["p"], axis=2), *_of_p(_MAPS["argmax-map"][2])]  # keeps no order
     models = [_with(each, nodes, TensorProto.INT64, 3) for each in _tied((SAMPLES, 5, 6, 7), 1, CLEAR, 130)]
     yield Pair("argmax-map-of-softmax-of-another-axis", *models, {"x": numbers(SAMPLES)}, FAILED)
+
+
+_CARRIED: Mapping[str, tuple[tuple[int, ...], str]] = {  # logits y, and what is made of the best's indices
+    "table": ((12,), "i = ArgMax<axis = 1, keepdims = 0>(y) z = Gather(table, i)"),
+    "stride": ((12, 5), "i = ArgMax<axis = 1>(y) c = Cast<to = 1>(i) z = Mul(c, eight)"),
+    "rows": ((20,), "v, i = TopK<axis = 1>(y, k) z = Gather(table, i)"),
+    "place": ((1, 4, 5), "f = Flatten<axis = 1>(y) i = ArgMax<axis = 1>(f) c = Mod(i, five) z = Cast<to = 1>(c)"),
+    "one-hot": ((12,), "i = ArgMax<axis = 1, keepdims = 0>(y) h = OneHot(i, depth, pair) z = MatMul(h, table)"),
+    "expert": ((12,), "i = ArgMax<axis = 1, keepdims = 0>(y) w = Gather(table, i) m = Mul(w, w) z = Tanh(m)"),
+    "least": ((7,), "n = Neg(y) v, i = TopK<axis = 1, largest = 0>(n, k) c = Cast<to = 1>(i) z = Mul(c, eight)"),
+    "twice": (
+        (20,),
+        "v, i = TopK<axis = 1>(y, k) t = Gather(table, i) s = ReduceSum<keepdims = 0>(t, last) "
+        "j = ArgMax<axis = 1, keepdims = 0>(s) u = Gather(table, j) z = Add(u, u)",
+    ),
+}
+
+
+def _carried_on() -> Iterator[Pair]:
+    """Indices that go on through arithmetic and into tables."""
+    rng = np.random.default_rng(140)
+    weights = {"table": rng.normal(0, 1, (20, 3)).astype(np.float32), "eight": np.float32(8)}
+    weights |= {"depth": np.array([20]), "pair": np.array([0, 1], np.float32), "five": np.array(5)}
+    weights |= {"last": np.array([-1])}
+    for seed, (name, (shape, text)) in enumerate(_CARRIED.items()):
+        nodes = [*onnx.parser.parse_graph(f"g (float[N] y) => (float[N] z) {{ {text} }}").node]
+        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            axis = 1 if name != "place" else 3
+            models = [
+                _with(each, nodes, TensorProto.FLOAT, 0) for each in _tied((SAMPLES, *shape), axis, margin, 150 + seed)
+            ]
+            for model in models:
+                model.graph.initializer.extend(numpy_helper.from_array(value, key) for key, value in weights.items())
+                model.graph.output[0].type.tensor_type.ClearField("shape")
+            yield Pair(f"{name}-of-indices-{what}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
 
 
 def _of_p(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:

@@ -17,13 +17,14 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
-from truehalf.errors import refuse
+from truehalf.errors import StageError, refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
 from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of, part_of, repeated, run_over
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Part, Run
+from truehalf.verification.ties import choices_inside, with_ties_inside
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -61,7 +62,7 @@ class ModelPair:
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
         self.shape_problem: str | None = None
         self.shapes_unknown: str | None = None
-        self._probes: dict[tuple[str, ...], OpenFile] = {}
+        self._probes: dict[tuple[object, ...], OpenFile] = {}
 
     @property
     def ran(self) -> Ran:
@@ -129,13 +130,35 @@ class ModelPair:
         copies = self._open[1].file.fixed_batch or self._open[0].file.fixed_batch or 1
         return repeated(part_of(feed, run.start + row, 1), copies)
 
-    def inside(self, feeds: Iterable[Arrays], run: Run, names: Sequence[str]) -> Arrays:
-        """Tensors inside the reference by name, of one run, floats as float32."""
-        if tuple(names) not in self._probes:
-            self._probes[tuple(names)] = self._open[0].probing(names)
+    def inside(
+        self, feeds: Iterable[Arrays], run: Run, names: Sequence[str], given: Arrays | None = None, which: int = 0
+    ) -> Arrays:
+        """Tensors inside the reference, or the candidate (which: 1), by name, of one run, floats as float32.
+
+        Args:
+            given: tensors inside it by name, in place of its own.
+        """
+        given = given or {}
+        key = which, *names, *given
+        if key not in self._probes:
+            self._probes[key] = self._open[which].probing(names, given)
         feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
         part = part_of(feed, run.start, run.rows) if run.rows else feed
-        return self._probes[tuple(names)].run(Part(part, run.rows))
+        return self._probes[key].run(Part({**part, **given}, run.rows))
+
+    def with_ties_inside(self, feeds: Iterable[Arrays], run: Run, margin: float) -> tuple[Run, dict[str, int]]:
+        """See truehalf.verification.ties; of indices that both files have by one name. As it is where a file does not run
+        with its indices as outputs.
+        """
+        theirs = {value.name for node in self.candidate.graph for value in node.outputs}
+        choices = {name: choice for name, choice in choices_inside(self.reference).items() if name in theirs}
+        if not choices:
+            return run, {}
+        try:
+            chosen = self.inside(feeds, run, list(choices), which=1)
+            return with_ties_inside(run, choices, margin, chosen, partial(self.inside, feeds, run))
+        except StageError:
+            return run, {}
 
     def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """See OpenFile.beyond_float16, of the candidate."""

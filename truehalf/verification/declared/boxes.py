@@ -84,8 +84,8 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tupl
 
 
 def layouts_of(runs: Runs, spec: IoSpec, score_threshold: float) -> list[tuple[str, bool]]:
-    """Format and normalized of every reading in which they lie in the image, "xywh" is x, y, width, height; where one of
-    these has them on both sides of the middle, only such. None where fewer than FEWEST boxes score enough.
+    """Format and normalized of every reading in which they lie in the image, "xywh" is x, y, width, height; where there
+    are readings with boxes on both sides of the middle, only these. None where fewer than FEWEST boxes score enough.
 
     Args:
         runs, spec, score_threshold: as above; what the spec declares of the boxes does not count.
