@@ -147,9 +147,7 @@ class ModelPair:
         return self._probes[key].run(Part({**part, **given}, run.rows))
 
     def with_ties_inside(self, feeds: Iterable[Arrays], run: Run, margin: float) -> tuple[Run, dict[str, int]]:
-        """See truehalf.verification.ties; of indices that both files have by one name. As it is where a file does not run
-        with its indices as outputs.
-        """
+        """See truehalf.verification.ties; of indices that both files have by one name, where these can be outputs."""
         theirs = {value.name for node in self.candidate.graph for value in node.outputs}
         choices = {name: choice for name, choice in choices_inside(self.reference).items() if name in theirs}
         if not choices:
