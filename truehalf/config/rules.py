@@ -78,9 +78,9 @@ def _rules_of_sections(c: Config) -> Iterator[str]:
 
 def _rules_of_lists(c: Config) -> Iterator[str]:
     pins = {"model.fp32_pins": c.model.fp32_pins, "decoder.fp32_pins": c.decoder.fp32_pins}
+    yield from misspelt_operators("precision", c.precision)
     for owner, section in pins.items():
         yield from problems_of_lists(owner, section)
-    for owner, section in {"precision": c.precision, **pins}.items():
         yield from misspelt_operators(owner, section)
 
 
