@@ -6,7 +6,7 @@ What a file that somebody wrote leaves out is at its default.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -145,7 +145,7 @@ def ranges_of(content: RangesJson) -> Ranges:
     inner = {name: _inner(entry) for name, entry in (content.get("inner") or {}).items()}
     rounding = content.get("rounding")
     lost = None if rounding is None else {name: _rounding(entry) for name, entry in rounding.items()}
-    return Ranges(tensors, inner, lost, tuple(content.get("warnings", ())), content)
+    return Ranges(tensors, inner, lost, tuple(content.get("warnings") or ()), content)
 
 
 def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
@@ -162,8 +162,12 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
         raise StageError(
             "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
         )
-    problems = [*_problems(content, "tensors", _range), *_problems(content, "inner", _inner)]
-    problems += _problems(content, "rounding", _rounding)
+    problems = []
+    for key, kind, expected in (("samples", int, "a whole number"), ("warnings", Sequence, "a list of texts")):
+        if isinstance(value := content.get(key), str) or not isinstance(value, (kind, type(None))):
+            problems.append(f"{key}: expected {expected}, got {value!r}")
+    for key, read in {"tensors": _range, "inner": _inner, "rounding": _rounding}.items():
+        problems += _problems(content, key, read)
     refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", problems, _LISTED_PROBLEMS)
     if content["tensors"] and all(entry["absmax"] is None for entry in content["tensors"].values()):
         nothing = f"absmax is null for all {len(content['tensors'])} tensors"
@@ -178,6 +182,9 @@ def _problems(content: RangesJson, key: str, read: Callable[[Any], object]) -> I
         yield f"{key}: expected a mapping by name, got {entries!r}"
         return
     for name, entry in (entries or {}).items():
+        if not isinstance(entry, Mapping):
+            yield f"{key}: {name!r}: expected a mapping, got {entry!r}"
+            continue
         try:
             read(entry)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -185,26 +192,25 @@ def _problems(content: RangesJson, key: str, read: Callable[[Any], object]) -> I
 
 
 def _range(entry: Mapping[str, Any]) -> TensorRange:
-    small = entry.get("small")
-    if (absmax := entry["absmax"]) is not None and not absmax >= 0:
-        raise ValueError(f"absmax: expected a number, 0 or more, or null, got {absmax}")
+    low, high, small, above = _number(entry, "min"), _number(entry, "max"), entry.get("small"), entry.get("above") or {}
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"min: expected at most max, {high}, got {low}")
+    counts = {key: int(_number(entry, key, 0) or 0) for key in ("elements", "nan", "posinf", "neginf")}
     return TensorRange(
-        absmax=_number(absmax),
-        min=_number(entry.get("min")),
-        max=_number(entry.get("max")),
+        absmax=_number({"absmax": entry["absmax"]}, "absmax", 0),
+        min=low,
+        max=high,
         sample=entry.get("sample"),
-        elements=int(entry.get("elements") or 0),
         integral=entry.get("integral") is True,
-        above={float(rung): float(share) for rung, share in (entry.get("above") or {}).items()},
+        above={float(rung): _number(above, rung, 0, 1) or 0.0 for rung in above},
         small=_small(small) if small else None,
-        nan=int(entry.get("nan") or 0),
-        posinf=int(entry.get("posinf") or 0),
-        neginf=int(entry.get("neginf") or 0),
+        **counts,
     )
 
 
 def _inner(entry: Mapping[str, Any]) -> InnerSum:
-    return InnerSum(str(entry.get("quantity", "sum")), _number(entry["value"]), entry.get("sample"))
+    value = _number({"value": entry["value"]}, "value", 0)
+    return InnerSum(str(entry.get("quantity", "sum")), value, entry.get("sample"))
 
 
 def _rounding(entry: Mapping[str, Any]) -> Rounding:
@@ -212,20 +218,30 @@ def _rounding(entry: Mapping[str, Any]) -> Rounding:
         raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
     if named := [step["nodes"] for step in entry["steps"] if isinstance(step["nodes"], str)]:
         raise TypeError(f"nodes: expected a list of names, got {named[0]!r}")
-    steps = tuple(RoundingStep(float(step["error"]), tuple(step["nodes"])) for step in entry["steps"])
-    return Rounding(kind, float(entry["error"]), entry.get("sample"), steps)
+    steps = tuple(RoundingStep(_error(step), tuple(step["nodes"])) for step in entry["steps"])
+    return Rounding(kind, _error(entry), entry.get("sample"), steps)
+
+
+def _error(entry: Mapping[str, Any]) -> float:
+    error = _number(entry, "error", 0)
+    return math.inf if error is None else error
 
 
 def _small(entry: Mapping[str, Any]) -> Small:
-    return Small(_number(entry.get("zero")) or 0.0, _number(entry.get("subnormal")) or 0.0, entry.get("sample"))
+    zero, subnormal = (_number(entry, key, 0, 1) or 0.0 for key in ("zero", "subnormal"))
+    return Small(zero, subnormal, entry.get("sample"))
 
 
-def _number(value: Any) -> float | None:
-    """A finite number; None for null, and for what is not finite."""
+def _number(entry: Mapping[str, Any], key: str, least: float | None = None, most: float = math.inf) -> float | None:
+    """A finite number of an entry; None for null, and for what is not finite."""
     import numpy as np
 
+    value = entry.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number, type(None))):
-        raise TypeError(f"expected a number or null, got {value!r}")
+        raise TypeError(f"{key}: expected a number or null, got {value!r}")
+    if least is not None and value is not None and not least <= value <= most:
+        bounds = f"{least} or more" if most == math.inf else f"{least} to {most}"
+        raise ValueError(f"{key}: expected a number, {bounds}, or null, got {value}")
     return float(value) if value is not None and math.isfinite(value) else None
 
 

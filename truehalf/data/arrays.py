@@ -172,8 +172,9 @@ def _as_arrays(feed: Mapping[str, Any]) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for name, array in feed.items():
         try:
-            arrays[str(name)] = np.asarray(array)
-        except ValueError as error:
+            detached = array.detach() if hasattr(array, "detach") else array  # torch's, of a graph that has gradients
+            arrays[str(name)] = np.asarray(detached)
+        except (ValueError, TypeError, RuntimeError) as error:
             raise StageError("wrong-type", f"input {name!r}: expected an array, {first_line(error)}") from error
     return arrays
 

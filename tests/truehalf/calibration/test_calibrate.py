@@ -404,6 +404,16 @@ def test_ranges_of_no_element_are_refused(count: int) -> None:
         ("rounding", {"kind": "phases", "error": "x", "steps": []}, ["'x'"]),
         ("tensors", {"absmax": 10**400}, ["float"]),
         ("inner", {"quantity": "sum", "value": 10**400}, ["float"]),
+        ("tensors", {"absmax": "1"}, ["absmax", "'1'"]),
+        ("tensors", {"absmax": 1.0, "min": 3, "max": -3}, ["min", "max", 3.0, -3.0]),
+        ("tensors", {"absmax": 1.0, "elements": -1}, ["elements", -1]),
+        ("tensors", {"absmax": 1.0, "nan": "many"}, ["nan", "'many'"]),
+        ("tensors", {"absmax": 1.0, "above": {"512": 1.5}}, [512, 1.5]),
+        ("tensors", {"absmax": 1.0, "small": {"zero": 2}}, ["zero", 2]),
+        ("tensors", None, ["mapping", None]),
+        ("inner", {"quantity": "sum", "value": -1}, ["value", -1]),
+        ("rounding", {"kind": "phases", "error": -1.0, "steps": []}, ["error", -1.0]),
+        ("rounding", {"kind": "phases", "error": 1.0, "steps": [{"error": -1, "nodes": []}]}, ["error", -1]),
     ],
 )
 def test_ranges_of_another_form_are_refused(key: str, entry: Any, facts: list[str]) -> None:
@@ -411,3 +421,14 @@ def test_ranges_of_another_form_are_refused(key: str, entry: Any, facts: list[st
     ranges[key] = ranges.get(key, {}) | {"named": entry}
     with raises("file-unreadable", key, "'named'", *facts):
         read_ranges(ranges)
+
+
+@pytest.mark.parametrize("value", ["two", 1.5, ["a"]])
+@pytest.mark.parametrize("key", ["samples", "warnings"])
+def test_what_ranges_say_besides_has_a_form_too(key: str, value: Any) -> None:
+    ranges: Any = {"tensors": {"t": {"absmax": 1.0}}, key: value}
+    if key == "warnings" and isinstance(value, list):
+        assert read_ranges(ranges) is not None
+    else:
+        with raises("file-unreadable", key, repr(value)):
+            read_ranges(ranges)

@@ -145,6 +145,30 @@ def test_rows_of_several_lengths_are_no_array(rows: Any, listed: bool) -> None:
         load_feeds([feed] if listed else feed, model_of(IMAGES))
 
 
+class Tensor:
+    """As torch's: what has a gradient gives no array before it is detached, and some types give none at all."""
+
+    def __init__(self, array: np.ndarray, *, has_gradient: bool = True, is_bfloat16: bool = False) -> None:
+        self._array, self._has_gradient, self._is_bfloat16 = array, has_gradient, is_bfloat16
+
+    def detach(self) -> Tensor:
+        return Tensor(self._array, has_gradient=False, is_bfloat16=self._is_bfloat16)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self._has_gradient:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+        if self._is_bfloat16:
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        return self._array
+
+
+def test_tensors_are_read_or_refused() -> None:
+    (feed,) = load_feeds({"images": Tensor(X[0]), "size": SIZE[0]}, model_of())
+    np.testing.assert_array_equal(feed["images"], X[0])
+    with raises("wrong-type", "'images'", "BFloat16"):
+        load_feeds({"images": Tensor(X[0], is_bfloat16=True), "size": SIZE[0]}, model_of())
+
+
 # --- faults of arrays -------------------------------------------------------------------------------------------------
 
 
