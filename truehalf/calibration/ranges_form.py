@@ -96,23 +96,25 @@ class RoundingStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Rounding:
-    """Error in float16 of what a node writes, as a share of its largest element, where that exceeds limit_of(kind).
+    """Error in float16 of what a node writes, as a share of its largest element, where that exceeds a limit.
 
     Attributes:
         kind: one of KINDS.
         error: with the node and its neighbourhood computed in float16.
+        limit: of the error.
         steps: with more and more of them in float32 (truehalf.calibration.rounding.replays); each has the nodes of the
             one before.
     """
 
     kind: str
     error: float
+    limit: float
     sample: str | None
     steps: tuple[RoundingStep, ...]
 
     def to_json(self) -> JsonObject:
         steps: list[JsonObject] = [{"error": step.error, "nodes": list(step.nodes)} for step in self.steps]
-        return {"kind": self.kind, "error": self.error, "sample": self.sample, "steps": steps}
+        return {"kind": self.kind, "error": self.error, "limit": self.limit, "sample": self.sample, "steps": steps}
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ def _rounding(entry: Mapping[str, Any]) -> Rounding:
     if named := [step["nodes"] for step in entry["steps"] if isinstance(step["nodes"], str)]:
         raise TypeError(f"nodes: expected a list of names, got {named[0]!r}")
     steps = tuple(RoundingStep(_error(step), tuple(step["nodes"])) for step in entry["steps"])
-    return Rounding(kind, _error(entry), entry.get("sample"), steps)
+    return Rounding(kind, _error(entry), _number(entry, "limit", 0) or limit_of(kind), entry.get("sample"), steps)
 
 
 def _error(entry: Mapping[str, Any]) -> float:

@@ -1,7 +1,7 @@
 """Errors of float16 at nodes that amplify them, over samples, and how much must stay in float32 to avoid them.
 
 Every neighbourhood (truehalf.calibration.rounding.neighbourhoods) is replayed wholly in float16 on each sample. Where
-the error exceeds limit_of(kind), it is replayed once more with more and more of it in float32, on the worst sample of
+the error exceeds its limit, it is replayed once more with more and more of it in float32, on the worst sample of
 each, and on the first few: another sample may lose more by what is left.
 """
 
@@ -14,12 +14,13 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.ranges import Counter
-from truehalf.calibration.ranges_form import Rounding, RoundingStep, limit_of
+from truehalf.calibration.ranges_form import Rounding, RoundingStep
 from truehalf.calibration.rounding.neighbourhoods import MADE_BY, MOVES, Neighbourhood, computed_by, neighbourhoods
 from truehalf.calibration.rounding.replays import Replay, steps
 from truehalf.calibration.samples import Samples
 from truehalf.ir.facts import reached, subgraphs, upstream, values_read, with_subgraphs
 from truehalf.ir.inlining import OUTPUT_OF
+from truehalf.ir.ops import Trait, has
 from truehalf.ir.slots import is_float32
 
 _SAMPLES = 8  # that steps are measured on, beside the worst
@@ -56,7 +57,7 @@ class RoundingErrors:
         """Errors of replays on a sample."""
         for replay, error in zip(replays, errors, strict=True):
             end, kind = replay.around.end, replay.around.kind
-            if error > max(limit_of(kind), self._worst.get(end, (0.0,))[0]):
+            if error > max(replay.around.limit, self._worst.get(end, (0.0,))[0]):
                 self._worst[end] = error, sample, kind
 
     def measured(self, samples: Samples, kept: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Rounding]:
@@ -85,7 +86,7 @@ class RoundingErrors:
 
     def _rounding(self, around: Neighbourhood, errors: Sequence[float]) -> Rounding:
         error, sample, kind = self._worst[around.end]
-        return Rounding(kind, error, sample, tuple(_steps(around, errors, self._model)))
+        return Rounding(kind, error, around.limit, sample, tuple(_steps(around, errors, self._model)))
 
 
 def _steps(around: Neighbourhood, errors: Sequence[float], model: ir.Model) -> list[RoundingStep]:
@@ -105,12 +106,12 @@ def _steps(around: Neighbourhood, errors: Sequence[float], model: ir.Model) -> l
 
 
 def _written_by(leaf: ir.Value, model: ir.Model) -> list[str]:
-    """The nodes that must be float32 for a leaf to be: what computes it, and the moves from there; of what If, Loop and
-    Scan write, all that leads to it in their bodies, and what computes what is read there; of what a body reads from
-    outside, what is said there of it.
+    """The nodes that must be float32 for a leaf to be: what computes it, and the moves and choices from there; of what
+    If, Loop and Scan write, all that leads to it in their bodies, and what computes what is read there; of what a body
+    reads from outside, what is said there of it.
     """
     found: dict[str, None] = {}
-    for value in upstream(leaf, lambda node: node.domain == "" and node.op_type in MOVES):
+    for value in upstream(leaf, lambda node: has(node, Trait.EXACT) or (node.domain == "" and node.op_type in MOVES)):
         found |= dict.fromkeys(value.meta.get(MADE_BY, ()))
         node = value.producer()
         if node is None or not is_float32(value):

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from truehalf.calibration.ranges_form import limit_of
 from truehalf.calibration.rounding.terms import terms_of
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir import ops
@@ -65,11 +66,13 @@ class Neighbourhood:
         end: the node that amplifies.
         depths: the nodes, in graph order, each with the number of nodes that compute from it to the end, 1 or more.
         leaves: FLOAT values that are read and computed elsewhere, no constants.
+        shown: moves and bounds, one after the other, that alone read what the end writes: what is cropped counts not.
     """
 
     end: ir.Node
     depths: dict[ir.Node, int]
     leaves: tuple[ir.Value, ...]
+    shown: tuple[ir.Node, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -84,6 +87,12 @@ class Neighbourhood:
         )
         cancels = subtracts or ops.has(self.end, Trait.CANCELS | Trait.CENTERS | Trait.STEEP_AT_ONE)
         return "cancellation" if cancels else "underflow"
+
+    @property
+    def limit(self) -> float:
+        """Of the error: half of what it is where the end is steep, since another sample comes nearer to that place."""
+        steep = ops.has(self.end, Trait.STEEP_AT_ZERO | Trait.STEEP_AT_ONE) or ops.row_of(self.end).divides is not None
+        return limit_of(self.kind) / (2 if steep or is_op(self.end, "Mul") else 1)
 
 
 def neighbourhoods(
@@ -141,8 +150,8 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
             return isinstance(length, int) and length >= _CUMULATIVE_MIN
     if ops.has(node, _AMPLIFY):
         return True
-    terms = terms_of(node, absmax)
-    return _cancels(terms, absmax(node.outputs[0])) and not _is_hidden(node, terms, absmax)
+    terms, last = terms_of(node, absmax), [node, *_shown(node)][-1]
+    return _cancels(terms, absmax(last.outputs[0])) and not _is_hidden(node, terms, absmax)
 
 
 def _is_inverse(value: ir.Value) -> bool:
@@ -207,7 +216,23 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
             (waiting.append if depth > depths[node] else waiting.appendleft)(source)
     ordered = {node: depths[node] for node in sorted(depths, key=order.__getitem__)}
     read = dict.fromkeys(value for node in ordered for value in _computed(node))
-    return Neighbourhood(end, ordered, tuple(value for value in read if value.producer() not in ordered))
+    leaves = tuple(value for value in read if value.producer() not in ordered)
+    return Neighbourhood(end, ordered, leaves, () if end.op_type in _NORMS else tuple(_shown(end)))
+
+
+def _shown(end: ir.Node) -> Iterator[ir.Node]:
+    """See `Neighbourhood`. Bounds are none of products, which activations follow everywhere."""
+    node = end
+    while len(node.outputs) == 1 and not node.outputs[0].is_graph_output():
+        value, readers = node.outputs[0], node.outputs[0].consumers()
+        others = [each for reader in readers for each in reader.inputs if each is not None and each is not value]
+        if len(readers) != 1 or any(constant_of(other) is None for other in others):
+            return
+        node = readers[0]
+        is_bound = ops.has(node, Trait.UNARY) and (ops.has(node, Trait.LIMITS) or ops.row_of(node).bounds is not None)
+        if not _is_replayed(node, False) or not (node.op_type in MOVES or (is_bound and end.op_type not in _HEAVY)):
+            return
+        yield node
 
 
 def _is_steep_at(node: ir.Node, value: ir.Value) -> bool:

@@ -4,9 +4,10 @@ With r(x) = Cast(Cast(x, FLOAT16), FLOAT), a node that is replayed
 
     in float16   y = r(op(r(a), r(b)))        in float32   y = op(a, b)
 
-and the error of a replay is max |y' - y| / max |y| over the end's output, y' being the replay's; infinite where y' is
-not finite and y is. A leaf is r(leaf), but where it is kept. Normalizations are spelt out, without scale and bias, but
-for Layer-, Instance- and GroupNormalization with an epsilon from 2^-17 on, whose inside loses no more than their input:
+and the error of a replay is max |y' - y| / max |y| over the end's output, or what is shown of it, y' being the
+replay's; infinite where y' is not finite and y is. A leaf is r(leaf), but where it is kept. Normalizations are spelt
+out, without scale and bias, but for Layer-, Instance- and GroupNormalization with an epsilon from 2^-17 on, whose
+inside loses no more than their input:
 
     Layer-, Instance-, Group-, MeanVariance-    d = r(x - r(mean x)), r(d / r(Sqrt(r(mean r(d * d)) + epsilon)))
     RMSNormalization                            the same, with d = x
@@ -75,16 +76,20 @@ def report_replays(graph: Instrumented, replays: Iterable[Replay], is_suspect: C
     for replay in replays:
         end = replay.around.end
         if end not in shared:
-            shared[end] = _Shared(graph.after_producer(_written(end)))
+            shared[end] = _Shared(graph.after_producer(_written([end, *replay.around.shown][-1])))
         _report(shared[end], replay, is_suspect(end))
 
 
 def _report(shared: _Shared, replay: Replay, suspect: bool) -> None:
-    end, place, graph = replay.around.end, shared.place, shared.place.graph
-    true = graph.value(_written(end))
-    if _is_spelt_out(end):
-        true = _Replaying(shared, Replay(replay.around, frozenset([end]))).apply(end, _own_inputs(graph, end))[0]
-    made = _Replaying(shared, replay).result()
+    around, place, graph = replay.around, shared.place, shared.place.graph
+    true, made = graph.value(_written(around.end)), _Replaying(shared, replay).result()
+    if _is_spelt_out(around.end):
+        end = around.end
+        true = _Replaying(shared, Replay(around, frozenset([end]))).apply(end, _own_inputs(graph, end))[0]
+    for node in around.shown:
+        read = [each is not None and constant_of(each) is None for each in node.inputs].index(True)
+        own = _own_inputs(graph, node)
+        true, made = (place.copy(node, [*own[:read], value, *own[read + 1 :]])[0] for value in (true, made))
     largest = graph.constant(LARGEST)
     size = place.node("Abs", [place.flat(true)])
     error = place.flat(place.node("Abs", [place.node("Sub", [made, true])]))

@@ -39,6 +39,38 @@ def test_kinds(nodes: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("nodes", "limit"),
+    [
+        ("y = Log(x)", 2.0**-8),  # steep: another sample comes nearer
+        ("y = Div(x, z)", 2.0**-8),
+        ("a = Reciprocal(z) y = Mul(x, a)", 2.0**-8),
+        ("y = Acos(x)", 2.0**-8),
+        ("y = LpNormalization(x)", 2.0**-7),
+        ("y = Sub(x, z)", 2.0**-7),
+        ("y = Sin(x)", 0.005),
+    ],
+)
+def test_limits(nodes: str, limit: float) -> None:
+    assert [each.limit for each in found_in(nodes, {"x": 8.0, "z": 8.0, "y": 0.1})] == [limit]
+
+
+@pytest.mark.parametrize(
+    ("reader", "shown"),
+    [
+        ("b = Transpose(a) y = Transpose(b)", ["Transpose", "Transpose"]),
+        ("b = Relu(a) y = Sigmoid(b)", ["Relu", "Sigmoid"]),
+        ("b = Neg(a) y = Relu(b)", []),
+        ("b = Relu(a) y = Mul(a, b)", []),  # more than one reader
+        ("y = Where(k, a, z)", []),  # what is chosen is not known before a run
+    ],
+)
+def test_what_is_shown_of_a_result(reader: str, shown: list[str]) -> None:
+    text = f"k = Greater(x, z) a = Sub(x, z) {reader}"
+    (found,) = found_in(text, {"x": 8.0, "z": 8.0, "a": 0.1, "y": 0.1})
+    assert [node.op_type for node in found.shown] == shown
+
+
+@pytest.mark.parametrize(
     "nodes", ["y = Div(x, c)", "y = Mul(x, z)", "y = Pow(x, c)", "y = CumSum(x, axis)", "y = Exp(x)"]
 )
 def test_what_amplifies_nothing(nodes: str) -> None:

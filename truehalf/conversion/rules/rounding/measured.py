@@ -1,17 +1,18 @@
 """What calibration measured at nodes that amplify rounding: the nodes that stay FP32, by kind of loss.
 
-    limit_of(kind) = 2^-7   of the largest element of such a node's output; of phases 0.005
+    limit   2^-7 of the largest element of such a node's output; 2^-8 where it is steep; of phases 0.005
 
 float16 rounds a result to 2^-11 of it, so 2^-7 is sixteen roundings: four of eleven bits are lost. What is lost by less
-is what a graph of some nodes loses anyway. Phases, which the whole of a network reads, cost little in FP32. calibration
-tried the node alone in FP32, then with more and more of what it is computed from. What stays FP32 is the first of these
-steps from which on the error is within half the limit: the other half is for other samples, and a step whose roundings
-hide each other by chance, as those of x and of 2 x do, is followed by one where they do not.
+is what a graph of some nodes loses anyway. Of logarithms, roots and quotients a few samples do not show the largest
+error: another one comes nearer to where they are steep. Phases, which the whole of a network reads, cost little in
+FP32. calibration tried the node alone in FP32, then with more and more of what it is computed from. What stays FP32 is
+the first of these steps from which on the error is within half the limit: the other half is for other samples, and a
+step whose roundings hide each other by chance, as those of x and of 2 x do, is followed by one where they do not.
 """
 
 from __future__ import annotations
 
-from truehalf.calibration.ranges_form import Rounding, limit_of
+from truehalf.calibration.ranges_form import Rounding
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 
 
@@ -20,7 +21,7 @@ def decisions(kind: str, context: RuleContext) -> dict[str, Decision]:
     rounding = context.ranges.rounding if context.ranges is not None else None
     found: dict[str, Decision] = {}
     for end, entry in (rounding or {}).items():
-        if entry.kind == kind and entry.error > limit_of(kind):
+        if entry.kind == kind and entry.error > entry.limit:
             decision = _decision(end, entry)
             for name in kept(entry):
                 found.setdefault(name, decision)
@@ -35,14 +36,14 @@ def is_measured(context: RuleContext) -> bool:
 def _decision(end: str, entry: Rounding) -> Decision:
     lost = f"{entry.error:.3g} of the largest element" if entry.error < 1 else "all of it"
     reason = f"float16 here and in front of it changes what {end!r} writes by {lost}{on_sample(entry.sample)}"
-    return Decision(Verdict.fp32, entry.kind, reason, entry.error, limit_of(entry.kind), sample=entry.sample)
+    return Decision(Verdict.fp32, entry.kind, reason, entry.error, entry.limit, sample=entry.sample)
 
 
 def kept(entry: Rounding) -> tuple[str, ...]:
     """Names of the nodes that stay FP32 for a loss; of all steps where none is enough."""
     nodes = entry.steps[-1].nodes if entry.steps else ()
     for step in reversed(entry.steps):
-        if step.error > limit_of(entry.kind) / 2:
+        if step.error > entry.limit / 2:
             break
         nodes = step.nodes
     return nodes

@@ -40,9 +40,17 @@ class Losses:
 
 
 def losses(
-    text: str, feed: Arrays, weights: Arrays | None = None, *, opset: int = 17, pessimistic: bool = False
+    text: str,
+    feed: Arrays,
+    weights: Arrays | None = None,
+    *,
+    opset: int = 17,
+    pessimistic: bool = False,
+    other: Arrays | None = None,
 ) -> Losses:
-    """`weights` become initializers in place of inputs; pessimistic: what FP16 nodes add up is rounded, too."""
+    """`weights` become initializers in place of inputs; pessimistic: what FP16 nodes add up is rounded, too; `other`:
+    errors are those on it, and not on what was calibrated on.
+    """
     model = parsed(text, opset)
     for name, array in (weights or {}).items():
         value = next(value for value in model.graph.inputs if value.name == name)
@@ -51,6 +59,7 @@ def losses(
         model.graph.register_initializer(value)
     PREPARE(model)
     ranges = calibrate(model, [feed], nonfinite_outputs="warn")
+    feed = feed if other is None else other
     expected = Session(model).run(feed)
     file = ir.to_proto(model)  # a clone shares the types of its values, which a conversion changes
     before = convert_model(ir.from_proto(file), EVERYWHERE, {**ranges, "rounding": {}})

@@ -216,3 +216,66 @@ def test_the_pattern_of_a_variance_is_evidence_where_nothing_was_measured(square
     found = judge(VARIANCE % (square, squared))
     assert [found[name].rule for name in names] == [rule] * len(names)
     assert found["root"].rule == "none"
+
+
+HIDDEN = {
+    "a crop": "d = Sub(h, o) y = Slice(d, first, few, last)",
+    "some columns": "d = Sub(h, o) y = Gather<axis = 1>(d, picked)",
+    "some columns of a transposed one": "d = Sub(h, o) t = Transpose(d) y = Gather<axis = 0>(t, picked)",
+    "a mask": "d = Sub(h, o) y = Where(mask, d, nothing)",
+    "bounds": "d = Sub(h, o) y = Clip(d, least, most)",
+    "a function with bounds": "n = Neg(o) d = Add(h, n) y = Sigmoid(d)",
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_difference_is_small_beside_what_is_left_of_it(name: str) -> None:
+    """Larger elements of it are cropped or bounded, and hide nothing."""
+    many, random = 32, np.random.default_rng(0)
+    text = f"""g (float[8,{many}] x, float[{many}] o, float[{many}] k, bool[{many}] mask) => (float[a,b] y)
+        <int64[1] first = {{0}}, int64[1] few = {{4}}, int64[1] last = {{1}}, int64[3] picked = {{2, 0, 1}},
+        float nothing = {{0}}, float least = {{-3}}, float most = {{3}}> {{ h = Add(x, k) {HIDDEN[name]} }}"""
+    shift = np.where(np.arange(many) < 4, 300, 0).astype(np.float32)
+    weights = {"k": shift, "o": shift - (shift == 0) * np.float32(200), "mask": shift > 0}
+    found = losses(text, {"x": random.normal(size=(8, many)).astype(np.float32)}, weights)
+    assert found.before > TOLERANCE
+    assert found.after <= TOLERANCE
+    assert found.kept["Add_h"] == "cancellation"
+
+
+CHOSEN = {
+    "the margin of the first": "v, i = TopK<axis = 1>(h, two) y, l = Split<axis = 1>(v, ones) t = Sub(y, l)",
+    "a range": "a, i = TopK<axis = 1>(h, one) b, j = TopK<axis = 1, largest = 0>(h, one) t = Sub(a, b)",
+    "pooled contrast": "e = Unsqueeze(h, one) p = MaxPool<kernel_shape = [32]>(e) q = Squeeze(p, one) t = Sub(q, h)",
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_is_chosen_from_stays_float32_too(name: str) -> None:
+    random = np.random.default_rng(0)
+    text = f"""g (float[4,32] x, float[32,32] w, float[32] k) => (float[a,b] t)
+        <int64[1] one = {{1}}, int64[1] two = {{2}}, int64[2] ones = {{1, 1}}> {{ p0 = MatMul(x, w) h = Add(p0, k)
+        {CHOSEN[name]} }}"""
+    weights = {"w": random.normal(size=(32, 32)) / 6, "k": np.full(32, 300.0)}
+    feed = {"x": random.normal(size=(4, 32)).astype(np.float32)}
+    found = losses(text, feed, {name: array.astype(np.float32) for name, array in weights.items()})
+    assert found.before > TOLERANCE
+    assert found.after <= TOLERANCE
+
+
+STEEP = {
+    "log(1 - erf)": "e = Erf(x) d = Sub(one, e) y = Log(d)",
+    "log(1 - tanh)": "e = Tanh(x) d = Sub(one, e) y = Log(d)",
+    "an odds ratio": "e = Sigmoid(x) d = Sub(one, e) q = Div(e, d) y = Sqrt(q)",
+}
+
+
+@pytest.mark.parametrize("seed", [1, 6, 7])
+@pytest.mark.parametrize("name", STEEP)
+def test_what_is_steep_has_room_for_other_samples(name: str, seed: int) -> None:
+    """The samples of calibration show a half of what others lose."""
+    random = np.random.default_rng(seed)
+    text = f"g (float[N,50] x) => (float[N,50] y) <float one = {{1}}> {{ {STEEP[name]} }}"
+    few, many = (random.normal(size=(count, 50)).astype(np.float32) for count in (8, 32))
+    found = losses(text, {"x": few}, other={"x": many})
+    assert found.after <= TOLERANCE

@@ -31,7 +31,7 @@ LIMIT = limit_of("cancellation")
 )
 def test_the_first_step_from_which_on_half_the_limit_holds(errors: list[float], count: int) -> None:
     steps = tuple(RoundingStep(error, tuple("abcd"[: index + 1])) for index, error in enumerate(errors))
-    assert kept(Rounding("cancellation", 0.9, "s", steps)) == tuple("abcd"[:count])
+    assert kept(Rounding("cancellation", 0.9, LIMIT, "s", steps)) == tuple("abcd"[:count])
 
 
 @pytest.mark.parametrize("seed", range(5))
