@@ -237,9 +237,9 @@ class _Run:
         """Extremes of every tensor, and where the second pass goes on from."""
         named = [self.roots[name] for value in sensitive(self._model) if (name := str(value.name)) in self.roots]
         small, replays = list(dict.fromkeys(named)), self.errors.always
-        keep = checkpoints(self._model, _KEPT_BYTES_MAX / len(self._samples))
-        scanner = Scanner(self._model, list(self.facts), keep, small, replays)
         bytes_left = _KEPT_BYTES_MAX
+        keep = checkpoints(self._model, bytes_left / len(self._samples))
+        scanner = Scanner(self._model, list(self.facts), keep, small, replays)
         for name, feeds in track(self._samples, "calibrate: extremes", len(self._samples)):
             scan = scanner.run(feeds)
             bytes_left -= sum(array.nbytes for array in scan.kept.values())
@@ -344,8 +344,7 @@ class _Run:
         first = origins(self._model, found, [output])
         if not first:
             return "the first node is inside a subgraph, or its tensor is no FLOAT"
-        value = first[0]
-        node = value.producer()
+        value, node = first[0], first[0].producer()
         if node is None:
             return f"it begins in {'initializer' if value.is_initializer() else 'input'} {value.name!r}"
         return f"it begins at node {node.name!r} ({node.op_type}), tensor {value.name!r}, whose inputs are all finite"
