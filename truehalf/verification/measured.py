@@ -22,7 +22,7 @@ from truehalf.verification.metrics.detections import Detections, Matching, match
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone
 from truehalf.verification.metrics.precision import SelfPrecision, self_precision
-from truehalf.verification.metrics.query_rows import rows_beyond, without_last_places
+from truehalf.verification.metrics.query_rows import beside_queries, rows_beyond, without_last_places
 from truehalf.verification.metrics.scales import masked_columns
 from truehalf.verification.metrics.score_errors import share_beyond
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
@@ -72,7 +72,9 @@ class Measured:
     Attributes:
         runs, spec, options: as given.
         task: of the I/O spec.
-        plain: names of the outputs that are judged by themselves.
+        plain: names of the outputs that are judged by themselves; in `runs` one with a row for each query has them as
+            queries were paired.
+        stayed: of these, outputs whose rows stand where they stood though queries changed places.
         untrained: why detections and classes mean nothing; None where the weights are trained.
         ties: by output, how many indices were others in a near tie (truehalf.verification.ties); in `runs` they are the
             reference's.
@@ -104,6 +106,9 @@ class Measured:
         self.plain = judged_alone(runs, spec)
         self.untrained = untrained or (None if spec.trained else UNTRAINED)
         self.ties = ties or {}
+        self.stayed: list[str] = []
+        if any(map(self._beside_queries, runs)) and self.paired:
+            self.runs = [self._with_rows(run, one) for run, one in zip(runs, self.paired, strict=True)]
         self.decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)
         self.found: list[tuple[Detections, Detections]] = []
         self.tied_labels = 0
@@ -117,6 +122,23 @@ class Measured:
                 self.tied_labels += count
         thresholds = options.score_threshold, options.iou_threshold
         self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.found]
+
+    def _beside_queries(self, run: Run) -> list[str]:
+        """Outputs that are no detections and may hold a row for each query, as masks and embeddings do."""
+        of_queries = {run.reference[name].shape[:2] for name in query_outputs(self.spec)}
+        return [name for name in self.plain if np.shape(run.reference[name])[:2] in of_queries]
+
+    def _with_rows(self, run: Run, paired: Paired) -> Run:
+        free = ~paired.confident & ~confident_queries(paired.outputs, self.spec, self.options.score_threshold)
+        beyond = []
+        for name, other in paired.outputs.items():
+            limit = self._by_tensor_rule(name, [(run.reference[name], other)]).limit
+            beyond.append(rows_beyond(run.reference[name], other, limit))
+        expected = {name: run.reference[name] for name in self._beside_queries(run)}
+        free &= np.logical_or.reduce(beyond)
+        moved, stayed = beside_queries(expected, run.candidate, paired.rows, free)
+        self.stayed += [name for name in stayed if name not in self.stayed]
+        return replace(run, candidate=moved)
 
     # --- detections
 

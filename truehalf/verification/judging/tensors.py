@@ -49,7 +49,12 @@ def judge_tensors(seen: Measured) -> list[Finding]:
         if seen.task == TENSORS:
             reason += f": if they are a detector's queries, {DECLARE}, and rows are paired"
         found.append(Finding("tensors", FAILED, coded("other-order", reason), no_node=True))
-    return found
+    return [*found, *(_stayed(name) for name in seen.stayed)]
+
+
+def _stayed(name: str) -> Finding:
+    reason = f"output {name!r} has as many rows as there are queries, which changed places, and its rows did not"
+    return Finding("tensors", NOT_VERIFIED, coded("other-order", reason), no_node=True, facts={"output": name})
 
 
 def _judged(seen: Measured, name: str, errors: OutputErrors) -> Finding:
