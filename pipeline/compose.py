@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
 import yaml
@@ -26,6 +27,7 @@ _NO_PRECISION = {
 }
 # Mappings whose keys the user defines.
 _OVERRIDE = re.compile(r"(\w[\w./]*)(?:@[^=]*)?=(.*)", re.DOTALL)
+_FLAGS = ("-m", "--multirun", "-r", "--run", "--resolve", "--verbose")  # without a value
 _OPTIONS = "model.options."  # whose keys are those of the model's source
 _OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
 
@@ -44,7 +46,16 @@ def mistyped(arguments: Sequence[str]) -> list[str]:
     told = [found.groups() for each in arguments if (found := _OVERRIDE.fullmatch(each))]
     models = [name for key, value in told if key == "model" for name in value.split(",")]
     models = models or [path.stem for path in (CONF / "model").glob("*.yaml")]  # an experiment may choose one
-    return [error for key, value in told for error in _wrong(key, value, models)]
+    bare = [each for before, each in pairwise(["", *arguments]) if _is_bare(each, before)]
+    errors = [error for key, value in told for error in _wrong(key, value, models)]
+    if bare:
+        errors.append(coded("bad-syntax", f"{' '.join(bare)}: expected key=value, such as {bare[0]}=VALUE"))
+    return errors
+
+
+def _is_bare(argument: str, before: str) -> bool:
+    """Whether it is a word alone, and no value of a flag of Hydra's."""
+    return re.fullmatch(r"[\w./]+", argument) is not None and (before[:1] != "-" or before in _FLAGS)
 
 
 def _wrong(key: str, value: str, models: Sequence[str]) -> Iterator[str]:
@@ -52,7 +63,7 @@ def _wrong(key: str, value: str, models: Sequence[str]) -> Iterator[str]:
         return
     if (CONF / key).is_dir():
         choices = sorted(path.stem for path in (CONF / key).glob("*.yaml"))
-        for name in () if value[:1] in "[{'\"$" else value.split(","):
+        for name in () if value.startswith(tuple("[{'\"$")) else value.split(","):
             if name not in (*choices, "null"):
                 why = f"; there is no {name}: {_NO_PRECISION[name]}" if name in _NO_PRECISION else ""
                 why = why or did_you_mean(name, choices)

@@ -27,7 +27,7 @@ from pipeline.cache.remote_cache import without_remote
 from pipeline.caveats import failures
 from pipeline.compose import effective, resolved
 from pipeline.forms import Params
-from pipeline.run import run
+from pipeline.run import NOT_BEGUN, run
 from pipeline.search import NoRanking, Part, Stopped, frontier, searching, tracked
 from pipeline.sweep.isolated import isolated
 from pipeline.sweep.snapshot import NoSnapshot, take
@@ -51,7 +51,7 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
     try:
         values = resolved(config)
         code, place = _run(effective(values, _checked(values)), sweep, job)
-        job.reason = job.reason or _reason(place) if code == 1 else None
+        job.reason = job.reason or _reason(place) if code in (1, NOT_BEGUN) else None
     except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
         print(error, file=sys.stderr)
         code, job.reason = 2, str(error).strip().splitlines()[-1].removeprefix("  - ")

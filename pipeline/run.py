@@ -19,6 +19,8 @@ from truehalf.output_files import write_text
 from truehalf.progress import PLACE_VARIABLE
 
 LOCK_FILE = ".truehalf.lock"
+FIRST = "inputs"  # the stage that reads what a run takes from outside, and makes nothing
+NOT_BEGUN = 2
 _WAITING = "pipeline: another run is at work in this workspace; waiting for it to end"
 
 
@@ -40,10 +42,12 @@ class _Place:
 
 
 def run(folder: Path, values: Params, project: Path | None = None, output: TextIO | None = None) -> int:
-    """Run the chain for a validated configuration and return the exit code: 0, 1 for a failure, 130 for Ctrl-C.
+    """Run the chain for a validated configuration and return the exit code: 0, 1 for a failure, 2 where it could not
+    begin as what it would read is not there or cannot be read, 130 for Ctrl-C.
 
     Progress and the verdict come from the stages themselves, the verdict from the last. When a stage crashes, DVC stops
-    before that; then the last good files are put back, and page, tracked run and verdict are made from here.
+    before that; then the last good files are put back, and page, tracked run and verdict are made from here. One that
+    could not begin is no run: it leaves the workspace as it was.
 
     Args:
         folder: the workspace.
@@ -54,8 +58,12 @@ def run(folder: Path, values: Params, project: Path | None = None, output: TextI
         place = _Place(folder, lock, project, output)
         release(folder)
         remove_leftovers(folder)
+        file = folder / "params.yaml"
+        before = file.read_text() if file.exists() else None
         write_params(folder, values)
         code = _chain(place, _repro(values))
+        if code == NOT_BEGUN and before is not None:
+            write_text(file, before)
         sweep = Sweep.joined()
         if values["workspace"]["push"] and code != 130 and not (sweep and sweep.pushes):
             _execute(["pipeline.cache.remote_cache", "push"], place)
@@ -82,10 +90,19 @@ def _chain(place: _Place, repro: list[str]) -> int:
         return 0
     if code != 130 and _tracked_at(place.folder) != before:  # all stages ran; the gate failed
         return 1
+    if code != 130 and (why := _not_begun(error_file)):
+        print(f"configuration: {why}", file=sys.stderr if place.output is None else place.output)
+        return NOT_BEGUN
     if code != 130:
         _report_crash(error_file, place)
     _execute(["dvc", "checkout", "--quiet"], place, quiet=True)
     return 130 if code == 130 else 1
+
+
+def _not_begun(error_file: Path) -> str:
+    """What is wrong with what a run would read; empty where it has begun."""
+    found = json.loads(error_file.read_text()) if error_file.exists() else {}
+    return str(found["message"]) if found.get("stage") == FIRST else ""
 
 
 def _report_crash(error_file: Path, place: _Place) -> None:

@@ -93,6 +93,27 @@ def test_wrong_options_are_refused_and_change_nothing(
     assert not (workspace / "artifacts").exists() and not (workspace / "dvc.lock").exists()
 
 
+NOT_READ = {
+    "no image": (["data=images", "data.folder=texts"], "file-missing"),
+    "no labels": (["data=coco", "data.folder=texts", "data.annotations=texts/a.json"], "wrong-file"),
+    "no arrays": (["data=npz", "data.file=texts/a.npz"], "file-unreadable"),
+}
+
+
+@pytest.mark.parametrize("what", NOT_READ)
+def test_a_run_that_cannot_begin_is_refused_and_is_no_run(workspace: Path, what: str) -> None:
+    arguments, code = NOT_READ[what]
+    (workspace / "texts").mkdir()
+    for name in ("a.json", "a.npz"):
+        (workspace / "texts" / name).write_text("{}")
+    before = (workspace / "params.yaml").read_bytes()
+    done = pipeline(workspace, *arguments)
+    assert done.returncode == 2
+    expect(line_with(code, done.stderr), code, "texts", arguments[-1].split("=")[0])
+    assert (workspace / "params.yaml").read_bytes() == before
+    assert not (workspace / "mlflow.db").exists() and not (workspace / "reports/report.html").exists()
+
+
 @pytest.mark.slow
 def test_broken_weights_are_named_and_the_run_is_tracked_as_failed(workspace: Path) -> None:
     (workspace / "broken.safetensors").write_bytes(b"no weights")
