@@ -52,6 +52,8 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
         values = resolved(config)
         code, place = _run(effective(values, _checked(values)), sweep, job)
         job.reason = job.reason or _reason(place) if code in (1, NOT_BEGUN) else None
+        if code == NOT_BEGUN:
+            (place / "reports" / "error.json").unlink(missing_ok=True)  # reports are those of the run before
     except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
         print(error, file=sys.stderr)
         code, job.reason = 2, str(error).strip().splitlines()[-1].removeprefix("  - ")
