@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.forms import Params
@@ -46,16 +48,24 @@ def mistyped(arguments: Sequence[str]) -> list[str]:
     told = [found.groups() for each in arguments if (found := _OVERRIDE.fullmatch(each))]
     models = [name for key, value in told if key == "model" for name in value.split(",")]
     models = models or [path.stem for path in (CONF / "model").glob("*.yaml")]  # an experiment may choose one
-    bare = [each for before, each in pairwise(["", *arguments]) if _is_bare(each, before)]
+    parser = OverridesParser.create()
+    bare = [each for before, each in pairwise(["", *arguments]) if not _is_parsed(parser, each, before)]
     errors = [error for key, value in told for error in _wrong(key, value, models)]
     if bare:
-        errors.append(coded("bad-syntax", f"{' '.join(bare)}: expected key=value, such as {bare[0]}=VALUE"))
+        expected = "expected key=value; quote all of it where it holds spaces, and the value once more where it holds ="
+        errors.append(coded("bad-syntax", f"{' '.join(bare)}: {expected}: 'data.folder=\"a=b\"'"))
     return errors
 
 
-def _is_bare(argument: str, before: str) -> bool:
-    """Whether it is a word alone, and no value of a flag of Hydra's."""
-    return re.fullmatch(r"[\w./]+", argument) is not None and (before[:1] != "-" or before in _FLAGS)
+def _is_parsed(parser: OverridesParser, argument: str, before: str) -> bool:
+    """Whether Hydra can read it, or it is a flag of Hydra's, or the value of one."""
+    if argument[:1] == "-" or (before[:1] == "-" and before not in _FLAGS):
+        return True
+    try:
+        parser.parse_override(argument)
+    except HydraException:
+        return False
+    return True
 
 
 def _wrong(key: str, value: str, models: Sequence[str]) -> Iterator[str]:

@@ -128,9 +128,10 @@ def test_in_fp32_what_has_no_effect_says_nothing() -> None:
         ("trace.dynamic_axis={}", "unknown-key", "did you mean trace.dynamic_axes?"),
         ("zzz=1", "unknown-key", "--help"),
         ("precision=", "unknown-choice", "fp16"),
-        ("precision", "bad-syntax", "precision="),
-        ("verify.batch", "bad-syntax", "verify.batch="),
-        ("data/folder", "bad-syntax", "data/folder="),
+        ("precision", "bad-syntax", "precision: expected key=value"),
+        ("data/folder", "bad-syntax", "data/folder: expected key=value"),
+        ("model.outputs=[{name:", "bad-syntax", "quote"),
+        ("data.folder=a=b", "bad-syntax", 'data.folder="a=b"'),
         ("precision=FP16", "unknown-choice", "did you mean fp16?"),
         ("model.options.factry=mine:build", "unknown-key", "did you mean model.options.factory"),
         ("model.options.kwarg.classes=5", "unknown-key", "model.options.kwargs"),
@@ -166,7 +167,12 @@ def test_options_are_those_of_the_chosen_model(model: str, name: str) -> None:
         *("-m", "--cfg", "precision=fp16,fp32", "hydra/launcher=ray", "hydra.sweep.dir=out", "+experiment=nightly"),
         *("experiment=null", "model.options.kwargs.classes=5", "trace.dynamic_axes.images={0: n}", "seed=0,1"),
         *("--config-name config", "--resolve precision=fp32", "-cd elsewhere"),
-        *("engine.memory_pools_gb.workspace=2", "~data.folder", "precision.op_block_list=[Softmax]", "data.folder=a=b"),
+        *(
+            "engine.memory_pools_gb.workspace=2",
+            "~data.folder",
+            "precision.op_block_list=[Softmax]",
+            'data.folder="a=b"',
+        ),
     ],
 )
 def test_a_name_that_there_is_passes(argument: str) -> None:

@@ -16,6 +16,7 @@ from tests.conftest import in_workspace, make_workspace
 from tests.in_process import report
 from tests.messages import expect
 from truehalf.api import export
+from truehalf.codes import codes_in
 
 DETECTOR = """
 import torch
@@ -85,19 +86,22 @@ import torch
 class Net(torch.nn.Module):
     def forward(self, x):
         means = x.mean((2, 3))
-        return {"logits": means + means[means[:, 0] > 2].sum(), "version": "1.0"}
-def build():
-    return Net()
+        bright = x.flatten()[x.flatten() > 0.5]
+        return {"logits": means + means[means[:, 0] > 2].sum(), "bright": bright, "version": "1.0"}
+net = Net()
 """
 
 
 def test_what_is_left_out_and_what_no_sample_shows_is_said(workspace: Path) -> None:
     (workspace / "beside.py").write_text(BESIDE)
     done = in_workspace(
-        workspace, *["python", "-m", "pipeline.init", "beside:build", "--samples", "pictures", "--size", "8x8"]
+        workspace, *["python", "-m", "pipeline.init", "beside:net", "--samples", "pictures", "--size", "8x8"]
     )
     for text in (done.stdout, (workspace / "conf/model/mine.yaml").read_text()):
-        expect(text, "nothing-compared", "NonZero", "version (str)")
+        expect(text, "nothing-compared", "version (str)")
+        assert "wrong-shape" in codes_in(text) and "NonZero" in text and "'bright'" in text, (
+            "as many rows as values of a sample"
+        )
 
 
 @pytest.mark.slow

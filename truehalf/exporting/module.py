@@ -22,7 +22,7 @@ from truehalf.models.calling import all_taken, as_network, calling, no_tensors
 from truehalf.models.model import Input, Model
 from truehalf.models.source import spec_of
 from truehalf.report.forms import Parity
-from truehalf.user_code import imported
+from truehalf.user_code import found_in_code, imported
 from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ def made(factory: str, root: Path) -> torch.nn.Module:
     """
     import torch
 
-    found: Any = imported("export", factory, root)
-    with failing("function-fails", f"export: {factory} fails"):
-        network = found if isinstance(found, torch.nn.Module) else found()
+    network = found_in_code("export", factory, root)
+    if not isinstance(network, torch.nn.Module):
+        with failing("function-fails", f"export: {factory} fails"):
+            network = imported("export", factory, root)()
     return as_network(network, f"export: {factory}")
 
 
@@ -129,5 +130,6 @@ def _returned(network: torch.nn.Module, inputs: Sequence[Input], sample: Arrays)
 
     tensors = [torch.from_numpy(np.ascontiguousarray(sample[each.name])) for each in inputs]
     shapes = ", ".join(f"{each.name} {each.dtype} {list(sample[each.name].shape)}" for each in inputs)
-    with failing("module-fails", f"export: the module fails on {shapes}"), torch.no_grad():
+    remedy = "; expected the inputs that forward takes: give samples that hold each by its name, of sizes that it takes"
+    with failing("module-fails", f"export: the module fails on {shapes}", remedy), torch.no_grad():
         return aside(network)(*tensors)

@@ -139,6 +139,8 @@ def _logits(name: str, array: np.ndarray, reasons: dict[str, str], doubts: list[
 
 def _classification(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) -> dict[str, OutputSpec]:
     rows = {name: a for name, a in outputs.items() if a.ndim == 2 and a.shape[-1] > 1 and a.dtype.kind == "f"}
+    of_rows = {a.shape[:2] for a in outputs.values() if a.ndim > 2}  # numbers of what another output says more of
+    rows = {name: a for name, a in rows.items() if a.shape not in of_rows}
     name = _first(rows, _CLASSES, doubts)
     if name is None or not (_CLASSES.search(name) or len(outputs) == 1):
         return {}

@@ -125,7 +125,7 @@ class Measured:
 
     def _beside_queries(self, run: Run) -> list[str]:
         """Outputs that are no detections and may hold a row for each query, as masks and embeddings do."""
-        of_queries = {np.shape(run.reference.get(name))[:2] for name in query_outputs(self.spec)}
+        of_queries = {np.shape(run.reference.get(name, 0))[:2] for name in query_outputs(self.spec)}
         return [name for name in self.plain if np.shape(run.reference[name])[:2] in of_queries]
 
     def _with_rows(self, run: Run, paired: Paired) -> Run:

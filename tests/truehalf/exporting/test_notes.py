@@ -25,6 +25,26 @@ class Module(torch.nn.Module):
         return self.of(x)
 
 
+MODULES = """
+import torch
+class Mean(torch.nn.Module):
+    def forward(self, x):
+        return x.mean((1, 2))
+instance = Mean()
+def build():
+    return Mean()
+"""
+
+
+@pytest.mark.parametrize("name", ["instance", "build", "Mean"])
+def test_a_module_is_named_as_itself_or_by_what_makes_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"means_{name}.py").write_text(MODULES)
+    monkeypatch.chdir(tmp_path)
+    assert export(f"means_{name}:{name}", tmp_path / "m.onnx", samples=SAMPLES).report.parity["status"] == "verified"
+
+
 def notes(of: Callable[[torch.Tensor], Any], folder: Path) -> list[str]:
     return list(export(Module(of), folder / "m.onnx", samples=SAMPLES).report.notes or [])
 

@@ -81,6 +81,9 @@ def test_top_k_inside_the_model() -> None:
         ({"anything": RNG.normal(0, 1, (4, 10)), "other": LOGITS}, None),
         ({"depth": RNG.random((4, 1, 32, 48))}, None),
         ({"boxes": CENTRED}, None),  # without scores they are no detections
+        ({"scores": RNG.random((4, 10)), "keypoints": RNG.random((4, 10, 17, 2))}, None),  # one for each of ten
+        ({"probs": RNG.random((4, 7)), "masks": RNG.random((4, 7, 8, 8))}, None),
+        ({"probs": RNG.random((4, 7)), "features": RNG.random((4, 64, 8, 8))}, "classes"),
     ],
 )
 def test_classes_and_other_tensors(outputs: dict[str, np.ndarray], kind: str | None) -> None:

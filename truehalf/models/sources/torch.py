@@ -32,7 +32,7 @@ from truehalf.models.declared import IMAGES, declared_inputs, outputs_of, proble
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
 from truehalf.provenance.watched import watched
-from truehalf.user_code import described, imported
+from truehalf.user_code import described, found_in_code, imported
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ class Options:
     """See model/torch.yaml.
 
     Attributes:
-        factory: "package.module:function", called with `kwargs`; returns the module.
+        factory: "package.module:function", called with `kwargs`; returns the module; or a module itself.
         prepare: "package.module:function", called with a copy of the module before the export; changes it in place, or
             returns another.
         key: where in the checkpoint's mapping the state dict is, such as "ema.module"; null: where it is found.
@@ -148,7 +148,9 @@ def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
     assert options.factory is not None, "checked by problems"
     with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
         torch.manual_seed(seed)
-        network = _called(options.factory, "model.options.factory", root, **options.kwargs)
+        network = found_in_code("model.options.factory", options.factory, root)
+        if not isinstance(network, torch.nn.Module):
+            network = _called(options.factory, "model.options.factory", root, **options.kwargs)
     return as_network(network, f"model.options.factory: {options.factory}")
 
 

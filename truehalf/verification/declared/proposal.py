@@ -6,13 +6,14 @@ the boxes themselves (truehalf.verification.declared.boxes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import calibration_feeds
 from truehalf.io_spec.in_file import spec_inside
@@ -64,7 +65,7 @@ def propose_spec(
     found = proposal_of(file.model, typed, session.run)
     model = file.model.clone()
     InferTypes()(model)
-    return replace(found, notes=empty_tensors(model, typed))
+    return replace(found, notes=[*found.notes, *empty_tensors(model, typed)])
 
 
 def proposal_of(
@@ -80,6 +81,7 @@ def proposal_of(
     taken = _first(feeds)
     runs = [run(feed) for feed in taken]
     found = proposed(_inputs(model), _joined(taken), _joined(runs))
+    found.notes.extend(_other_rows(taken[0], runs[0]))
     if task_of(found.spec) != DETECTIONS:
         return found
     if not all(np.isfinite(outputs[each.name]).all() for outputs in runs for each in by_kind(found.spec).values()):
@@ -102,6 +104,16 @@ def proposal_of(
     of_all = layouts or layouts_of(sized, found.spec, 0.0)
     known = boxes.format if boxes.format == "cxcywh" or len(of_all) < 2 else None
     return replace(found, spec=_with_layout(found.spec, known, boxes.normalized))
+
+
+def _other_rows(feed: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Iterator[str]:
+    """Outputs without a row for each sample, of which the pipeline takes none."""
+    counts = {array.shape[:1] for array in feed.values()}
+    for name, array in outputs.items():
+        if len(counts) == 1 and array.shape[:1] not in counts:
+            shape, samples = list(array.shape), next(iter(counts))[0]
+            expected = "the pipeline expects as many on axis 0: fill up to a fixed number, or leave it out"
+            yield coded("wrong-shape", f"output {name!r} is {shape} for {samples} samples; {expected}")
 
 
 def _first(feeds: Iterable[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndarray]]:

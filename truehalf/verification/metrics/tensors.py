@@ -288,6 +288,9 @@ def check_runs(
         facts |= {"matched_queries": compared["matched_queries"], "moved_queries": compared["moved_queries"]}
     if compared["agree"]:
         return {"status": VERIFIED, **facts}
+    if not any(error["elements"] for error in compared["errors"].values()):
+        reason = f"{', '.join(map(repr, compared['errors']))}: empty on all samples, so nothing was compared"
+        return {"status": NOT_VERIFIED, "reason": coded("nothing-compared", reason), **facts}
     worst = ", ".join(f"{name} {error:.3g}" for name, error in compared["max_abs"].items())
     each = "".join(f", on {share:.2%} of {name!r}" for name, share in compared["wrong"].items())
     message = (
