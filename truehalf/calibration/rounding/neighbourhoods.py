@@ -8,6 +8,7 @@ A node amplifies where a relative error of 2^-11 in an input can be a much large
     Acos, Acosh, Asin, Atanh                           |x| -> 1
     Sin, Cos, Tan                                      |x| large                   sin(x + xe) = sin x + xe cos x
     normalizations                                     rows offset from 0 far more than they vary, or very small ones
+    Softmax, but in an attention                       x - max x, of large x
     CumSum                                             a sum that grows until a term is less than half its last bit
     sums and products whose terms (truehalf.calibration.rounding.terms) are _CANCELS times the result    x - y -> 0
 
@@ -33,7 +34,7 @@ from truehalf.calibration.ranges_form import limit_of
 from truehalf.calibration.rounding.terms import terms_of
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir import ops
-from truehalf.ir.facts import constant_of, is_op, subgraphs
+from truehalf.ir.facts import constant_of, is_op, reached, readers_of, subgraphs
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import is_float32
 
@@ -86,13 +87,17 @@ class Neighbourhood:
             for node in self.depths
         )
         cancels = subtracts or ops.has(self.end, Trait.CANCELS | Trait.CENTERS | Trait.STEEP_AT_ONE)
-        return "cancellation" if cancels else "underflow"
+        return "cancellation" if cancels or is_op(self.end, "Softmax") else "underflow"
 
     @property
     def limit(self) -> float:
-        """Of the error: half of what it is where the end is steep, since another sample comes nearer to that place."""
+        """Of the error: half of limit_of(kind) where the end is steep, as another sample comes nearer to that place,
+        and where it is a result of the model, which the tolerance is for.
+        """
         steep = ops.has(self.end, Trait.STEEP_AT_ZERO | Trait.STEEP_AT_ONE) or ops.row_of(self.end).divides is not None
-        return limit_of(self.kind) / (2 if steep or is_op(self.end, "Mul") else 1)
+        is_result = [self.end, *self.shown][-1].outputs[0].is_graph_output()
+        is_halved = self.kind != "phases" and (steep or is_result or is_op(self.end, "Mul"))
+        return limit_of(self.kind) / (2 if is_halved else 1)
 
 
 def neighbourhoods(
@@ -144,6 +149,9 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
             return exponents is None or bool((exponents < 1).any())
         case "Mul":
             return any(_is_inverse(value) for value in _computed(node))
+        case "Softmax":
+            readers = reached(readers_of(node), lambda each: readers_of(each) if each.op_type in MOVES else ())
+            return not any(ops.has(each, Trait.MATRIX_PRODUCT) and _is_sum(each) for each in readers)
         case "CumSum":
             axis, source = constant_of(node.inputs[1]), node.inputs[0]
             length = source.shape[int(axis)] if source is not None and source.shape and axis is not None else None

@@ -29,6 +29,7 @@ def found_in(nodes: str, sizes: dict[str, float] | None = None, deep: bool = Fal
         ("a = Sub(c, x) y = Log(a)", "cancellation"),
         ("a = Add(x, z) y = Log(a)", "cancellation"),
         ("y = Acos(x)", "cancellation"),
+        ("y = Softmax(x)", "cancellation"),
         ("a = Mul(x, c) y = Cos(a)", "phases"),
     ],
 )
@@ -41,17 +42,21 @@ def test_kinds(nodes: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("nodes", "limit"),
     [
-        ("y = Log(x)", 2.0**-8),  # steep: another sample comes nearer
-        ("y = Div(x, z)", 2.0**-8),
-        ("a = Reciprocal(z) y = Mul(x, a)", 2.0**-8),
-        ("y = Acos(x)", 2.0**-8),
-        ("y = LpNormalization(x)", 2.0**-7),
-        ("y = Sub(x, z)", 2.0**-7),
+        ("a = Log(x) y = Neg(a)", 2.0**-8),  # steep: another sample comes nearer
+        ("a = Div(x, z) y = Neg(a)", 2.0**-8),
+        ("a = Reciprocal(z) b = Mul(x, a) y = Neg(b)", 2.0**-8),
+        ("a = Acos(x) y = Neg(a)", 2.0**-8),
+        ("y = Sub(x, z)", 2.0**-8),  # a result
+        ("a = Sub(x, z) y = Relu(a)", 2.0**-8),
+        ("y = Softmax(x)", 2.0**-8),
+        ("a = Softmax(x) y = MatMul(a, w)", 2.0**-7),
+        ("a = LpNormalization(x) y = Neg(a)", 2.0**-7),
+        ("a = Sub(x, z) y = Neg(a)", 2.0**-7),
         ("y = Sin(x)", 0.005),
     ],
 )
 def test_limits(nodes: str, limit: float) -> None:
-    assert [each.limit for each in found_in(nodes, {"x": 8.0, "z": 8.0, "y": 0.1})] == [limit]
+    assert [each.limit for each in found_in(nodes, {"x": 8.0, "z": 8.0, "a": 0.1, "y": 0.1})] == [limit]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,15 @@ def test_what_is_shown_of_a_result(reader: str, shown: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "nodes", ["y = Div(x, c)", "y = Mul(x, z)", "y = Pow(x, c)", "y = CumSum(x, axis)", "y = Exp(x)"]
+    "nodes",
+    [
+        "y = Div(x, c)",
+        "y = Mul(x, z)",
+        "y = Pow(x, c)",
+        "y = CumSum(x, axis)",
+        "y = Exp(x)",
+        "a = Softmax(x) t = Transpose(z) s = MatMul(a, t) y = MatMul(s, x)",
+    ],
 )
 def test_what_amplifies_nothing(nodes: str) -> None:
     assert not found_in(nodes)

@@ -77,6 +77,10 @@ CASES = {
         "g (float[4,50] x) => (float[4,50] y) <float s = {37.3}> { h = Mul(x, s) q = Floor(h) y = Sub(h, q) }",
         between(8, 12),
     ),
+    "probabilities of large logits": (
+        "g (float[4,50] x) => (float[4,50] y) <float t = {0.003}> { h = Mul(x, x) d = Div(h, t) y = Softmax(d) }",
+        between(0.9, 1),
+    ),
     "an angle": ("g (float[4,50] x) => (float[4,50] y) { c = Cos(x) y = Acos(c) }", between(0.001, 0.2)),
     "LayerNormalization": (
         """g (float[8,64] x) => (float[8,64] y) <int64[1] n = {64}> { s = ConstantOfShape<value = float[1] {1}>(n)
