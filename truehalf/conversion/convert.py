@@ -224,9 +224,10 @@ def convert_model(
     report = conversion_report(rows, result, precision, covered)
     report["unmatched_selectors"] += [str(each) for each in unmatched]
     facts, warnings = model_facts(model), measured.warnings if measured is not None else ()
-    if rows and not result.fp16:
+    if not result.fp16:
         rules = ", ".join(f"{rule} {count}" for rule, count in report["verdicts"].items())
-        nothing = f"nothing was converted: all {len(rows)} float nodes stay FP32 ({rules})"
+        stay = f"all {len(rows)} float nodes stay FP32 ({rules})" if rows else "the model has no float32 node"
+        nothing = f"nothing was converted: {stay}"
         lines.append(coded("nothing-in-fp16", nothing))
     report |= {
         "placement": precision.placement.value,

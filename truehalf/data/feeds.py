@@ -23,6 +23,7 @@ import onnx_ir as ir
 from truehalf.codes import coded
 from truehalf.data.arrays import Source, sources_of
 from truehalf.errors import refuse
+from truehalf.ir.inlining import weights_taken_out
 
 _PROBLEMS_SHOWN = 20
 
@@ -90,8 +91,8 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
     """
     problems: list[str] = []
     inputs = {str(value.name): value for value in model.graph.inputs}
-    batch = _fixed_rows(inputs)
-    parts = [_checked(opened, inputs, problems, batch) for opened in sources_of(source, inputs, problems)]
+    batch, weights = _fixed_rows(inputs), weights_taken_out(model)
+    parts = [_checked(opened, inputs, problems, batch, weights) for opened in sources_of(source, inputs, problems)]
     feeds = Feeds(parts)
     if not problems and not feeds.names:
         problems.append(coded("too-few-samples", "there is no sample in it"))
@@ -143,14 +144,19 @@ def _rows_to_cut(source: Source, inputs: Mapping[str, ir.Value], batch: int) -> 
     return 0 if count == batch else count
 
 
-def _checked(source: Source, inputs: Mapping[str, ir.Value], problems: list[str], batch: int) -> _Part:
+def _checked(
+    source: Source, inputs: Mapping[str, ir.Value], problems: list[str], batch: int, weights: Sequence[str]
+) -> _Part:
     part, counts = _Part(source), {}
     total = _rows_to_cut(source, inputs, batch)
     part.rows = batch if total else 0
     wrong: list[str] = []
     for name, header in source.headers.items():
         shape, dtype = (batch, *header.shape[1:]) if total else header.shape, header.dtype
-        if name not in inputs:
+        if name in weights and name not in inputs:
+            remedy = "leave it out, or set precision.weights_as_inputs=true"
+            wrong.append(coded("in-conflict", f"{name!r} is listed as an input and is a weight of the model: {remedy}"))
+        elif name not in inputs:
             known = ", ".join(f"{each!r}" for each in inputs) or "none"
             wrong.append(coded("wrong-name", f"{name!r} is no input of the model; it has {known}"))
         elif text := _misfit(inputs[name], shape, dtype):

@@ -177,4 +177,4 @@ def weights_taken_out(model: ir.Model) -> list[str]:
 def said_of(weights: Sequence[str]) -> str:
     """What a report says of such weights."""
     named = ", ".join(weights[:_LISTED]) + (", ..." if len(weights) > _LISTED else "")
-    return f"{len(weights)} weights that a run could replace are inputs no longer ({named})"
+    return f"weights that a run could replace are inputs no longer: {len(weights)} ({named})"

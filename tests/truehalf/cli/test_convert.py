@@ -72,6 +72,16 @@ def test_outputs_are_verified_as_the_spec_declares_them(folder: Path, capsys: py
         expect(capsys.readouterr().err, "in-conflict", "--spec")
 
 
+def test_a_check_that_could_not_run_is_a_note(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = TEXT.replace("g (", "g (string[N] text, ").replace(" y)", " y, string[N] t)")
+    proto = onnx.parser.parse_model(text.replace("y = Relu(c)", "y = Relu(c) t = Identity(text)"))
+    proto.graph.initializer.extend(onnx.load("model.onnx").graph.initializer)
+    onnx.save(proto, "text.onnx")
+    assert truehalf(["convert", "text.onnx", "--json", "r.json"]) == 3
+    notes = json.loads(Path("r.json").read_text())["notes"]
+    expect(next(note for note in notes if "needs-value" in codes_in(note)), "needs-value", "'text'", "a drawn input")
+
+
 def test_the_whole_way(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert truehalf(["convert", "model.onnx", "--samples", "images", *SIZE, "-o", "out.onnx", "--json", "r.json"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -327,6 +327,12 @@ def test_where_nothing_was_converted_a_warning_says_so(options: Any) -> None:
     expect(line, "nothing-in-fp16", 2)
 
 
+def test_a_model_without_floats_is_not_converted() -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (int64[N,4] x) => (int64[N,4] y) { y = Add(x, x) }'
+    (line,) = convert(onnx.parser.parse_model(text)).report.fp16["warnings"]
+    expect(line, "nothing-in-fp16", "no float32 node")
+
+
 @pytest.mark.parametrize("options", [{}, {"op_block_list": ["Softmax"]}, {"dtype": "fp32"}], ids=str)
 def test_where_something_was_or_nothing_was_asked_for_there_is_none(options: Any) -> None:
     found = convert(onnx.parser.parse_model(PLAIN), precision=Precision(**options)).report.fp16

@@ -123,8 +123,9 @@ def test_they_stay_inputs_on_request(case: str, tmp_path: Path) -> None:
 def test_samples_that_give_a_weight_are_refused_with_the_option() -> None:
     model = listing("Gemm")
     given = feed(model) | {"b": np.zeros(4, np.float32)}
-    with raises("in-conflict", "'b'", "precision.weights_as_inputs=true"):
-        convert(model, samples=given, skip=["slim"])
+    for skip in ([], ["slim"]):
+        with raises("in-conflict", "'b'", "precision.weights_as_inputs=true"):
+            convert(model, samples=given, skip=skip)
     assert inputs(convert(model, samples=given, precision=Precision(weights_as_inputs=True)).model) == ["x", "w", "b"]
     assert calibrate(model, given)["samples"] == 1
 
