@@ -87,7 +87,8 @@ def convert(
             converted, so it is not slimmed then.
         preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
         skip: steps to leave out. "slim": onnxslim and the repairs, which given ranges and weights_as_inputs leave out,
-            too. "check": the run of one sample, or a drawn one, in emulated FP16; report.check says which nodes to pin.
+            too; report.slim says where onnxslim failed. "check": the run of one sample, or a drawn one, in emulated
+            FP16; report.check says which nodes to pin.
         precision: options; None: the defaults.
 
     Raises:
@@ -102,7 +103,7 @@ def convert(
     from truehalf.ir.model_forms import as_file
     from truehalf.output_paths import check_outputs
     from truehalf.progress import step
-    from truehalf.slimming.slim import slim_model
+    from truehalf.slimming.slim import slim_or_repair
     from truehalf.verification.chain.quick_check import quick_check
     from truehalf.verification.pinning.reconversion import Reconversion
 
@@ -120,17 +121,16 @@ def convert(
         if out is not None:
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
-        check_names(source, precision, None)  # before the work
         before, slim_report = model_facts(source), None
+        check_names(source, precision, None)  # before the work
         if "slim" not in skip and ranges is None and not precision.weights_as_inputs:
             with step("slim"):
-                slimmed = slim_model(file)
-            source, slim_report = slimmed.model, slimmed.report
+                source, slim_report = slim_or_repair(file)
         feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
         made, cleaned = write_converted(source, target, precision, ranges, calibration=feeds)
         report = ConvertReport({name: before[name] for name in ("nodes", "casts")}, slim_report, made.report(), cleaned)
         if "check" not in skip and made.is_converted:
-            again = Reconversion(precision, made.ranges, None), slim_model if slim_report else None
+            again = Reconversion(precision, made.ranges, None), slim_or_repair if slim_report else None
             report = replace(report, check=quick_check(file.path, target, feeds, *again))
         return Result(_result(target, out), report, made.decisions)
 

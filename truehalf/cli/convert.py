@@ -280,7 +280,8 @@ def _notes(result: Result[ConvertReport], ranges: bool) -> list[str]:
     """What the conversion could not do, and what its user should know."""
     fp16 = result.report.fp16
     skipped = [f"passed on unchanged: {fp16['reason']}"] if fp16["status"] == "skipped" else []
-    check = result.report.check
+    check, slim = result.report.check, result.report.slim or {}
+    skipped += [slim["failed"]] if "failed" in slim else []
     if check is not None and check.state == "not verified":
         skipped.append(f"not checked on {check.sample}: {check.reason}")
     return [*skipped, *fp16["not_done"], *fp16["warnings"], *([_RANGES] if ranges else [])]

@@ -102,7 +102,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
         if isinstance(tensor, ir.ExternalTensor):
             tensor.base_dir = path.parent
             _check_external(tensor, path, files)
-        elif isinstance(tensor, ir.TensorProtoTensor) and tensor.raw.HasField("raw_data"):
+        elif isinstance(tensor, ir.TensorProtoTensor):
             _check_size(tensor, path)
     model.meta[_SOURCE] = path, frozenset(map(os.path.realpath, files))
     model.meta[_RESTATED] = restated
@@ -196,6 +196,10 @@ def _no_model(path: Path, error: BaseException) -> StageError:
 
 
 def _check_size(tensor: ir.TensorProtoTensor, path: Path) -> None:
+    if tensor.dtype == 0:
+        raise StageError("file-unreadable", f"{path}: tensor {tensor.name!r}: expected an element type, got none")
+    if not tensor.raw.HasField("raw_data"):
+        return
     got, expected = len(tensor.raw.raw_data), math.ceil(tensor.dtype.itemsize * math.prod(tensor.raw.dims))
     if got != expected:
         raise StageError(

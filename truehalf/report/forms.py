@@ -61,10 +61,11 @@ class Decision(TypedDict, total=False):
 
 class SlimReport(TypedDict, total=False):
     """What onnxslim and the repairs did: nodes and operators by type before and after, patterns left out, places
-    repaired by pass and refused.
+    repaired by pass and refused; why onnxslim failed, where that is no error.
     """
 
     simplified: bool
+    failed: str
     nodes_before: int
     nodes_after: int
     ops_before: dict[str, int]

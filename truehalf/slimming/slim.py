@@ -14,9 +14,8 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -52,8 +51,7 @@ _UNSLIMMED = (
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
 
 
-@dataclass(frozen=True)
-class Slimmed:
+class Slimmed(NamedTuple):
     """A model that was simplified and repaired.
 
     Attributes:
@@ -172,6 +170,21 @@ def slim_model(
         "model": facts,
     }
     return Slimmed(model, report)
+
+
+def slim_or_repair(file: ModelFile) -> Slimmed:
+    """`slim_model`; where onnxslim fails, the model as it is, repaired, and `failed` in its report.
+
+    Raises:
+        StageError: as `slim_model`.
+    """
+    try:
+        return slim_model(file)
+    except StageError as error:
+        if error.code != "slim-fails":
+            raise
+        made = slim_model(file, simplify=False)
+        return Slimmed(made.model, {**made.report, "failed": f"the model is repaired, and not slimmed: {error}"})
 
 
 def _unname(model: ir.Model, before: ir.Model) -> None:

@@ -21,9 +21,10 @@ from tests.tracing import trace_json
 from tests.truehalf.models import detectors
 from truehalf.config.schema import SlimConfig
 from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.passes import Done
 from truehalf.repairs import PASSES
-from truehalf.slimming.slim import names_to_skip, slim
+from truehalf.slimming.slim import names_to_skip, slim, slim_or_repair
 
 # Identity, a foldable Add of constants, a Transpose pair, Relu and Neg; names with scopes; a dynamic batch.
 GRAPH = """
@@ -191,6 +192,18 @@ def test_pattern_that_raises_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(DEFAULT_FUSION_PATTERNS["FusionBroken"][0], "rewrite", broken)
     with raises("slim-fails", "KeyError: 'axes'", "slim.skip_patterns='[FusionBroken]'"):
         slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
+
+
+def test_what_onnxslim_fails_at_may_be_repaired_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: onnx.ModelProto, **_: Any) -> onnx.ModelProto:
+        raise UnboundLocalError("onnx_tensor")
+
+    file = ModelFile(write(tmp_path / "source.onnx"))
+    assert "failed" not in slim_or_repair(file).report
+    monkeypatch.setattr(onnxslim, "slim", broken)
+    report = slim_or_repair(file).report
+    assert report["simplified"] is False
+    expect(report["failed"], "slim-fails", "UnboundLocalError: onnx_tensor")
 
 
 def test_no_model_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 sparse tensors, as initializers and in Constants           dense ones
 weights of one name                                        the last of them, which ONNX Runtime takes
-a graph without a name, domains that are not imported      as ONNX Runtime reads them
+a graph without a name, domains that are not imported,     as ONNX Runtime reads them
+weights that are no inputs before IR version 4
 a size below 0, which older exporters write (-1)           an axis that varies
 MeanVarianceNormalization without axes                     with the default ones: onnx cannot type it without
 functions of another opset than the graph                  of the graph's, or inlined at the latest one: ONNX Runtime
@@ -25,6 +26,7 @@ _DENSE_MAX = 1 << 31  # bytes of a tensor; protobuf messages end there
 _MEAN_AXES = (0, 2, 3)
 _MEAN_AXES_FROM = 9  # opset
 _ONNX = ("", "ai.onnx")
+_WEIGHTS_APART_FROM = 4  # IR version; before it weights are inputs, too
 
 
 def restate(proto: onnx.ModelProto, path: Path) -> bool:
@@ -38,6 +40,10 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
     """
     proto.graph.name = proto.graph.name or "graph"
     _import_implied(proto)
+    if proto.ir_version < _WEIGHTS_APART_FROM and {each.name for each in proto.graph.initializer} - {
+        value.name for value in proto.graph.input
+    }:
+        proto.ir_version = _WEIGHTS_APART_FROM
     for graph in (proto.graph, *proto.functions):
         opset = _opset(graph if isinstance(graph, onnx.FunctionProto) else proto)
         for inner in proto_graphs(graph):

@@ -172,6 +172,17 @@ def without_shapes(model: onnx.ModelProto, *names: str, typed: bool = True) -> o
     return model
 
 
+def of_ir_version_3(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Where weights are to be inputs, too."""
+    model.ir_version = 3
+    return model
+
+
+def of_no_type(model: onnx.ModelProto) -> onnx.ModelProto:
+    model.graph.initializer[0].data_type = onnx.TensorProto.UNDEFINED
+    return model
+
+
 def without_a_name(model: onnx.ModelProto) -> onnx.ModelProto:
     model.graph.name = ""
     return model
@@ -189,6 +200,10 @@ def without_a_name(model: onnx.ModelProto) -> onnx.ModelProto:
         lambda: without_imports(text("y = com.microsoft.Gelu(x)", head=HEAD.replace("my", "com.microsoft")), ""),
         lambda: without_imports(text("y = com.microsoft.Gelu(x)")),
         lambda: without_imports(text("y = Relu(x)"), ""),
+        lambda: text(
+            "t = Optional(x) y = OptionalGetElement(t)", head=HEAD.replace("17", "18")
+        ),  # onnxslim fails at it
+        lambda: of_ir_version_3(named_twice("w", [4, 4])),
     ],
 )
 def test_what_the_checker_of_onnx_refuses_and_the_runtime_runs(tmp_path: Path, make: Make) -> None:
@@ -220,6 +235,7 @@ CIRCLE = ' <domain: "my", opset_import: ["": 17, "my": 1]> '
             ["my::F -> my::G -> my::F"],
         ),
         (lambda: named_twice("w", [4, 4], [4, 8]), "model-invalid", ["'w'"]),
+        (lambda: of_no_type(named_twice("w", [4, 4])), "file-unreadable", ["'w'"]),
         (lambda: text("x = Relu(x) y = Neg(x)"), "model-invalid", ["'x'"]),
         (lambda: text("y = Neg(x)", head=HEAD.replace("x)", "x, float[2,4] x)")), "model-invalid", ["'x'"]),
         (lambda: without_imports(of_function("y = Neg(x)", 17), "my"), "model-invalid", ["'my'", "(F)"]),
