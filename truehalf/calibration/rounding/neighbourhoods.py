@@ -67,7 +67,8 @@ class Neighbourhood:
         end: the node that amplifies.
         depths: the nodes, in graph order, each with the number of nodes that compute from it to the end, 1 or more.
         leaves: FLOAT values that are read and computed elsewhere, no constants.
-        shown: moves and bounds, one after the other, that alone read what the end writes: what is cropped counts not.
+        shown: moves, choices and bounds, one after the other, that alone read what the end writes: what they crop
+            counts not.
     """
 
     end: ir.Node
@@ -237,8 +238,9 @@ def _shown(end: ir.Node) -> Iterator[ir.Node]:
         if len(readers) != 1 or any(constant_of(other) is None for other in others):
             return
         node = readers[0]
-        is_bound = ops.has(node, Trait.UNARY) and (ops.has(node, Trait.LIMITS) or ops.row_of(node).bounds is not None)
-        if not _is_replayed(node, False) or not (node.op_type in MOVES or (is_bound and end.op_type not in _HEAVY)):
+        is_choice = ops.has(node, Trait.EXACT) and not ops.has(node, Trait.STEPS)
+        is_bound = (is_choice or ops.row_of(node).bounds is not None) and end.op_type not in _HEAVY
+        if not _is_replayed(node, False) or not (node.op_type in MOVES or is_bound):
             return
         yield node
 

@@ -228,6 +228,8 @@ HIDDEN = {
     "some columns of a transposed one": "d = Sub(h, o) t = Transpose(d) y = Gather<axis = 0>(t, picked)",
     "a mask": "d = Sub(h, o) y = Where(mask, d, nothing)",
     "bounds": "d = Sub(h, o) y = Clip(d, least, most)",
+    "the smaller one": "d = Sub(h, o) y = Min(d, most)",
+    "the smallest": "d = Sub(h, o) y = ReduceMin<axes = [1]>(d)",
     "a function with bounds": "n = Neg(o) d = Add(h, n) y = Sigmoid(d)",
 }
 
