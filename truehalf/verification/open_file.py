@@ -164,11 +164,11 @@ class OpenFile:
         except StageError as error:
             return None, shapes_unknown(self.shape_nodes, error)
 
-    def probing(self, names: Sequence[str], given: Iterable[str] = ()) -> OpenFile:
+    def probing(self, names: Sequence[str], given: Mapping[str, np.ndarray] | None = None) -> OpenFile:
         """The file, run by the same evaluation but for pessimistic sums, with these inner tensors as its outputs.
 
         Args:
-            given: inner tensors that become inputs.
+            given: inner tensors that become inputs, such as these.
 
         Raises:
             StageError: as open_runner.
@@ -177,9 +177,9 @@ class OpenFile:
         values = {value.name: value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
         values |= {value.name: value for node in model.graph for value in node.outputs}
         del model.graph.outputs[:]
-        for name in given:
+        for name, array in (given or {}).items():
             computed = values[name]
-            values[name] = ir.Input(name, computed.shape, computed.type)
+            values[name] = ir.Input(name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)))
             computed.name = f"{name}/computed"
             computed.replace_all_uses_with(values[name])
             model.graph.inputs.append(values[name])
