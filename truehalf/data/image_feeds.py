@@ -107,6 +107,13 @@ def _image_input(model: ir.Model) -> ir.Value:
     return value
 
 
+def _remedy(preprocessing: Preprocessing, value: ir.Value, what: str) -> str:
+    axis, other = (3, "NHWC") if preprocessing.layout == "NCHW" else (1, "NCHW")
+    if what != "height" and value.shape is not None and value.shape[axis] == 3:
+        return f"; it is of layout {other}: say that (--layout)"
+    return "; images have three: give arrays (.npz)" if what == "channels" else "; give that size"
+
+
 def _resolved(preprocessing: Preprocessing, value: ir.Value) -> Preprocessing:
     """The preprocessing with its size, checked against the input."""
     axes = (1, 2, 3) if preprocessing.layout == "NHWC" else (2, 3, 1)
@@ -122,7 +129,8 @@ def _resolved(preprocessing: Preprocessing, value: ir.Value) -> Preprocessing:
         if wanted is not None and wanted != got:
             raise StageError(
                 "wrong-shape",
-                f"preprocessing, layout {preprocessing.layout}: input {value.name!r} wants {what} {wanted}, got {got}",
+                f"preprocessing, layout {preprocessing.layout}: input {value.name!r} wants {what} {wanted}, got {got}"
+                f"{_remedy(preprocessing, value, what)}",
             )
     if value.dtype is not None and value.dtype.name == "UINT8":
         plain = Preprocessing()

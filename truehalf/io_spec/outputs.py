@@ -26,7 +26,7 @@ from truehalf.io_spec.spec import KEYS, IoSpec, OutputSpec
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 DECLARE = (  # a remedy
     "let `truehalf inspect MODEL --samples SOURCE --spec FILE` write an I/O spec, correct it, and give it as --spec "
-    "FILE (in Python, spec=...)"
+    "FILE (in Python, spec=...; of the pipeline, model.outputs, which `python -m pipeline.init` proposes)"
 )
 Outputs = Mapping[str, np.ndarray]
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _SAMPLES = 8  # that are run
 _MOST_FOUND = 0.5  # of a detector's queries: a trained one finds nothing with most of them
-_UNDECLARED = InputSpec("", "images", pixels={"range": [0, 1]})
 _Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -49,7 +48,8 @@ def propose_spec(
     Args:
         path: of an FP32 or FP16 file.
         samples: as truehalf.data.given.given_samples takes them; the first eight are run.
-        preprocessing: of images; default: as the I/O spec in the file, or RGB in 0..1. The range is then what it says.
+        preprocessing: of images; default: as the I/O spec in the file, or RGB of the input's layout, in 0..1, of uint8 in
+            0..255. The range is then what it says.
         skip_corrupt: leave out images that cannot be read instead of stopping.
 
     Raises:
@@ -57,7 +57,9 @@ def propose_spec(
     """
     file = ModelFile(Path(path))
     entry = spec_inside(file.model).first_input
-    entry = entry if entry.pixels else _UNDECLARED
+    if not entry.pixels:
+        entry = InputSpec("", "images", pixels=_by_shape(file.model))
+        preprocessing = {**entry.pixels, **preprocessing} if isinstance(preprocessing, Mapping) else preprocessing
     feeds = calibration_feeds(samples, file.model, preprocessing, entry, skip_corrupt)
     types = {each.name: each.dtype for each in _inputs(file.model)}
     session = Session(file.runnable)
@@ -79,9 +81,19 @@ def proposal_of(
         score_threshold: 0 to 1, of the boxes that are looked at; None: the default of verification.
     """
     taken = _first(feeds)
-    runs = [run(feed) for feed in taken]
+    put_out = [run(feed) for feed in taken]
+    runs = [{name: array for name, array in each.items() if isinstance(array, np.ndarray)} for each in put_out]
     found = proposed(_inputs(model), _joined(taken), _joined(runs))
+    others = [name for name in put_out[0] if name not in runs[0]]
+    found.notes.extend(
+        coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in others
+    )
     found.notes.extend(_other_rows(taken[0], runs[0]))
+    for name in runs[0]:
+        if not all(np.isfinite(outputs[name]).all() for outputs in runs if outputs[name].dtype.kind == "f"):
+            found.notes.append(
+                coded("not-finite", f"output {name!r} holds NaN or Inf; look at weights and preprocessing")
+            )
     if task_of(found.spec) != DETECTIONS:
         return found
     if not all(np.isfinite(outputs[each.name]).all() for outputs in runs for each in by_kind(found.spec).values()):
@@ -114,6 +126,15 @@ def _other_rows(feed: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray
             shape, samples = list(array.shape), next(iter(counts))[0]
             expected = "the pipeline expects as many on axis 0: fill up to a fixed number, or leave it out"
             yield coded("wrong-shape", f"output {name!r} is {shape} for {samples} samples; {expected}")
+
+
+def _by_shape(model: ir.Model) -> dict[str, Any]:
+    """Preprocessing as the first input's shape and type have it."""
+    first = next(iter(_inputs(model)), None)
+    sides = (first.shape if first else None) or ()
+    is_last = len(sides) == 4 and sides[3] == 3 != sides[1]
+    whole = first is not None and first.dtype == "uint8"
+    return {"layout": "NHWC" if is_last else "NCHW", "range": [0, 255] if whole else [0, 1]}
 
 
 def _first(feeds: Iterable[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndarray]]:

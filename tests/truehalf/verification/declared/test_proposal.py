@@ -195,3 +195,46 @@ def test_the_first_command_finds_the_verdict(tmp_path: Path, capsys: pytest.Capt
     np.savez(tmp_path / "feeds.npz", **images())
     assert truehalf(["convert", str(source), "--samples", str(tmp_path / "feeds.npz")]) == 0
     assert "spec-proposed" in codes_in(capsys.readouterr().out.splitlines()[0])
+
+
+SHOWN = {
+    "channels last": ("float[N, 8, 6, 3] x", "float[N, 3] y", "y = ReduceMean<axes = [1, 2], keepdims = 0>(x)"),
+    "bytes": (
+        "uint8[N, 8, 6, 3] x",
+        "float[N, 3] y",
+        "f = Cast<to = 1>(x) y = ReduceMean<axes = [1, 2], keepdims = 0>(f)",
+    ),
+    "bytes first": (
+        "uint8[N, 3, 8, 6] x",
+        "float[N, 8, 6] y",
+        "f = Cast<to = 1>(x) y = ReduceMean<axes = [1], keepdims = 0>(f)",
+    ),
+    "not finite": ("float[N, 3, 8, 6] x", "float[N, 3, 8, 6] y", "n = Neg(x) l = Log(n) y = Sqrt(l)"),
+    "no tensor": ("float[N, 3, 8, 6] x", "seq(float[N, 1, 8, 6]) y", "y = SplitToSequence<axis = 1>(x)"),
+    "other rows": ("float[N, 3, 8, 6] x", "float[3, M] y", "t = Transpose<perm = [1, 0, 2, 3]>(x) y = Flatten(t)"),
+}
+EXPECTED: dict[str, tuple[str, list[int], str | None]] = {
+    "channels last": ("NHWC", [0, 1], None),
+    "bytes": ("NHWC", [0, 255], None),
+    "bytes first": ("NCHW", [0, 255], None),
+    "not finite": ("NCHW", [0, 1], "not-finite"),
+    "no tensor": ("NCHW", [0, 1], "not-supported"),
+    "other rows": ("NCHW", [0, 1], "wrong-shape"),
+}
+
+
+@pytest.mark.parametrize("preprocessing", [None, {"size": [8, 6]}])
+@pytest.mark.parametrize("name", SHOWN)
+def test_layout_and_range_are_those_of_the_input_and_odd_outputs_are_named(
+    name: str, preprocessing: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    given, output, nodes = SHOWN[name]
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g ({given}) => ({output}) {{ {nodes} }}')
+    onnx.save(model, tmp_path / "m.onnx")
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (60, 40), (250, 9, 80)).save(tmp_path / "pictures" / "a.png")
+    found = propose_spec(tmp_path / "m.onnx", tmp_path / "pictures", preprocessing)
+    layout, pixels, code = EXPECTED[name]
+    image = found.spec.first_input
+    assert image.layout == layout and image.pixels["range"] == pixels
+    assert codes_in("\n".join(found.notes)) == ([code] if code else [])
