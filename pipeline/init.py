@@ -117,6 +117,7 @@ def _lines(arguments: argparse.Namespace, proposed: Json) -> Iterator[str]:
     yield "inputs:"
     for each in spec["inputs"]:
         keys = _OF_INPUT.get(each["kind"], ("name", "kind", "dtype"))
+        keys += ("dtype",) * (each["dtype"] == "uint8" and "dtype" not in keys)  # images are else float32
         shape = {} if each["kind"] in _OF_INPUT else {"shape": each["shape"][1:]}
         yield line("  - ", {key: each[key] for key in keys} | shape, each["name"])
     yield from (f"# not clear: {each}" for each in proposed["unclear"])

@@ -104,6 +104,15 @@ def test_what_is_left_out_and_what_no_sample_shows_is_said(workspace: Path) -> N
         )
 
 
+def test_images_of_bytes_with_channels_last_are_proposed(workspace: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (uint8[N, 8, 8, 3] x) => (float[N, 3] y)
+        { f = Cast<to = 1>(x) y = ReduceMean<axes = [1, 2], keepdims = 0>(f) }"""
+    onnx.save(onnx.parser.parse_model(text), workspace / "bytes.onnx")
+    found = proposed(workspace, "bytes.onnx")
+    assert found["preprocessing"] == {"range": [0, 255], "layout": "NHWC"}
+    assert found["inputs"] == [{"name": "x", "kind": "images", "dtype": "uint8"}]
+
+
 @pytest.mark.slow
 def test_the_pipeline_runs_what_is_proposed(workspace: Path) -> None:
     proposed(workspace, "detector:build", "--size", "64x96")

@@ -32,7 +32,8 @@ def inputs_of(config: Config, model: ir.Model, spec: IoSpec) -> list[Input]:
             raise StageError("wrong-name", message)
         for name, entry in declared.items():
             if entry.dtype != _dtype(values[name]):
-                message = f"model.inputs: {name!r} is {_dtype(values[name])} in the file, got {entry.dtype}"
+                its_own = _dtype(values[name])
+                message = f"model.inputs: {name!r} is {its_own} in the file, got {entry.dtype}; say dtype: {its_own}"
                 raise StageError("wrong-dtype", message)
         kinds = {name: entry.kind.value for name, entry in declared.items()}
         return [_input(value, kinds[name], None, config) for name, value in values.items()]

@@ -148,6 +148,9 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
         if value.dtype is None or value.shape is None:
             message = f"model.checkpoint: {path}: {value.name!r} has no type or no shape; export the model anew"
             raise StageError("wrong-file", message)
+        if not isinstance(value.type, ir.TensorType):
+            message = f"model.checkpoint: {path}: {value.name!r} is a {value.type}; expected tensors: leave it out"
+            raise StageError("not-supported", message)
         if value.dtype.is_floating_point() and value.dtype != ir.DataType.FLOAT:
             raise StageError(
                 "wrong-dtype",

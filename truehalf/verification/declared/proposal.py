@@ -48,8 +48,8 @@ def propose_spec(
     Args:
         path: of an FP32 or FP16 file.
         samples: as truehalf.data.given.given_samples takes them; the first eight are run.
-        preprocessing: of images; default: as the I/O spec in the file, or RGB of the input's layout, in 0..1, of uint8 in
-            0..255. The range is then what it says.
+        preprocessing: of images; default: as the I/O spec in the file, or RGB of the input's layout, in 0..1, and uint8
+            in 0..255. The range is then what it says.
         skip_corrupt: leave out images that cannot be read instead of stopping.
 
     Raises:

@@ -311,6 +311,10 @@ def test_channels_last_pictures(tmp_path: Path) -> None:
             *("needs-value", ["model.inputs", "x float32 [n, 3, 8, 8]", "s float32 [2, 3]"]),
         ),
         (
+            " g (float[n, 3, 8, 8] x) => (seq(float[n, 1, 8, 8]) y) { y = SplitToSequence <axis = 1> (x) }",
+            *("not-supported", ["model.checkpoint", "'y'", "expected tensors"]),
+        ),
+        (
             " g (float[n, 4, 8, 8] x) => (float[n, 4, 8, 8] y) { y = Relu (x) }",
             *("needs-value", ["model.inputs", "x float32 [n, 4, 8, 8]"]),
         ),
