@@ -234,6 +234,9 @@ def _moved_alike() -> Iterator[Pair]:
             yield _pair(f"{name}-{what}-within-the-tolerance", r, _half(o), "not verified", HIDDEN)
         both = r + abs(by) * rng.uniform(-1, 1, shape)
         yield _pair(f"{name}-off-both-ways-within-the-tolerance", r, _half(both), "passed")
+        bell = _rng(400 + seed).normal(0, 9, shape)  # most values are far below the largest
+        yield _pair(f"{name}-bell-scaled-within-the-tolerance", bell, _half(0.995 * bell), "not verified", HIDDEN)
+        yield _pair(f"{name}-bell-scaled-by-a-step", bell, _half((1 - 2.0**-10) * bell), "passed")
         yield _pair(f"{name}-offset-by-a-step", r, _half(r + 2.0**-10 * np.abs(r).max()), "passed")
 
 

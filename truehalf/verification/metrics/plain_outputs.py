@@ -112,7 +112,9 @@ def _moved_alike(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> s
         moved, by = _alike(r, o, SYSTEMATIC * largest)
         if moved.any():
             where = f"index {np.flatnonzero(moved)[0]} of axis {axis} of " if axis is not None else ""
-            reason = f"all values of {where}output {name!r} are moved or scaled alike, by {by[moved][0] / largest:.2%}"
+            reason = (
+                f"all values of {where}output {name!r} are moved or scaled alike, by up to {by[moved][0] / largest:.2%}"
+            )
             return coded(
                 "hidden-by-scale", f"{reason} of its largest; the tensor rule allows it, rounding errs both ways"
             )
@@ -120,7 +122,7 @@ def _moved_alike(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> s
 
 
 def _alike(r: np.ndarray, o: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray]:
-    """Of [slices, values] whether o - r is a + b r but for a fiftieth, and beyond `most`; and its root mean square."""
+    """Of [slices, values] whether o - r is a + b r but for a fiftieth, and beyond `most`; and the largest."""
     finite = np.isfinite(r) & np.isfinite(o)
     r, d = np.where(finite, r, 0.0), np.subtract(o, r, out=np.zeros(r.shape), where=finite)
     count = np.maximum(finite.sum(axis=1), 1)
@@ -129,7 +131,7 @@ def _alike(r: np.ndarray, o: np.ndarray, most: float) -> tuple[np.ndarray, np.nd
     centred = np.where(finite, r - means[:, None], 0.0)
     spread, along = np.square(centred).sum(axis=1), (centred * d).sum(axis=1)
     explained = count * moves**2 + np.divide(along**2, spread, out=np.zeros(len(r)), where=spread > 0)
-    by = np.sqrt(squares / count)
+    by = np.abs(d).max(axis=1, initial=0.0)
     varies = spread > count * most**2  # of what is next to constant any error is alike
     return (count >= _FEWEST) & varies & (by > most) & (squares - explained < _UNEXPLAINED * squares), by
 
