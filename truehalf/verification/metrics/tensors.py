@@ -272,8 +272,7 @@ def check_runs(
     may rightly return others: a difference is then "not verified", never "verified".
 
     Returns:
-        status: "verified" or "not verified", the latter with reason; share, max_abs, matched_queries, moved_queries as
-        compare_runs.
+        status: "verified" or "not verified", the latter with reason; the others as compare_runs has them.
 
     Raises:
         StageError: on a NaN or Inf on either side, and on a difference where spec["trained"] (default: true).
@@ -293,8 +292,7 @@ def check_runs(
     each = "".join(f", on {share:.2%} of {name!r}" for name, share in compared["wrong"].items())
     message = (
         f"{sides[0]} and {sides[1]} agree on {compared['share']:.2%} of the values{each}, expected {SHARE:.1%}, "
-        f"and {SHARE_OF_EACH:.0%} of each output "
-        f"(atol {atol:g}, rtol {rtol:g}; largest differences: {worst})"
+        f"and {SHARE_OF_EACH:.0%} of each output (atol {atol:g}, rtol {rtol:g}; largest differences: {worst})"
     )
     if spec.trained:
         raise StageError("outputs-differ", message)
