@@ -161,6 +161,14 @@ def test_of_a_good_file_nothing_is_said(name: str, options: dict[str, Any]) -> N
         assert found.report.check.is_drawn is (given is None)
 
 
+@pytest.mark.parametrize("drawn", ["RandomNormalLike(h)", "RandomUniformLike<low = 1.0>(h)", "Bernoulli(p)"])
+def test_a_model_that_draws_numbers_is_not_compared_with_itself(drawn: str) -> None:
+    body = f"h = MatMul(x, w) p = Sigmoid(h) d = {drawn} y = Add(h, d)"
+    check = converted(model(body, {"w": WEIGHT}), normal()).report.check
+    assert check.state == "not verified"
+    expect(check.reason, "not-comparable", drawn.split("(")[0].split("<")[0])
+
+
 def test_it_is_left_out_where_that_is_asked_for_or_nothing_was_converted() -> None:
     proto, samples = WRONG["a large sum"]
     assert convert(proto, samples=samples, skip=["check"]).report.check is None
