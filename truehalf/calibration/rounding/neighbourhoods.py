@@ -16,10 +16,10 @@ Where its precision was lost is upstream: 1 - p is exact, and it is p that float
 a neighbourhood goes back through elementwise functions, reductions, moves, and products of two computed tensors, and
 ends at its leaves: graph inputs, what a convolution, a product with weights and the like write, and nodes that say
 themselves that they stay float32. A `deep` one goes further, and on to what products with weights read. So does another
-one from a logarithm, and from a divisor or a root as far as nothing adds up in between: a product's sum has an error of
-2^-11 sum |w x|, which is nothing beside the largest sum, but all of a quiet bin of a spectrum. That of a normalization
-is the node alone, until it is deep: what it reads shows what was lost before. Nodes that move elements only do not
-count: a spectrum may be put together of many parts.
+one from a logarithm, and, not further, from a divisor or a root as far as nothing adds up in between: a product's sum
+has an error of 2^-11 sum |w x|, which is nothing beside the largest sum, but all of a quiet bin of a spectrum. That of
+a normalization is the node alone, until it is deep: what it reads shows what was lost before. Nodes that move elements
+only do not count: a spectrum may be put together of many parts.
 """
 
 from __future__ import annotations
@@ -198,7 +198,8 @@ def _is_hidden(node: ir.Node, terms: list[float | None], absmax: Callable[[ir.Va
 
 def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neighbourhood:
     depths = {end: 1}
-    nodes_max, depth_max = (_DEEP_NODES_MAX, _DEEP_DEPTH_MAX) if deep else (_NODES_MAX, _DEPTH_MAX)
+    nodes_max = _DEEP_NODES_MAX if deep else _NODES_MAX
+    depth_max = _DEEP_DEPTH_MAX if deep or end.op_type in _LOGARITHMS else _DEPTH_MAX
     if end.op_type in _NORMS and not deep:
         nodes_max = 1
     everywhere = deep or ops.has(end, Trait.PERIODIC) or end.op_type in _LOGARITHMS

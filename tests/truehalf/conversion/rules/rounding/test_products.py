@@ -50,6 +50,13 @@ CASES: dict[str, tuple[str, Arrays, Arrays]] = {
         {"x": rows()},
         waves(),
     ),
+    "bounded decibels of amplitudes, Conv": (
+        f"""g {LINE} => (float[1,{BINS},{FRAMES}] y) <float e = {{0.0000001}}, float l = {{0.001}}, float h = {{9}},
+            float k = {{20}}> {{ p = Conv<strides = [{FRAME}]>(x, c) q = Conv<strides = [{FRAME}]>(x, s)
+            {POWER} f = Add(d, e) r = Sqrt(f) t = Clip(r, l) u = Div(t, h) v = Mul(u, k) y = Log(v) }}""",
+        {"x": tone(np.random.default_rng(0))[None, None]},
+        kernels(),
+    ),
     "powers, Conv": (
         f"""g {LINE} => (float[1,{BINS},{FRAMES}] y) <float e = {{0.0001}}> {{
             p = Conv<strides = [{FRAME}]>(x, c) q = Conv<strides = [{FRAME}]>(x, s)
