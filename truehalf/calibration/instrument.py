@@ -4,9 +4,8 @@ ONNX Runtime's default order would leave all reductions to the end and so hold e
 nodes in the order of the file, as long as no optimisation renumbers them: what one makes anew comes last, and what it
 feeds is held until then. So all optimisations are off; in a graph that runs a few times they take longer than they save
 anyway. The search for buffers to reuse takes time that grows with the square of the nodes (half a minute for 4000), so
-it is off; so are memory patterns, which hold a second arena for every shape of feeds. Waiting threads that spin take
-the processor from those that work, where there are few cores. Weights that are used once or twice are not worth
-packing.
+it is off; so are memory patterns, which hold a second arena for every shape of feeds. Weights that are used once or
+twice are not worth packing.
 """
 
 from __future__ import annotations
@@ -103,7 +102,6 @@ class Instrumented:
             "enable_mem_reuse": False,
             "enable_mem_pattern": False,
             "graph_optimization_level": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-            "session.intra_op.allow_spinning": "0",
             "session.disable_prepacking": "1",
         }
         session = Session(self.model, **(settings | options))

@@ -27,7 +27,7 @@ from truehalf.errors import StageError
 from truehalf.ir.model_file import model_size_mb
 from truehalf.output_files import destination, written_whole
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
-from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Kernel, Session, runtime_version
+from truehalf.runtime.ort.session import CPU, CUDA, SPINNING, TENSORRT, Kernel, Session, runtime_version
 from truehalf.runtime.tensorrt.versions import EngineFacts, Layer
 from truehalf.runtime.timing import Timing, timing
 
@@ -150,7 +150,7 @@ class Deployed:
                 optimize=False,
                 provider_options=self._options,
                 profiled=False,
-                enable_mem_pattern=True,  # as it is served
+                **{"enable_mem_pattern": True, SPINNING: "1"},  # as it is served
             )
         once = self._timed.prepared(feeds)
         on_gpu = self._name != CPU

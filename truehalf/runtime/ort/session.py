@@ -29,6 +29,8 @@ TENSORRT = "TensorrtExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
 _MESSAGE_MAX = 400  # characters of a message of ONNX Runtime's
 _SOURCE_LOCATION = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  # file, line and C++ function
+# Threads that spin while they wait take the processor from those that work: other jobs, and Python between two runs.
+SPINNING = "session.intra_op.allow_spinning"
 _SHARED_FROM = 1024  # bytes; smaller constants may be needed to infer shapes
 
 
@@ -103,7 +105,7 @@ class Session:
         settings.log_severity_level = 3
         settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         settings.enable_mem_pattern = False  # it holds a second arena for every shape of feeds: 1.6 GB at 8 x 640 x 640
-        for name, value in options.items():
+        for name, value in ({SPINNING: "0"} | options).items():
             settings.add_session_config_entry(name, value) if "." in name else setattr(settings, name, value)
         self._profile = _profiled(settings) if (provider != CPU if profiled is None else profiled) else None
         if provider not in ort.get_available_providers():

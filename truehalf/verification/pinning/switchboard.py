@@ -68,8 +68,7 @@ class Switchboard:
         self._positions = {name: position for position, name in enumerate(self.nodes)}
         self._fixed, self._input = board.fixed, board.input
         self._choices = [(np.array(bits), np.any if any_ else np.all) for bits, any_ in board.choices]
-        # Of the weights hardly one is constant; threads that spin take the processor from those that work.
-        settings: dict[str, Any] = {"session.disable_prepacking": "1", "session.intra_op.allow_spinning": "0"}
+        settings: dict[str, Any] = {"session.disable_prepacking": "1"}  # of the weights hardly one is constant
         # ONNX Runtime computes FP16 nodes that the model had before in FP32, and drops the roundings between them.
         names = {value.name for node in all_nodes(fp32) for value in node.outputs}
         made = (value for node in all_nodes(board.model) for value in node.outputs if value.name in names)
