@@ -140,6 +140,11 @@ class Measured:
         self.stayed += [name for name in stayed if name not in self.stayed]
         return replace(run, candidate=moved)
 
+    @property
+    def plain_differ(self) -> bool:
+        """Whether an output that is judged by itself is beyond the tensor rule."""
+        return any(self.errors[name].passed is False for name in self.plain)
+
     # --- detections
 
     @cached_property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -208,13 +208,21 @@ class OpenFile:
                 parts.append(_trimmed(outputs, fixed, min(fixed, part.rows - start)))
             return joined(parts)
 
-    def run_all(self, samples: Sequence[Sample], batch: int) -> Arrays:
+    def run_all(self, samples: Sequence[Sample], batch: int, given: Mapping[str, np.ndarray] | None = None) -> Arrays:
         """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
+
+        Args:
+            given: further inputs, [samples, ...] by name.
 
         Raises:
             UnevenShapes: an output that cannot be put together, since its shape varies.
         """
-        return outputs_on(samples, self.file.fixed_batch or batch, self.run, f"verify: {self.file.path.parent.name}")
+
+        def run(part: Part) -> Arrays:
+            more = part_of(given or {}, part.start, part.rows)
+            return self.run(replace(part, feed={**part.feed, **more}))
+
+        return outputs_on(samples, self.file.fixed_batch or batch, run, f"verify: {self.file.path.parent.name}")
 
     def beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The largest finite |x| of each float32 input that the file takes as float16, where it becomes an Inf."""
@@ -263,8 +271,8 @@ def outputs_on(samples: Sequence[Sample], size: int, run: Callable[[Part], Array
 
 def parts_of(samples: Sequence[Sample], size: int, told: str) -> Iterator[tuple[Part, list[Sample]]]:
     """Runs of `size` samples at most, with these samples; see `outputs_on`."""
-    for group in track(batches(samples, size), told, -(-len(samples) // size)):
-        yield Part(stacked(group), len(group), [sample.name for sample in group]), group
+    for number, group in enumerate(track(batches(samples, size), told, -(-len(samples) // size))):
+        yield Part(stacked(group), len(group), [sample.name for sample in group], start=number * size), group
 
 
 def outputs_of(parts: Iterable[Part], run: Callable[[Part], Arrays]) -> Arrays:

@@ -69,14 +69,17 @@ def choices_of(model: ir.Model) -> dict[str, Choice]:
     return found
 
 
-def choices_inside(model: ir.Model) -> dict[str, Choice]:
-    """By index that an ArgMax, ArgMin or TopK of floats gives to other nodes of the main graph, in their order."""
+def choices_inside(model: ir.Model, other: ir.Model) -> dict[str, Choice]:
+    """By index that an ArgMax, ArgMin or TopK of floats gives to other nodes of the main graph, in their order; where
+    another model has one by this name.
+    """
     from truehalf.ir.ops import row_of
 
-    found = {}
+    found: dict[str, Choice] = {}
+    theirs = {value.name for node in other.graph for value in node.outputs}
     for node in model.graph:
         index = node.outputs[row_of(node).choice or 0] if node.outputs else None
-        if index is not None and index.name and index.uses() and (choice := _choice(node)):
+        if index is not None and index.name and index.name in theirs and index.uses() and (choice := _choice(node)):
             found[index.name] = choice
     return found
 

@@ -32,12 +32,14 @@ def measure_adversarial(file: OpenFile, reference: Reference | str, options: Ver
     except StageError as error:
         reason = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
         return {"state": FAILED, "reason": reason}
-    return found_in_images(reference, outputs, options)
+    return found_in_images(reference, outputs, options, file)
 
 
-def found_in_images(reference: Reference, outputs: Outputs, options: VerifyConfig) -> AdversarialFacts:
+def found_in_images(
+    reference: Reference, outputs: Outputs, options: VerifyConfig, file: OpenFile | None = None
+) -> AdversarialFacts:
     """What `measure_adversarial` returns of outputs on these samples."""
-    stage = measure(reference, outputs, options)
+    stage = measure(reference, outputs, options, file=file)
     return {
         "samples": len(reference.names),
         "nonfinite": stage.facts["nonfinite"],

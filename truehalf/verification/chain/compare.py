@@ -114,7 +114,7 @@ def compare(
     for run in runs:
         check_values(run.reference, declared)
     seen = Measured(runs, declared, options, ties=ties)
-    if options.tie_margin and any(seen.errors[name].passed is False for name in seen.plain):
+    if options.tie_margin and seen.plain_differ:
         settled = [files.with_ties_inside(feeds, run, options.tie_margin) for run in runs]
         inside = sum((Counter(counts) for _, counts in settled), Counter[str]())
         runs = [run for run, _ in settled]

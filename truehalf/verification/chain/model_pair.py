@@ -148,12 +148,9 @@ class ModelPair:
 
     def with_ties_inside(self, feeds: Iterable[Arrays], run: Run, margin: float) -> tuple[Run, dict[str, int]]:
         """See truehalf.verification.ties; of indices that both files have by one name, where these can be outputs."""
-        theirs = {value.name for node in self.candidate.graph for value in node.outputs}
-        choices = {name: choice for name, choice in choices_inside(self.reference).items() if name in theirs}
-        if not choices:
-            return run, {}
+        choices = choices_inside(self.reference, self.candidate)
         try:
-            chosen = self.inside(feeds, run, list(choices), which=1)
+            chosen = self.inside(feeds, run, list(choices), which=1) if choices else {}
             return with_ties_inside(run, choices, margin, chosen, partial(self.inside, feeds, run))
         except StageError:
             return run, {}

@@ -23,10 +23,10 @@ from truehalf.json_values import JsonObject
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
-from truehalf.verification.open_file import UnevenShapes, opened, outputs_of, parts_of
+from truehalf.verification.open_file import OpenFile, UnevenShapes, opened, outputs_of, parts_of
 from truehalf.verification.reaction import digest
-from truehalf.verification.runs import Part, Run
-from truehalf.verification.ties import choices_of, without_ties
+from truehalf.verification.runs import Arrays, Part, Run
+from truehalf.verification.ties import choices_inside, choices_of, with_ties_inside, without_ties
 
 if TYPE_CHECKING:
     import torch
@@ -86,11 +86,21 @@ class Reference:
         expected = {name: value[:count] for name, value in self.outputs.items()}
         return Run(self.names[:count], count, expected, outputs, self.sha256[:count])
 
-    def measured(self, outputs: Outputs, options: VerifyConfig, samples: int | None = None) -> Measured:
-        """A `run`, measured."""
+    def measured(
+        self, outputs: Outputs, options: VerifyConfig, samples: int | None = None, file: OpenFile | None = None
+    ) -> Measured:
+        """A `run`, measured.
+
+        Args:
+            file: whose outputs these are, which is asked for indices inside it; None: those are compared as they are.
+        """
         run = self.run(outputs, samples)
         run, ties = self.without_ties(run, range(run.rows), options)
-        return Measured([run], self.spec, options, self.found, self.unusable, ties)
+        seen = Measured([run], self.spec, options, self.found, self.unusable, ties)
+        if file is None or self.file is None or not (options.tie_margin and seen.plain_differ):
+            return seen
+        run, inside = self._with_ties_inside(self.file, run, file, options)
+        return Measured([run], self.spec, options, self.found, self.unusable, {**ties, **inside}) if inside else seen
 
     def without_ties(self, run: Run, rows: Sequence[int], options: VerifyConfig) -> tuple[Run, dict[str, int]]:
         """See truehalf.verification.ties, of a run on these samples; as it is where the values that indices were chosen
@@ -107,6 +117,24 @@ class Reference:
         except UnevenShapes:
             return run, {}
         return settled, ties
+
+    def _with_ties_inside(
+        self, fp32: ModelFile, run: Run, file: OpenFile, options: VerifyConfig
+    ) -> tuple[Run, dict[str, int]]:
+        """See truehalf.verification.ties, of a run on the first samples; as it is where a file does not run with its
+        indices as outputs.
+        """
+        samples, choices = self.samples[: run.rows], choices_inside(fp32.model, file.file.model)
+
+        def values_of(names: Sequence[str], given: Arrays) -> Arrays:
+            inside = opened(fp32, options.evaluation.value).probing(names, given)
+            return inside.run_all(samples, options.batch, given)
+
+        try:
+            chosen = file.probing(list(choices)).run_all(samples, options.batch) if choices else {}
+            return with_ties_inside(run, choices, options.tie_margin, chosen, values_of)
+        except StageError:
+            return run, {}
 
     @property
     def index(self) -> list[JsonObject]:

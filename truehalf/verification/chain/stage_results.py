@@ -81,7 +81,7 @@ def measure_file(file: OpenFile, reference: Reference, count: int, options: Veri
         outputs = file.run_all(first, options.batch)
     except UnevenShapes as error:
         outputs, varying = {}, [str(error)]
-    stage = measure(reference, outputs, options, count)
+    stage = measure(reference, outputs, options, count, file)
     unrounded, unknown = file.unrounded_shapes(
         expected, lambda file: file.run_all(first, options.batch), f"{count} samples"
     )
@@ -97,14 +97,21 @@ def measure_file(file: OpenFile, reference: Reference, count: int, options: Veri
     return FileResult(facts, stage.seen, file.ran)
 
 
-def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, samples: int | None = None) -> StageResult:
+def measure(
+    reference: Reference,
+    outputs: Outputs,
+    options: VerifyConfig,
+    samples: int | None = None,
+    file: OpenFile | None = None,
+) -> StageResult:
     """Hold outputs on the first samples of the reference against it.
 
     Args:
         samples: how many; None: all.
+        file: see Reference.measured.
     """
     count = samples or len(reference.names)
-    seen = reference.measured(outputs, options, count)
+    seen = reference.measured(outputs, options, count, file)
     run = seen.runs[0]
     expected = run.reference
     alike, problems = comparable(expected, outputs), shape_problems(expected, outputs, reference.spec)

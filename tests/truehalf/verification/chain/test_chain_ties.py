@@ -34,8 +34,9 @@ SPEC = IoSpec.from_json(
         "trained": True,
     }
 )
-HEAD = '<ir_version: 10, opset_import: ["" : 17]> mapped (float[batch,6,4] x) => (int64[batch,{shape}] y)'
+HEAD = '<ir_version: 10, opset_import: ["" : 17]> mapped (float[batch,6,4] x) => ({dtype}[batch,{shape}] y)'
 ADDED = "moved = Add (x, offset)"
+TABLE = torch.from_numpy(np.random.default_rng(5).normal(0, 1, (CLASSES, 3)).astype(np.float32))
 Chosen = Callable[[torch.Tensor], torch.Tensor]
 # What a model outputs, and the nodes that make it of `moved`, [batch, CLASSES, WIDE].
 KINDS: dict[str, tuple[str, str, Chosen]] = {
@@ -49,6 +50,27 @@ KINDS: dict[str, tuple[str, str, Chosen]] = {
         lambda x: x.argmax(1, keepdim=True).squeeze(1),
     ),
 }
+# The same, of indices that go on to other nodes.
+CARRIED: dict[str, tuple[str, str, Chosen]] = {
+    "row of a table": (
+        "4,3",
+        "i = ArgMax <axis = 1, keepdims = 0> (moved)  y = Gather (table, i)",
+        lambda x: TABLE[x.argmax(1)],
+    ),
+    "stride": (
+        "2,4",
+        "v, i = TopK <axis = 1> (moved, two)  c = Cast <to = 1> (i)  y = Mul (c, eight)",
+        lambda x: x.topk(2, dim=1).indices.float() * 8,
+    ),
+    "two choices": (
+        "4",
+        "i = ArgMax <axis = 1, keepdims = 0> (moved)  t = Gather (table, i)  y = ArgMax <axis = 2, keepdims = 0> (t)",
+        lambda x: TABLE[x.argmax(1)].argmax(2),
+    ),
+}
+
+
+ALL = KINDS | CARRIED
 
 
 class Choosing(torch.nn.Module):
@@ -68,9 +90,11 @@ def rows(margin: float) -> np.ndarray:
 
 
 def write(path: Path, kind: str, offset: np.ndarray) -> Path:
-    shape, nodes, _ = KINDS[kind]
-    model = onnx.parser.parse_model(f"{HEAD.format(shape=shape)} {{ {ADDED}  {nodes} }}")
+    shape, nodes, chosen = ALL[kind]
+    dtype = "int64" if chosen(torch.zeros(1, CLASSES, WIDE)).dtype == torch.int64 else "float"
+    model = onnx.parser.parse_model(f"{HEAD.format(shape=shape, dtype=dtype)} {{ {ADDED}  {nodes} }}")
     constants = {"offset": offset, "two": np.array([2], np.int64), "one": np.array([1], np.int64)}
+    constants |= {"table": TABLE.numpy(), "eight": np.array(8, np.float32)}
     model.graph.initializer.extend(onnx.numpy_helper.from_array(each, name) for name, each in constants.items())
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
     return path
@@ -83,7 +107,7 @@ def moved_by(margin: float) -> np.ndarray:
 
 def frozen(kind: str, x: np.ndarray) -> Any:
     samples = [Sample(f"made/{number}", {"x": row}, None, None) for number, row in enumerate(x)]
-    return freeze(Choosing(KINDS[kind][2]), samples, SPEC, 5)
+    return freeze(Choosing(ALL[kind][2]), samples, SPEC, 5)
 
 
 def verified(folder: Path, kind: str, margin: float) -> dict[str, Any]:
@@ -95,7 +119,7 @@ def verified(folder: Path, kind: str, margin: float) -> dict[str, Any]:
     return chain.verify(reference, files, folder / "out", OPTIONS, made).to_json()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL)
 def test_near_ties_of_a_chain_pass_and_are_counted(kind: str, tmp_path: Path) -> None:
     report = verified(tmp_path, kind, NEAR)
     assert report["verdict"] == "passed", report["reasons"]
@@ -104,7 +128,7 @@ def test_near_ties_of_a_chain_pass_and_are_counted(kind: str, tmp_path: Path) ->
     assert states["batch"] == states["adversarial"] == states["tensors"] == "verified"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL)
 def test_indices_of_clearly_smaller_values_fail(kind: str, tmp_path: Path) -> None:
     assert verified(tmp_path, kind, CLEAR)["verdict"] == "failed"
 
