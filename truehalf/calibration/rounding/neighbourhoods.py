@@ -8,7 +8,7 @@ A node amplifies where a relative error of 2^-11 in an input can be a much large
     Acos, Acosh, Asin, Atanh                           |x| -> 1
     Sin, Cos, Tan                                      |x| large                   sin(x + xe) = sin x + xe cos x
     normalizations                                     rows offset from 0 far more than they vary, or very small ones
-    Softmax, but in an attention                       x - max x, of large x
+    Softmax that is a result                           x - max x, of large x
     CumSum                                             a sum that grows until a term is less than half its last bit
     sums and products whose terms (truehalf.calibration.rounding.terms) are _CANCELS times the result    x - y -> 0
 
@@ -25,7 +25,7 @@ only do not count: a spectrum may be put together of many parts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -34,7 +34,7 @@ from truehalf.calibration.ranges_form import limit_of
 from truehalf.calibration.rounding.terms import terms_of
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir import ops
-from truehalf.ir.facts import constant_of, is_op, reached, readers_of, subgraphs
+from truehalf.ir.facts import constant_of, is_op, subgraphs
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import is_float32
 
@@ -96,8 +96,7 @@ class Neighbourhood:
         and where it is a result of the model, which the tolerance is for.
         """
         steep = ops.has(self.end, Trait.STEEP_AT_ZERO | Trait.STEEP_AT_ONE) or ops.row_of(self.end).divides is not None
-        is_result = [self.end, *self.shown][-1].outputs[0].is_graph_output()
-        is_halved = self.kind != "phases" and (steep or is_result or is_op(self.end, "Mul"))
+        is_halved = self.kind != "phases" and (steep or _is_result(self.end, self.shown) or is_op(self.end, "Mul"))
         return limit_of(self.kind) / (2 if is_halved else 1)
 
 
@@ -151,8 +150,7 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
         case "Mul":
             return any(_is_inverse(value) for value in _computed(node))
         case "Softmax":
-            readers = reached(readers_of(node), lambda each: readers_of(each) if each.op_type in MOVES else ())
-            return not any(ops.has(each, Trait.MATRIX_PRODUCT) and _is_sum(each) for each in readers)
+            return _is_result(node, _shown(node))
         case "CumSum":
             axis, source = constant_of(node.inputs[1]), node.inputs[0]
             length = source.shape[int(axis)] if source is not None and source.shape and axis is not None else None
@@ -228,6 +226,11 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
     read = dict.fromkeys(value for node in ordered for value in _computed(node))
     leaves = tuple(value for value in read if value.producer() not in ordered)
     return Neighbourhood(end, ordered, leaves, () if end.op_type in _NORMS else tuple(_shown(end)))
+
+
+def _is_result(end: ir.Node, shown: Iterable[ir.Node]) -> bool:
+    """Whether what is shown of it is an output of the model."""
+    return [end, *shown][-1].outputs[0].is_graph_output()
 
 
 def _shown(end: ir.Node) -> Iterator[ir.Node]:
