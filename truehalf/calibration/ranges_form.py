@@ -80,11 +80,11 @@ class InnerSum:
 KINDS = ("cancellation", "underflow", "phases", "inner")
 
 
-def limit_of(kind: str) -> float:
-    """The error from which on a Rounding counts: sixteen roundings; of phases, which the whole of a network reads, half
-    of the tolerance of outputs.
+def limit_of(kind: str, to_tolerance: bool = False) -> float:
+    """The error from which on a Rounding counts: sixteen roundings; half of the tolerance of outputs where it is held
+    `to_tolerance`, as phases are, which the whole of a network reads.
     """
-    return 0.005 if kind == "phases" else 2.0**-7
+    return 0.005 if to_tolerance or kind == "phases" else 2.0**-7
 
 
 class RoundingStep(NamedTuple):

@@ -92,12 +92,11 @@ class Neighbourhood:
 
     @property
     def limit(self) -> float:
-        """Of the error: half of limit_of(kind) where the end is steep, as another sample comes nearer to that place,
-        and where it is a result of the model, which the tolerance is for.
+        """Of the error; held to the tolerance where the end is steep, as another sample comes nearer to that place, and
+        where it is a result of the model, which the tolerance is for.
         """
         steep = ops.has(self.end, Trait.STEEP_AT_ZERO | Trait.STEEP_AT_ONE) or ops.row_of(self.end).divides is not None
-        is_halved = self.kind != "phases" and (steep or _is_result(self.end, self.shown) or is_op(self.end, "Mul"))
-        return limit_of(self.kind) / (2 if is_halved else 1)
+        return limit_of(self.kind, steep or is_op(self.end, "Mul") or _is_result(self.end, self.shown))
 
 
 def neighbourhoods(

@@ -1,9 +1,9 @@
 """What calibration measured at nodes that amplify rounding: the nodes that stay FP32, by kind of loss.
 
-    limit   2^-7 of the largest element of such a node's output; 2^-8 where it is steep or a result; of phases 0.005
+    limit   2^-7 of the largest element of such a node's output; 0.005 of phases, and where it is steep or a result
 
 float16 rounds a result to 2^-11 of it, so 2^-7 is sixteen roundings: four of eleven bits are lost. What is lost by less
-is what a graph of some nodes loses anyway; of a result, less than half of its tolerance is. Of logarithms, roots and
+is what a graph of some nodes loses anyway. 0.005 is half of the tolerance of outputs. Of logarithms, roots and
 quotients a few samples do not show the largest error: another one comes nearer to where they are steep. Phases, which
 the whole of a network reads, cost little in FP32. calibration tried the node alone in FP32, then with more and more of
 what it is computed from. What stays FP32 is the first of these steps from which on the error is within half the limit:
