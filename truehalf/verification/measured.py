@@ -107,6 +107,7 @@ class Measured:
         self.untrained = untrained or (None if spec.trained else UNTRAINED)
         self.ties = ties or {}
         self.stayed: list[str] = []
+        self._self_precision: dict[bool, SelfPrecision] = {}
         if any(map(self._beside_queries, runs)) and self.paired:
             self.runs = [self._with_rows(run, one) for run, one in zip(runs, self.paired, strict=True)]
         self.decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)
@@ -181,8 +182,11 @@ class Measured:
 
     def self_precision(self, labelled: bool = False) -> SelfPrecision:
         """truehalf.verification.metrics.precision.self_precision; Nones where detections mean nothing."""
-        found = [] if self.meaningless else self.found
-        return self_precision(found, self.spec, self.options.score_threshold, labelled)
+        if labelled not in self._self_precision:
+            found = [] if self.meaningless else self.found
+            made = self_precision(found, self.spec, self.options.score_threshold, labelled)
+            self._self_precision[labelled] = made
+        return self._self_precision[labelled]
 
     @cached_property
     def paired(self) -> list[Paired]:

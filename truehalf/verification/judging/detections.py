@@ -67,7 +67,7 @@ def judge_detections(seen: Measured, drop: Drop | None = None) -> list[Finding]:
 def gates_of_detections(seen: Measured) -> dict[str, float | None]:
     """The measures that gates hold, but for average precision against labels; None what was not measured."""
     values = detection_values(DetectionSummary() if seen.meaningless else seen.summary)
-    return values | {"low_self_ap50_95_drop": seen.self_precision()["low_self_ap50_95_drop"]}
+    return values | {"low_self_ap50_95_drop": seen.self_precision(labelled=True)["low_self_ap50_95_drop"]}
 
 
 def is_broken(seen: Measured, errors: OutputErrors) -> bool:
