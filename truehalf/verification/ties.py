@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from truehalf.errors import StageError
 from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.runs import Arrays, Run
 
@@ -165,15 +166,16 @@ def with_ties_inside(
     run: Run,
     choices: dict[str, Choice],
     margin: float,
-    theirs: Arrays,
+    theirs: Callable[[Sequence[str]], Arrays],
     values_of: Callable[[Sequence[str], Arrays], Arrays],
 ) -> tuple[Run, dict[str, int]]:
-    """A run whose reference has the candidate's indices inside wherever a near tie explains another one.
+    """A run whose reference has the candidate's indices inside wherever a near tie explains another one; as it is where
+    a file does not run with its indices as outputs.
 
     Args:
         choices: of the reference, see `choices_inside`.
         margin: see `without_ties`.
-        theirs: the candidate's indices, by name.
+        theirs: the candidate's indices by name.
         values_of: tensors of the reference by name, where it takes given indices for its own.
 
     Returns:
@@ -181,13 +183,17 @@ def with_ties_inside(
     """
     given: dict[str, np.ndarray] = {}
     counts: dict[str, int] = {}
-    for name, choice in choices.items():
-        inside = values_of([name, *choice.values], given)
-        beside = replace(run, reference={name: inside[name]}, candidate={name: theirs[name]})
-        (explained,) = _explained_in([beside], name, choice, [inside], margin)
-        if explained.any():
-            counts[name], given[name] = int(explained.sum()), np.where(explained, theirs[name], inside[name])
-    return (replace(run, reference=values_of(list(run.reference), given)) if given else run), counts
+    try:
+        chosen = theirs(list(choices)) if choices else {}
+        for name, choice in choices.items():
+            inside = values_of([name, *choice.values], given)
+            beside = replace(run, reference={name: inside[name]}, candidate={name: chosen[name]})
+            (explained,) = _explained_in([beside], name, choice, [inside], margin)
+            if explained.any():
+                counts[name], given[name] = int(explained.sum()), np.where(explained, chosen[name], inside[name])
+        return (replace(run, reference=values_of(list(run.reference), given)) if given else run), counts
+    except StageError:
+        return run, {}
 
 
 def _explained_in(

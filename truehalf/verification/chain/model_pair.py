@@ -17,7 +17,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
-from truehalf.errors import StageError, refuse
+from truehalf.errors import refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
@@ -147,13 +147,9 @@ class ModelPair:
         return self._probes[key].run(Part({**part, **given}, run.rows))
 
     def with_ties_inside(self, feeds: Iterable[Arrays], run: Run, margin: float) -> tuple[Run, dict[str, int]]:
-        """See truehalf.verification.ties; of indices that both files have by one name, where these can be outputs."""
-        choices = choices_inside(self.reference, self.candidate)
-        try:
-            chosen = self.inside(feeds, run, list(choices), which=1) if choices else {}
-            return with_ties_inside(run, choices, margin, chosen, partial(self.inside, feeds, run))
-        except StageError:
-            return run, {}
+        """See truehalf.verification.ties; of indices that both files have by one name."""
+        choices, own = choices_inside(self.reference, self.candidate), partial(self.inside, feeds, run)
+        return with_ties_inside(run, choices, margin, partial(own, which=1), own)
 
     def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """See OpenFile.beyond_float16, of the candidate."""

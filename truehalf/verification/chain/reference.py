@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -121,20 +122,16 @@ class Reference:
     def _with_ties_inside(
         self, fp32: ModelFile, run: Run, file: OpenFile, options: VerifyConfig
     ) -> tuple[Run, dict[str, int]]:
-        """See truehalf.verification.ties, of a run on the first samples; as it is where a file does not run with its
-        indices as outputs.
-        """
-        samples, choices = self.samples[: run.rows], choices_inside(fp32.model, file.file.model)
+        """See truehalf.verification.ties, of a run on the first samples."""
 
-        def values_of(names: Sequence[str], given: Arrays) -> Arrays:
-            inside = opened(fp32, options.evaluation.value).probing(names, given)
-            return inside.run_all(samples, options.batch, given)
+        def inside(file: OpenFile, names: Sequence[str], given: Arrays | None = None) -> Arrays:
+            return file.probing(names, given).run_all(self.samples[: run.rows], options.batch, given)
 
-        try:
-            chosen = file.probing(list(choices)).run_all(samples, options.batch) if choices else {}
-            return with_ties_inside(run, choices, options.tie_margin, chosen, values_of)
-        except StageError:
+        choices = choices_inside(fp32.model, file.file.model)
+        if not choices:
             return run, {}
+        own = partial(inside, opened(fp32, options.evaluation.value))
+        return with_ties_inside(run, choices, options.tie_margin, partial(inside, file), own)
 
     @property
     def index(self) -> list[JsonObject]:
