@@ -19,7 +19,7 @@ from truehalf.codes import coded
 from truehalf.output_files import write_text
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify", "engine")
+STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify_fp32", "verify", "engine")
 PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isolated workspace works for
 AWAY_VARIABLE = "TRUEHALF_AWAY"  # of the environment: this is a worker of a sweep, and may not see its project
 VERBOSE_VARIABLE = "TRUEHALF_VERBOSE"  # of the environment: the terminal shows what DVC says

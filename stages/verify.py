@@ -35,6 +35,7 @@ def run(stage: Stage) -> Mapping[str, object]:
         pinned=config.precision.node_block_list,
         left_open=left,
         of_samples=len(kept.reference.names),
+        measured=read_json(stage.artifact("verify_fp32", "measured.json")),
         conversion=Reconversion.of(config, spec, ranges) if config.verify.suggest else None,
     )
     on_device = options.evaluation.value in BACKENDS

@@ -12,7 +12,7 @@ import pytest
 
 from tests.configurations import write_params
 
-TO_VERIFY = ("inputs", "trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify")
+TO_VERIFY = ("inputs", "trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify_fp32", "verify")
 
 
 def run_stages(workspace: Path, *overrides: str, stages: tuple[str, ...] = TO_VERIFY) -> None:

@@ -110,7 +110,13 @@ def test_one_corrupt_picture_is_named_or_left_out_as_asked(
     stopped = capsys.readouterr().err
     assert ended.value.code == 1
     expect(stopped, "file-unreadable", corrupt.name)
-    run_stages(after_chain, *data, "verify.skip_corrupt=true", "verify.profile=false", stages=("reference", "verify"))
+    run_stages(
+        after_chain,
+        *data,
+        "verify.skip_corrupt=true",
+        "verify.profile=false",
+        stages=("reference", "verify_fp32", "verify"),
+    )
     verify = report(after_chain, "verify")
     assert verify["samples"] == 2 and len(verify["left_out"]) == 1 and corrupt.name in verify["left_out"][0]
     assert any(corrupt.name in item for item in verify["not_verified"])

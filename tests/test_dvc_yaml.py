@@ -89,6 +89,12 @@ def test_the_reference_reads_no_precision_key() -> None:
     assert not [dep for dep in stage["deps"] if "fp16" in dep or "cast_cleanup" in dep]
 
 
+def test_the_fp32_files_are_verified_without_a_precision_key() -> None:
+    stage = STAGES["verify_fp32"]
+    assert not [key for key in stage["params"] if key.startswith(("precision", "engine"))]
+    assert not [dep for dep in stage["deps"] if dep.split("/")[1] in ("calibrate", "fp16", "cast_cleanup")]
+
+
 def test_cached_outs_are_not_persistent() -> None:
     """A persistent out would take its stage out of DVC's run-cache."""
     for name, stage in STAGES.items():

@@ -52,7 +52,7 @@ FOR_PIPELINE = (
 )
 MOST_MODULES, MOST_LINES, MOST_LINES_OF_TESTS = 14, 350, 500
 MOST_LINES_OF_STAGES = 60  # but for the frame that they share
-FRAME = ("frame", "restore")
+FRAME = ("frame",)
 LOOSE = r"\b(dict|Mapping)\[str, Any\]"
 
 # --- exceptions, of which none may be added ---------------------------------------------------------------------------

@@ -43,7 +43,8 @@ _STAGE_WORK = {
     "fp16": "FP32 to FP16",
     "cast_cleanup": "the final file",
     "reference": "FP32 torch, for all files",
-    "verify": "against that reference",
+    "verify_fp32": "trace and slim against that reference",
+    "verify": "the FP16 files against it",
     "engine": "TensorRT, or ONNX Runtime",
 }
 

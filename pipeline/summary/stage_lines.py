@@ -105,6 +105,8 @@ def found(stage: str, report: Mapping[str, Any]) -> str:
             parts += [f"{model['size_mb']:.2f} MB"] if "size_mb" in model else []
         case "reference":
             parts = [f"FP32 model, {report['samples']} samples"] if "samples" in report else []
+        case "verify_fp32":
+            parts = [f"trace and slim, {report['samples']} samples"] if "samples" in report else []
         case "verify":
             parts = [str(report["verdict"])] if "verdict" in report else []
             parts += [f"{percent(share, 2)} matched"] if (share := report.get("matched_fraction")) is not None else []

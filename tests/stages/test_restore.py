@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.restore import restore_outs
+from stages.frame import restore_outs
 
 DVC = [sys.executable, "-m", "dvc"]
 CHAIN = f"""

@@ -21,7 +21,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.verification.chain.batch_memory import too_large
+from truehalf.verification.activation_memory import too_large
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, worst_of

@@ -10,7 +10,7 @@ Every file runs on the adversarial samples, too, and at batch 1; the final one a
 profiles. Where the reference is the first of the run's samples alone (verify.first_samples), so is the final file.
 
 ONNX Runtime's CPU provider computes FP16 graphs in FP32, so it never judges one here. The gates and checks judge only
-the final file.
+the final file. What was measured of another in a run with another precision is taken from there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -30,9 +30,8 @@ from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import AdversarialFacts, Decision, StageNumbers, SuggestedPins
 from truehalf.report.page import NodeRow
-from truehalf.verification.chain.adversarial import measure_adversarial
-from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.caveats import of_files
+from truehalf.verification.chain.held_against import SUBSET, HeldAgainst
 from truehalf.verification.chain.judge import judge_final
 from truehalf.verification.chain.plot_data import detection_errors, write_data
 from truehalf.verification.chain.reference import Reference
@@ -40,7 +39,6 @@ from truehalf.verification.chain.stage_results import (
     FileResult,
     StageResult,
     headline,
-    measure_file,
     precision_drop,
     sample_facts,
 )
@@ -58,17 +56,15 @@ from truehalf.verification.localize.locate import Place, error_profile
 from truehalf.verification.localize.outline import outline
 from truehalf.verification.localize.pictures import draw
 from truehalf.verification.localize.worst_sample import worst_samples
-from truehalf.verification.open_file import FP32_CPU, opened
+from truehalf.verification.open_file import FP32_CPU
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.reached import reached_outputs
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.stage_facts import Batches, StageFacts
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = MEASURED_STAGES[-1]
-SUBSET = 64  # samples for the stages before the final file
 _WORST_NODES = 10
 _CHAIN = "chain"  # what is open of all its files
 NO_ENGINE = "this stage judges the ONNX file"
@@ -95,6 +91,7 @@ class Making:
             verdict that would be passed is then "not verified".
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
         of_samples: how many the run has, of which the reference may be the first; None: as many as the reference.
+        measured: see truehalf.verification.chain.held_against.measure_files; None: nothing was measured before.
     """
 
     adversarial: Reference | str = "no adversarial samples were given"
@@ -105,6 +102,7 @@ class Making:
     left_open: Sequence[str] = ()
     conversion: Reconversion | None = None
     of_samples: int | None = None
+    measured: Mapping[str, StageFacts] | None = None
 
 
 def verify(
@@ -130,7 +128,7 @@ def verify(
     made = made or Making()
     fp32, last, images = ModelFile(files["slim"]), ModelFile(files[FINAL]), made.adversarial
     images = images if isinstance(images, str) else images.beside(fp32)
-    chain = _Chain(reference.beside(fp32), images, fp32, last, options, made)
+    chain = _Chain(reference.beside(fp32), images, fp32, options, last, made)
     final, stages = chain.measured_all(files)
     findings = [
         *judge_final(final, options),
@@ -143,7 +141,7 @@ def verify(
     profile = None
     if options.profile:
         profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, chain.reference, final, made.pinned))
-    facts, named = final.facts, {name: _short(stage.facts) for name, stage in stages.items()}
+    facts, named = final.facts, {name: _short(each) for name, each in stages.items()}
     report = replace(
         report_on(final.seen, findings, final.ran, "torch", facts["labelled"]),
         left_out=made.left_out,
@@ -159,7 +157,7 @@ def verify(
         suggestion=suggestion,
     )
     details: dict[str, object] = {
-        "stages": {name: stage.facts for name, stage in stages.items()},
+        "stages": stages,
         "images": draw(out / "plots", chain.reference, final, options),
         "detection_errors": detection_errors(final),
         "samples": [asdict(row) for row in sample_facts(chain.reference, final)],
@@ -174,14 +172,10 @@ def verify(
 
 
 @dataclass(frozen=True)
-class _Chain:
-    """What its files are held against; `verify` says what these are."""
+class _Chain(HeldAgainst):
+    """With the final file; `verify` says what the others are."""
 
-    reference: Reference
-    images: Reference | str
-    fp32: ModelFile
     last: ModelFile
-    options: VerifyConfig
     made: Making
 
     @property
@@ -189,36 +183,24 @@ class _Chain:
         """Of the run, of which the reference may be the first."""
         return self.made.of_samples or len(self.reference.names)
 
-    @cached_property
-    def _reached(self) -> dict[str, list[str]]:
-        return reached_outputs(self.fp32.model)
-
-    def measured(self, model: ModelFile, count: int, sizes: Sequence[int]) -> FileResult:
-        """A file on the first samples, on the adversarial ones and at these batch sizes."""
-        file = opened(model, self.options.evaluation.value)
-        stage = measure_file(file, self.reference, count, self.options)
-        facts: StageFacts = {
-            **stage.facts,
-            "adversarial": measure_adversarial(file, self.images, self.options),
-            "batches": measure_batches(file, self.reference, stage, sizes, self.options),
-            "reached": {"reference": self._reached, "file": reached_outputs(model.model)},
-        }
-        return replace(stage, facts=facts)
-
     def measured_as_final(self, model: ModelFile) -> FileResult:
         """A file on all samples."""
         return self.measured(model, len(self.reference.names), self.made.batch_sizes)
 
-    def measured_all(self, files: Mapping[str, Path]) -> tuple[FileResult, dict[str, StageResult]]:
+    def measured_all(self, files: Mapping[str, Path]) -> tuple[FileResult, dict[str, StageFacts]]:
         """The final file, and those of all stages; it alone where the reference is of the first samples."""
-        total = len(self.reference.names)
         final = self.measured_as_final(self.last)
-        known = {self.last.digest: final}  # files of the same bytes are measured once
-        stages: dict[str, StageResult] = {}
-        for name, path in ({FINAL: files[FINAL]} if total < self.samples else files).items():
+        if len(self.reference.names) < self.samples:
+            return final, {FINAL: final.facts}
+        known = {
+            **(self.made.measured or {}),
+            self.last.digest: final.facts,
+        }  # files of the same bytes are measured once
+        stages: dict[str, StageFacts] = {}
+        for name, path in files.items():
             model = {FINAL: self.last, "slim": self.fp32}.get(name) or ModelFile(path)
             if model.digest not in known:
-                known[model.digest] = self.measured(model, min(SUBSET, total), (1,))
+                known[model.digest] = self.measured_on_first(model)
             stages[name] = known[model.digest]
         return final, stages
 
@@ -258,16 +240,16 @@ def _why_none(profile: list[NodeRow] | None, final: StageResult, options: Verify
     return coded("not-searched", "it ended with an error, see above") if options.profile else "verify.profile is false"
 
 
-def beyond(stages: Mapping[str, StageResult], total: int) -> Iterator[Finding]:
+def beyond(stages: Mapping[str, StageFacts], total: int) -> Iterator[Finding]:
     """What a verification of `total` samples says nothing about."""
-    final = stages[FINAL].facts
+    final = stages[FINAL]
     rows, ran = final["batches"]["sizes"], final["samples"]
     if ran < total:
         yield not_checked(coded("first-samples", f"the final file alone, on {ran} of {total} samples"))
     sizes = {final["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
     yield not_checked(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
     yield not_checked(f"the TensorRT engine: {NO_ENGINE}")
-    if fewer := [name for name, stage in stages.items() if stage.facts["samples"] < ran]:
+    if fewer := [name for name, stage in stages.items() if stage["samples"] < ran]:
         yield not_checked(f"{', '.join(fewer)}: measured on the first {SUBSET} of {ran} samples")
 
 

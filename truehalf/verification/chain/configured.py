@@ -15,7 +15,7 @@ from truehalf.files import read_json
 from truehalf.io_spec.profile_shapes import completed
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
-from truehalf.verification.chain.batch_memory import fitting_batch
+from truehalf.verification.activation_memory import fitting_batch
 from truehalf.verification.chain.reference import Reference, freeze, read_reference
 
 if TYPE_CHECKING:

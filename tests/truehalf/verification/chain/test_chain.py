@@ -20,6 +20,7 @@ from tests.truehalf.verification.small_detector import (
     SPEC,
     Detector,
     labelled,
+    saturated,
     state,
     unlabelled,
     verified,
@@ -27,7 +28,10 @@ from tests.truehalf.verification.small_detector import (
     write,
 )
 from truehalf.codes import codes_in
-from truehalf.verification.chain import chain
+from truehalf.files import read_json, write_json
+from truehalf.ir.model_forms import ModelFile
+from truehalf.verification.chain import chain, held_against
+from truehalf.verification.chain.reference import freeze
 
 
 def test_a_good_fp16_file_passes_under_emulation(tmp_path):
@@ -200,6 +204,7 @@ def test_no_detection_in_the_reference_means_nothing_was_compared_and_what_is_fo
 
 
 def test_earlier_stages_see_a_subset_and_the_final_file_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(held_against, "SUBSET", 4)
     monkeypatch.setattr(chain, "SUBSET", 4)
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
     measured = [report["stages"][name]["samples"] for name in chain.MEASURED_STAGES]
@@ -239,3 +244,21 @@ def test_the_error_of_every_node_is_not_measured_when_that_is_not_wanted(tmp_pat
     details = json.loads((tmp_path / "out" / "details.json").read_text())
     assert details["profile"] == []
     expect(details["no_profile"], None, "verify.profile")
+
+
+def test_what_was_measured_of_the_fp32_files_before_is_taken_and_is_the_same(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", FP16)
+    anew = verified(tmp_path, final)
+    path = tmp_path / "slim" / "model.onnx"
+    reference = freeze(Detector(), labelled(), SPEC, OPTIONS.batch)
+    measured = held_against.measure_files(reference, saturated(), path, [path], OPTIONS)
+    write_json(tmp_path / "measured.json", measured)
+    kept = read_json(tmp_path / "measured.json")
+    assert list(kept) == [ModelFile(path).digest]
+    taken = verified(tmp_path, final, fp32=path, measured=kept)
+    assert taken["stages"] == anew["stages"] and taken["verdict"] == anew["verdict"] == "passed"
+    (kept_of_file,) = kept.values()
+    kept_of_file["ap50"] = 0.25
+    told = verified(tmp_path, final, fp32=path, measured=kept)
+    assert told["stages"]["trace"]["ap50"] == told["stages"]["slim"]["ap50"] == 0.25, "it runs no more"
+    assert told["stages"]["cast_cleanup"] == anew["stages"]["cast_cleanup"]

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from tests.messages import expect
 from truehalf.data.samples import Sample
-from truehalf.verification.chain.batch_memory import activations_gb, fitting_batch, too_large
+from truehalf.verification.activation_memory import activations_gb, fitting_batch, too_large
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[N,C,H,W] x) => (float[N,C,H,W] y) { y = Relu (x) }"""

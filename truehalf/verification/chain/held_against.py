@@ -1,0 +1,75 @@
+"""What the files of a chain are held against, and one of them measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from truehalf.config.verification import VerifyConfig
+from truehalf.ir.model_forms import ModelFile
+from truehalf.verification.chain.adversarial import measure_adversarial
+from truehalf.verification.chain.batches import measure_batches
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import FileResult, measure_file
+from truehalf.verification.open_file import opened
+from truehalf.verification.reached import reached_outputs
+from truehalf.verification.stage_facts import StageFacts
+
+SUBSET = 64  # samples for the stages before the final file
+
+
+@dataclass(frozen=True)
+class HeldAgainst:
+    """The FP32 model.
+
+    Attributes:
+        reference: beside the slimmed file, see Reference.beside.
+        images: the reference on the adversarial samples, or why there is none.
+        fp32: the slimmed file.
+        options: see truehalf.verification.chain.chain.verify.
+    """
+
+    reference: Reference
+    images: Reference | str
+    fp32: ModelFile
+    options: VerifyConfig
+
+    @cached_property
+    def _reached(self) -> dict[str, list[str]]:
+        return reached_outputs(self.fp32.model)
+
+    def measured(self, model: ModelFile, count: int, sizes: Sequence[int]) -> FileResult:
+        """A file on the first samples, on the adversarial ones and at these batch sizes."""
+        file = opened(model, self.options.evaluation.value)
+        stage = measure_file(file, self.reference, count, self.options)
+        facts: StageFacts = {
+            **stage.facts,
+            "adversarial": measure_adversarial(file, self.images, self.options),
+            "batches": measure_batches(file, self.reference, stage, sizes, self.options),
+            "reached": {"reference": self._reached, "file": reached_outputs(model.model)},
+        }
+        return replace(stage, facts=facts)
+
+    def measured_on_first(self, model: ModelFile) -> StageFacts:
+        """A file before the final one."""
+        return self.measured(model, min(SUBSET, len(self.reference.names)), (1,)).facts
+
+
+def measure_files(
+    reference: Reference, adversarial: Reference | str, fp32: Path, paths: Iterable[Path], options: VerifyConfig
+) -> dict[str, StageFacts]:
+    """What is measured of files before the final one, by their digest (truehalf.ir.model_forms.ModelFile).
+
+    Args:
+        reference, options: see truehalf.verification.chain.chain.verify.
+        adversarial: see truehalf.verification.chain.chain.Making.
+        fp32: the slimmed file.
+        paths: the files.
+    """
+    slimmed = ModelFile(fp32)
+    images = adversarial if isinstance(adversarial, str) else adversarial.beside(slimmed)
+    held = HeldAgainst(reference.beside(slimmed), images, slimmed, options)
+    files = [slimmed if path == fp32 else ModelFile(path) for path in paths]
+    return {file.digest: held.measured_on_first(file) for file in files}
