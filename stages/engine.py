@@ -24,12 +24,13 @@ def run(stage: Stage) -> Mapping[str, object]:
     from truehalf.engines.evidence import evidence_of
     from truehalf.engines.precision import check_precision, nothing_in_fp16
     from truehalf.io_spec.profile_shapes import completed
+    from truehalf.ir.model_forms import ModelFile
 
     options, declared = stage.config.engine, stage.config.precision.dtype.value
-    model_path = stage.artifact("cast_cleanup")
-    if nothing := nothing_in_fp16(model_path, declared):
+    file = ModelFile(stage.artifact("cast_cleanup"))
+    if nothing := nothing_in_fp16(file, declared):
         return _none_built(stage, "failed", nothing)
-    check_precision(model_path, declared)
+    check_precision(file, declared)
     verdict = read_json(stage.artifact("verify", "verdict.json"))["verdict"]
     if verdict == "failed" and not options.build_unverified:
         return _none_built(stage, "refused", _FAILED)
@@ -43,7 +44,7 @@ def run(stage: Stage) -> Mapping[str, object]:
         target=stage.config.target,
     )
     with contextlib.chdir(stage.root):  # what files the options name, plugins and the timing cache, lie there
-        return build_engine(model_path, stage.out(), order, options)
+        return build_engine(file, stage.out(), order, options)
 
 
 def _none_built(stage: Stage, status: str, reason: str) -> Mapping[str, object]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from stages.frame import Stage, stage_main
 from truehalf.engines.precision import nothing_in_fp16
 from truehalf.files import read_json
+from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.device_lock import device_lock
 from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, Making, verify
 from truehalf.verification.chain.configured import batch_sizes, read_frozen
@@ -20,7 +21,7 @@ from truehalf.verification.pinning.reconversion import Reconversion
 
 def run(stage: Stage) -> Mapping[str, object]:
     config, root, spec = stage.config, stage.root, stage.io_spec()
-    files = {name: stage.artifact(name) for name in MEASURED_STAGES}
+    files = {name: ModelFile(stage.artifact(name)) for name in MEASURED_STAGES}
     kept = read_frozen(root / "artifacts" / "reference", config, root, spec)
     frozen, options = kept.first(config.verify.first_samples), kept.options(config.verify)
     decisions, left_open = root / "artifacts/fp16/decisions.json", root / "artifacts/trace/open.json"

@@ -18,9 +18,10 @@ from truehalf.engines.evidence import evidence_of_workspace
 from truehalf.engines.parity import EngineReference
 from truehalf.engines.plan import FILES_OF_A_PLAN, check_keys, check_plan, check_target
 from truehalf.engines.plan_files import make_plan, write_plan
-from truehalf.engines.precision import check_precision, typed_model
+from truehalf.engines.precision import check_precision
 from truehalf.errors import StageError
 from truehalf.files import read_json, write_json
+from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.runtime.machine import Machine
 from truehalf.runtime.machine import probe as probe_machine
 from truehalf.runtime.tensorrt.plan_content import find_file
@@ -60,11 +61,13 @@ class Order:
     target: TargetConfig = field(default_factory=TargetConfig)
 
 
-def build_engine(model_path: Path | str, out_dir: Path | str, order: Order, options: EngineConfig) -> EngineReport:
+def build_engine(
+    model: Path | str | ModelFile, out_dir: Path | str, order: Order, options: EngineConfig
+) -> EngineReport:
     """Build an engine into `out_dir` where the machine can, prove it, and write its plan there in any case.
 
     Args:
-        model_path: the final ONNX file.
+        model: the final ONNX file.
         out_dir: gets the engine, plan.json, and what is needed to carry the plan out by hand.
         options: but for its profiles, which `order` has as numbers; names of files are relative to the current folder.
 
@@ -75,13 +78,13 @@ def build_engine(model_path: Path | str, out_dir: Path | str, order: Order, opti
         StageError: when the file contradicts what is declared, a profile does not fit the graph, the engine would be
             written over the model, or TensorRT or ONNX Runtime refuses the file.
     """
-    model_path, out_dir = Path(model_path), Path(out_dir)
-    check_precision(model_path, order.declared)
-    names = order.plan_names or (str(model_path), FILES[options.backend])
+    file, out_dir = file_of(model), Path(out_dir)
+    check_precision(file, order.declared)
+    names = order.plan_names or (str(file.path), FILES[options.backend])
     on_tensorrt = options.backend is not Backend.onnxruntime
     make, write = (make_plan, write_plan) if on_tensorrt else (ort_plan.make_plan, ort_plan.write_plan)
     given = plain(options) | {"profiles": order.profiles}
-    plan = make(model_path, names=names, options=given, profiles=order.profiles, declared=order.declared)
+    plan = make(file, names=names, options=given, profiles=order.profiles, declared=order.declared)
     plan |= {
         "backend": options.backend.value,
         "target": {"compute_capability": list(order.target.compute_capability)},
@@ -92,12 +95,12 @@ def build_engine(model_path: Path | str, out_dir: Path | str, order: Order, opti
         "when_unavailable": options.when_unavailable.value,
     }
     check_keys(plan)  # make_plan has checked the profiles against the model
-    check_target(plan, model_path, out_dir, FILES_OF_A_PLAN)
+    check_target(plan, file.path, out_dir, FILES_OF_A_PLAN)
     write(plan, out_dir)
     evidence = order.evidence
     found = evidence if callable(evidence) else lambda: evidence
     with _environment(plan):
-        return carry_out(plan, model_path, out_dir, found, order.probe or probe_machine(options.plugins))
+        return carry_out(plan, file, out_dir, found, order.probe or probe_machine(options.plugins))
 
 
 def execute_plan(
@@ -127,20 +130,20 @@ def execute_plan(
         content["gates"] = plain(NO_GATES)
     out_dir = Path(out) if out is not None else plan_path.parent
     folder, digest = plan_path.parent, content["onnx_sha256"]
-    model_path = _found(content["onnx"], folder, "the model", digest, content["onnx_data"])
+    file = ModelFile(_found(content["onnx"], folder, "the model", digest, content["onnx_data"]))
     plugins: list[Plugin] = [
         {**plugin, "path": str(_found(plugin["path"], folder, "the plugin", plugin["sha256"]))}
         for plugin in content["plugins"]
     ]
-    check_plan(content, typed_model(model_path), str(plan_path))
-    check_precision(model_path, content["declared"])
+    check_plan(content, file.typed, str(plan_path))
+    check_precision(file, content["declared"])
     content |= {"plugins": plugins}
-    check_target(content, model_path, out_dir, [REPORT_FILE], plan_path)
+    check_target(content, file.path, out_dir, [REPORT_FILE], plan_path)
     out_dir.mkdir(parents=True, exist_ok=True)
     with _environment(content):
         report = carry_out(
             content,
-            model_path,
+            file,
             out_dir,
             lambda: evidence_of_workspace(Path(workspace), digest),
             probe_machine([plugin["path"] for plugin in plugins]),

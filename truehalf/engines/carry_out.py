@@ -15,9 +15,10 @@ from truehalf.engines import ort_plan
 from truehalf.engines.compiling.report import compiled_report, none_built
 from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
 from truehalf.engines.parity import EngineReference, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
-from truehalf.engines.precision import precision_facts, typed_model
+from truehalf.engines.precision import precision_facts
 from truehalf.errors import StageError, some_of, told
 from truehalf.ir.facts import all_nodes
+from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.selectors import scope_of
 from truehalf.json_values import JsonObject
 from truehalf.linting import Finding, lint
@@ -66,7 +67,7 @@ class _Built:
 
 def carry_out(
     plan: EnginePlan,
-    model_path: Path,
+    file: ModelFile,
     out_dir: Path,
     evidence: Callable[[], EngineReference | str],
     probe: Machine,
@@ -75,12 +76,12 @@ def carry_out(
 
     Args:
         plan: that truehalf.engines.plan.check_plan lets pass.
-        model_path: where the plan's model lies.
+        file: the plan's model.
         out_dir: where the engine goes.
         evidence: gives what its outputs are compared with, or why there is nothing.
         probe: facts of the machine.
     """
-    model = typed_model(model_path)
+    model, model_path = file.typed, file.path
     on_tensorrt = plan["backend"] != Backend.onnxruntime.value
     by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
     findings, assumed = _findings(model, plan, probe) if by_tensorrt else ([], [])

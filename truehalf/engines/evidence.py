@@ -11,9 +11,7 @@ from truehalf.config.validate import validate
 from truehalf.engines.parity import EngineReference
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import read_spec
-from truehalf.ir.model_file import external_files, load_model
 from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.tensorrt.plan_content import sha256
 from truehalf.verification.chain.configured import read_frozen
 
 
@@ -37,7 +35,7 @@ def evidence_of_workspace(root: Path, onnx_sha256: str) -> EngineReference | str
     final = root / "artifacts" / "cast_cleanup" / "model.onnx"
     if not final.is_file() or not (root / "artifacts" / "reference" / "samples.json").is_file():
         return "there is no workspace with artifacts/cast_cleanup and artifacts/reference here"
-    if sha256(final, *(final.parent / name for name in external_files(load_model(final)))) != onnx_sha256:
+    if ModelFile(final).digest != onnx_sha256:
         return "the reference in the workspace here belongs to another model"
     try:
         return evidence_of(validate(read_params(root)), root)

@@ -10,13 +10,13 @@ import onnx_ir as ir
 from truehalf.config.engine import KINDS, EngineConfig, TargetConfig
 from truehalf.engines.build import REPORT_FILE, Order, build_engine
 from truehalf.engines.engine_report import EngineReport
-from truehalf.engines.precision import float_facts, typed_model
+from truehalf.engines.precision import float_facts
 from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.io_spec.profile_shapes import Profile, completed
 from truehalf.io_spec.spec import InputSpec
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -35,11 +35,11 @@ def engine_of_file(
     Raises:
         StageError: as profile_of and build_engine.
     """
-    model = load_model(model_path)
-    profile = profile_of(model, shapes)
-    declared = "fp16" if float_facts(typed_model(model_path))["fp16_nodes"] else "fp32"
+    file = ModelFile(model_path)
+    profile = profile_of(file.model, shapes)
+    declared = "fp16" if float_facts(file.typed)["fp16_nodes"] else "fp32"
     order = Order(declared=declared, profiles=[profile], target=target)
-    report = build_engine(model_path, out_dir, order, options)
+    report = build_engine(file, out_dir, order, options)
     write_json(out_dir / REPORT_FILE, {"stage": "engine", **report})
     return report
 

@@ -10,6 +10,7 @@ from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.plan_files import EngineOptions, plan_of_model
 from truehalf.files import write_json
 from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.output_files import write_text
 from truehalf.runtime.cuda_driver import gpu_key
 from truehalf.runtime.machine import Machine
@@ -23,7 +24,7 @@ COMMAND = "truehalf engine plan.json"
 
 
 def make_plan(
-    model_path: Path | str,
+    model: Path | str | ModelFile,
     *,
     names: tuple[str, str],
     options: EngineOptions,
@@ -33,7 +34,7 @@ def make_plan(
     """Everything that deploying takes, as plain data.
 
     Args:
-        model_path: the final ONNX file.
+        model: the final ONNX file.
         names: the model and the optimised file as the plan should call them.
         options: keys of conf/engine/onnxruntime.yaml.
         profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}].
@@ -42,7 +43,7 @@ def make_plan(
     Raises:
         StageError: listing every profile that does not fit the graph, and every plugin that is missing.
     """
-    _, plan = plan_of_model(model_path, names, options["plugins"], profiles, declared)
+    _, plan = plan_of_model(file_of(model), names, options["plugins"], profiles, declared)
     plan["provider"] = str(options["provider"])
     plan["provider_options"] = provider_options(options, profiles, declared)
     plan["environment"] = environment(options)

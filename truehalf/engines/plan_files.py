@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, cast
 from truehalf import output_files
 from truehalf.config.typed import plain
 from truehalf.engines.engine_report import EnginePlan
-from truehalf.engines.precision import float_facts, fp16_node_names, typed_model
+from truehalf.engines.precision import float_facts, fp16_node_names
 from truehalf.engines.profiles import check_profiles, profiled_inputs, shape_inputs
 from truehalf.errors import StageError
 from truehalf.files import write_json
-from truehalf.ir.model_file import external_files, load_model
+from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.output_files import write_text
 from truehalf.runtime import cuda_driver
 from truehalf.runtime.tensorrt import build as builder
@@ -60,7 +60,7 @@ _COMPATIBILITY = {"ampere_plus": "ampere+", "same_compute_capability": "sameComp
 
 
 def make_plan(
-    model_path: Path | str,
+    model: Path | str | ModelFile,
     *,
     names: tuple[str, str],
     options: EngineOptions,
@@ -70,7 +70,7 @@ def make_plan(
     """The plan of an engine: what truehalf.runtime.tensorrt.build.build takes.
 
     Args:
-        model_path: the final ONNX file.
+        model: the final ONNX file.
         names: the model and the engine as the plan should call them.
         options: keys of conf/engine/tensorrt.yaml; those that are none of the builder's (OPTIONS) are left out.
         profiles: optimization profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}]; the numbers of a
@@ -87,8 +87,9 @@ def make_plan(
     Raises:
         StageError: listing every profile that does not fit the graph, and every plugin that is missing.
     """
-    graph, plan = plan_of_model(model_path, names, options["plugins"], profiles, declared)
-    plan["graph"]["fp16_node_names"] = fp16_node_names(model_path)
+    file = file_of(model)
+    graph, plan = plan_of_model(file, names, options["plugins"], profiles, declared)
+    plan["graph"]["fp16_node_names"] = fp16_node_names(file)
     plan["network"] = {"strongly_typed": True}
     plan["builder"] = cast("BuilderOptions", {name: plain(value) for name, value in options.items() if name in OPTIONS})
     wanted = profiled_inputs(graph)
@@ -98,30 +99,28 @@ def make_plan(
 
 
 def plan_of_model(
-    model_path: Path | str, names: tuple[str, str], plugins: Sequence[str], profiles: Sequence[Profile], declared: str
+    file: ModelFile, names: tuple[str, str], plugins: Sequence[str], profiles: Sequence[Profile], declared: str
 ) -> tuple[ir.Graph, EnginePlan]:
     """The model's graph, and what every plan says of the model; the arguments are those of `make_plan`.
 
     Raises:
         StageError: listing every profile that does not fit the graph, and every plugin that is missing.
     """
-    model_path = Path(model_path)
-    model = load_model(model_path)
+    model = file.model
     problems = check_profiles(model.graph, profiles)
     problems += [f"engine.plugins: {file} is missing" for file in plugins if not Path(file).is_file()]
     if problems:
         raise StageError(
-            "wrong-plan", f"the plan does not fit {model_path}:\n" + "\n".join(f"  {problem}" for problem in problems)
+            "wrong-plan", f"the plan does not fit {file.path}:\n" + "\n".join(f"  {problem}" for problem in problems)
         )
-    data = external_files(model)
     return model.graph, {
         "format": versions.PLAN_FORMAT,
         "onnx": names[0],
-        "onnx_data": data,
-        "onnx_sha256": plan_content.sha256(model_path, *(model_path.parent / name for name in data)),
+        "onnx_data": file.external,
+        "onnx_sha256": file.digest,
         "engine": names[1],
         "declared": declared,
-        "graph": float_facts(typed_model(model_path)),
+        "graph": float_facts(file.typed),
         "profiles": plain(profiles),
         "plugins": [{"path": str(file), "sha256": plan_content.sha256(Path(file))} for file in plugins],
         "shape_inputs": sorted(shape_inputs(model.graph)),

@@ -11,28 +11,18 @@ truehalf.runtime.tensorrt.proof.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truehalf.codes import coded
 from truehalf.engines.engine_report import PrecisionFacts
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, model_facts
-from truehalf.ir.model_file import load_model
-from truehalf.ir.normalize import NORMALIZE
+from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.ops import Trait, has
 from truehalf.runtime.tensorrt.versions import Graph
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-
-def typed_model(path: Path | str) -> ir.Model:
-    """A model whose value types are known as far as they can be inferred; files of other tools may state none."""
-    model = load_model(Path(path))
-    if model_facts(model)["untyped_nodes"]:
-        NORMALIZE(model)
-    return model
 
 
 def float_facts(model: ir.Model) -> Graph:
@@ -41,13 +31,13 @@ def float_facts(model: ir.Model) -> Graph:
     return {"float_nodes": facts["float_nodes"], "fp16_nodes": facts["fp16_nodes"]}
 
 
-def fp16_node_names(path: Path | str) -> list[str]:
+def fp16_node_names(file: ModelFile) -> list[str]:
     """Names that a file itself gives to those of its nodes that compute and output FLOAT16 and no other float type, in
     graph order. Casts, constants and what only moves values are left out: an engine need not have them.
     """
-    named = {node.name for node in all_nodes(load_model(Path(path))) if node.name}
+    named = {node.name for node in all_nodes(file.model) if node.name}
     names: dict[str, None] = {}
-    for node in all_nodes(typed_model(path)):
+    for node in all_nodes(file.typed):
         types = {output.dtype for output in node.outputs if output.name}
         floats = {dtype for dtype in types if dtype is not None and dtype.is_floating_point()}
         moves = has(node, Trait.NO_ARITHMETIC)
@@ -56,33 +46,33 @@ def fp16_node_names(path: Path | str) -> list[str]:
     return list(names)
 
 
-def nothing_in_fp16(model_path: Path | str, declared: str) -> str | None:
+def nothing_in_fp16(file: ModelFile, declared: str) -> str | None:
     """Why a file that is declared FP16 is none: no float node of it is; None where one is."""
-    graph = float_facts(typed_model(model_path))
+    graph = float_facts(file.typed)
     if declared != "fp16" or graph["fp16_nodes"]:
         return None
     return coded(
         "wrong-file",
-        f"{model_path}: precision=fp16 is declared and none of its {graph['float_nodes']} float nodes is FP16; where "
+        f"{file.path}: precision=fp16 is declared and none of its {graph['float_nodes']} float nodes is FP16; where "
         "it was converted so, reports/fp16.json names the rule of each: change the rule or include the "
         "node (precision.node_include_list), or declare precision=fp32; a file of an earlier run is made anew by "
         "`dvc repro cast_cleanup`",
     )
 
 
-def check_precision(model_path: Path | str, declared: str) -> None:
+def check_precision(file: ModelFile, declared: str) -> None:
     """Refuse a file that cannot give the declared engine.
 
     Raises:
         StageError: when "fp16" is declared and no node is FP16, or "fp32" and some node is.
     """
-    if nothing := nothing_in_fp16(model_path, declared):
+    if nothing := nothing_in_fp16(file, declared):
         raise StageError("wrong-file", nothing)
-    graph = float_facts(typed_model(model_path))
+    graph = float_facts(file.typed)
     if declared == "fp32" and graph["fp16_nodes"]:
         raise StageError(
             "wrong-file",
-            f"{model_path}: precision=fp32 is declared and {graph['fp16_nodes']} of its {graph['float_nodes']} float "
+            f"{file.path}: precision=fp32 is declared and {graph['fp16_nodes']} of its {graph['float_nodes']} float "
             "nodes are FP16; run `dvc repro cast_cleanup`, or declare precision=fp16",
         )
 

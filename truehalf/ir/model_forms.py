@@ -12,7 +12,9 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
+from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, external_files, is_restated, load_model, read_proto, save_model
+from truehalf.ir.normalize import NORMALIZE
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,34 @@ class ModelFile:
         return adopt_proto(self.proto, self.path)
 
     @cached_property
+    def typed(self) -> ir.Model:
+        """The content with the types of all values, as far as they can be inferred; files of other tools may state
+        none. Not to be changed either.
+        """
+        if not model_facts(self.model)["untyped_nodes"]:
+            return self.model
+        model = self.model.clone()
+        NORMALIZE(model)
+        return model
+
+    @cached_property
     def runnable(self) -> Path | ir.Model:
         """What ONNX Runtime runs: the file, or the model in memory where it does not take the file's form."""
         return self.model if is_restated(self.model) else self.path
 
     @cached_property
+    def external(self) -> list[str]:
+        """Names of its files of external data."""
+        return external_files(self.model)
+
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 of the file and its external data."""
+        """SHA-256 of the contents of the file and of its external data, one after the other."""
         found = hashlib.sha256()
-        for path in (self.path, *(self.path.parent / name for name in external_files(self.model))):
+        for path in (self.path, *(self.path.parent / name for name in self.external)):
             with path.open("rb") as file:
-                found.update(hashlib.file_digest(file, "sha256").digest())
+                while block := file.read(1 << 20):
+                    found.update(block)
         return found.hexdigest()
 
     @cached_property
@@ -95,12 +114,15 @@ def as_ir(model: Model) -> ir.Model:
     return adopt_proto(proto, "model")
 
 
+def file_of(model: Path | str | ModelFile) -> ModelFile:
+    """A file that may have been opened."""
+    return model if isinstance(model, ModelFile) else ModelFile(Path(model))
+
+
 def as_file(model: Model, folder: Path, name: str = "model") -> ModelFile:
     """A file of a model: the one it is in, or one that is written to a folder."""
-    if isinstance(model, ModelFile):
-        return model
-    if isinstance(model, (str, Path)):
-        return ModelFile(Path(model))
+    if isinstance(model, (str, Path, ModelFile)):
+        return file_of(model)
     path = folder / f"{name}.onnx"
     save_model(as_ir(model), path, checked=False)  # what is made of it is, as of a file
     return ModelFile(path)

@@ -25,6 +25,7 @@ from truehalf.engines.build import NO_EVIDENCE, execute_plan
 from truehalf.engines.carry_out import CPU_FP16
 from truehalf.engines.precision import check_precision
 from truehalf.errors import StageError
+from truehalf.ir.model_forms import ModelFile
 from truehalf.linting.plugin_ops import ASSUMED
 from truehalf.runtime.machine import probe
 
@@ -77,7 +78,7 @@ def test_two_plans_are_the_same_bytes(models: dict[str, Path], tmp_path: Path) -
 def test_a_file_that_contradicts_the_declared_precision_is_refused(
     models: dict[str, Path], declared: str, holds: str, tmp_path: Path
 ) -> None:
-    check_precision(models[holds], holds)
+    check_precision(ModelFile(models[holds]), holds)
     facts = (models[holds], f"precision={declared}", f"precision={holds}")
     with raises("wrong-file", *facts):  # before wrong profiles
         build_engine(models[holds], tmp_path / "out", profiles=[], declared=declared)

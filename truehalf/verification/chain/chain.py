@@ -27,7 +27,7 @@ from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.errors import told
 from truehalf.files import write_json
-from truehalf.ir.model_forms import ModelFile
+from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.report.forms import AdversarialFacts, Decision, StageNumbers, SuggestedPins
 from truehalf.report.page import NodeRow
 from truehalf.verification.chain.caveats import of_files
@@ -107,7 +107,7 @@ class Making:
 
 def verify(
     reference: Reference,
-    files: Mapping[str, Path],
+    files: Mapping[str, Path | ModelFile],
     out: Path,
     options: VerifyConfig,
     made: Making | None = None,
@@ -126,10 +126,11 @@ def verify(
         an error: that takes no verdict away, and is listed as not verified.
     """
     made = made or Making()
-    fp32, last, images = ModelFile(files["slim"]), ModelFile(files[FINAL]), made.adversarial
+    opened = {name: file_of(file) for name, file in files.items()}
+    fp32, last, images = opened["slim"], opened[FINAL], made.adversarial
     images = images if isinstance(images, str) else images.beside(fp32)
     chain = _Chain(reference.beside(fp32), images, fp32, options, last, made)
-    final, stages = chain.measured_all(files)
+    final, stages = chain.measured_all(opened)
     findings = [
         *judge_final(final, options),
         *(Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open),
@@ -187,7 +188,7 @@ class _Chain(HeldAgainst):
         """A file on all samples."""
         return self.measured(model, len(self.reference.names), self.made.batch_sizes)
 
-    def measured_all(self, files: Mapping[str, Path]) -> tuple[FileResult, dict[str, StageFacts]]:
+    def measured_all(self, files: Mapping[str, ModelFile]) -> tuple[FileResult, dict[str, StageFacts]]:
         """The final file, and those of all stages; it alone where the reference is of the first samples."""
         final = self.measured_as_final(self.last)
         if len(self.reference.names) < self.samples:
@@ -197,8 +198,7 @@ class _Chain(HeldAgainst):
             self.last.digest: final.facts,
         }  # files of the same bytes are measured once
         stages: dict[str, StageFacts] = {}
-        for name, path in files.items():
-            model = {FINAL: self.last, "slim": self.fp32}.get(name) or ModelFile(path)
+        for name, model in files.items():
             if model.digest not in known:
                 known[model.digest] = self.measured_on_first(model)
             stages[name] = known[model.digest]
