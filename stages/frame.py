@@ -7,6 +7,7 @@ reports/ only when `run` has ended well: until then they lie in a temporary fold
 from __future__ import annotations
 
 import argparse
+import atexit
 import configparser
 import contextlib
 import gc
@@ -139,10 +140,12 @@ def run_stage(name: str, run: Callable[[Stage], Mapping[str, object]], timed: bo
 
 def collect_garbage_less() -> None:
     """For processes that build large graphs: what was imported lives as long as they do, and so do most nodes. Python's
-    collector would look at all of them again and again, which takes a sixth of a stage's time.
+    collector would look at all of them again and again, which takes a sixth of a stage's time; and a last time as the
+    process ends, whose memory goes with it.
     """
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
+    atexit.register(gc.freeze)
 
 
 def _end(stage: Stage | None, root: Path, name: str, message: str, code: int) -> None:

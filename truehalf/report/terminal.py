@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import os
 import re
@@ -45,6 +47,7 @@ def run_program(main: Callable[[], int | None]) -> None:
         raw = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
         text = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=name == "stderr" or stream.isatty())
         setattr(sys, name, text)
+    atexit.register(gc.freeze)  # what is left goes with the process: Python need not look for garbage in it
     sys.exit(main())
 
 
