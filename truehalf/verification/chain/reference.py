@@ -24,6 +24,7 @@ from truehalf.json_values import JsonObject
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
+from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.open_file import OpenFile, UnevenShapes, opened, outputs_of, parts_of
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays, Part, Run
@@ -48,6 +49,7 @@ class Reference:
         truth: the true boxes, or None where a sample has no labels.
         unusable: why detections mean nothing here, or None.
         file: the FP32 file, which is asked what indices were chosen from; None: indices are compared as they are.
+        kept_precision: average precision of all samples, where it was measured when the reference was frozen.
     """
 
     samples: Sequence[Sample]
@@ -59,6 +61,7 @@ class Reference:
     truth: list[Detections] | None
     unusable: str | None
     file: ModelFile | None = None
+    kept_precision: Precision | None = None
 
     def subset(self, rows: Sequence[int]) -> Reference:
         """The reference on some of the samples, in this order."""
@@ -70,7 +73,14 @@ class Reference:
             outputs={name: value[list(rows)] for name, value in self.outputs.items()},
             found=[self.found[i] for i in rows],
             truth=None if self.truth is None else [self.truth[i] for i in rows],
+            kept_precision=None,
         )
+
+    def precision(self, count: int | None = None) -> Precision:
+        """Average precision of the FP32 model on the first samples; None: on all."""
+        if count in (None, len(self.names)) and self.kept_precision is not None:
+            return self.kept_precision
+        return precision(self, self.found[:count])
 
     def beside(self, file: ModelFile | None) -> Reference:
         """The reference with its FP32 file."""
@@ -217,6 +227,7 @@ def write_reference(folder: Path, reference: Reference, adversarial: Reference |
         index[name] = frozen if isinstance(frozen, str) else frozen.index
         if isinstance(frozen, Reference):
             write_arrays(folder / f"{name}.npz", frozen.outputs)
+    index["precision"] = reference.precision()
     write_json(folder / "samples.json", index)
 
 
@@ -233,7 +244,7 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoS
         StageError: when the files are missing, or as many samples are no longer there.
     """
     path = folder / "samples.json"
-    index = read_json(path)[name]
+    index = (known := read_json(path))[name]
     if isinstance(index, str):
         return index
     names, digests, truth = ([row[key] for row in index] for key in ("name", "sha256", "truth"))
@@ -244,7 +255,8 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoS
             "run `dvc repro reference`",
         )
     outputs, kept = read_arrays(folder / f"{name}.npz"), _Frozen(samples, names, digests, path)
-    return _reference(kept, names, digests, outputs, [_of_rows(rows) for rows in truth], spec)
+    frozen = _reference(kept, names, digests, outputs, [_of_rows(rows) for rows in truth], spec)
+    return replace(frozen, kept_precision=cast("Precision", known["precision"])) if name == "reference" else frozen
 
 
 def _reference(

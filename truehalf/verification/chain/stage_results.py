@@ -123,10 +123,10 @@ def measure(
     inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
     unusable = reference.unusable or (UNLIKE if detector and not seen.decodable else None)
     detections = seen.summary if detector and not unusable else None
-    usable = replace(reference, unusable=unusable)
-    found_precision, why_no_precision = precision(usable, [candidate for _, candidate in seen.found])
-    precision_fp32, _ = precision(usable, reference.found[:count])
-    no_drop = why_no_precision or why_no_drop(precision_fp32["ap50"])
+    usable = replace(reference, unusable=unusable, kept_precision=None) if unusable else reference
+    found_precision = precision(usable, [candidate for _, candidate in seen.found])
+    precision_fp32 = usable.precision(count)
+    no_drop = found_precision["reason"] or why_no_drop(precision_fp32["ap50"])
     reasons = {
         "detections": (detections or {}).get("reason") if detector else NO_DETECTOR,
         "average precision": no_drop,

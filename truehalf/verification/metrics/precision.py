@@ -27,19 +27,33 @@ class SelfPrecision(TypedDict):
     low_self_ap50_95_drop: float | None
 
 
-def precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:
-    """{ap50, ap50_95} of detections on the first samples against their true labels, or Nones and the reason."""
-    nothing: dict[str, float | None] = {"ap50": None, "ap50_95": None}
+class Precision(TypedDict):
+    """Average precision against true labels, or Nones and the reason."""
+
+    ap50: float | None
+    ap50_95: float | None
+    reason: str | None
+
+
+def precision(reference: Reference, found: Sequence[Detections]) -> Precision:
+    """Of detections on the first samples."""
+    if reason := _why_no_precision(reference, len(found)):
+        return Precision(ap50=None, ap50_95=None, reason=reason)
+    truth = (reference.truth or [])[: len(found)]
+    measured = average_precision(found, truth, classes_in(reference.spec, found, truth))
+    return Precision(ap50=measured["ap50"], ap50_95=measured["ap50_95"], reason=None)
+
+
+def _why_no_precision(reference: Reference, count: int) -> str | None:
     if reference.unusable:
-        return nothing, reference.unusable
+        return reference.unusable
     if task_of(reference.spec) != DETECTIONS:
-        return nothing, NO_DETECTOR
+        return NO_DETECTOR
     if reference.truth is None:
-        return nothing, coded("no-labels", "the samples have no labels")
-    truth = reference.truth[: len(found)]
-    if not any((boxes.scores > 0).any() for boxes in truth):
-        return nothing, coded("no-labels", "the true labels hold no box")
-    return {**average_precision(found, truth, classes_in(reference.spec, found, truth))}, None
+        return coded("no-labels", "the samples have no labels")
+    if not any((boxes.scores > 0).any() for boxes in reference.truth[:count]):
+        return coded("no-labels", "the true labels hold no box")
+    return None
 
 
 def why_no_drop(ap50_fp32: float | None) -> str | None:

@@ -14,6 +14,7 @@ from tests.messages import expect, raises
 from tests.truehalf.verification import small_detector
 from truehalf.data.samples import Sample
 from truehalf.io_spec.spec import IoSpec, OutputSpec
+from truehalf.verification.chain import reference
 from truehalf.verification.chain.reference import freeze, read_reference, write_reference
 from truehalf.verification.open_file import joined
 
@@ -55,6 +56,21 @@ def test_it_comes_back_as_it_was(folder: Path) -> None:
     for got, wanted in zip(read.truth, frozen.truth, strict=True):
         for name in ("boxes", "labels", "scores"):
             np.testing.assert_array_equal(getattr(got, name), getattr(wanted, name), strict=True)
+
+
+def test_its_average_precision_is_kept_and_that_of_the_first_samples_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = freeze(Network(), SAMPLES, SPEC, 2).found[1]  # the others have boxes that are not found
+    samples = [SAMPLES[0], replace(SAMPLES[1], boxes=right.boxes, labels=right.labels), *SAMPLES[2:]]
+    frozen = freeze(Network(), samples, SPEC, 2)
+    write_reference(tmp_path, frozen, "none", 2)
+    read = read_reference(tmp_path, "reference", samples, SPEC)
+    first, all_of_it = frozen.precision(1), frozen.precision()
+    assert first["ap50"] == 0 and all_of_it["ap50"]
+    assert not isinstance(read, str) and read.precision(1) == read.subset([0]).precision() == first
+    monkeypatch.setattr(reference, "precision", None)
+    assert read.precision() == read.precision(len(samples)) == all_of_it, "nothing is measured again"
 
 
 def test_samples_are_made_when_they_are_asked_for(folder: Path) -> None:
