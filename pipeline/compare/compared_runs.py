@@ -17,7 +17,7 @@ import yaml
 from pipeline.caveats import has_failed
 from pipeline.track import COMPLETE_TAG, DIGEST_TAG, SWEEP_TAG, be_brief
 from pipeline.tracking.naming import PAGE
-from pipeline.tracking.record import Record, flat_params, metrics, run_name
+from pipeline.tracking.record import Record, flat_params, in_effect, metrics, run_name
 from pipeline.tracking.redact import first_line
 from pipeline.workspace import read_params, reports_of_run
 from truehalf.codes import coded, codes_in
@@ -265,4 +265,4 @@ def _read(file: Path) -> list[Decision] | None:
 
 
 def _compared(params: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in params.items() if not key.startswith(_IGNORED)}
+    return {key: value for key, value in in_effect(params).items() if not key.startswith(_IGNORED)}

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from pipeline.forms import Params, Reports
 from pipeline.report.metrics import metrics_of
-from pipeline.tracking.record import NO_EFFECT, flat_params
+from pipeline.tracking.record import NO_EFFECT, flat_params, in_effect
 from pipeline.workspace import PROJECT_VARIABLE, json_of
 from truehalf.output_files import write_text
 from truehalf.report.numbers import count, number, percent
@@ -77,7 +77,7 @@ def difference(folder: Path, params: Params, reports: Reports) -> Difference | N
 
 
 def _of(params: Params, reports: Reports) -> dict[str, Any]:
-    return {"params": flat_params(params), "metrics": metrics_of(reports, params)}
+    return {"params": in_effect(flat_params(params)), "metrics": metrics_of(reports, params)}
 
 
 def _place(folder: Path, params: Params) -> Path:

@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from pipeline.forms import Params, Reports
-from pipeline.tracking.record import NO_EFFECT, Record, flat_params, run_name
+from pipeline.tracking.record import NO_EFFECT, Record, flat_params, in_effect, run_name
 from pipeline.workspace import CONF, LOADER
 
 PAGE = "index.html"  # the report among a run's artifacts, which are listed by name
@@ -58,7 +58,7 @@ def overrides(params: Params) -> dict[str, Any]:
     for group in _NEAREST:
         choice, config[group] = _nearest(group, params, usual[group])
         found |= {} if choice == usual[group] else {group: choice}
-    idle = {key for key, value in flat_params(params).items() if value == NO_EFFECT} | set(_IN_TITLE)
+    idle = {key for key, value in in_effect(flat_params(params)).items() if value == NO_EFFECT} | set(_IN_TITLE)
     for section, values in config.items():
         differing = _differing(section, params, values)
         found |= {key: value for key, value in differing if not any(f"{key}.".startswith(f"{each}.") for each in idle)}

@@ -211,7 +211,7 @@ def run_name(params: Params) -> str:
 
 
 def flat_params(params: Params) -> dict[str, str]:
-    """Dotted keys; lists as JSON. Keys without effect (in FP32, or traced in FP16) say so, to compare well."""
+    """Dotted keys; lists as JSON."""
     flat: dict[str, str] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -222,14 +222,21 @@ def flat_params(params: Params) -> dict[str, str]:
             flat[prefix] = value if isinstance(value, str) else json.dumps(value)
 
     walk("", {key: value for key, value in params.items() if key not in _ASIDE})
-    precision = params["precision"]
+    return flat
+
+
+def in_effect(flat: Mapping[str, str]) -> dict[str, str]:
+    """What runs are compared by: of keys that have none (in FP32, or traced in FP16) NO_EFFECT in place of the value.
+
+    MLflow has the value, the default, or it would take all of them for what two runs differ in.
+    """
     idle: list[str] = []
-    if precision["dtype"] == "fp32":
-        idle = [f"precision.{key}" for key in precision if key != "dtype"]
-    elif precision.get("method", CONVERT) != CONVERT:
-        idle = [f"precision.{key}" for key in OF_CONVERT_ALONE if key in precision]
-        idle += [key for key in flat if key.startswith(("model.fp32_pins.", "decoder.fp32_pins."))]
-    return flat | dict.fromkeys(idle, NO_EFFECT)
+    if flat.get("precision.dtype") == "fp32":
+        idle = [key for key in flat if key.startswith("precision.") and key != "precision.dtype"]
+    elif flat.get("precision.method", CONVERT) != CONVERT:
+        alone = tuple(f"precision.{key}" for key in OF_CONVERT_ALONE)
+        idle = [key for key in flat if key in alone or key.startswith(("model.fp32_pins.", "decoder.fp32_pins."))]
+    return {**flat, **dict.fromkeys(idle, NO_EFFECT)}
 
 
 def metrics(reports: Reports) -> dict[str, float]:
