@@ -256,7 +256,7 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoS
         )
     outputs, kept = read_arrays(folder / f"{name}.npz"), _Frozen(samples, names, digests, path)
     frozen = _reference(kept, names, digests, outputs, [_of_rows(rows) for rows in truth], spec)
-    return replace(frozen, kept_precision=cast("Precision", known["precision"])) if name == "reference" else frozen
+    return replace(frozen, kept_precision=cast("Precision", known.get("precision"))) if name == "reference" else frozen
 
 
 def _reference(
