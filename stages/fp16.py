@@ -5,10 +5,10 @@ autocast, the torch module traced in FP16 (truehalf/exporting/routes).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 
 from stages.frame import Stage, stage_main
 from truehalf.config.precision import Method, PrecisionName
+from truehalf.config.typed import plain
 from truehalf.conversion.fp16_file import to_fp16
 from truehalf.conversion.report import skipped_report
 from truehalf.files import MODEL_FILE, write_json
@@ -17,6 +17,8 @@ from truehalf.io_spec.profile_shapes import completed
 
 def run(stage: Stage) -> Mapping[str, object]:
     config, out = stage.config, stage.out() / MODEL_FILE
+    # What verify converts anew by. It goes by this file, so that options which change no file verify none again.
+    write_json(stage.out() / "precision.json", plain(config.conversion) if config.verify.suggest else None)
     if config.precision.dtype is PrecisionName.fp32:
         stage.copy(stage.artifact("slim"))
         write_json(stage.out() / "decisions.json", [])
@@ -32,7 +34,7 @@ def run(stage: Stage) -> Mapping[str, object]:
     return to_fp16(
         stage.artifact("slim"),
         out,
-        replace(config.precision, **asdict(config.pins)),
+        config.conversion,
         ranges=stage.artifact("calibrate", "ranges.json"),
         input_shapes=shapes,
         decisions_path=stage.out() / "decisions.json",

@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import Mapping
 
 from stages.frame import Stage, stage_main
+from truehalf.config.options import read
+from truehalf.config.precision import Precision
 from truehalf.engines.precision import nothing_in_fp16
 from truehalf.files import read_json
 from truehalf.ir.model_forms import ModelFile
@@ -26,6 +28,8 @@ def run(stage: Stage) -> Mapping[str, object]:
     frozen, options = kept.first(config.verify.first_samples), kept.options(config.verify)
     decisions, left_open = root / "artifacts/fp16/decisions.json", root / "artifacts/trace/open.json"
     ranges = read_json(stage.artifact("calibrate", "ranges.json"))
+    asked = read_json(stage.artifact("fp16", "precision.json"))
+    anew = read(Precision, asked)[0] if asked else None
     left = [f"trace: {reason}" for reason in read_json(left_open)] if left_open.exists() else []
     left += filter(None, [nothing_in_fp16(files[FINAL], config.precision.dtype.value)])
     made = Making(
@@ -37,7 +41,7 @@ def run(stage: Stage) -> Mapping[str, object]:
         left_open=left,
         of_samples=len(kept.reference.names),
         measured=read_json(stage.artifact("verify_fp32", "measured.json")),
-        conversion=Reconversion.of(config, spec, ranges) if config.verify.suggest else None,
+        conversion=Reconversion.of(anew, config.engine, spec, ranges) if anew else None,
     )
     on_device = options.evaluation.value in BACKENDS
     with device_lock("cuda") if on_device else contextlib.nullcontext():  # another job may time an engine there

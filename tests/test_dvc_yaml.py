@@ -89,6 +89,12 @@ def test_the_reference_reads_no_precision_key() -> None:
     assert not [dep for dep in stage["deps"] if "fp16" in dep or "cast_cleanup" in dep]
 
 
+def test_a_file_of_the_same_bytes_is_not_verified_again() -> None:
+    """An option that changes no file, such as a block list that matches nothing, changes nothing that verify reads."""
+    read = [key for key in STAGES["verify"]["params"] if not key.startswith(("data.", "verify"))]
+    assert read == ["model.image_size", "precision.dtype", "precision.node_block_list", "engine.profiles"]
+
+
 def test_the_fp32_files_are_verified_without_a_precision_key() -> None:
     stage = STAGES["verify_fp32"]
     assert not [key for key in stage["params"] if key.startswith(("precision", "engine"))]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -283,6 +283,11 @@ class Config:
         sources = (self.precision, self.model.fp32_pins, self.decoder.fp32_pins)
         names = [field.name for field in fields(Pins)]
         return Pins(**{name: _merged(getattr(source, name) for source in sources) for name in names})
+
+    @property
+    def conversion(self) -> Precision:
+        """The precision with the block lists in force, as a file is converted."""
+        return replace(self.precision, **asdict(self.pins))
 
 
 def _merged(lists: Iterator[Iterable[str]]) -> tuple[str, ...]:

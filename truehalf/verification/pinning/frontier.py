@@ -47,7 +47,8 @@ def ranked_parts(
     spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
     slim = root / "artifacts" / "slim" / "model.onnx"
     decisions = read_json(root / "artifacts" / "fp16" / "decisions.json")
-    conversion = Reconversion.of(config, spec, read_json(root / "artifacts" / "calibrate" / "ranges.json"))
+    ranges = read_json(root / "artifacts" / "calibrate" / "ranges.json")
+    conversion = Reconversion.of(config.conversion, config.engine, spec, ranges)
     model = conversion.source(slim)
     board = Switchboard(model, conversion.precision, conversion.ranges)
     feeds = _feeds(config, root, spec, samples, ModelFile(slim).fixed_batch)

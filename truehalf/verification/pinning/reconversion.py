@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truehalf.calibration.ranges_form import RangesJson
+from truehalf.config.engine import EngineConfig
 from truehalf.config.precision import Precision
-from truehalf.config.schema import Config
 from truehalf.io_spec.profile_shapes import completed
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
@@ -35,14 +35,10 @@ class Reconversion:
     input_shapes: Mapping[str, Sequence[int]] | None
 
     @classmethod
-    def of(cls, config: Config, spec: IoSpec, ranges: RangesJson | None) -> Reconversion:
+    def of(cls, precision: Precision, engine: EngineConfig, spec: IoSpec, ranges: RangesJson | None) -> Reconversion:
         """That of a run; `spec` is the I/O spec of its model."""
-        profiles = completed(config.engine.profiles, spec.inputs)
-        return cls(
-            precision=replace(config.precision, **asdict(config.pins)),
-            ranges=ranges,
-            input_shapes={name: shapes["opt"] for name, shapes in profiles[0].items()},
-        )
+        first, *_ = completed(engine.profiles, spec.inputs)
+        return cls(precision, ranges, {name: shapes["opt"] for name, shapes in first.items()})
 
     def source(self, fp32_path: Path) -> ir.Model:
         """The FP32 model at the opset that is converted."""
