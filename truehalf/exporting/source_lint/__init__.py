@@ -17,7 +17,7 @@ from truehalf.errors import StageError
 from truehalf.exporting.source_lint.expressions import Frame
 from truehalf.exporting.source_lint.following import Following
 from truehalf.exporting.source_lint.functions import TENSOR_TYPE, definition, python_function
-from truehalf.exporting.source_lint.kinds import MAYBE, TENSOR, TEXT, UNKNOWN, at_hand
+from truehalf.exporting.source_lint.kinds import MAYBE, TENSOR, TEXT, UNKNOWN, at_hand, is_module
 from truehalf.exporting.source_lint.rules import RULES as _RULES
 from truehalf.linting.finding import Finding
 
@@ -45,11 +45,9 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
     Raises:
         StageError: when the argument is neither, or the source of its forward is not to be had.
     """
-    import torch
-
     module: Any = module_or_factory
-    module = module if isinstance(module, torch.nn.Module) or not callable(module) else module()
-    if not isinstance(module, torch.nn.Module):
+    module = module if is_module(module) or not callable(module) else module()
+    if not is_module(module):
         message = f"lint: expected a torch module or a function that returns one, got {type(module).__name__}"
         raise StageError("wrong-return", message)
     forward = python_function(getattr(module, "forward", None))
@@ -58,15 +56,13 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
         message = f"lint: {type(module).__name__}.forward has no readable python source; expected a def in a file"
         raise StageError("no-source", f"{message} or a notebook cell; give the traced module, not a compiled one")
     packages = frozenset({type(part).__module__.partition(".")[0] for part in module.modules()} - {"torch"})
-    by_place: list[Any] = []
-    by_name: dict[str, Any] = {}
+    by_place, by_name = list[Any](), dict[str, Any]()
     for each in list(inspect.signature(forward, follow_wrapped=False).parameters.values())[1:]:
         if each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD):
             by_name |= {each.name: _input(each)} if each.kind is each.KEYWORD_ONLY else _input(each)
         else:
             by_place.append(_input(each))
-    written: set[tuple[int, str]] = set()
-    before = -1
+    before, written = -1, set[tuple[int, str]]()
     while len(written) > before:  # what is written in one reading may decide in the next
         before, program = len(written), Following(packages, written)
         program.frame = Frame(forward, f"{forward.__module__}.{forward.__qualname__}", {})

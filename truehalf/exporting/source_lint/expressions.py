@@ -74,62 +74,68 @@ class Expressions(abc.ABC):
 
     def value(self, node: ast.expr | None) -> Any:
         """What is known of an expression."""
-        found = None if node is None else self._value(node)
-        if node is not None:
-            self.values.setdefault(node, []).append(found)
+        if node is None:
+            return None
+        found = getattr(self, f"read_{type(node).__name__}", self.read_others)(node)
+        self.values.setdefault(node, []).append(found)
         return found
 
-    def _value(self, node: ast.expr) -> Any:
-        names = self.frame.variables
-        match node:
-            case ast.Constant():
-                return node.value
-            case ast.Name():
-                known = names if node.id in names else outer_names(self.frame.function)
-                return at_hand(known.get(node.id, UNKNOWN)) if known is not names else names[node.id]
-            case ast.Attribute():
-                owner, written = self.value(node.value), ast.unparse(node)
-                return names[written] if written in names else self.attribute(node, owner, node.attr)
-            case ast.Call():
-                return self._called(node)
-            case ast.Lambda():
-                return UNKNOWN
-            case ast.Subscript():
-                return self._item(node)
-            case ast.BinOp():
-                return arithmetic(node.op, self.value(node.left), self.value(node.right))
-            case ast.UnaryOp():
-                value, inverts = self.value(node.operand), isinstance(node.op, ast.Not)
-                numbers = kinds.is_tensor(value) and not inverts
-                return tensor(value) if numbers else kinds.evaluated(operator.not_ if inverts else operator.neg, value)
-            case ast.Compare():
-                return self._compared(node)
-            case ast.BoolOp():
-                return self._joined(node)
-            case ast.IfExp():
-                holds = kinds.truth(self.value(node.test))
-                sides = [side for side in (True, False) if holds in (None, side)]
-                return join(*(self._where(node.test, side, node.body if side else node.orelse) for side in sides))
-            case ast.NamedExpr():
-                self.assign(node.target, self.value(node.value))
-                return self.value(node.target)
-            case ast.List() | ast.Tuple() | ast.Set():
-                items = self._in_order(node.elts)
-                starred = [self.values[each.value][-1] for each in node.elts if isinstance(each, ast.Starred)]
-                counted = not any(kinds.any_number(elements(value)) for value in starred)
-                return (tuple(items) if isinstance(node, ast.Tuple) else items) if counted else kinds.many(items)
-            case ast.Dict():
-                keys, values = [self.value(key) for key in node.keys], [self.value(value) for value in node.values]
-                return values if kinds.abstract_in(keys) else dict(zip(keys, values, strict=True))
-            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                return self._comprehension(node)
-            case ast.Slice():
-                return kinds.evaluated(slice, *map(self.value, (node.lower, node.upper, node.step)))
+    def read_others(self, node: ast.expr) -> Any:
         inner = [self.value(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
         formatted = isinstance(node, (ast.JoinedStr, ast.FormattedValue)) and kinds.holds_tensor(inner)
         return inner[0] if isinstance(node, ast.Starred) else TENSOR if formatted else UNKNOWN
 
-    def _called(self, node: ast.Call) -> Any:
+    def read_Constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def read_Lambda(self, node: ast.Lambda) -> Any:
+        return UNKNOWN
+
+    def read_Name(self, node: ast.Name) -> Any:
+        names = self.frame.variables
+        return names[node.id] if node.id in names else at_hand(outer_names(self.frame.function).get(node.id, UNKNOWN))
+
+    def read_Attribute(self, node: ast.Attribute) -> Any:
+        names, owner, written = self.frame.variables, self.value(node.value), ast.unparse(node)
+        return names[written] if written in names else self.attribute(node, owner, node.attr)
+
+    def read_BinOp(self, node: ast.BinOp) -> Any:
+        return arithmetic(node.op, self.value(node.left), self.value(node.right))
+
+    def read_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        value, inverts = self.value(node.operand), isinstance(node.op, ast.Not)
+        numbers = kinds.is_tensor(value) and not inverts
+        return tensor(value) if numbers else kinds.evaluated(operator.not_ if inverts else operator.neg, value)
+
+    def read_IfExp(self, node: ast.IfExp) -> Any:
+        holds, values, before = kinds.truth(self.value(node.test)), [], self.frame.variables
+        for side, inner in ((True, node.body), (False, node.orelse)):
+            if holds in (None, side):
+                self.frame.variables = self.narrowed(node.test, side)
+                values.append(self.value(inner))
+                self.frame.variables = before
+        return join(*values)
+
+    def read_NamedExpr(self, node: ast.NamedExpr) -> Any:
+        self.assign(node.target, self.value(node.value))
+        return self.value(node.target)
+
+    def read_List(self, node: ast.List | ast.Tuple | ast.Set) -> Any:
+        items = self._in_order(node.elts)
+        starred = [self.values[each.value][-1] for each in node.elts if isinstance(each, ast.Starred)]
+        counted = not any(kinds.any_number(elements(value)) for value in starred)
+        return (tuple(items) if isinstance(node, ast.Tuple) else items) if counted else kinds.many(items)
+
+    read_Tuple = read_Set = read_List
+
+    def read_Dict(self, node: ast.Dict) -> Any:
+        keys, values = [self.value(key) for key in node.keys], [self.value(value) for value in node.values]
+        return values if kinds.abstract_in(keys) else dict(zip(keys, values, strict=True))
+
+    def read_Slice(self, node: ast.Slice) -> Any:
+        return kinds.evaluated(slice, *map(self.value, (node.lower, node.upper, node.step)))
+
+    def read_Call(self, node: ast.Call) -> Any:
         function = self.value(node.func)
         args = self._in_order(node.args)
         kwargs: dict[str, Any] = {}
@@ -154,8 +160,6 @@ class Expressions(abc.ABC):
         self.calls.setdefault(node, []).append(Called(*call))
 
     def attribute(self, node: ast.AST, owner: Any, name: str, *default: Any) -> Any:
-        import torch
-
         if kinds.is_tensor(owner):
             return torch_calls.attribute(owner, name)
         if isinstance(owner, dict) and name in owner:  # of a dataclass
@@ -163,11 +167,11 @@ class Expressions(abc.ABC):
         if isinstance(owner, (list, tuple)) and kinds.holds_tensor(owner) and name in ("values", "indices"):
             return TENSOR  # of torch's named pairs
         found = inspect.getattr_static(type(owner), name, None)
-        if isinstance(owner, torch.nn.Module) and isinstance(found, (property, functools.cached_property)):
+        if kinds.is_module(owner) and isinstance(found, (property, functools.cached_property)):
             getter = python_function(found.fget if isinstance(found, property) else found.func)
             return self.call(node, getter, [owner], {})
         value: Any = name != "training" and kinds.evaluated(getattr, owner, name, *default)
-        if not isinstance(owner, torch.nn.Module):
+        if not kinds.is_module(owner):
             return value
         if (id(owner), name) in self.written and not kinds.is_tensor(value):  # each call may find another
             value = kinds.MAYBE if value is None else kinds.TEXT if isinstance(value, str) else UNKNOWN
@@ -175,7 +179,7 @@ class Expressions(abc.ABC):
             self.held[id(value)] = value
         return dataclasses.replace(value, held=True) if kinds.is_tensor(value) else value
 
-    def _item(self, node: ast.Subscript) -> Any:
+    def read_Subscript(self, node: ast.Subscript) -> Any:
         import torch
 
         base, index = self.value(node.value), self.value(node.slice)
@@ -193,8 +197,6 @@ class Expressions(abc.ABC):
 
     def assign(self, target: ast.expr, value: Any) -> None:
         """Names and items after `target = value`."""
-        import torch
-
         names = self.frame.variables
         match target:
             case ast.Name():
@@ -210,7 +212,7 @@ class Expressions(abc.ABC):
                     self.assign(element, items[i] if exact else join(*items))
             case ast.Attribute():
                 owner = self.value(target.value)
-                self.written |= {(id(owner), target.attr)} if isinstance(owner, torch.nn.Module) else set()
+                self.written |= {(id(owner), target.attr)} if kinds.is_module(owner) else set()
                 names[ast.unparse(target)] = value
             case ast.Subscript():
                 base, index = self.value(target.value), self.value(target.slice)
@@ -222,7 +224,7 @@ class Expressions(abc.ABC):
                 elif isinstance(base, list):
                     base[:] = [join(item, value) for item in base]
 
-    def _compared(self, node: ast.Compare) -> Any:
+    def read_Compare(self, node: ast.Compare) -> Any:
         a, b, *more = [self.value(each) for each in (node.left, *node.comparators)]
         op = type(node.ops[0])
         if b is None and op in (ast.Is, ast.IsNot, ast.Eq, ast.NotEq):
@@ -232,7 +234,7 @@ class Expressions(abc.ABC):
             return TENSOR
         return UNKNOWN if more else kinds.evaluated(lambda x, y: bool(_COMPARISONS[op](x, y)), a, b)
 
-    def _joined(self, node: ast.BoolOp) -> Any:
+    def read_BoolOp(self, node: ast.BoolOp) -> Any:
         """`a or b`, `a and b`: what is not reached is not read; what stands before holds in `and`, and not in `or`."""
         stops, values, before = isinstance(node.op, ast.Or), [], self.frame.variables
         for part in node.values:
@@ -248,12 +250,6 @@ class Expressions(abc.ABC):
         before.update({name: after[name] for name in bound if name in after})
         return value if holds is stops and isinstance(value, bool) else join(*values)
 
-    def _where(self, test: ast.expr, holds: bool, node: ast.expr) -> Any:
-        before, self.frame.variables = self.frame.variables, self.narrowed(test, holds)
-        value = self.value(node)
-        self.frame.variables = before
-        return value
-
     def narrowed(self, test: ast.expr | None, holds: bool) -> dict[str, Any]:
         """The names, with what a test says that was read before: `x is None`, `isinstance(x, Tensor)`, and of these."""
         names = dict(self.frame.variables)
@@ -262,7 +258,8 @@ class Expressions(abc.ABC):
                 return self.narrowed(test.operand, not holds)
             case ast.BoolOp():
                 every = isinstance(test.op, ast.And)  # or the one that is left, where the others are known
-                parts = [part for part in test.values if every is holds or self._truth_of(part) is not every]
+                known = {part: kinds.truth(self.values.get(part, [UNKNOWN])[-1]) for part in test.values}
+                parts = [part for part in known if every is holds or known[part] is not every]
                 for part in parts if every is holds or len(parts) == 1 else []:
                     found = self.narrowed(part, holds)
                     names |= {name: found[name] for name in names if found[name] is not self.frame.variables[name]}
@@ -275,10 +272,7 @@ class Expressions(abc.ABC):
                     names[name] = TENSOR
         return names
 
-    def _truth_of(self, node: ast.expr) -> bool | None:
-        return kinds.truth(self.values.get(node, [UNKNOWN])[-1])
-
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> list[Any]:
+    def read_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> list[Any]:
         before, self.frame.variables = self.frame.variables, dict(self.frame.variables)
         results, counted = [], len(node.generators) == 1
         for item in elements(self.value(node.generators[0].iter)):
@@ -291,6 +285,8 @@ class Expressions(abc.ABC):
                 results.append(self.value(node.value if isinstance(node, ast.DictComp) else node.elt))
         self.frame.variables = before
         return results if counted else kinds.many(results)
+
+    read_SetComp = read_GeneratorExp = read_DictComp = read_ListComp
 
 
 def arithmetic(op: ast.operator, a: Any, b: Any) -> Any:

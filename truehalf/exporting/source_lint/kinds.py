@@ -41,6 +41,12 @@ def kind(value: Any) -> str:
     return value.kind if isinstance(value, Abstract) else ""
 
 
+def is_module(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.nn.Module)
+
+
 def is_tensor(value: Any) -> bool:
     return kind(value) in ("tensor", "maybe")
 

@@ -162,11 +162,9 @@ class AttributeUpdate(SourceRule):
     remedy = "take the value as an input and return it as an output, or keep it in a local name"
 
     def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
-        import torch
-
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
             into = self.of(node.value)
-            attribute = isinstance(node, ast.Attribute) and any(isinstance(each, torch.nn.Module) for each in into)
+            attribute = isinstance(node, ast.Attribute) and any(map(kinds.is_module, into))
             return [node] if attribute or any(map(self.is_kept, into)) else []
         changed = self.of(node.target) if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else []
         return [node] if any(map(self.is_kept, changed)) else []
@@ -176,12 +174,10 @@ class AttributeUpdate(SourceRule):
         return getattr(value, "held", False) is True or id(value) in self.program.held
 
     def wrong_call(self, call: Called) -> bool:
-        import torch
-
         in_place = call.name.endswith("_") and not call.name.endswith("__")
         changes = call.function is None and (in_place or call.name in ("append", "extend", "insert"))
         first = call.args[0] if call.args else None
-        by_name = call.function is setattr and isinstance(first, torch.nn.Module)
+        by_name = call.function is setattr and kinds.is_module(first)
         return by_name or (changes and self.is_kept(first)) or self.is_kept(call.kwargs.get("out"))
 
 
@@ -280,9 +276,7 @@ class DtypeConstant(SourceRule):
         return ()
 
     def wrong_call(self, call: Called) -> bool:
-        import torch
-
-        layer = isinstance(call.function, torch.nn.Module) and torch_calls.has_floats(call.function)
+        layer = kinds.is_module(call.function) and torch_calls.has_floats(call.function)
         if layer or call.name in _PRODUCTS:
             self.met([*call.args, *call.kwargs.values(), *([kinds.TENSOR] if layer else [])])
         return False
