@@ -276,7 +276,7 @@ def test_a_run_that_is_stopped_is_recovered_by_the_next(after_chain: Path, how: 
     said, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == (130 if how is signal.SIGINT else -9)
     if how is signal.SIGINT:
-        assert re.search(rf"^\[ *\d+/13\] trace +{STOPPED}\b", said, re.MULTILINE)
+        assert re.search(rf"^\[ *\d+/14\] trace +{STOPPED}\b", said, re.MULTILINE)
         assert (workspace / "artifacts/trace/model.onnx").exists(), "the last good files are back in place"
     again = pipeline(workspace)
     assert again.returncode == 0, again.stderr

@@ -24,6 +24,7 @@ CHAIN = (
         "fp16",
         "cast_cleanup",
         "reference",
+        "verify_fp32",
         "verify",
         "probe",
         "engine",
