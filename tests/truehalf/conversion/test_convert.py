@@ -122,7 +122,9 @@ def test_the_placement_is_the_cheapest_and_the_graph_costs_what_it_says(
 @SETTINGS
 @given(models(), PINS)
 def test_nothing_is_left_to_do_and_two_runs_agree(proto: onnx.ModelProto, pins: list[str]) -> None:
-    """Converted again, nothing changes; exact clean-up finds none of our Casts; the bytes are the same every time."""
+    """Exact clean-up finds none of our Casts, but for those that undo one of the model's, each of which may take one
+    along; the bytes are the same every time.
+    """
     rules = only(block=Lists(op=(*pins, "Cast")), fp16_ops=("MatMul",))
     first, second = ready(proto), ready(proto)
     ours = convert_to_fp16(first, None, rules).conversion.counts
@@ -133,7 +135,7 @@ def test_nothing_is_left_to_do_and_two_runs_agree(proto: onnx.ModelProto, pins: 
         node.op_type == "Cast" for node in _all_nodes(ir.to_proto(first).graph)
     )
     report = clean_model(second, strict=True)
-    assert report.casts_before - report.casts_after <= theirs
+    assert report.casts_before - report.casts_after <= 2 * theirs
 
 
 @pytest.mark.parametrize(
