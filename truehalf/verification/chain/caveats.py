@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from truehalf.codes import coded
+from truehalf.codes import coded, codes_in
 from truehalf.errors import some_of
 from truehalf.io_spec.outputs import DECLARE, TENSORS
 from truehalf.io_spec.spec import InputSpec, IoSpec
+from truehalf.ir.facts import all_nodes, label_of
+from truehalf.ir.ops import Trait, has
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.contradictions import contradictions
 from truehalf.verification.declared.proposal import described
-from truehalf.verification.findings import NOT_VERIFIED, Finding
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding
 from truehalf.verification.open_file import FP32_CPU
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 _SHAPES = 3  # of a sentence
+_DIFFER = {"outputs-differ", "beyond-gate"}
 
 
 def not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | None) -> Iterator[str]:
@@ -78,6 +82,21 @@ def _lost_axes(reference: ir.Model, candidate: ir.Model) -> list[Finding]:
 
 def _symbols(value: ir.Value) -> list[str]:
     return [side.value for side in value.shape or () if not isinstance(side, int) and side.value is not None]
+
+
+def without_draws(found: Sequence[Finding], *models: ir.Model) -> list[Finding]:
+    """Findings where a model draws random numbers: no two runs of it are alike, so that outputs which differ say
+    nothing of a file. NaN, Inf and shapes say what they say.
+    """
+    nodes = (node for model in models for node in all_nodes(model, functions=True) if has(node, Trait.RANDOM))
+    drawing = next((node for node in nodes if "seed" not in node.attributes), None)
+    failed = [each for each in found if each.state == FAILED and each.check != "nonfinite"]
+    apart = [each for each in failed if _DIFFER & {*codes_in(each.reason)}]
+    if drawing is None or not apart:
+        return list(found)
+    reason = f"{label_of(drawing)!r} ({drawing.op_type}) draws random numbers: no two runs are alike; give it a seed"
+    why = Finding("", NOT_VERIFIED, coded("not-comparable", f"{reason} to compare them"), no_node=True, explains=True)
+    return [why, *(replace(each, state=NOT_VERIFIED, no_node=True) if each in apart else each for each in found)]
 
 
 def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: InputSpec) -> list[str]:

@@ -36,6 +36,7 @@ from truehalf.verification.chain.caveats import (
     not_compared,
     of_files,
     outside_range,
+    without_draws,
 )
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.declared.proposal import may_detect, proposal_of
@@ -121,7 +122,7 @@ def compare(
         seen = Measured(runs, declared, options, ties={**ties, **inside}) if inside else seen
     shapes = Shapes([*filter(None, [files.shape_problem])], files.shapes_unknown)
     reached = reached_outputs(files.reference), reached_outputs(files.candidate)
-    found = findings_on(seen, files.ran, shapes, reached)
+    found = without_draws(findings_on(seen, files.ran, shapes, reached), files.reference, files.candidate)
     caveats = outside_range(feeds, entry) if images is None else []
     caveats += not_compared(task, files, why_not, proposed)
     found += of_files(files.reference, files.candidate, stated)
