@@ -30,8 +30,9 @@ NOISE = '<domain: "f", opset_import: ["" : 17]> noise (x) => (y) { y = RandomNor
 
 def saved(path: Path, draws: str, scale: float = 1.0, more: str = "") -> Path:
     """A file; ONNX Runtime draws by a node's place, so that of another name than a.onnx has one node more."""
+    first, last = "" if path.stem == "a" else "o = Identity (x)", more or "y = Add (s, m)"
     text = f"""{HEAD} g (float[N,4] x) => (float[N,4] y) <float k = {{{scale}}}>
-        {{ {"o = Identity (x)" if path.stem != "a" else ""} s = Mul (x, x) {draws} m = Mul (n, k) {more or "y = Add (s, m)"} }}"""
+        {{ {first} s = Mul (x, x) {draws} m = Mul (n, k) {last} }}"""
     model = onnx.parser.parse_model(text)
     if "f.noise" in draws:
         model.functions.append(onnx.parser.parse_function(NOISE))
