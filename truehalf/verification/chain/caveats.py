@@ -88,15 +88,26 @@ def without_draws(found: Sequence[Finding], *models: ir.Model) -> list[Finding]:
     """Findings where a model draws random numbers: no two runs of it are alike, so that outputs which differ say
     nothing of a file. NaN, Inf and shapes say what they say.
     """
-    nodes = (node for model in models for node in all_nodes(model, functions=True) if has(node, Trait.RANDOM))
-    drawing = next((node for node in nodes if "seed" not in node.attributes), None)
     failed = [each for each in found if each.state == FAILED and each.check != "nonfinite"]
     apart = [each for each in failed if _DIFFER & {*codes_in(each.reason)}]
-    if drawing is None or not apart:
+    drawing = next((node for model in models for node in _drawing(model)), None) if apart else None
+    if drawing is None:
         return list(found)
     reason = f"{label_of(drawing)!r} ({drawing.op_type}) draws random numbers: no two runs are alike; give it a seed"
     why = Finding("", NOT_VERIFIED, coded("not-comparable", f"{reason} to compare them"), no_node=True, explains=True)
     return [why, *(replace(each, state=NOT_VERIFIED, no_node=True) if each in apart else each for each in found)]
+
+
+def _drawing(model: ir.Model) -> Iterator[ir.Node]:
+    """Nodes that draw without a seed, of those that an output needs."""
+    from onnx_ir.passes.common import RemoveUnusedFunctionsPass, RemoveUnusedNodesPass
+
+    needed = model.clone()
+    RemoveUnusedNodesPass()(needed)
+    RemoveUnusedFunctionsPass()(needed)  # type: ignore[no-untyped-call]
+    for node in all_nodes(needed, functions=True):
+        if has(node, Trait.RANDOM) and "seed" not in node.attributes:
+            yield node
 
 
 def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: InputSpec) -> list[str]:

@@ -72,3 +72,10 @@ def test_a_candidate_that_alone_draws_is_said_so_and_one_that_is_not_finite_fail
     assert codes_in(compared(tmp_path, reference, drawing).reasons[0]) == ["not-comparable"]
     broken = saved(tmp_path / "c.onnx", DRAWS["normal like"], more="z = Sub (m, m) y = Div (s, z)")
     assert compared(tmp_path, reference, broken).verdict == "failed"
+
+
+@pytest.mark.parametrize("draws", ["normal like", "in a branch", "in a function"])
+def test_what_draws_for_no_output_excuses_no_wrong_file(draws: str, tmp_path: Path) -> None:
+    wrong = saved(tmp_path / "b.onnx", DRAWS[draws], more="t2 = Add (s, s) y = Add (t2, s)")
+    right = saved(tmp_path / "a.onnx", DRAWS[draws], more="y = Identity (s)")
+    assert compared(tmp_path, right, wrong).verdict == "failed"
