@@ -93,7 +93,6 @@ class Instrumented:
             node = ir.node("Concat", values, {"axis": 0}, name=f"{self.prefix}/{key}")
             node.outputs[0].name = f"{self.prefix}/{key}"
             node.outputs[0].type = values[0].type
-            node.outputs[0].shape = ir.Shape([len(values)])
             self.graph.append(node)
             self.graph.outputs.append(node.outputs[0])
         dropped = _prune(self.graph)
@@ -166,9 +165,9 @@ class InsertionPoint:
         low = self.node("Greater", [values, self.graph.constant(-math.inf)])
         return self.node("And", [low, self.node("Less", [values, self.graph.constant(math.inf)])])
 
-    def report(self, key: str, op_type: str, value: ir.Value) -> None:
-        """Report the [1] value that `op_type` makes of a vector."""
-        made = self.node(op_type, [value], None if op_type == "Shape" else KEEP)
+    def report(self, key: str, op_type: str, value: ir.Value, axes: Sequence[int] | None = None) -> None:
+        """Report the [1] value that `op_type` makes of a vector; of some axes, one column for each element left."""
+        made = self.node(op_type, [value]) if op_type == "Shape" else self.reduced(op_type, value, axes)
         made.type = ir.TensorType(ir.DataType.INT64 if op_type == "Shape" else _FLOAT)
         self.graph.add_report(key, made)
 

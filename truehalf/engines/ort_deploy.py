@@ -150,7 +150,7 @@ class Deployed:
                 optimize=False,
                 provider_options=self._options,
                 profiled=False,
-                **{"enable_mem_pattern": True, SPINNING: "1"},  # as it is served
+                **{"enable_mem_pattern": True, SPINNING: None},  # as it is served
             )
         once = self._timed.prepared(feeds)
         on_gpu = self._name != CPU

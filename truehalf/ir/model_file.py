@@ -169,18 +169,19 @@ def source_weights(model: ir.Model) -> list[str]:
     return sorted(files)
 
 
-def external_files(model: ir.Model) -> list[str]:
+def external_files(proto: onnx.ModelProto) -> list[str]:
     """The files of external data that a model names, as it names them, sorted."""
-    import onnx_ir as ir
+    from truehalf.ir.proto.names import proto_tensors
 
-    return sorted({str(tensor.location) for tensor in _tensors(model) if isinstance(tensor, ir.ExternalTensor)})
+    tensors = (tensor for graph in (proto.graph, *proto.functions) for tensor in proto_tensors(graph))
+    return sorted({entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"})
 
 
 def model_size_mb(path: Path | str) -> float:
     """Size of a model file with its <name>.data, where it has one, in 10^6 bytes."""
     path = Path(path)
     files, data = [path], path.with_name(f"{path.name}.data")
-    if data.exists() and data.name in external_files(load_model(path)):
+    if data.exists() and data.name in external_files(read_proto(path)):
         files.append(data)
     return sum(file.stat().st_size for file in files) / 1e6
 

@@ -59,13 +59,21 @@ class ModelFile:
     @cached_property
     def external(self) -> list[str]:
         """Names of its files of external data."""
-        return external_files(self.model)
+        return external_files(self.proto)
+
+    @cached_property
+    def data(self) -> list[Path]:
+        """Its files of external data."""
+        files = [self.path.parent / name for name in self.external]
+        if not all(file.is_file() for file in files):
+            _ = self.model  # whose error says which is missing
+        return files
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the contents of the file and of its external data, one after the other."""
         found = hashlib.sha256()
-        for path in (self.path, *(self.path.parent / name for name in self.external)):
+        for path in (self.path, *self.data):
             with path.open("rb") as file:
                 while block := file.read(1 << 20):
                     found.update(block)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, cast
 from truehalf.config.precision import Precision
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.files import read_json, write_json
-from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY, external_files, load_model, save_model
+from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY, load_model, save_model
+from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.patterns import Neighbours
 from truehalf.runtime.tensorrt.apart import build_apart
-from truehalf.runtime.tensorrt.plan_content import sha256
 from truehalf.runtime.tensorrt.versions import RTX, BuildPlan, Layer, tensorrt_version
 
 if TYPE_CHECKING:
@@ -58,12 +58,11 @@ def fused_in_fp16(plan: EnginePlan, model_path: Path) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fp16.onnx"
         save_model(model, path)
-        data = external_files(load_model(path))
-        digest = sha256(path, *(path.parent / name for name in data))
-        kept = _kept(plan, digest)
+        file = ModelFile(path)
+        kept = _kept(plan, file.digest)
         if kept is not None and kept.is_file():
             return list(read_json(kept))
-        changes = {"onnx": str(path), "onnx_data": data, "onnx_sha256": digest, "engine": "fp16.engine"}
+        changes = {"onnx": str(path), "onnx_data": file.external, "onnx_sha256": file.digest, "engine": "fp16.engine"}
         builder = plan["builder"] | {"timing_cache": None}
         facts = build_apart(cast("BuildPlan", plan | changes | {"builder": builder}), folder, module=RTX)
     fused, _ = attentions(model, facts["layer_table"])

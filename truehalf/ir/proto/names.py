@@ -57,6 +57,16 @@ def proto_graphs(graph: ProtoGraph) -> Iterator[ProtoGraph]:
                 yield from proto_graphs(inner)
 
 
+def proto_tensors(graph: ProtoGraph) -> Iterator[onnx.TensorProto]:
+    """The tensors of a graph or function, and of all graphs in it: weights and attributes."""
+    for each in proto_graphs(graph):
+        if isinstance(each, onnx.GraphProto):
+            yield from each.initializer
+        for node in each.node:
+            for attribute in node.attribute:
+                yield from (*([attribute.t] if attribute.HasField("t") else ()), *attribute.tensors)
+
+
 def _texts(graph: ProtoGraph) -> Iterator[str | bytes]:
     """Names of a graph or function and of the graphs in it."""
     yield graph.name

@@ -61,13 +61,12 @@ def problems(config: Config) -> Iterator[str]:
 
 def files(config: Config, root: Path) -> list[Path]:
     """The file, and those that its weights are in."""
-    from truehalf.ir.model_file import external_files, load_model
+    from truehalf.ir.model_forms import ModelFile
 
     if config.model.checkpoint is None:
         return []
     path = root / config.model.checkpoint
-    outside = external_files(load_model(path)) if path.is_file() else []
-    return [path, *(path.parent / name for name in outside)]
+    return [path, *ModelFile(path).data] if path.is_file() else [path]
 
 
 def open_model(config: Config, root: Path) -> Model:

@@ -29,8 +29,9 @@ TENSORRT = "TensorrtExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
 _MESSAGE_MAX = 400  # characters of a message of ONNX Runtime's
 _SOURCE_LOCATION = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  # file, line and C++ function
-# Threads that spin while they wait take the processor from those that work: other jobs, and Python between two runs.
-SPINNING = "session.intra_op.allow_spinning"
+# Threads that wait spin as long as a small node takes: without, a run takes an eighth longer; and no longer: they would
+# take the processor from those that work, other jobs and Python between two runs.
+SPINNING = "session.intra_op.spin_duration_us"
 _SHARED_FROM = 1024  # bytes; smaller constants may be needed to infer shapes
 
 
@@ -93,7 +94,7 @@ class Session:
             provider_options: of the provider, as ONNX Runtime names them.
             profiled: whether the first run says what ran where; by default on a GPU.
             options: further attributes of onnxruntime.SessionOptions; with a dot in the name, entries of its
-                configuration ("session.disable_prepacking").
+                configuration ("session.disable_prepacking"); None leaves ONNX Runtime's default.
 
         Raises:
             StageError: when ONNX Runtime cannot load the model, or the provider is not the one asked for.
@@ -105,8 +106,9 @@ class Session:
         settings.log_severity_level = 3
         settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         settings.enable_mem_pattern = False  # it holds a second arena for every shape of feeds: 1.6 GB at 8 x 640 x 640
-        for name, value in ({SPINNING: "0"} | options).items():
-            settings.add_session_config_entry(name, value) if "." in name else setattr(settings, name, value)
+        for name, value in ({SPINNING: "50"} | options).items():
+            if value is not None:
+                settings.add_session_config_entry(name, value) if "." in name else setattr(settings, name, value)
         self._profile = _profiled(settings) if (provider != CPU if profiled is None else profiled) else None
         if provider not in ort.get_available_providers():
             message = f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}"

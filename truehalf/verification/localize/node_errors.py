@@ -69,14 +69,13 @@ class Comparer:
         """
         values, columns = self._session.run(feeds)
         nothing = np.zeros(0, np.float32)
-        found = {key: columns.get(key, nothing).astype(np.float64) for key in _KEYS}
+        norms, largest = (columns.get(key, nothing).astype(np.float64).reshape(-1, 3).T for key in _KEYS)
         with np.errstate(all="ignore"):
-            local_error = _relative(found["t2"], found["t"], found["local2"], found["local"])
-            error = _relative(found["t2"], found["t"], found["accumulated2"], found["accumulated"])
-        absmax = found["t"]
-        masked = [i for i in range(len(self.pairs)) if not np.isfinite(found["t2"][i]) or not np.isfinite(absmax[i])]
-        for i, (local, accumulated, largest) in zip(masked, self._exactly(masked, feeds), strict=True):
-            local_error[i], error[i], absmax[i] = local, accumulated, largest
+            local_error, error = (_relative(norms[0], largest[0], norms[row], largest[row]) for row in (1, 2))
+        absmax = largest[0]
+        masked = [i for i in range(len(self.pairs)) if not np.isfinite(norms[0][i]) or not np.isfinite(absmax[i])]
+        for i, exact in zip(masked, self._exactly(masked, feeds), strict=True):
+            local_error[i], error[i], absmax[i] = exact
         count = len(self._side.outputs)
         candidate = {name: values[output] for name, output in self._side.outputs.items()}
         return Errors(local_error, error, absmax, {name: values[name] for name in self._outputs[:-count]}, candidate)
@@ -130,21 +129,20 @@ def _is_counted(value: ir.Value) -> bool:
     return isinstance(value.type, ir.TensorType) and value.dtype in _COUNTED
 
 
-_KEYS = ("t2", "t", "local2", "local", "accumulated2", "accumulated")
+_KEYS = ("norms", "largest")  # of t, local - t, accumulated - t
 
 
 def _report(graph: Instrumented, pair: Pair) -> None:
     place = graph.after(pair.local)
-    t, local, accumulated = (_flat(place, graph.value(name)) for name in (pair.reference, pair.local, pair.accumulated))
-    differences = {"local": place.node("Sub", [local, t]), "accumulated": place.node("Sub", [accumulated, t])}
-    for key, value in ({"t": t} | differences).items():
-        place.report(f"{key}2", "ReduceL2", value)
-        place.report(key, "ReduceMax", place.node("Abs", [value]))
+    t, local, accumulated = (_row(place, graph.value(name)) for name in (pair.reference, pair.local, pair.accumulated))
+    rows = place.node("Concat", [t, place.node("Sub", [local, t]), place.node("Sub", [accumulated, t])], {"axis": 0})
+    for key, op_type, values in zip(_KEYS, ("ReduceL2", "ReduceMax"), (rows, place.node("Abs", [rows])), strict=True):
+        place.report(key, op_type, values, [1])
 
 
-def _flat(place: InsertionPoint, value: ir.Value) -> ir.Value:
-    flat = place.flat(value)
-    return flat if value.dtype == _FLOAT else place.node("Cast", [flat], {"to": int(_FLOAT)})
+def _row(place: InsertionPoint, value: ir.Value) -> ir.Value:
+    row = place.node("Reshape", [value, place.graph.constant([1, -1])])
+    return row if value.dtype == _FLOAT else place.node("Cast", [row], {"to": int(_FLOAT)})
 
 
 def _relative(t2: np.ndarray, t: np.ndarray, d2: np.ndarray, d: np.ndarray) -> np.ndarray:

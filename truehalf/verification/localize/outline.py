@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import name_of, with_subgraphs
-from truehalf.ir.model_file import external_files, model_size_mb
+from truehalf.ir.model_file import model_size_mb
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.selectors import scope_of
 from truehalf.report.graph import FP16, FP32, Node, Outline, Tensor
@@ -27,7 +27,7 @@ def outline(file: ModelFile) -> Outline:
         "file": file.path.name,
         "mb": model_size_mb(file.path),
         "sha256": digest,
-        "external": sorted(external_files(model)),
+        "external": file.external,
         "opset": model.graph.opset_imports.get("", 0),
         "ir_version": model.ir_version,
         "inputs": [_tensor(value) for value in model.graph.inputs if not value.is_initializer()],
