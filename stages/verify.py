@@ -1,6 +1,5 @@
-"""verify: the FP32 torch model against every file of the chain, on samples that no other stage has seen
-(truehalf/verification/chain/chain.py). A failed gate ends this stage well, with its verdict written: the stage `gate`
-turns it into the exit code.
+"""verify: the FP32 torch model against every file of the chain (truehalf/verification/chain/chain.py), on samples that
+no other stage has seen. A failed gate ends this stage well, its verdict written: `gate` makes that the exit code.
 """
 
 from __future__ import annotations
@@ -8,7 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from stages.frame import Stage, stage_main
+from stages.frame import Stage, ahead, stage_main
 from truehalf.config.options import read
 from truehalf.config.precision import Precision
 from truehalf.engines.precision import nothing_in_fp16
@@ -17,6 +16,7 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.device_lock import device_lock
 from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, Making, verify
 from truehalf.verification.chain.configured import batch_sizes, read_frozen
+from truehalf.verification.findings import FAILED
 from truehalf.verification.open_file import BACKENDS
 from truehalf.verification.pinning.reconversion import Reconversion
 
@@ -44,8 +44,12 @@ def run(stage: Stage) -> Mapping[str, object]:
         conversion=Reconversion.of(anew, config.engine, spec, ranges) if anew else None,
     )
     on_device = options.evaluation.value in BACKENDS
-    with device_lock("cuda") if on_device else contextlib.nullcontext():  # another job may time an engine there
-        return verify(frozen.reference, files, stage.out(), options, made).to_json()
+    lock = device_lock("cuda") if on_device else contextlib.nullcontext()  # another job may time an engine there
+    with lock, ahead("engine", root) as compiler:
+        report = verify(frozen.reference, files, stage.out(), options, made)
+        if report.verdict != FAILED:
+            compiler.wait()
+    return report.to_json()
 
 
 def main() -> None:

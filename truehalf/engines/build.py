@@ -12,7 +12,9 @@ from truehalf.config.engine import NO_GATES, Backend, EngineConfig, TargetConfig
 from truehalf.config.schema import LintConfig
 from truehalf.config.typed import plain
 from truehalf.engines import ort_plan
-from truehalf.engines.carry_out import carry_out
+from truehalf.engines.carry_out import carry_out, is_compiled
+from truehalf.engines.compiling.ahead import compile_and_keep
+from truehalf.engines.compiling.report import ahead_folder, compiled_plan
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.engines.evidence import evidence_of_workspace
 from truehalf.engines.parity import EngineReference
@@ -79,10 +81,33 @@ def build_engine(
             written over the model, or TensorRT or ONNX Runtime refuses the file.
     """
     file, out_dir = file_of(model), Path(out_dir)
+    plan = _plan(file, order, options)
+    check_target(plan, file.path, out_dir, FILES_OF_A_PLAN)
+    (write_plan if plan["backend"] != Backend.onnxruntime.value else ort_plan.write_plan)(plan, out_dir)
+    evidence = order.evidence
+    found = evidence if callable(evidence) else lambda: evidence
+    with _environment(plan):
+        return carry_out(plan, file, out_dir, found, order.probe or probe_machine(options.plugins))
+
+
+def compile_ahead(model: Path | str | ModelFile, order: Order, options: EngineConfig) -> None:
+    """Where `build_engine` will have the engine compiled, compile it now; it is kept for it beside the timing caches.
+
+    Raises:
+        StageError: as build_engine.
+        BuildError, RuntimeError: the compiler refuses the file.
+    """
+    file = file_of(model)
+    plan = _plan(file, order, options)
+    folder = ahead_folder(plan)
+    if folder is not None and is_compiled(plan, order.probe or probe_machine(options.plugins)):
+        compile_and_keep(compiled_plan(plan, file.path), folder)
+
+
+def _plan(file: ModelFile, order: Order, options: EngineConfig) -> EnginePlan:
     check_precision(file, order.declared)
     names = order.plan_names or (str(file.path), FILES[options.backend])
-    on_tensorrt = options.backend is not Backend.onnxruntime
-    make, write = (make_plan, write_plan) if on_tensorrt else (ort_plan.make_plan, ort_plan.write_plan)
+    make = ort_plan.make_plan if options.backend is Backend.onnxruntime else make_plan
     given = plain(options) | {"profiles": order.profiles}
     plan = make(file, names=names, options=given, profiles=order.profiles, declared=order.declared)
     plan |= {
@@ -95,12 +120,7 @@ def build_engine(
         "when_unavailable": options.when_unavailable.value,
     }
     check_keys(plan)  # make_plan has checked the profiles against the model
-    check_target(plan, file.path, out_dir, FILES_OF_A_PLAN)
-    write(plan, out_dir)
-    evidence = order.evidence
-    found = evidence if callable(evidence) else lambda: evidence
-    with _environment(plan):
-        return carry_out(plan, file, out_dir, found, order.probe or probe_machine(options.plugins))
+    return plan
 
 
 def execute_plan(

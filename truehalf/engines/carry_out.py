@@ -95,7 +95,7 @@ def carry_out(
     elif found := _unavailable(plan, probe):
         demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
         reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
-        if on_tensorrt and not demanded and probe.get(RTX):
+        if is_compiled(plan, probe):
             return compiled_report(common, model, model_path, out_dir, (found, assumed))
     if reason:
         failed = gate or plan["when_unavailable"] == WhenUnavailable.fail.value
@@ -127,6 +127,13 @@ def carry_out(
         ended = {"status": "failed", "reason": "; ".join(reasons), "reasons": reasons}
     measured: EngineReport = {"precision": precision, "parity": parity, "latency": latency, "not_verified": unknown}
     return {**ended, **common, **built.facts, **measured}
+
+
+def is_compiled(plan: EnginePlan, probe: Machine) -> bool:
+    """Whether TensorRT for RTX compiles what cannot be built on this machine."""
+    if plan["backend"] == Backend.onnxruntime.value or plan["when_unavailable"] == WhenUnavailable.fail.value:
+        return False
+    return probe.get(RTX) is not None and _unavailable(plan, probe) is not None
 
 
 def _unavailable(plan: EnginePlan, probe: Machine) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from truehalf.codes import coded
+from truehalf.engines.compiling.ahead import taken
 from truehalf.engines.compiling.fused import attentions
 from truehalf.engines.compiling.gates import gates, half_arithmetic
 from truehalf.engines.engine_report import CompilerFacts, EnginePlan, EngineReport
@@ -49,11 +50,22 @@ def compile_engine(
         BuildError: when the compiler refuses an option or the model.
         RuntimeError: when the library ends otherwise.
     """
-    name = f"{Path(plan['engine']).stem}.rtx.engine"
-    content = cast("BuildPlan", plan | {"onnx": str(model_path), "engine": name, "builder": _options(plan)})
-    facts = build_apart(content, out_dir, module=RTX)
-    engine = str(Path(plan["engine"]).with_name(name))
+    content, folder = compiled_plan(plan, model_path), ahead_folder(plan)
+    facts = (taken(content, folder, out_dir) if folder else None) or build_apart(content, out_dir, module=RTX)
+    engine = str(Path(plan["engine"]).with_name(content["engine"]))
     return facts | {"engine": engine, "provider": RTX}, compiler_facts(facts, model, plan)
+
+
+def compiled_plan(plan: EnginePlan, model_path: Path) -> BuildPlan:
+    """The plan as this compiler carries it out."""
+    name = f"{Path(plan['engine']).stem}.rtx.engine"
+    return cast("BuildPlan", plan | {"onnx": str(model_path), "engine": name, "builder": _options(plan)})
+
+
+def ahead_folder(plan: EnginePlan) -> Path | None:
+    """Where an engine is kept that is compiled before it is asked for."""
+    cache = plan["builder"]["timing_cache"]
+    return Path(cache) / "ahead" if cache else None
 
 
 def _options(plan: EnginePlan) -> dict[str, object]:

@@ -1,0 +1,49 @@
+"""Engine of the configured model: what the configuration of a workspace says, as an order."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from truehalf.config.schema import Config
+from truehalf.engines.build import FILES, Order, build_engine, compile_ahead
+from truehalf.engines.engine_report import EngineReport
+from truehalf.engines.evidence import evidence_of
+from truehalf.files import read_json
+from truehalf.io_spec.in_file import read_spec
+from truehalf.io_spec.profile_shapes import completed
+from truehalf.ir.model_forms import ModelFile
+from truehalf.runtime.machine import Machine
+
+
+def build_configured(file: ModelFile, out: Path, config: Config, root: Path) -> EngineReport:
+    """The engine of a workspace's final file on the machine that reports/probe.json describes, in the folder `out`.
+
+    Raises:
+        StageError: as truehalf.engines.build.build_engine.
+    """
+    order = _order(config, root, read_json(root / "reports" / "probe.json"))
+    with contextlib.chdir(root):  # what files the options name, plugins and the timing cache, lie there
+        return build_engine(file, out, order, config.engine)
+
+
+def compile_configured_ahead(file: ModelFile, config: Config, root: Path) -> None:
+    """Compile now what `build_configured` will have compiled, if anything.
+
+    Raises:
+        as truehalf.engines.build.compile_ahead.
+    """
+    with contextlib.chdir(root):
+        compile_ahead(file, _order(config, root, None), config.engine)
+
+
+def _order(config: Config, root: Path, probe: Machine | None) -> Order:
+    return Order(
+        declared=config.precision.dtype.value,
+        profiles=completed(config.engine.profiles, read_spec(root / "artifacts" / "trace" / "io_spec.json").inputs),
+        evidence=lambda: evidence_of(config, root),
+        probe=probe,
+        plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[config.engine.backend]}"),
+        lint=config.lint,
+        target=config.target,
+    )
