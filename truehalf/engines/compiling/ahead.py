@@ -10,6 +10,7 @@ import json
 import shutil
 from pathlib import Path
 
+from truehalf.errors import StageError
 from truehalf.files import read_json, remove, write_json
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.versions import RTX, BuildPlan, EngineFacts, tensorrt_version
@@ -37,7 +38,7 @@ def taken(plan: BuildPlan, folder: Path, out_dir: Path) -> EngineFacts | None:
             return None
         name = Path(plan["engine"]).name
         shutil.move(folder / name, out_dir / name)
-    except (OSError, ValueError):  # none, or one that another run has taken
+    except (OSError, StageError):  # none, or one that another run has taken
         return None
     remove(folder)
     facts: EngineFacts = kept["facts"]
