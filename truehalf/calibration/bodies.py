@@ -6,7 +6,7 @@ its own. What it is fed is found by running it turn by turn, so that states of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,9 +45,16 @@ class Body:
     def add(self, feed: Feed, name: str) -> None:
         self.feeds.append(feed)
         self.names.append(name)
-        self.bytes += sum(value.nbytes for value in feed.values())
+        self.bytes += sum(map(_bytes, feed.values()))
         if len(self.feeds) > _MOST_TURNS or self.bytes > _MOST_BYTES:
             raise StageError("too-large", f"it runs more than {_MOST_TURNS} times, or reads more than 1 GB")
+
+
+def _bytes(value: np.ndarray | Sequence[np.ndarray] | None) -> int:
+    """Of a tensor, a sequence or an optional."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    return sum(map(_bytes, value or ()))
 
 
 def with_branches(model: ir.Model, samples: Iterable[tuple[str, Feed]]) -> ir.Model:

@@ -37,7 +37,7 @@ from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensor
 from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, SmallCounts, float_tensors, roots
 from truehalf.calibration.ranges_form import InnerSum, RangesJson, Small, TensorRange
 from truehalf.calibration.rounding.errors import RoundingErrors
-from truehalf.calibration.samples import Samples
+from truehalf.calibration.samples import Samples, empty_inputs
 from truehalf.codes import coded, codes_in
 from truehalf.errors import StageError
 from truehalf.ir.facts import constant_of
@@ -315,7 +315,7 @@ class _Run:
 
     def _check_rows(self, sample: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> None:
         """A sample with an empty input has no rows where nothing comes out, or no tensor of a node has an element."""
-        empty = [f"{name!r} is {list(array.shape)}" for name, array in feeds.items() if not np.size(array)]
+        empty = empty_inputs(feeds)
         read = {str(value.name) for value in self._model.graph.inputs}
         computed = (count for name, count in zip(self.facts, scan.elements, strict=True) if name not in read)
         if empty and not (any(map(np.size, scan.outputs.values())) and any(computed)):

@@ -33,3 +33,9 @@ class Samples:
             raise StageError(
                 "in-conflict", f"calibrate: expected {len(self._names)} samples, one for each name, got {count}"
             )
+
+
+def empty_inputs(feeds: Mapping[str, np.ndarray]) -> list[str]:
+    """Tensors without an element, with their shapes; bodies are fed sequences and optionals, too."""
+    arrays = {name: fed for name, fed in feeds.items() if isinstance(fed, np.ndarray)}
+    return [f"{name!r} is {list(array.shape)}" for name, array in arrays.items() if not array.size]

@@ -13,8 +13,11 @@ _DTYPES = {
 }
 
 
-def constants_as_tensors(graph: onnx.GraphProto) -> None:
-    """Rewrite Constant nodes of a graph, and of its subgraphs, in place: one number has no axis, a list one."""
+def constants_as_tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Rewrite Constant nodes of a graph or function and its subgraphs, in place: one number has no axis, a list one.
+
+    A Constant that is an argument of its function stays: its value is the call's.
+    """
     for node in graph.node:
         for attribute in node.attribute:
             for subgraph in (attribute.g, *attribute.graphs):
@@ -22,7 +25,7 @@ def constants_as_tensors(graph: onnx.GraphProto) -> None:
         if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
             continue
         for attribute in list(node.attribute):
-            if dtype := _DTYPES.get(attribute.name):
+            if (dtype := _DTYPES.get(attribute.name)) and not attribute.ref_attr_name:
                 values = np.array(onnx.helper.get_attribute_value(attribute), dtype)
                 node.attribute.remove(attribute)
                 node.attribute.append(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(values)))

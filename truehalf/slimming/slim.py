@@ -245,7 +245,8 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     given = onnx.ModelProto()
     given.CopyFrom(file.proto)  # onnxslim changes what it is given
     onnx.load_external_data_for_model(given, str(file.path.parent))
-    constants_as_tensors(given.graph)
+    for each in (given.graph, *given.functions):
+        constants_as_tensors(each)
     kept = {value.name for value in file.model.graph.inputs}
     inputs = [value for value in file.proto.graph.input if value.name in kept]
     _restore_inputs(given, inputs)

@@ -74,6 +74,35 @@ CASES: dict[str, tuple[str, list[dict[str, np.ndarray]], dict[str, tuple[float, 
         [{"x": X, "c0": np.array(True), "m": np.array(3)}, {"x": 9 * X, "c0": np.array(False), "m": np.array(3)}],
         {"s": (-8.0, 16.0), "t": (-16.0, 32.0), "ye": (-36.0, 18.0), "ya": (-16.0, 32.0)},
     ),
+    "a sequence as state, empty at first": (
+        "g (float[2,3] x, int64 m) => (float[k,3] y) { e = SequenceEmpty<dtype = 1>() q, r = Loop(m, , e, x) <body = b "
+        "(int64 i, bool c, seq(float[2,3]) p, float[2,3] s) => (bool d, seq(float[2,3]) n, float[2,3] t) "
+        "{ d = Identity(c) t = Add(s, s) z = Neg(t) n = SequenceInsert(p, z) }> y = ConcatFromSequence<axis = 0>(q) }",
+        [{"x": X, "m": np.array(2)}, {"x": X, "m": np.array(3)}],
+        {"s": (-8.0, 16.0), "t": (-16.0, 32.0), "z": (-32.0, 16.0)},
+    ),
+    "a sequence of the graph around": (
+        "g (float[2,3] x, int64 m) => (float[1,3] y) <float[1,3] o = {0, 0, 0}> { h = Neg(x) "
+        "e = SplitToSequence<axis = 0>(h) y = Loop(m, , o) <body = b (int64 i, bool c, float[1,3] s) => "
+        "(bool d, float[1,3] t) { d = Identity(c) r = SequenceAt(e, i) t = Add(s, r) }> }",
+        [{"x": X, "m": np.array(2)}],
+        {"s": (-3.0, 2.0), "t": (-3.0, 2.0)},
+    ),
+    "a sequence of integers, in a Loop in a Loop": (
+        "g (float[2,3] x, int64 m) => (float[2,3] y) { e = SequenceEmpty<dtype = 7>() q, y = Loop(m, , e, x) <body = b "
+        "(int64 i, bool c, seq(int64) p, float[2,3] s) => (bool d, seq(int64) n, float[2,3] t) { d = Identity(c) "
+        "t = Add(s, s) n = Loop(m, , p) <body = l (int64 j, bool a, seq(int64) u) => (bool k, seq(int64) w) "
+        "{ k = Identity(a) w = SequenceInsert(u, j) }> }> }",
+        [{"x": X, "m": np.array(2)}],
+        {"s": (-4.0, 8.0), "t": (-8.0, 16.0)},
+    ),
+    "an optional of the graph around": (
+        "g (float[2,3] x, int64 m) => (float[2,3] y) { h = Neg(x) e = Optional(h) y = Loop(m, , x) <body = b "
+        "(int64 i, bool c, float[2,3] s) => (bool d, float[2,3] t) { d = Identity(c) r = OptionalGetElement(e) "
+        "t = Sub(s, r) }> }",
+        [{"x": X, "m": np.array(2)}],
+        {"s": (-4.0, 8.0), "t": (-6.0, 12.0)},
+    ),
 }
 
 

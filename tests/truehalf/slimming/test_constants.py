@@ -28,6 +28,28 @@ BODIES = {
 @pytest.mark.parametrize("name", list(BODIES))
 def test_what_onnxslim_makes_computes_the_same(name: str, tmp_path: Path) -> None:
     text = f'<ir_version: 8, opset_import: ["": 17]> g (float[N,2] x) => (float[P,Q] y) {{ {BODIES[name]} }}'
+    _assert_same(text, tmp_path)
+
+
+@pytest.mark.parametrize("name", list(BODIES))
+def test_so_it_does_in_functions(name: str, tmp_path: Path) -> None:
+    domains = 'opset_import: ["": 17, "own": 1]'
+    graph = f"<ir_version: 8, {domains}> g (float[N,2] x) => (float[P,Q] z) {{ y = own.Outer(x) z = Neg(y) }}"
+    outer = f'<domain: "own", {domains}> Outer (x) => (y) {{ y = own.Inner(x) }}'
+    _assert_same(
+        f'{graph} {outer} <domain: "own", opset_import: ["": 17]> Inner (x) => (y) {{ {BODIES[name]} }}', tmp_path
+    )
+
+
+def test_what_a_call_says_is_the_calls(tmp_path: Path) -> None:
+    graph = """<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[N,2] x) => (float[N,2] y) {
+        a = own.F<by = 3.5>(x) y = own.F<by = -2.0>(a) }"""
+    function = """<domain: "own", opset_import: ["": 17]> F <by>(x) => (y) {
+        c = Constant<value_float: float = @by>() y = Mul(x, c) }"""
+    _assert_same(f"{graph} {function}", tmp_path)
+
+
+def _assert_same(text: str, tmp_path: Path) -> None:
     model = onnx.parser.parse_model(text)
     for number, node in enumerate(model.graph.node):
         node.name = f"n{number}"
@@ -35,5 +57,5 @@ def test_what_onnxslim_makes_computes_the_same(name: str, tmp_path: Path) -> Non
     onnx.save(model, source)
     save_model(slim_model(ModelFile(source)).model, target)
     feeds = {"x": np.array([[1, 2], [3, 4], [5, 6]], np.float32)}
-    before, after = (Session(path).run(feeds)["y"] for path in (source, target))
+    before, after = (list(Session(path).run(feeds).values()) for path in (source, target))
     np.testing.assert_array_equal(before, after)
