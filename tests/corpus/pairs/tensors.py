@@ -73,6 +73,22 @@ def _channels() -> Iterator[Pair]:
     alive = _half(dead)
     alive[:, 1] = _rng(6).normal(0, 1, (SAMPLES, 5, 5))
     yield _pair("channel-of-zeros-comes-alive", dead, alive, "not verified", HIDDEN)
+    yield from _dead_slices()
+
+
+def _dead_slices() -> Iterator[Pair]:
+    """Slices of 0, or next to it, beside others as large as the output: what they gain, the tensor rule lets pass."""
+    for axis, shape in enumerate([(SAMPLES, 5, 6), (SAMPLES, 4, 30), (SAMPLES, 3, 5, 4), (SAMPLES, 2, 2, 3, 5)]):
+        for left in (0, 1e-7):
+            r = _rng(15 + axis).normal(0, 1, shape)
+            slice_ = (slice(None),) * axis + (2,)
+            r[slice_] *= left
+            noise = np.abs(r).max() * _rng(20).uniform(-1, 1, r[slice_].shape)
+            for name, share, expected in (("comes-alive", 0.009, "not verified"), ("rounded", 0.001, "passed")):
+                o = _half(r)
+                o[slice_] += share * noise
+                codes = (HIDDEN,) if expected == "not verified" else ()
+                yield _pair(f"slice-of-{left:g}-of-axis-{axis}-{name}", r, o, expected, *codes)
 
 
 def _channel_of_each_sample() -> tuple[Array, Array]:

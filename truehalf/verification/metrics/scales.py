@@ -18,9 +18,9 @@ A part is masked by scale where the tensor rule lets pass a good share of it (FA
                                                          smaller ones that gain GROSS * max |r|
 
 so that of a part which is mostly 0 those values count that are not. Of a slice that is 0 in r all values count, against
-what is usual in its like. The second bound is wide, because rounding is relative to what was added up, of which the
-output may show next to nothing after a Relu or a Sigmoid. FP16's smallest steps and what FP32's rounding leaves of a
-zero are no error.
+what is usual in its like, or FAR_SMALLER of the output. The second bound is wide, because rounding is relative to
+what was added up, of which the output may show next to nothing after a Relu or a Sigmoid. FP16's smallest steps and
+what FP32's rounding leaves of a zero are no error.
 
 In an output of less than FEW values a part of less than FEWEST has no separate scale: it is masked where each value
 is far smaller than the largest of the output, and off by GROSS of itself and by ROUNDED of that, which is more than
@@ -179,6 +179,8 @@ def _slices(output: _Output, groups: Sequence[tuple[int, ...]], among: str) -> I
     """The wrong ones of those that are far smaller than the output."""
     r, d = output.r, output.d
     far = max(FAR_SMALLER, _TAKEN * output.tolerance) * output.whole
+    if not far:  # nothing but 0: no part has a scale
+        return
     for group in groups:
         axes = tuple(axis for axis in range(r.ndim) if axis not in group)
         fewest = FEWEST if len(group) == 1 else _FEWEST_OF_FINE
@@ -191,7 +193,10 @@ def _slices(output: _Output, groups: Sequence[tuple[int, ...]], among: str) -> I
         suspicious = (largest <= far) & (error > max(WRONG, output.tolerance) * largest) & (error > _STEPS)
         if not suspicious.any():
             continue
-        usual = _usual(r, largest, axes, output.nothing, far)
+        # Beside slices as large as the output, one of 0 is held to no wider bound than the largest that is far smaller;
+        # but values that are left out may have spilt into it.
+        unusual = np.inf if among else far
+        usual = _usual(r, largest, axes, output.nothing, far) or (unusual, unusual)
         suspicious &= (largest > output.nothing) | (error > WRONG * usual[0])
         places = np.argwhere(suspicious)
         by_error = np.argsort(-(error[suspicious] / np.maximum(largest[suspicious], output.nothing)), kind="stable")
@@ -223,11 +228,11 @@ def _index(r: np.ndarray, group: tuple[int, ...], where: np.ndarray) -> tuple[in
 
 def _usual(
     r: np.ndarray, largest: np.ndarray, axes: tuple[int, ...], nothing: float, far: float
-) -> tuple[float, float]:
-    """Largest and mean |r| of the slice in the middle, where it is far smaller than the output; else infinite."""
+) -> tuple[float, float] | None:
+    """Largest and mean |r| of the slice in the middle; None where it is not far smaller than the output."""
     alive = largest > nothing
     middle = float(np.median(largest[alive])) if alive.any() else np.inf
-    return (middle, float(np.median(r.mean(axis=axes)[alive]))) if middle <= far else (np.inf, np.inf)
+    return (middle, float(np.median(r.mean(axis=axes)[alive]))) if middle <= far else None
 
 
 def _part(
