@@ -2,9 +2,10 @@
 
     I/O spec           what both declare of an input or output, but for float16 against float32 and sizes that vary,
                        and the names of classes                                                         a failure
-    other metadata     names (a list of texts, a mapping of numbers to them or of them to numbers; under a key
-                       that says so also texts with commas or line ends between), or a choice of the
-                       I/O spec (cxcywh, NCHW)                                                          a failure
+    other metadata     names (a list of texts, a mapping of numbers to them or of them to numbers, COCO's
+                       categories; under a key that says so also texts with commas or line ends
+                       between) and, where both say so, their numbers; or a choice of the I/O spec
+                       (cxcywh, NCHW)                                                                   a failure
                        any other value under one key                                                    said
     precision          a candidate that holds FP16 and says float32, or the other way round             said
 
@@ -92,7 +93,7 @@ def _clashes(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
     """The values that differ, of what both hold; names count as one value."""
     names = _names(a), _names(b)
     if None not in names:
-        yield from [names] if names[0] != names[1] else []
+        yield from [names] if names[0] != names[1] or _are_renumbered(a, b) else []
     elif isinstance(a, Mapping) and isinstance(b, Mapping):
         other = {str(key): value for key, value in b.items()}
         for key, value in a.items():
@@ -107,13 +108,28 @@ def _clashes(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _names(value: Any) -> list[str] | None:
-    """A list of texts, or a mapping of numbers to texts or of texts to numbers; None of anything else."""
-    if isinstance(value, Mapping) and value and _are_numbers([*value.values()]):
-        value = {number: str(name) for name, number in value.items()}
-    if isinstance(value, Mapping) and all(str(key).isdigit() for key in value):
+    """A list of texts, or names by number in the order of the numbers; None of anything else."""
+    value = _by_number(value)
+    if isinstance(value, Mapping) and all(str(key).isdecimal() for key in value):
         value = [value[key] for key in sorted(value, key=int)]
     is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(each, str) for each in value)
     return list(value) if is_list else None
+
+
+def _by_number(value: Any) -> Any:
+    """Texts by number, of numbers by text and of COCO's categories; anything else as it is."""
+    if isinstance(value, Mapping) and value and _are_numbers([*value.values()]):
+        return {str(number): str(name) for name, number in value.items()}
+    is_list = isinstance(value, (list, tuple)) and bool(value)
+    if is_list and all(isinstance(each, Mapping) and {"id", "name"} <= {*each} for each in value):
+        return {str(each["id"]): each["name"] for each in value}
+    return value
+
+
+def _are_renumbered(a: Any, b: Any) -> bool:
+    """Whether both number their names, and otherwise: a list only has an order."""
+    numbers = [{str(key) for key in each} for each in (_by_number(a), _by_number(b)) if isinstance(each, Mapping)]
+    return len(numbers) == 2 and numbers[0] != numbers[1]
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
@@ -126,7 +142,7 @@ def _value(key: str, text: str) -> Any:
     for read in (json.loads, ast.literal_eval):
         try:
             return read(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
     names = [name.strip() for name in re.split(r"[,;\n]", text.strip())]
     return names if len(names) > 1 and _OF_NAMES.search(key) else text

@@ -17,9 +17,16 @@ from truehalf.io_spec.in_file import SPEC_KEY
 
 ARRAYS = as_queries(scene(pictures=1))
 NAMES = [f"class {number}" for number in range(CLASSES)]
+CATEGORIES = [{"id": number, "name": name, "supercategory": "thing"} for number, name in enumerate(NAMES, 1)]
 IMAGES = {"name": "x", "shape": ["N", 1], "layout": "NCHW", "range": [0, 1], "size": [SIZE, SIZE]}
 IMAGES |= {"normalization": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "where": "outside"}}
 SPEC: dict[str, Any] = {"inputs": [IMAGES], "outputs": spec_of(ARRAYS)["outputs"], "class_names": NAMES}
+
+
+def renamed(categories: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    return [category | {"name": name} for category, name in zip(categories, names, strict=True)]
+
+
 CONTRADICTIONS: dict[str, tuple[Any, ...]] = {  # by path in the I/O spec, other values
     "outputs/1/format": ("cxcywh",),
     "outputs/1/normalized": (False,),
@@ -72,6 +79,16 @@ BESIDE = {  # of any tool: the reference's, the candidate's, the verdict, and wh
     "dtype": ("float32", "float32", ""),
     "imgsz": ("[640, 640]", "[640,640]", ""),
     "labels": (str(dict(enumerate(NAMES))), json.dumps(dict(enumerate(NAMES))), ""),
+    "categories": (json.dumps(CATEGORIES), json.dumps(renamed(CATEGORIES, NAMES[::-1])), "failed"),
+    "coco": (json.dumps(CATEGORIES), json.dumps(CATEGORIES[1:]), "failed"),
+    "classes-of-coco": (json.dumps(CATEGORIES), json.dumps(NAMES[::-1]), "failed"),
+    "thing_classes": (json.dumps(CATEGORIES), str(CATEGORIES[::-1]), ""),
+    "classes-by-number": (json.dumps(CATEGORIES), str(dict(enumerate(NAMES, 1))), ""),
+    "id2label": (json.dumps(dict(enumerate(NAMES, 1))), json.dumps(dict(enumerate(NAMES))), "failed"),
+    "names-of-two": ("{0: 'cat', 1: 'dog'}", "{0: 'cat', 2: 'dog'}", "failed"),
+    "powers": ("{'²': 'a'}", "{'²': 'b'}", "said"),
+    "no-literal": ("{[1]: 2}", "{[1]: 3}", "said"),
+    "layers": ("[{'name': 'stem'}, {'name': 'head'}]", "[{'name': 'stem'}, {'name': 'tail'}]", "said"),
 }
 
 
