@@ -104,7 +104,7 @@ def scope_of(node: ir.Node) -> str:
     if written is not None:
         try:
             scopes = ast.literal_eval(written)
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
             scopes = None
         if isinstance(scopes, list) and len(scopes) > 1:
             return str(scopes[-2])

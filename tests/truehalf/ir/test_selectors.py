@@ -78,8 +78,9 @@ def test_the_dynamo_exporters_scope_is_read_from_the_metadata() -> None:
     node = next(iter(model().graph))
     node.metadata_props["pkg.torch.onnx.name_scopes"] = "['', 'dec', 'dec.layers.0', 'linear']"
     assert scope_of(node) == "dec.layers.0"
-    node.metadata_props["pkg.torch.onnx.name_scopes"] = "broken ["
-    assert scope_of(node) == "decoder.layers.0.cross_attn.q_proj"
+    for broken in ("broken [", "{[1]: 2}", "[1", "7"):
+        node.metadata_props["pkg.torch.onnx.name_scopes"] = broken
+        assert scope_of(node) == "decoder.layers.0.cross_attn.q_proj"
 
 
 def test_lists_keep_their_names_and_blocks_are_apart_from_includes() -> None:
