@@ -6,7 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -238,3 +238,24 @@ def test_what_was_not_slimmed_has_no_report_of_it() -> None:
     assert convert(model(), skip=["slim"]).report.slim is None
     assert "slim" not in convert(model(), skip=["slim"]).report.to_json()
     assert convert(model()).report.to_json()["slim"]["simplified"] is True
+
+
+DONE: dict[str, Callable[[onnx.ModelProto], Any]] = {
+    "convert": lambda model: convert(model, samples=SAMPLES),
+    "convert what is not slimmed": lambda model: convert(model, samples=SAMPLES, skip=("slim",)),
+    "convert without samples": convert,
+    "calibrate": lambda model: calibrate(model, SAMPLES),
+    "clean_casts": clean_casts,
+    "compare": lambda model: compare(model, convert(model, samples=SAMPLES).model, SAMPLES, locate="always"),
+    "lint": lint,
+    "repair": repair,
+}
+
+
+@pytest.mark.parametrize("name", DONE)
+def test_nodes_may_stand_in_any_order(name: str) -> None:
+    unsorted = model()
+    nodes = list(unsorted.graph.node)
+    del unsorted.graph.node[:]
+    unsorted.graph.node.extend(reversed(nodes))
+    assert DONE[name](unsorted) is not None

@@ -302,6 +302,17 @@ def _names(model: ir.Model) -> Iterator[str]:
         yield from (node.name for node in graph if node.name)
 
 
+def sort_if_needed(model: ir.Model) -> None:
+    """Sort the graph, and each function, in which a node stands in front of one that it reads, as runtimes allow."""
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        seen: set[ir.Node] = set()
+        for node in ir.traversal.RecursiveGraphIterator(graph):
+            if any(value and value.producer() and value.producer() not in seen for value in node.inputs):
+                graph.sort()
+                break
+            seen.add(node)
+
+
 def check_acyclic(model: ir.Model) -> None:
     """Check that no node of the graph or of a function waits for itself.
 

@@ -285,6 +285,11 @@ def test_what_inputs_reach(body: str, reached: bool) -> None:
     assert reached_outputs(ir.from_proto(proto)) == {"y": ["x"] * reached}
 
 
+def test_a_file_whose_nodes_stand_backwards_passes(tmp_path: Path) -> None:
+    nodes = ["z = MatMul (x, w)", "s = Div (z, c)", "t = Tanh (s)", "y = Add (t, c)"]
+    assert held(tmp_path, f"{SIGNATURE} {WEIGHTS} {{ {' '.join(reversed(nodes))} }}", REFERENCE).passed
+
+
 @pytest.mark.parametrize("shape", ["[1]", "[N]", "[N,1]", "[]", "[2,3]"])
 def test_texts_among_the_outputs_are_compared(shape: str, tmp_path: Path) -> None:
     sides = [int(side) if side.isdigit() else 1 for side in shape.strip("[]").split(",") if side]
