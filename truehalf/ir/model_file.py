@@ -78,7 +78,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     """
     import onnx_ir as ir
 
-    from truehalf.ir.normalize import check_acyclic, sort_if_needed
+    from truehalf.ir.normalize import check_acyclic, sort_nodes
     from truehalf.ir.proto.forms import restate
     from truehalf.ir.proto.names import check_names
 
@@ -94,7 +94,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise _no_model(path, error) from error
     check_acyclic(model)
-    sort_if_needed(model)  # onnx_ir clones no other
+    sort_nodes(model)
     if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
         model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
     files: dict[str, int] = {}

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, external_files, is_restated, load_model, read_proto, save_model
-from truehalf.ir.normalize import NORMALIZE
+from truehalf.ir.normalize import NORMALIZE, sort_nodes
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,15 @@ def _fed(model: ir.Model) -> list[ir.Value]:
 
 
 def as_ir(model: Model) -> ir.Model:
-    """A model in memory; one that is there already is copied, so that the caller's stays as it is."""
+    """A model in memory; one that is there already is copied, so that the caller's stays as it is but for the order of
+    nodes that stood in front of what they read.
+    """
     if isinstance(model, (str, Path)):
         return load_model(model)
     if isinstance(model, ModelFile):
         model = model.model
     if isinstance(model, ir.Model):
-        return model.clone()
+        return sort_nodes(model).clone()
     if not isinstance(model, onnx.ModelProto):
         expected = "a path, an onnx.ModelProto or an onnx_ir.Model"
         raise StageError("wrong-type", f"model: expected {expected}, got {type(model).__name__}")

@@ -302,15 +302,21 @@ def _names(model: ir.Model) -> Iterator[str]:
         yield from (node.name for node in graph if node.name)
 
 
-def sort_if_needed(model: ir.Model) -> None:
-    """Sort the graph, and each function, in which a node stands in front of one that it reads, as runtimes allow."""
+def sort_nodes(model: ir.Model) -> ir.Model:
+    """The model, whose nodes then stand behind what they read: runtimes allow another order, onnx_ir clones no such."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        seen: set[ir.Node] = set()
-        for node in ir.traversal.RecursiveGraphIterator(graph):
-            if any(value and value.producer() and value.producer() not in seen for value in node.inputs):
-                graph.sort()
-                break
-            seen.add(node)
+        if _is_unsorted(graph):
+            graph.sort()
+    return model
+
+
+def _is_unsorted(graph: ir.Graph) -> bool:
+    seen: set[ir.Node | None] = {None}
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        if any(value and value.producer() not in seen for value in node.inputs):
+            return True
+        seen.add(node)
+    return False
 
 
 def check_acyclic(model: ir.Model) -> None:

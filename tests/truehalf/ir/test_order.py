@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
+import onnx_ir as ir
 import pytest
 
 from truehalf.ir.model_file import load_model, save_model
+from truehalf.ir.model_forms import as_ir
 from truehalf.runtime.ort.session import Session
 
 BRANCHES = "y = If (k) <then_branch = a () => (float[3] p) { p = Neg (z) }, else_branch = b () => (float[3] q) { %s }>"
@@ -55,3 +57,11 @@ def test_they_are_sorted_when_they_are_loaded(name: str, tmp_path: Path) -> None
 def test_so_is_what_they_hold(name: str, tmp_path: Path) -> None:
     save_model(load_model(written(INSIDE[name], tmp_path / "m.onnx")).clone(), tmp_path / "sorted.onnx")
     assert Session(tmp_path / "sorted.onnx").run(X)["y"].shape == (3,)
+
+
+@pytest.mark.parametrize("name", UNSORTED)
+def test_so_are_models_in_memory(name: str, tmp_path: Path) -> None:
+    source = written(UNSORTED[name], tmp_path / "m.onnx")
+    given = ir.from_proto(onnx.load(source))
+    save_model(as_ir(given), tmp_path / "sorted.onnx")
+    np.testing.assert_array_equal(Session(tmp_path / "sorted.onnx").run(X)["y"], Session(source).run(X)["y"])
