@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,10 +34,11 @@ from truehalf.calibration.bodies import bodies, with_branches
 from truehalf.calibration.checkpoints import checkpoints
 from truehalf.calibration.hazards import Reduction, reductions, sensitive
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
-from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, SmallCounts, float_tensors, roots
-from truehalf.calibration.ranges_form import InnerSum, RangesJson, Small, TensorRange
+from truehalf.calibration.ranges import Counter, Scan, Scanner, float_tensors, roots
+from truehalf.calibration.ranges_form import InnerSum, RangesJson
 from truehalf.calibration.rounding.errors import RoundingErrors
 from truehalf.calibration.samples import Samples, empty_inputs
+from truehalf.calibration.tensor_facts import INTEGERS_EXACT, TensorFacts
 from truehalf.codes import coded, codes_in
 from truehalf.errors import StageError
 from truehalf.ir.facts import constant_of
@@ -49,7 +50,6 @@ from truehalf.runtime.ort.operators import refusal
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
 _OPSET_MIN = 9  # which has Where; an older model is measured at this one, where its tensors keep their names
-_INTEGERS_EXACT = 2048  # float16 holds every integer up to here
 _LISTED = 5  # tensors in a warning
 _INNER_MIN = 8192  # a sum that cannot exceed this is not measured
 _KEPT_BYTES_MAX = 1 << 30  # of checkpoints between the passes; samples beyond it run from their inputs again
@@ -137,76 +137,6 @@ def _raised(model: ir.Model) -> ir.Model:
     return raised.model
 
 
-@dataclass
-class _Facts:
-    """What is known of one tensor so far."""
-
-    low: float | None = None
-    high: float | None = None
-    absmax: float | None = None
-    sample: str | None = None
-    elements: int = 0
-    elements_of_one_run: int = 0
-    suspect: bool = False
-    nan: int = 0
-    posinf: int = 0
-    neginf: int = 0
-    above: dict[float, int] = field(default_factory=dict)
-    fractions: int | None = None
-    small: SmallCounts | None = None
-    small_share: tuple[float, float] = (0.0, 0.0)
-    small_sample: str | None = None
-
-    def widen(self, low: float, high: float, sample: str) -> None:
-        self.low = low if self.low is None else min(self.low, low)
-        self.high = high if self.high is None else max(self.high, high)
-        absmax = max(abs(low), abs(high))
-        if self.absmax is None or absmax > self.absmax:
-            self.absmax, self.sample = absmax, sample
-
-    def forget_extremes(self) -> None:
-        self.low = self.high = self.absmax = self.sample = None
-
-    def add(self, counts: Counts, sample: str) -> None:
-        self.nan += counts.nan
-        self.posinf += counts.posinf
-        self.neginf += counts.neginf
-        for rung, count in counts.above.items():
-            self.above[rung] = self.above.get(rung, 0) + count
-        if counts.low is not None and counts.high is not None:
-            self.widen(counts.low, counts.high, sample)
-        if counts.fractions is not None:
-            self.fractions = (self.fractions or 0) + counts.fractions
-
-    def add_small(self, small: SmallCounts, sample: str) -> None:
-        share = _shares(small)
-        if share > self.small_share:
-            self.small_share, self.small_sample = share, sample
-        known = astuple(self.small or SmallCounts(0, 0, 0))
-        self.small = SmallCounts(*(sum(pair) for pair in zip(known, astuple(small), strict=True)))
-
-    def range(self, ladder: Sequence[float]) -> TensorRange:
-        large = self.absmax is not None and self.absmax > _INTEGERS_EXACT
-        return TensorRange(
-            min=self.low,
-            max=self.high,
-            absmax=self.absmax,
-            sample=self.sample,
-            elements=self.elements,
-            nan=self.nan,
-            posinf=self.posinf,
-            neginf=self.neginf,
-            above={rung: self.above.get(rung, 0) / self.elements if self.elements else 0.0 for rung in ladder},
-            integral=self.fractions == 0 if large and self.fractions is not None else None,
-            small=None if self.small is None else Small(*_shares(self.small), self.small_sample),
-        )
-
-
-def _shares(small: SmallCounts) -> tuple[float, float]:
-    """zero, subnormal."""
-    return (small.zero / small.nonzero, small.subnormal / small.nonzero) if small.nonzero else (0.0, 0.0)
-
-
 class _Run:
     """Two passes over the samples.
 
@@ -223,7 +153,7 @@ class _Run:
         self._nonfinite_outputs = nonfinite_outputs
         untyped: list[str] = []
         self.roots = roots(model, float_tensors(model, untyped))
-        self.facts = {root: _Facts() for root in dict.fromkeys(self.roots.values())}
+        self.facts = {root: TensorFacts() for root in dict.fromkeys(self.roots.values())}
         self.inner: dict[str, InnerSum] = {}
         self.errors = RoundingErrors(model)
         self.warnings: list[str] = []
@@ -266,7 +196,7 @@ class _Run:
             if wanted or fact.suspect:
                 rungs[tensor] = wanted
         suspects = {tensor for tensor in rungs if self.facts[tensor].suspect}
-        integers = {t for t in rungs if t in suspects or (self.facts[t].absmax or 0) > _INTEGERS_EXACT}
+        integers = {t for t in rungs if t in suspects or (self.facts[t].absmax or 0) > INTEGERS_EXACT}
         inner = [each for each in reductions(self._model) if each.node.name and not self._proves_harmless(each)]
         self.errors.find_cancelling(self._absmax)
         replays = self.errors.cancelling
@@ -298,15 +228,27 @@ class _Run:
         return None if root is None else self.facts[root].absmax
 
     def _proves_harmless(self, reduction: Reduction) -> bool:
-        root = self.roots.get(str(reduction.source.name))
-        if root is None:
-            return ir.convenience.get_const_tensor(reduction.source) is not None
-        fact = self.facts[root]
-        if fact.suspect:
+        source, keys = reduction.source, reduction.keys
+        root = self.roots.get(str(source.name))
+        if root is None and not (keys and constant_of(source) is not None):
+            return ir.convenience.get_const_tensor(source) is not None
+        measured = [self.facts[self.roots[name]] for each in (source, *keys) if (name := str(each.name)) in self.roots]
+        if any(fact.suspect for fact in measured):
             return False
-        if fact.low is None or fact.high is None:
+        low, high, elements = self._extremes(source)
+        if low is None or high is None:
             return True  # it never had an element
-        return reduction.bound(fact.low, fact.high, fact.elements_of_one_run) <= _INNER_MIN
+        largest_key = max((self._absmax(key) or 0.0 for key in keys), default=0.0)
+        return reduction.bound(low, high, elements, largest_key) <= _INNER_MIN
+
+    def _extremes(self, value: ir.Value) -> tuple[float | None, float | None, int]:
+        """Of a measured tensor or a constant, and how many elements one run has."""
+        root = self.roots.get(str(value.name))
+        if root is None:
+            largest = self._absmax(value) or 0.0
+            return -largest, largest, 0 if value.const_value is None else value.const_value.size
+        fact = self.facts[root]
+        return fact.low, fact.high, fact.elements_of_one_run
 
     def _add_inner(self, reduction: Reduction, value: float | None, sample: str) -> None:
         known = self.inner.get(str(reduction.node.name))

@@ -12,12 +12,14 @@
     mean_square   mean of (x - mean of row)^2  LayerNormalization, InstanceNormalization, GroupNormalization,
                                                MeanVarianceNormalization
                   mean of x^2                  RMSNormalization
+    logit         |scale * sum of q k|         Attention, for which ONNX defines it: ONNX Runtime keeps it in float16
 
-No term is negative, so the sum bounds every partial sum, whatever order a kernel adds in. What the extremes prove
-(`Reduction.bound`) need not be measured:
+No term of a sum or mean square is negative, so it bounds every partial sum, whatever order a kernel adds in. What the
+extremes prove (`Reduction.bound`) need not be measured:
 
     mean of (x - mean)^2 <= (max - min)^2 / 4    (Popoviciu)        sum of exp(x - max) <= n
     mean of x^2          <= absmax^2                                sum of |x|          <= n absmax
+    |scale * sum of q k| <= scale n absmax(q) absmax(k)
 
 `sensitive`: values whose small elements matter, because something divides by them or takes their logarithm: what
 float16 makes 0 becomes an Inf there. Small is what float16 holds as a subnormal or not at all, |x| < 2^-14. The way
@@ -56,6 +58,7 @@ class Term(Enum):
     exp = "exp(x)"
     shifted_exp = "exp(x - max)"
     deviation = "(x - mean)^2"
+    product = "x k"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +71,13 @@ class Reduction:
 
     Attributes:
         node: the operator.
-        quantity: "sum" or "mean_square".
+        quantity: "sum", "mean_square" or "logit".
         source: FLOAT tensor whose elements are added up.
         term: what is added up.
         terms: how many at a time; None: not known from the shapes.
         exponent: p of `Term.power`.
+        keys: FLOAT tensors that `Term.product` multiplies the source with: keys, and those of before.
+        scale: of such a product; None: 1 / the root of the number of terms.
     """
 
     node: ir.Node
@@ -85,10 +90,17 @@ class Reduction:
     by_node: bool = False
     terms: int | None = None
     exponent: int = 2
+    keys: tuple[ir.Value, ...] = ()
+    scale: float | None = None
 
-    def bound(self, low: float, high: float, elements: int) -> float:
-        """What the quantity cannot exceed, given the extremes of the source and how many elements one run has."""
+    def bound(self, low: float, high: float, elements: int, largest_key: float = 0.0) -> float:
+        """What the quantity cannot exceed, given the extremes of the source, how many elements one run has, and the
+        largest |k|.
+        """
         absmax, terms = max(abs(low), abs(high)), self.terms if self.terms is not None else elements
+        if self.term is Term.product:
+            scale = 1 / math.sqrt(max(terms, 1)) if self.scale is None else self.scale
+            return scale * terms * absmax * largest_key
         if self.term is Term.deviation:
             return ((high - low) / 2) ** 2
         if self.term is Term.shifted_exp:
@@ -138,6 +150,8 @@ _REDUCES = {
 }
 AVERAGES_DILATED_FROM = 19  # opset of AveragePool, which an LpPool is measured with; it is dilated from 18 on
 _SPATIAL = 2  # first axis after batch and channels
+_PACKED_RANK = 3  # of the queries of an Attention whose heads lie side by side
+_PAST_KEY = 4  # position of the keys of before
 
 
 def _reduction(node: ir.Node) -> Reduction | None:
@@ -166,6 +180,8 @@ def _reduction(node: ir.Node) -> Reduction | None:
             return dataclasses.replace(_over(node, "sum", Term.absolute, _constant_ints(node.inputs[1])), by_node=True)
         case "Softmax" | "LogSoftmax":
             return _softmax(node)
+        case "Attention":
+            return _logits(node)
         case op_type if op_type in _REDUCES:
             axes_or_none = _reduced_axes(node)
             return None if axes_or_none == () else _over(node, "sum", _REDUCES[op_type], axes_or_none)
@@ -182,6 +198,18 @@ def _norm(node: ir.Node, p: int) -> Reduction | None:
         return None
     terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
     return Reduction(node, "sum", _existing(node), term, by_node=True, terms=terms, exponent=p)
+
+
+def _logits(node: ir.Node) -> Reduction:
+    source = _existing(node)
+    dims = _dims(source)
+    length = dims[-1] if dims else None
+    if length is not None and len(dims or ()) == _PACKED_RANK:
+        length //= node.attributes.get_int("q_num_heads", 1) or 1
+    read = (node.inputs[index] for index in (1, _PAST_KEY) if index < len(node.inputs))
+    keys = tuple(value for value in read if is_float32(value) and value is not None)
+    scale = node.attributes.get_float("scale")
+    return Reduction(node, "logit", source, Term.product, terms=length, keys=keys, scale=scale)
 
 
 def _softmax(node: ir.Node) -> Reduction | None:

@@ -68,8 +68,8 @@ class TensorRange:
 
 @dataclass(frozen=True)
 class InnerSum:
-    """The largest sum ("sum") or mean square ("mean_square") inside a node, measured where extremes of tensors do not
-    prove that it stays within 8192.
+    """The largest sum ("sum"), mean square ("mean_square") or logit ("logit") inside a node, measured where extremes of
+    tensors do not prove that it stays within 8192.
     """
 
     quantity: str

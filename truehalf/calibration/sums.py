@@ -11,6 +11,7 @@ from truehalf.calibration.hazards import AVERAGES_DILATED_FROM, Reduction, Term
 from truehalf.calibration.instrument import LARGEST, InsertionPoint, Instrumented
 
 _AXES_FROM = 13  # opset since when Squeeze and Unsqueeze read their axes
+_ATTENTION_OUTPUTS = 4  # the last are its logits
 
 
 def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> None:
@@ -23,10 +24,12 @@ def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> No
     """
     written = next(str(value.name) for value in reduction.node.outputs if value.name)
     place = graph.after_producer(written)
+    if reduction.term is Term.product:
+        place.report("inner", "ReduceMax", place.flat(_logits(place, reduction, suspect)))
+        return
     source = graph.value(str(reduction.source.name))
     if suspect:
-        nothing = graph.constant(-LARGEST if reduction.term in (Term.exp, Term.shifted_exp) else 0.0)
-        source = place.node("Where", [place.is_number(source), source, nothing])
+        source = _numbers(place, source, -LARGEST if reduction.term in (Term.exp, Term.shifted_exp) else 0.0)
     rows = _rows(place, source, reduction)
     terms = _terms(place, rows, reduction)
     if reduction.node.op_type == "LRN":
@@ -48,6 +51,25 @@ def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> No
         combine = "ReduceMean" if reduction.quantity == "mean_square" else "ReduceSum"
         total = place.reduced(combine, terms, reduction.axes)
     place.report("inner", "ReduceMax", place.flat(total))
+
+
+def _numbers(place: InsertionPoint, value: ir.Value, nothing: float) -> ir.Value:
+    """With `nothing` in place of NaN and Inf."""
+    return place.node("Where", [place.is_number(value), value, place.graph.constant(nothing)])
+
+
+def _logits(place: InsertionPoint, reduction: Reduction, suspect: bool) -> ir.Value:
+    """|logits| of an Attention, without mask and softcap: its last output, of the same inputs."""
+    node = reduction.node
+    inputs = [None if value is None else place.graph.value(str(value.name)) for value in node.inputs]
+    for index, value in enumerate(node.inputs if suspect else ()):
+        read = inputs[index]
+        if read is not None and (value is reduction.source or value in reduction.keys):
+            inputs[index] = _numbers(place, read, 0.0)
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()} | {"qk_matmul_output_mode": 0}
+    written = place.node("Attention", inputs, attributes, _ATTENTION_OUTPUTS).producer()
+    assert written is not None, "it was just made"
+    return place.node("Abs", [written.outputs[-1]])
 
 
 def _over_channels(place: InsertionPoint, terms: ir.Value, size: int) -> ir.Value:

@@ -102,7 +102,7 @@ class Precision(Options):
         None, "larger weights stay float32 in the file and are cast at run time", least=1
     )
     inner: bool = key(
-        True, "keep nodes FP32 whose inner sums or mean squares exceed 65504 (LayerNormalization, ReduceMean, ...)"
+        True, "keep nodes FP32 whose inner sums, mean squares or logits exceed 65504 (ReduceMean, Attention, ...)"
     )
     integers: bool = key(True, "keep coordinates and positions above 2048 FP32, where FP16 does not hold every integer")
     masks: bool = key(

@@ -1,6 +1,6 @@
 """Sums inside a node, where inputs and outputs may fit.
 
-inner              the largest sum or mean square that calibration found there, times safety_factor, is > 65504
+inner              the largest sum, mean square or logit that calibration found there, times safety_factor, is > 65504
 reduction_depth    an output element accumulates more terms (truehalf.ir.arithmetic) than reduction_depth_max
 """
 
