@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, raise_for_rules, split
@@ -36,10 +35,12 @@ from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, Names
 from truehalf.ir.ops import Trait, adds_up, has
 from truehalf.ir.slots import schema_of
+from truehalf.runtime.ort.operators import Parameters, parameters_of
 
 _HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
 
+_FIXED = {f"tensor({dtype.name.lower()})": ir.TensorType(dtype) for dtype in ir.DataType}
 _TYPE_ATTRIBUTES = ("dtype", "output_dtype", "output_datatype", "softmax_precision")
 
 
@@ -122,32 +123,39 @@ def infer_all_types(model: ir.Model) -> None:
 def _typed_by_schemas(nodes: Iterable[ir.Node]) -> int:
     """Types outputs that onnx left open as an input of the same type parameter is, and says how many.
 
-    GroupNormalization of FP16: onnx types it by the function that it stands for, which it cannot type.
+    GroupNormalization of FP16: onnx types it by the function that it stands for, which it cannot type. Operators of
+    ONNX Runtime: onnx does not know them.
     """
     count = 0
     for node in nodes:
-        schema = schema_of(node)
-        if schema is None:
-            continue
-        for output in node.outputs:
+        parameters = _parameters(node)
+        for output, wanted in zip(node.outputs, _stretched(parameters.outputs, len(node.outputs)), strict=False):
             if output.type is None and output.name:
-                output.type = _type_of_its_like(node, schema, node.outputs.index(output))
+                output.type = _type_of_its_like(node, parameters, wanted)
                 count += output.type is not None
     return count
 
 
-def _type_of_its_like(node: ir.Node, schema: onnx.defs.OpSchema, index: int) -> ir.TypeProtocol | None:
-    wanted = _slot(schema.outputs, index)
-    for i, value in enumerate(node.inputs):
-        slot = _slot(schema.inputs, i)
-        if slot.type_str == wanted.type_str and slot.is_homogeneous and value is not None and value.type is not None:
-            return value.type
-    return None
+def _parameters(node: ir.Node) -> Parameters:
+    schema = schema_of(node)
+    if schema is None:
+        return parameters_of(node.domain, node.op_type) or Parameters((), ())
+    inputs, outputs = (
+        tuple(slot.type_str if slot.is_homogeneous else "" for slot in slots)
+        for slots in (schema.inputs, schema.outputs)
+    )
+    return Parameters(inputs, outputs)
 
 
-def _slot(slots: Sequence[onnx.defs.OpSchema.FormalParameter], index: int) -> onnx.defs.OpSchema.FormalParameter:
+def _type_of_its_like(node: ir.Node, parameters: Parameters, wanted: str) -> ir.TypeProtocol | None:
+    read = zip(node.inputs, _stretched(parameters.inputs, len(node.inputs)), strict=False)
+    types = (value.type for value, slot in read if slot == wanted and value is not None)
+    return next((each for each in types if each is not None), _FIXED.get(wanted))
+
+
+def _stretched(slots: Sequence[str], count: int) -> list[str]:
     """The last one is of all further ones, too, where their number is open."""
-    return slots[min(index, len(slots) - 1)]
+    return [*slots, *([slots[-1]] * (count - len(slots)) if slots else [])]
 
 
 def _half_values(graphs: Iterable[ir.Graph], nodes: Iterable[ir.Node]) -> set[ir.Value]:

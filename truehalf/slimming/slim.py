@@ -49,6 +49,7 @@ _UNSLIMMED = (
     "precision=fp32, which only repairs"
 )
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
+_INFERRED = ("", "ai.onnx", "ai.onnx.ml")  # domains whose value types onnx infers
 
 
 class Slimmed(NamedTuple):
@@ -259,6 +260,7 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     del proto.metadata_props[:]
     proto.metadata_props.extend(file.proto.metadata_props)
     del proto.graph.value_info[:]
+    proto.graph.value_info.extend(_stated(file.proto, proto))
     model = adopt_proto(proto, file.path)
     model.meta.update(file.model.meta)  # where its weights came from
     try:
@@ -266,6 +268,12 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     except onnx.shape_inference.InferenceError as error:
         raise StageError("slim-fails", f"value types of what onnxslim made cannot be inferred: {error}") from error
     return model
+
+
+def _stated(original: onnx.ModelProto, slimmed: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """What a file says of the outputs of operators that onnx does not know, which it cannot infer again."""
+    written = {name for node in slimmed.graph.node if node.domain not in _INFERRED for name in node.output}
+    return [value for value in original.graph.value_info if value.name in written]
 
 
 def _onnxslim(model: onnx.ModelProto, skip: Sequence[str]) -> onnx.ModelProto:
