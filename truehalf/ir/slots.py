@@ -26,10 +26,6 @@ _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 # lack float16 kernels for them, and there is no conversion that changes only the attribute.
 _TYPE_ATTRIBUTES = {"dtype", "output_datatype"}
 
-# BitCast means the bits of its input, not the value. What onnx defines MeanVarianceNormalization by adds float32
-# constants, so that its checker refuses float16.
-_FLOAT32_ONLY = {"BitCast", "MeanVarianceNormalization"}
-
 # They state their type with the tensor in their attribute, which is converted with them. Of all other operators such a
 # tensor (a tree's leaf weights) stays float32, and so does what must be of its type.
 _TENSOR_IS_TYPE = {"Constant", "ConstantOfShape"}
@@ -85,7 +81,7 @@ def _stays_float32(node: ir.Node, schema: onnx.defs.OpSchema) -> bool:
     """Operators whose schema has float16 but whose meaning or kernels have not."""
     makes_stated_type = not _TYPE_ATTRIBUTES.isdisjoint(schema.attributes)
     scatters_sums = row_of(node).moved != () and adds_up(node)  # ONNX Runtime's CPU kernels refuse that in float16
-    return node.op_type in _FLOAT32_ONLY or makes_stated_type or scatters_sums or _holds_float32(node)
+    return has(node, Trait.FLOAT32_ONLY) or makes_stated_type or scatters_sums or _holds_float32(node)
 
 
 def _holds_float32(node: ir.Node) -> bool:

@@ -1,0 +1,104 @@
+"""What stays float32 because nothing runs it in float16, against the kernels that runtimes have."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from tests.onnx_backend import cases, operators_of
+from truehalf.config.precision import Precision
+from truehalf.conversion.convert import convert_model
+from truehalf.ir.normalize import PREPARE
+from truehalf.ir.ops import TABLE, Trait, with_trait
+from truehalf.ir.slots import HALF
+from truehalf.linting.support import OPSET_MAX, builds
+
+# What its own page of operators gives TensorRT in float32 alone, and what is float32 by its meaning.
+ELSE = {"STFT", "BitCast", "MeanVarianceNormalization"}
+# Runtimes put what ONNX defines it by in its place, of operators that have float16.
+DEFINED = {"CenterCropPad", "SwiGLU", "SequenceMap", "LinearAttention", "CausalConvWithState"}
+# ONNX Runtime with CUDA has these, of any type.
+MOVES_OF_CUDA = {"ConcatFromSequence", "SequenceInsert"}
+EVERYWHERE = Precision(fp16_ops=tuple(TABLE), data_max=None, underflow_share_max=None)
+
+
+def kernels() -> set[str]:
+    """Operators of ONNX that ONNX Runtime's CPU provider has in float16."""
+    state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
+    if not hasattr(state, "get_registered_ep_kernel_defs"):
+        pytest.skip("this build of ONNX Runtime does not list its kernels")
+    found = state.get_registered_ep_kernel_defs("CPUExecutionProvider")
+    own = (each for each in found if each.domain in ("", "ai.onnx"))
+    return {each.op_name for each in own if any(HALF in types for types in each.type_constraints.values())}
+
+
+def with_float16() -> set[str]:
+    """Operators whose schema has float32 and float16 alike."""
+    found = set()
+    for schema in onnx.defs.get_all_schemas():
+        formals = [*schema.inputs, *schema.outputs] if schema.domain == "" else []
+        if any(HALF in formal.types and "tensor(float)" in formal.types for formal in formals):
+            found.add(schema.name)
+    return found
+
+
+def _states_its_type(schema: onnx.defs.OpSchema) -> bool:
+    return not {"dtype", "output_datatype"}.isdisjoint(schema.attributes)
+
+
+def test_what_nothing_runs_in_float16_stays_float32() -> None:
+    built = {name for name in TABLE if builds(name, max(OPSET_MAX))}
+    stated = {name for name in with_float16() if _states_its_type(onnx.defs.get_schema(name))}
+    quantized = with_trait(Trait.QUANTIZED) | {"Unique"}  # whose float input decides the output's shape
+    nowhere = with_float16() - kernels() - built - stated - quantized - DEFINED - MOVES_OF_CUDA
+    assert nowhere == with_trait(Trait.FLOAT32_ONLY) - ELSE
+
+
+BACKEND = [model for _, model, _ in cases(whole=False)]
+IMAGE = "float[1,2,8,8] x"
+WRITTEN = {  # of which ONNX has no backend test in float32
+    "CumProd": (
+        26,
+        f"g ({IMAGE}) => (float y) <int64 axis = {{2}}> {{ z = CumProd(x, axis) y = ReduceMax<keepdims = 0>(z) }}",
+    ),
+    "MaxRoiPool": (
+        22,
+        f"g ({IMAGE}, float[3,5] r) => (float[3,2,2,2] y) {{ y = MaxRoiPool<pooled_shape = [2, 2]>(x, r) }}",
+    ),
+    "MeanVarianceNormalization": (13, f"g ({IMAGE}) => (float[1,2,8,8] y) {{ y = MeanVarianceNormalization(x) }}"),
+}
+
+
+@pytest.mark.parametrize("operator", sorted(with_trait(Trait.FLOAT32_ONLY) - {"BitCast"}))
+def test_its_nodes_are_not_converted(operator: str) -> None:
+    found = [ir.from_proto(model) for model in BACKEND if ("", operator) in operators_of(model)]
+    if operator in WRITTEN:
+        opset, text = WRITTEN[operator]
+        found.append(ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}'))
+    assert found
+    for model in found:
+        PREPARE(model)
+        rules = {row["rule"] for row in convert_model(model, EVERYWHERE).decisions if row["op"] == operator}
+        assert rules <= {"no_fp16_kernel"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_grids_that_a_generator_draws(seed: int) -> None:
+    """A spatial transformer: positions from a product, then samples of an image there."""
+    random = np.random.default_rng(seed)
+    channels, height, width, sizes = (int(random.integers(2, 9)) for _ in range(4))
+    corners = seed % 2
+    model = ir.from_onnx_text(
+        f"""<ir_version: 9, opset_import: ["" : 20]> g (float[1,{sizes}] z, float[1,{channels},{height},{width}] image)
+        => (float[1,{channels},{height},{width}] y)
+        <int64[3] matrix = {{1, 2, 3}}, int64[4] size = {{1, {channels}, {height}, {width}}},
+        int64[2] shape = {{{sizes}, 6}}> {{
+            w = ConstantOfShape<value = float[1] {{0.2}}>(shape) t = MatMul(z, w) theta = Reshape(t, matrix)
+            grid = AffineGrid<align_corners = {corners}>(theta, size) y = GridSample(image, grid) }}"""
+    )
+    PREPARE(model)
+    rules = {row["op"]: row for row in convert_model(model, EVERYWHERE).decisions}
+    assert (rules["AffineGrid"]["precision"], rules["AffineGrid"]["rule"]) == ("fp32", "no_fp16_kernel")
+    assert rules["GridSample"]["precision"] == rules["MatMul"]["precision"] == "fp16"
