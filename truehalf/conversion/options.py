@@ -33,7 +33,8 @@ def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str
         for name in named
         if name not in known
     ]
-    of_model = {node.op_type for node in all_nodes(model, functions=True)}
+    nodes = all_nodes(model, functions=True)
+    of_model = {f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes}
     problems += misspelt_operators("precision", precision, of_model)
     if not isinstance(input_shapes, (Mapping, type(None))):
         problems.append(coded("wrong-type", f"input_shapes: expected shapes by input name, got {input_shapes!r}"))

@@ -130,6 +130,53 @@ def test_a_misspelt_operator_is_refused_at_once(tmp_path: Path, key: str) -> Non
         truehalf.convert(model, samples="no_such_folder", precision=precision)
 
 
+LIKE = {
+    "Mtmul": "MatMul",
+    "Layernorm": "LayerNormalization",
+    "com.microsoft::Sofmax": "Softmax",
+    "com.microsoft::SkipLayernormalisation": "SkipLayerNormalization",
+    "ai.onnx::batchnorm": "BatchNormalization",
+    "BatchNorm2d": "BatchNormalization",
+    "Conv2d": "Conv",
+    "ReLU": "Relu",
+    "GlobalAverage": "GlobalAveragePool",
+    "Resise": "Resize",
+}
+
+
+@pytest.mark.parametrize("name", LIKE)
+@pytest.mark.parametrize("key", ["op_block_list", "op_include_list", "fp16_ops"])
+def test_whatever_the_case_or_how_much_of_a_name_is_left_out(name: str, key: str) -> None:
+    (problem,) = misspelt_operators("precision", Precision(**{key: [name]}))
+    expect(problem, "unknown-choice", f"precision.{key}[0]", name.rpartition("::")[2], f"mean {LIKE[name]}")
+
+
+@pytest.mark.parametrize("operator", ["MatMul", "LayerNormalization", "GridSample", "NonMaxSuppression"])
+@pytest.mark.parametrize("seed", range(3))
+def test_one_letter_is_lost_doubled_or_exchanged(operator: str, seed: int) -> None:
+    random = np.random.default_rng([seed, len(operator)])
+    at = int(random.integers(1, len(operator) - 1))
+    changed = [operator[at] * 2, "", operator[at + 1] + operator[at]][seed]
+    name = operator[:at] + changed + operator[at + (2 if seed == 2 else 1) :]
+    (problem,) = misspelt_operators("precision", Precision(fp16_ops=[name]))
+    expect(problem, "unknown-choice", operator)
+
+
+def test_a_misspelt_operator_of_the_models_own_domain() -> None:
+    of_model = ["com.acme::MyPlugin", "Conv"]
+    precision = Precision(fp16_ops=["com.acme::MyPlugn", "com.acme::MyPlugin", "com.acme::Other", "MyPlugin"])
+    (problem,) = misspelt_operators("precision", precision, of_model)
+    expect(problem, "unknown-choice", "precision.fp16_ops[0]", "com.acme::MyPlugn", "com.acme::MyPlugin")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["EfficientNMS_TRT", "InstanceNormalization_TRT", "MultiscaleDeformableAttnPlugin", "Linear", "my.own::Mtmul"],
+)
+def test_names_of_plugins_and_of_nothing_like_an_operator(name: str) -> None:
+    assert list(misspelt_operators("precision", Precision(fp16_ops=[name]), ["Conv"])) == []
+
+
 @pytest.mark.parametrize("name", ["com.acme::Sofmax", "Foo", "FastGelu", "SkipLayerNormalization", "QGemm", "Swish"])
 def test_an_unknown_operator_may_be_the_users_own(name: str) -> None:
     assert list(misspelt_operators("precision", Precision(op_block_list=[name]))) == []
@@ -149,4 +196,5 @@ def test_names_of_the_runtimes_operators_are_known() -> None:
     names = {schema.name for schema in get_all_operator_schema()}
     assert len(names) > 300
     for name in sorted(names):
-        assert list(misspelt_operators("precision", Precision(op_block_list=[name]))) == []
+        listed = [name, f"com.microsoft::{name}"]
+        assert list(misspelt_operators("precision", Precision(op_block_list=listed))) == []
