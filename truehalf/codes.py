@@ -74,7 +74,7 @@ PARITY = {
     "hidden-by-scale": "a part of an output of a scale so small that the tensor rule does not see that it is wrong",
     "input-ignored": "an output that is the same whatever the input",
     "metadata-differ": "metadata of a candidate that contradict the reference's, or the file itself",
-    "near-ties": "other classes or indices where the FP32 values are as good as equal, so that rounding decides",
+    "near-ties": "other classes, indices or steps where the FP32 values are as good as equal, so that rounding decides",
     "no-labels": "samples without true boxes, so that no average precision can be measured against them",
     "not-asked-for": "a comparison that was not made, as no samples were given, or --no-verify",
     "not-searched": "a place, pins or errors of nodes that were not looked for, or whose search ended with an error",

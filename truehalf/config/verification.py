@@ -79,8 +79,9 @@ class VerifyConfig(Options):
     iou_threshold: float = share(0.9, "least IoU of a match, which has the same class")
     tie_margin: float = share(
         0.004,
-        "another best class, index of an ArgMax or TopK, or softmax label is a near tie, and counted, where the FP32 "
-        "values of the two are this share of their spread apart, or less; 0.004: four to eight FP16 steps",
+        "another best class, softmax label, index, mark of the largest (Hardmax, Equal) or step (Greater, Round) is a "
+        "near tie, and counted, where the FP32 values of the two are this share of their spread apart, or less; 0.004: "
+        "four to eight FP16 steps",
     )
     first_samples: int | None = key(
         None, "the first of data.verification_samples that files run on, no engine is compiled then; null: all", least=1

@@ -20,7 +20,7 @@ from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.decoded import confident_queries, detections_of, near_labels, with_tied_labels
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
-from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone
+from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone, masked_in
 from truehalf.verification.metrics.precision import SelfPrecision, self_precision
 from truehalf.verification.metrics.query_rows import beside_queries, rows_beyond, without_last_places
 from truehalf.verification.metrics.scales import masked_columns
@@ -143,8 +143,19 @@ class Measured:
 
     @property
     def plain_differ(self) -> bool:
-        """Whether an output that is judged by itself is beyond the tensor rule."""
-        return any(self.errors[name].passed is False for name in self.plain)
+        """Whether an output that is judged by itself does not pass."""
+        return any(self.errors[name].passed is False or self.masked.get(name) for name in self.plain)
+
+    @cached_property
+    def masked(self) -> dict[str, str]:
+        """By output that is judged by itself and passes the tensor rule, what that does not see
+        (truehalf.verification.metrics.plain_outputs.masked_in); empty: nothing.
+        """
+        tolerance, passing = (
+            self.options.gates.tensor_error_max,
+            (name for name in self.plain if self.errors[name].passed),
+        )
+        return {name: masked_in(name, self.runs, tolerance) for name in passing}
 
     # --- detections
 

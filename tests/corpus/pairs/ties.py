@@ -36,7 +36,7 @@ def _half(values: Array) -> Array:
     return values.astype(np.float16).astype(np.float32)
 
 
-def _tied(shape: tuple[int, ...], axis: int, margin: float, seed: int, offset: float = 0.0) -> tuple[Array, Array]:
+def tied(shape: tuple[int, ...], axis: int, margin: float, seed: int, offset: float = 0.0) -> tuple[Array, Array]:
     """Logits whose best two along `axis` are `margin` of the spread apart at every third place; the same with the two
     in each other's place.
     """
@@ -64,12 +64,12 @@ def _classifiers() -> Iterator[Pair]:
     rng = np.random.default_rng(1)
     cases += [(f"generated-{n}", int(rng.integers(2, 100)), float(rng.uniform(-9, 9))) for n in range(2)]
     for seed, (name, classes, offset) in enumerate(cases):
-        near, clear = (_tied((SAMPLES, classes), 1, margin, seed, offset) for margin in (NEAR, CLEAR))
+        near, clear = (tied((SAMPLES, classes), 1, margin, seed, offset) for margin in (NEAR, CLEAR))
         yield _classes(f"classes-{name}-near-ties", *near, PASSED, TIES)
         yield _classes(f"classes-{name}-clear-flips", *clear, FAILED, ())
-    far = np.float32(500) + _tied((SAMPLES, 12), 1, NEAR, 9)[0] / 16
+    far = np.float32(500) + tied((SAMPLES, 12), 1, NEAR, 9)[0] / 16
     yield _classes("classes-beside-a-large-offset", far, far[:, ::-1], FAILED, ())
-    alike = _tied((SAMPLES, 12), 1, 2e-3, 10)
+    alike = tied((SAMPLES, 12), 1, 2e-3, 10)
     strict = {"options": _options(tie_margin=1e-3)}
     yield _classes("classes-beyond-the-margin-asked-for", *alike, FAILED, (), **strict)
 
@@ -127,7 +127,7 @@ _MAPS: Mapping[str, tuple[tuple[int, ...], int, list[onnx.NodeProto], int]] = {
 def _index_outputs() -> Iterator[Pair]:
     for seed, (name, (shape, axis, nodes, dtype)) in enumerate(_MAPS.items()):
         for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
-            both = _tied((SAMPLES, *shape), axis % (len(shape) + 1), margin, 20 + seed)
+            both = tied((SAMPLES, *shape), axis % (len(shape) + 1), margin, 20 + seed)
             yield Pair(
                 f"{name}-{what}",
                 *(_with(each, nodes, dtype, len(shape)) for each in both),
@@ -136,12 +136,12 @@ def _index_outputs() -> Iterator[Pair]:
                 codes=codes,
             )
     shape, axis, nodes, dtype = _MAPS["argmax-map"]
-    near = _tied((SAMPLES, *shape), axis, NEAR, 40)
+    near = tied((SAMPLES, *shape), axis, NEAR, 40)
     spoilt = near[1].copy()
     spoilt[3, :, 2, 2] = -spoilt[3, :, 2, 2]  # one place of all
     models = [_with(each, nodes, dtype, len(shape)) for each in (near[0], spoilt)]
     yield Pair("argmax-map-one-wrong-among-ties", *models, {"x": numbers(SAMPLES)}, FAILED)
-    twice = [_with(each, _MAPS["top-k"][2], TensorProto.INT64, 1) for each in _tied((SAMPLES, 20), 1, NEAR, 41)]
+    twice = [_with(each, _MAPS["top-k"][2], TensorProto.INT64, 1) for each in tied((SAMPLES, 20), 1, NEAR, 41)]
     twice[1] = _same_index_twice(twice[1])
     yield Pair("top-k-one-index-twice", *twice, {"x": numbers(SAMPLES)}, FAILED)
 
@@ -209,10 +209,10 @@ def _masked() -> Iterator[Pair]:
     )
     for seed, fill in enumerate(fills):
         for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
-            both = _beside_a_mask(_tied((SAMPLES, 15), 1, margin, 90 + seed), 1, fill, rng)
+            both = _beside_a_mask(tied((SAMPLES, 15), 1, margin, 90 + seed), 1, fill, rng)
             yield _classes(f"classes-masked-{what}-{seed}", *both, expected, codes)
             name, shape, axis = cases[seed % len(cases)]
-            both = _beside_a_mask(_tied((SAMPLES, *shape), axis, margin, 95 + seed), axis, fill, rng)
+            both = _beside_a_mask(tied((SAMPLES, *shape), axis, margin, 95 + seed), axis, fill, rng)
             nodes, dtype = _MAPS[name][2:]
             models = [_with(each, nodes, dtype, len(shape)) for each in both]
             yield Pair(f"{name}-masked-{what}-{seed}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
@@ -251,17 +251,17 @@ def _made_in_order() -> Iterator[Pair]:
     for seed, (name, made) in enumerate(_FUNCTIONS.items()):
         for margin, what, expected, codes in ((2 * NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
             for chosen, shape in (("argmax-map", (5, 6, 7)), ("top-k", (6,))):
-                both = _tied((SAMPLES, *shape), 1, margin, 110 + seed, -6.0 if "sigmoid" in name else 0.0)
+                both = tied((SAMPLES, *shape), 1, margin, 110 + seed, -6.0 if "sigmoid" in name else 0.0)
                 nodes, dtype = _MAPS[chosen][2:]
                 models = [_with(each, [*made, *_of_p(nodes)], dtype, len(shape)) for each in both]
                 case = f"{chosen}-of-{name}-{what}"
                 yield Pair(case, *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
     for seed, classes in enumerate((2, 7, 40)):
         for margin, what, expected, codes in ((2 * NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
-            both = (_probabilities(each) for each in _tied((SAMPLES, classes), 1, margin, 120 + seed))
+            both = (_probabilities(each) for each in tied((SAMPLES, classes), 1, margin, 120 + seed))
             yield _classes(f"probabilities-of-{classes}-{what}", *both, expected, codes)
     nodes = [helper.make_node("Softmax", ["y"], ["p"], axis=2), *_of_p(_MAPS["argmax-map"][2])]  # keeps no order
-    models = [_with(each, nodes, TensorProto.INT64, 3) for each in _tied((SAMPLES, 5, 6, 7), 1, CLEAR, 130)]
+    models = [_with(each, nodes, TensorProto.INT64, 3) for each in tied((SAMPLES, 5, 6, 7), 1, CLEAR, 130)]
     yield Pair("argmax-map-of-softmax-of-another-axis", *models, {"x": numbers(SAMPLES)}, FAILED)
 
 
@@ -292,7 +292,7 @@ def _carried_on() -> Iterator[Pair]:
         for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
             axis = 1 if name != "place" else 3
             models = [
-                _with(each, nodes, TensorProto.FLOAT, 0) for each in _tied((SAMPLES, *shape), axis, margin, 150 + seed)
+                _with(each, nodes, TensorProto.FLOAT, 0) for each in tied((SAMPLES, *shape), axis, margin, 150 + seed)
             ]
             for model in models:
                 model.graph.initializer.extend(numpy_helper.from_array(value, key) for key, value in weights.items())

@@ -26,7 +26,6 @@ from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, worst_of
 from truehalf.verification.judging.judge import same_outputs
-from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import OpenFile, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, shape_problems
@@ -92,15 +91,14 @@ def _measure(
         reason = coded("not-finite", "the outputs are not finite: nothing was compared")
         return {**facts, "state": NOT_VERIFIED, "reason": reason}
     run = Run(_names(reference, rows), len(rows), before, outputs)
-    run, ties = reference.without_ties(run, rows, options)
-    seen = Measured([run], reference.spec, options, [stage.found[i] for i in rows], reference.unusable, ties)
+    seen = reference.measured_run(run, rows, options, [stage.found[i] for i in rows])
     found = same_outputs(seen)
     facts = {**facts, **found.facts()}
     if found.state == VERIFIED and found.measured.get("reference") == 0:
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
         return {**facts, "state": NOT_VERIFIED, "reason": reason}
     if found.state == FAILED:
-        errors = errors_by_sample([run], seen.plain)
+        errors = errors_by_sample(seen.runs, seen.plain)
         of_detections = [bool(one.missed or len(one.extra)) for one in seen.matchings]
         differs = [bool(error == errors.max()) for error in errors] if "tensor_error" in facts else of_detections
         return {**facts, "samples": _first_run(reference, rows, size, differs)}

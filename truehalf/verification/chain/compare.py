@@ -15,8 +15,7 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,8 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reached import reached_outputs
 from truehalf.verification.report import Report, report_on
-from truehalf.verification.ties import choices_of, without_ties
+from truehalf.verification.runs import Run
+from truehalf.verification.ties.settle import Margin, without_ties
 
 _ALWAYS = "always"
 
@@ -110,16 +110,9 @@ def compare(
     image = entry.name or str(files.reference.graph.inputs[0].name if files.reference.graph.inputs else "")
     by_samples = task != TENSORS or images is not None
     runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
-    choices = choices_of(files.reference) if options.tie_margin else {}
-    runs, ties = without_ties(runs, choices, options.tie_margin, lambda run, names: files.inside(feeds, run, names))
     for run in runs:
         check_values(run.reference, declared)
-    seen = Measured(runs, declared, options, ties=ties)
-    if options.tie_margin and seen.plain_differ:
-        settled = [files.with_ties_inside(feeds, run, options.tie_margin) for run in runs]
-        inside = sum((Counter(counts) for _, counts in settled), Counter[str]())
-        runs = [run for run, _ in settled]
-        seen = Measured(runs, declared, options, ties={**ties, **inside}) if inside else seen
+    seen = _measured(files, feeds, runs, declared, options)
     shapes = Shapes([*filter(None, [files.shape_problem])], files.shapes_unknown)
     reached = reached_outputs(files.reference), reached_outputs(files.candidate)
     found = without_draws(findings_on(seen, files.ran, shapes, reached), files.reference, files.candidate)
@@ -183,6 +176,17 @@ def _with_shapes(spec: IoSpec, files: ModelPair) -> IoSpec:
 def _input_shapes(files: ModelPair) -> dict[str, list[int | None]]:
     values = [value for value in files.reference.graph.inputs if value.shape is not None]
     return {str(v.name): [side if isinstance(side, int) else None for side in v.shape or ()] for v in values}
+
+
+def _measured(files: ModelPair, feeds: Any, runs: Sequence[Run], spec: IoSpec, options: VerifyConfig) -> Measured:
+    """Near ties settled."""
+    if not options.tie_margin:
+        return Measured(runs, spec, options)
+    margin = Margin(options.tie_margin, options.gates.tensor_error_max)
+    decisions, inside = files.decisions(feeds)
+    return without_ties(
+        runs, decisions, margin, inside, lambda settled, ties: Measured(settled, spec, options, ties=ties)
+    )
 
 
 # --- where it goes wrong ----------------------------------------------------------------------------------------------

@@ -23,8 +23,10 @@ from truehalf.progress import track
 from truehalf.verification import open_file
 from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of, part_of, repeated, run_over
 from truehalf.verification.reaction import digest
+from truehalf.verification.runs import Arrays as Given
 from truehalf.verification.runs import Part, Run
-from truehalf.verification.ties import choices_inside, with_ties_inside
+from truehalf.verification.ties.decisions import decisions_at_outputs, decisions_inside, names_in
+from truehalf.verification.ties.settle import Decisions, Inside
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -62,7 +64,7 @@ class ModelPair:
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
         self.shape_problem: str | None = None
         self.shapes_unknown: str | None = None
-        self._probes: dict[tuple[object, ...], OpenFile] = {}
+        self._probes: dict[int, tuple[tuple[str, ...], OpenFile]] = {}
 
     @property
     def ran(self) -> Ran:
@@ -71,7 +73,7 @@ class ModelPair:
 
     def close(self) -> None:
         """Free what runs them."""
-        for file in (*self._open, *self._probes.values()):
+        for file in (*self._open, *(file for _, file in self._probes.values())):
             file.close()
 
     def run(
@@ -130,26 +132,34 @@ class ModelPair:
         copies = self._open[1].file.fixed_batch or self._open[0].file.fixed_batch or 1
         return repeated(part_of(feed, run.start + row, 1), copies)
 
-    def inside(
-        self, feeds: Iterable[Arrays], run: Run, names: Sequence[str], given: Arrays | None = None, which: int = 0
-    ) -> Arrays:
-        """Tensors inside the reference, or the candidate (which: 1), by name, of one run, floats as float32.
+    def _inside(self, feeds: Iterable[Arrays], run: Run, names: Sequence[str], which: int, given: Given) -> Arrays:
+        """Tensors inside the reference (which: 0) or the candidate (1) by name, of one run, floats as float32.
 
         Args:
             given: tensors inside it by name, in place of its own.
         """
-        given = given or {}
-        key = which, *names, *given
-        if key not in self._probes:
-            self._probes[key] = self._open[which].probing(names, given)
+        key = *names, *given
+        opened = self._probes.get(which)
+        if opened is None or opened[0] != key:
+            if opened is not None:
+                opened[1].close()
+            opened = self._probes[which] = key, self._open[which].probing(names, given)
         feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
         part = part_of(feed, run.start, run.rows) if run.rows else feed
-        return self._probes[key].run(Part({**part, **given}, run.rows))
+        return opened[1].run(Part({**part, **given}, run.rows))
 
-    def with_ties_inside(self, feeds: Iterable[Arrays], run: Run, margin: float) -> tuple[Run, dict[str, int]]:
-        """See truehalf.verification.ties; of indices that both files have by one name."""
-        choices, own = choices_inside(self.reference, self.candidate), partial(self.inside, feeds, run)
-        return with_ties_inside(run, choices, margin, partial(own, which=1), own)
+    def decisions(self, feeds: Iterable[Arrays]) -> tuple[Decisions, Inside]:
+        """See truehalf.verification.ties; of decisions inside those that both files have by one name."""
+        names = names_in(self.candidate)
+
+        def ours(run: Run, names: Sequence[str], given: Given) -> Arrays:
+            return self._inside(feeds, run, names, 0, given)
+
+        def theirs(run: Run, names: Sequence[str]) -> Arrays:
+            return self._inside(feeds, run, names, 1, {})
+
+        decisions = Decisions(decisions_at_outputs(self.reference), decisions_inside(self.reference, names))
+        return decisions, Inside(ours, theirs, names)
 
     def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """See OpenFile.beyond_float16, of the candidate."""

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from truehalf.config.verification import Evaluation, VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.data.arrays import read_arrays, write_arrays
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError, failing
@@ -28,7 +27,8 @@ from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.open_file import OpenFile, UnevenShapes, opened, outputs_of, parts_of
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays, Part, Run
-from truehalf.verification.ties import choices_inside, choices_of, with_ties_inside, without_ties
+from truehalf.verification.ties.decisions import decisions_at_outputs, decisions_inside, names_in
+from truehalf.verification.ties.settle import Counts, Decisions, Inside, Margin, without_ties
 
 if TYPE_CHECKING:
     import torch
@@ -105,43 +105,46 @@ class Reference:
         Args:
             file: whose outputs these are, which is asked for indices inside it; None: those are compared as they are.
         """
-        run = self.run(outputs, samples)
-        run, ties = self.without_ties(run, range(run.rows), options)
-        seen = Measured([run], self.spec, options, self.found, self.unusable, ties)
-        if file is None or self.file is None or not (options.tie_margin and seen.plain_differ):
-            return seen
-        run, inside = self._with_ties_inside(self.file, run, file, options)
-        return Measured([run], self.spec, options, self.found, self.unusable, {**ties, **inside}) if inside else seen
+        return self.measured_run(self.run(outputs, samples), range(len(self.names)), options, self.found, file)
 
-    def without_ties(self, run: Run, rows: Sequence[int], options: VerifyConfig) -> tuple[Run, dict[str, int]]:
-        """See truehalf.verification.ties, of a run on these samples; as it is where the values that indices were chosen
-        from have another shape from run to run.
+    def measured_run(
+        self,
+        run: Run,
+        rows: Sequence[int],
+        options: VerifyConfig,
+        known: Sequence[Detections],
+        file: OpenFile | None = None,
+    ) -> Measured:
+        """A run on these samples, measured, near ties settled (truehalf.verification.ties); as it is where the values
+        that were decided on have another shape from run to run.
+
+        Args:
+            known: what detections are compared with.
+            file: see `measured`.
         """
-        choices = choices_of(self.file.model) if self.file is not None and options.tie_margin else {}
 
-        def chosen_from(run: Run, names: Sequence[str]) -> Outputs:
-            inside = opened(cast("ModelFile", self.file), Evaluation.emulated_fp16.value).probing(names)
-            return inside.run_all([self.samples[i] for i in rows], options.batch)
+        def measure(runs: Sequence[Run], ties: Counts) -> Measured:
+            return Measured(runs, self.spec, options, known, self.unusable, ties)
 
+        if self.file is None or not options.tie_margin:
+            return measure([run], {})
+        own = opened(self.file, options.evaluation.value)
+        names = frozenset[str]() if file is None else names_in(file.file.model)
+        samples = [self.samples[i] for i in rows[: run.rows]]
+
+        def ours(run: Run, names: Sequence[str], given: Arrays) -> Arrays:
+            return own.probing(names, given).run_all(samples, options.batch, given)
+
+        def theirs(run: Run, names: Sequence[str]) -> Arrays:
+            return cast("OpenFile", file).probing(names).run_all(samples, options.batch)
+
+        model, margin = self.file.model, Margin(options.tie_margin, options.gates.tensor_error_max)
+        decisions = Decisions(decisions_at_outputs(model), decisions_inside(model, names))
+        inside = Inside(ours, theirs if file is not None else None, names)
         try:
-            (settled,), ties = without_ties([run], choices, options.tie_margin, chosen_from)
+            return without_ties([run], decisions, margin, inside, measure)
         except UnevenShapes:
-            return run, {}
-        return settled, ties
-
-    def _with_ties_inside(
-        self, fp32: ModelFile, run: Run, file: OpenFile, options: VerifyConfig
-    ) -> tuple[Run, dict[str, int]]:
-        """See truehalf.verification.ties, of a run on the first samples."""
-
-        def inside(file: OpenFile, names: Sequence[str], given: Arrays | None = None) -> Arrays:
-            return file.probing(names, given).run_all(self.samples[: run.rows], options.batch, given)
-
-        choices = choices_inside(fp32.model, file.file.model)
-        if not choices:
-            return run, {}
-        own = partial(inside, opened(fp32, options.evaluation.value))
-        return with_ties_inside(run, choices, options.tie_margin, partial(inside, file), own)
+            return measure([run], {})
 
     @property
     def index(self) -> list[JsonObject]:

@@ -13,7 +13,7 @@ from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import WORST, evaluate
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import OutputErrors
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, masked_in
+from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.metrics.row_order import in_another_order
 from truehalf.verification.output_shapes import UNLIKE
 
@@ -59,7 +59,7 @@ def _stayed(name: str) -> Finding:
 
 def _judged(seen: Measured, name: str, errors: OutputErrors) -> Finding:
     tolerance = seen.options.gates.tensor_error_max
-    masked = masked_in(name, seen.runs, tolerance) if errors.passed else ""
+    masked = seen.masked.get(name, "")
     state = NOT_VERIFIED if masked or errors.passed is None else VERIFIED if errors.passed else FAILED
     value = None if state == NOT_VERIFIED else float(errors_by_sample(seen.runs, [name]).max(initial=0.0))
     facts = {"gate": "tensor_error_max", "measures": "tensor_error", "threshold": tolerance, "value": value}

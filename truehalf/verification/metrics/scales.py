@@ -103,27 +103,32 @@ def masked_by_scale(name: str, pairs: Pairs, tolerance: float, places: Sequence[
         tolerance: of the tensor rule.
         places: by run, what its samples are called; or what the run is called, where it has one name and several rows.
     """
-    return _worst(name, pairs, tolerance, places, everywhere=True)
+    return _worst(name, pairs, tolerance, places, "all")
+
+
+def masked_slices(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
+    """`masked_by_scale` without clusters: of values that are near ties, and make one where they are near 0."""
+    return _worst(name, pairs, tolerance, places, "slices")
 
 
 def masked_columns(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
     """`masked_by_scale` of only the last axis: of rows that may rightly be others."""
-    return _worst(name, pairs, tolerance, places, everywhere=False)
+    return _worst(name, pairs, tolerance, places, "columns")
 
 
-def _worst(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]], everywhere: bool) -> str | None:
+def _worst(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]], which: str) -> str | None:
     if not pairs or any(a.dtype.kind != "f" or a.shape != b.shape for a, b in pairs):
         return None
     if all(np.array_equal(a, b) for a, b in pairs):
         return None
     outputs = _outputs(pairs, tolerance, places)
     ranks = [range(output.r.ndim) for output in outputs]
-    if everywhere:
+    if which == "columns":
+        found = [_all_slices(outputs, [[(axes[-1],)] if len(axes) > 1 else [] for axes in ranks])]
+    else:
         of_axes = _all_slices(outputs, [[(axis,) for axis in axes] for axes in ranks])
         of_samples = _all_slices(outputs, [[(0, axis) for axis in axes[1:]] for axes in ranks])
-        found = [of_axes, of_samples, [*_clusters(outputs)]]
-    else:
-        found = [_all_slices(outputs, [[(axes[-1],)] if len(axes) > 1 else [] for axes in ranks])]
+        found = [of_axes, of_samples, [*_clusters(outputs)] if which == "all" else []]
     count = sum(map(len, found))
     if not count:
         return None

@@ -1,4 +1,4 @@
-"""A chain whose model outputs indices: near ties that rounding decides are no difference, in a batch, on adversarial
+"""A chain whose model decides: near ties that rounding decides are no difference, in a batch, on adversarial
 samples and at a point of an engine, too; others are.
 """
 
@@ -34,6 +34,12 @@ SPEC = IoSpec.from_json(
         "trained": True,
     }
 )
+
+
+def marked(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(x).scatter(1, x.argmax(1, keepdim=True), 1.0)
+
+
 HEAD = '<ir_version: 10, opset_import: ["" : 17]> mapped (float[batch,6,4] x) => ({dtype}[batch,{shape}] y)'
 ADDED = "moved = Add (x, offset)"
 TABLE = torch.from_numpy(np.random.default_rng(5).normal(0, 1, (CLASSES, 3)).astype(np.float32))
@@ -49,6 +55,18 @@ KINDS: dict[str, tuple[str, str, Chosen]] = {
         "best = ArgMax <axis = 1> (moved)  y = Squeeze (best, one)",
         lambda x: x.argmax(1, keepdim=True).squeeze(1),
     ),
+    "mark of the best class": ("6,4", "y = Hardmax <axis = 1> (moved)", marked),
+    "mask of the best class": (
+        "6,4",
+        "t = ReduceMax <axes = [1]> (moved)  m = Equal (moved, t)  y = Cast <to = 1> (m)",
+        lambda x: (x == x.amax(1, keepdim=True)).float(),
+    ),
+    "mask of the two best": (
+        "6,4",
+        "v, i = TopK <axis = 1> (moved, two)  t = ReduceMin <axes = [1]> (v)  m = Less (moved, t)  n = Not (m)  "
+        "y = Cast <to = 1> (n)",
+        lambda x: (x >= x.topk(2, dim=1).values.amin(1, keepdim=True)).float(),
+    ),
 }
 # The same, of indices that go on to other nodes.
 CARRIED: dict[str, tuple[str, str, Chosen]] = {
@@ -61,6 +79,16 @@ CARRIED: dict[str, tuple[str, str, Chosen]] = {
         "2,4",
         "v, i = TopK <axis = 1> (moved, two)  c = Cast <to = 1> (i)  y = Mul (c, eight)",
         lambda x: x.topk(2, dim=1).indices.float() * 8,
+    ),
+    "marked row": (
+        "4,3",
+        "h = Hardmax <axis = 1> (moved)  t = Transpose <perm = [0, 2, 1]> (h)  y = MatMul (t, table)",
+        lambda x: marked(x).transpose(1, 2) @ TABLE,
+    ),
+    "the best alone": (
+        "6,4",
+        "t = ReduceMax <axes = [1]> (moved)  m = Equal (moved, t)  y = Where (m, moved, eight)",
+        lambda x: torch.where(x == x.amax(1, keepdim=True), x, 8.0),
     ),
     "two choices": (
         "4",

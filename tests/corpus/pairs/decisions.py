@@ -1,0 +1,199 @@
+"""Decisions other than indices: Hardmax, masks of the largest, and steps, which rounding decides; beside wrong files
+whose error a decision would hide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tests.corpus.pairs import Pair, numbers, replayed
+from tests.corpus.pairs.ties import CLEAR, FAILED, NEAR, PASSED, SAMPLES, TIES, tied
+
+Array = np.ndarray
+# Shape of the values `y`, without samples; their axis of choice; and nodes that make `z`.
+_LARGEST: Mapping[str, tuple[tuple[int, ...], int, str]] = {
+    "hardmax": ((12,), 1, "z = Hardmax<axis = 1>(y)"),
+    "hardmax-of-rows": ((5, 9), 2, "z = Hardmax(y)"),
+    "hardmax-of-channels": ((6, 4, 5), 1, "z = Hardmax<axis = 1>(y)"),
+    "hardmax-on": ((12,), 1, "h = Hardmax<axis = 1>(y) z = MatMul(h, table)"),
+    "hardmax-of-softmax": ((6,), 1, "s = Softmax<axis = 1>(y) h = Hardmax<axis = 1>(s) z = MatMul(h, table6)"),
+    "largest": ((12,), 1, "t = ReduceMax<axes = [1]>(y) z = Equal(y, t)"),
+    "largest-of-channels": ((6, 4, 5), 1, "t = ReduceMax<axes = [1]>(y) z = Equal(t, y)"),
+    "largest-to-float": ((5, 9), 2, "t = ReduceMax<axes = [2]>(y) m = Equal(y, t) z = Cast<to = 1>(m)"),
+    "largest-on": ((12,), 1, "t = ReduceMax<axes = [1]>(y) m = Equal(y, t) h = Cast<to = 1>(m) z = MatMul(h, table)"),
+    "least": ((12,), 1, "n = Neg(y) t = ReduceMin<axes = [1]>(n) z = Equal(n, t)"),
+    "not-below-largest": ((12,), 1, "t = ReduceMax<axes = [1]>(y) z = GreaterOrEqual(y, t)"),
+    "below-largest": ((12,), 1, "t = ReduceMax<axes = [1]>(y) m = Less(y, t) z = Where(m, zero, y)"),
+    "one-hot": ((12,), 1, "i = ArgMax<axis = 1, keepdims = 0>(y) z = OneHot(i, twelve, pair)"),
+}
+# Thresholds `t` of a step, how high it is, and nodes that make `z` of `y`.
+_STEPS: Mapping[str, tuple[Array, str]] = {
+    "greater": (np.float32([0.5]), "z = Greater(y, half)"),
+    "less-of-a-constant": (np.float32([0.5]), "z = Less(half, y)"),
+    "greater-to-float": (np.float32([0.5]), "m = GreaterOrEqual(y, half) z = Cast<to = 1>(m)"),
+    "where": (np.float32([0.5]), "m = Greater(y, half) z = Where(m, y, minus)"),
+    "not": (np.float32([0.5]), "m = LessOrEqual(y, half) n = Not(m) z = Where(n, y, minus)"),
+    "gated": (np.float32([0.5]), "m = Greater(y, half) f = Cast<to = 1>(m) h = Mul(f, wide) z = Tanh(h)"),
+    "between-two": (np.float32([0.5]), "r = Mul(y, two) s = Add(y, half) z = Greater(r, s)"),
+    "sigmoid": (np.float32([0]), "p = Sigmoid(y) z = Greater(p, half)"),
+    "steep-sigmoid": (np.float32([0]), "s = Mul(y, wide) p = Sigmoid(s) m = Less(half, p) z = Where(m, wide, minus)"),
+    "round-of-a-sigmoid": (np.float32([0]), "s = Mul(y, wide) p = Sigmoid(s) z = Round(p)"),
+    "sign": (np.float32([0]), "z = Sign(y)"),
+    "sign-on": (np.float32([0]), "s = Sign(y) z = Mul(s, wide)"),
+    "round": (np.arange(-2.5, 3), "z = Round(y)"),
+    "round-on": (np.arange(-2.5, 3), "r = Round(y) s = Mul(r, two) z = Sin(s)"),
+    "floor": (np.arange(-2.0, 3), "z = Floor(y)"),
+    "ceil": (np.arange(-2.0, 3), "c = Ceil(y) z = Mul(c, wide)"),
+    "to-integers": (np.float32([-2, -1, 1, 2]), "z = Cast<to = 7>(y)"),
+    "to-rows": (np.float32([1, 2]), "a = Abs(y) i = Cast<to = 7>(a) z = Gather(table, i)"),
+}
+
+
+def pairs() -> Iterator[Pair]:
+    for seed, (name, (shape, axis, text)) in enumerate(_LARGEST.items()):
+        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            both = tied((SAMPLES, *shape), axis, margin, 200 + seed)
+            yield _pair(f"{name}-{what}", both, text, expected, codes)
+    for seed, (name, (thresholds, text)) in enumerate(_STEPS.items()):
+        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            both = _beside(thresholds, (SAMPLES, 5, 7), margin, 230 + seed)
+            yield _pair(f"{name}-{what}", both, text, expected, codes)
+    yield from _generated()
+    yield from _wrong()
+
+
+def _beside(thresholds: Array, shape: tuple[int, ...], margin: float, seed: int) -> tuple[Array, Array]:
+    """Values in -3 to 3, at a third of the places `margin` of that beside a threshold; the same on its other side."""
+    rng = np.random.default_rng(seed)
+    values = rng.uniform(-3, 3, shape)
+    apart = np.abs(values[..., None] - thresholds).min(-1) < 0.1
+    values = np.where(apart, values + 0.2, values)
+    near = np.arange(values.size).reshape(shape) % 3 == 0
+    threshold = rng.choice(thresholds, shape)
+    by = margin * 6 / 2 * rng.uniform(0.7, 0.9, shape) * rng.choice([-1, 1], shape)
+    both = (np.where(near, threshold + sign * by, values).astype(np.float32) for sign in (1, -1))
+    return next(both), next(both)
+
+
+def _pair(name: str, both: tuple[Array, Array] | list[Array], text: str, expected: str, codes: tuple[str, ...]) -> Pair:
+    models = [deciding(each, text) for each in both]
+    return Pair(f"decision-{name}", *models, {"x": numbers(len(both[0]))}, expected, codes=codes)
+
+
+def deciding(values: Array, text: str) -> onnx.ModelProto:
+    """A model of values `y` with the nodes of a text, whose `z` is its output."""
+    rng = np.random.default_rng(199)
+    model = replayed({"y": values})
+    nodes = onnx.parser.parse_graph(f"g (float[N] y) => (float[N] z) {{ {text} }}").node
+    model.graph.node.extend(nodes)
+    constants = {
+        "table": rng.normal(0, 1, (12, 3)),
+        "table6": rng.normal(0, 1, (6, 3)),
+        "half": 0.5,
+        "two": 2.0,
+        "little": np.exp(-2),
+    }
+    constants |= {"zero": 0.0, "one": 1.0, "minus": -100.0, "wide": 9.0, "pair": [0, 1], "wall": 5.0}
+    used = {name for node in nodes for name in node.input}
+    arrays = {name: np.asarray(value, np.float32) for name, value in constants.items()} | {"twelve": np.array([12])}
+    model.graph.initializer.extend(numpy_helper.from_array(arrays[name], name) for name in arrays if name in used)
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_empty_tensor_value_info("z"))
+    inferred = onnx.shape_inference.infer_shapes(model)
+    return onnx.shape_inference.infer_shapes(inferred)
+
+
+def _generated() -> Iterator[Pair]:
+    """Steps of what a file computes in FP16, of many places: rounding decides some."""
+    texts = {
+        "greater": "z = Greater(f, q)",
+        "floor": "z = Floor(f)",
+        "round": "r = Round(f) c = Cast<to = 7>(r) z = Mul(c, c)",
+        "hardmax": "z = Hardmax<axis = 2>(f)",
+        "largest": "t = ReduceMax<axes = [2]>(f) m = Equal(f, t) z = Where(m, q, f)",
+        "top-k": "v, i = TopK<axis = 2>(f, k) d = Slice(v, b, e, b) l = Cast<to = 1>(d) z = GreaterOrEqual(f, l)",
+    }
+    for seed, (name, text) in enumerate(texts.items()):
+        rng = np.random.default_rng(260 + seed)
+        classes = int(rng.integers(5, 40))
+        x = np.float32(rng.normal(0, 1, (4, 60000 // classes, 32)))
+        weights = rng.normal(0, 1, (32, classes))
+        both = []
+        for kind, dtype, to in (("float", np.float32, 1), ("float16", np.float16, 10)):
+            constants = "float q = {0.7}, int64[1] k = {3}, int64[1] b = {2}, int64[1] e = {3}"
+            shape = f"N, P, {classes}"
+            model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+                g (float[N, P, 32] x) => ({_type(name)}[{shape}] z) <{kind}[32, {classes}] w = {{0}}, {constants}>
+                {{ h = Cast<to = {to}>(x) y = MatMul(h, w) f = Cast<to = 1>(y) {text} }}""")
+            model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights.astype(dtype), "w"))
+            both.append(model)
+        yield Pair(f"decision-computed-{name}", *both, {"x": x}, PASSED, codes=TIES)
+
+
+def _type(name: str) -> str:
+    return {"greater": "bool", "top-k": "bool", "round": "int64"}.get(name, "float")
+
+
+def _wrong() -> Iterator[Pair]:
+    """Wrong files whose error a decision hides."""
+    rng = np.random.default_rng(280)
+    y = np.float32(rng.uniform(-3, 3, (SAMPLES, 5, 7)))
+    whole = np.float32(rng.integers(0, 2, (SAMPLES, 5, 7)))
+    swapped = [
+        ("zeros-by-or-equal", whole, "m = Greater(y, zero) z = Where(m, y, minus)", "Greater", "GreaterOrEqual"),
+        ("relu-by-or-equal", np.maximum(y, 0), "z = Greater(y, zero)", "Greater", "GreaterOrEqual"),
+        ("floor-for-round", y, "z = Round(y)", "Round", "Floor"),
+        ("ceil-for-round", 100 * y, "r = Round(y) z = Cast<to = 7>(r)", "Round", "Ceil"),
+        ("floor-for-integers", y, "z = Cast<to = 7>(y)", "z = Cast<to = 7>(y)", "f = Floor(y) z = Cast<to = 7>(f)"),
+        ("less-for-greater", y, "m = Greater(y, half) z = Where(m, y, minus)", "Greater", "Less"),
+        ("sign-of-zeros", np.maximum(y, 0), "s = Sign(y) z = Mul(s, wide)", "Sign(y)", "Exp(zero)"),
+        (
+            "none-is-largest",
+            y,
+            "t = ReduceMax<axes = [2]>(y) m = Equal(y, t) z = Where(m, y, minus)",
+            "Equal(y, t)",
+            "Greater(y, t)",
+        ),
+        (
+            "all-are-largest",
+            y,
+            "t = ReduceMax<axes = [2]>(y) m = Equal(y, t) z = Where(m, y, minus)",
+            "Equal(y, t)",
+            "LessOrEqual(y, t)",
+        ),
+        ("ids-shifted", whole, "m = Equal(y, zero) z = Where(m, wide, minus)", "zero", "one"),
+        ("hardmax-of-another-axis", y, "z = Hardmax<axis = 2>(y)", "axis = 2", "axis = 1"),
+        ("hardmax-of-nothing", y, "h = Hardmax<axis = 2>(y) z = Mul(h, wide)", "wide", "zero"),
+    ]
+    for name, values, text, old, new in swapped:
+        models = [deciding(values, text), deciding(values, text.replace(old, new, 1))]
+        yield Pair(f"decision-{name}", *models, {"x": numbers(SAMPLES)}, FAILED)
+    texts = {
+        "greater": "z = Greater(y, zero)",
+        "where": "m = Greater(y, zero) z = Where(m, wide, minus)",
+        "sign": "z = Sign(y)",
+        "argmax": "z = ArgMax<axis = 2>(y)",
+        "argmax-on": "i = ArgMax<axis = 2, keepdims = 0>(y) z = Gather(table, i)",
+        "hardmax": "z = Hardmax<axis = 2>(y)",
+    }
+    for name, text in texts.items():  # the scale of the others is no excuse
+        for axis, what in ((0, "sample"), (1, "row"), (2, "column")):
+            if axis == 2 and name in ("argmax", "argmax-on", "hardmax"):
+                continue
+            scaled = y.copy()
+            index = (slice(None),) * axis + (2,)
+            scaled[index] *= 1e-3
+            wrong = scaled.copy()
+            wrong[index] *= -1
+            yield _pair(f"{name}-of-a-small-{what}", [scaled, wrong], text, FAILED, ())
+    for name in ("greater", "floor", "hardmax"):
+        text = texts.get(name, "z = Floor(y)")
+        both = tied((SAMPLES, 12), 1, NEAR, 290) if name == "hardmax" else _beside(np.float32([0]), y.shape, NEAR, 291)
+        text = text.replace("axis = 2", "axis = 1")
+        spoilt = both[1].copy()
+        spoilt[3].flat[:] = -spoilt[3].ravel()[::-1]
+        yield _pair(f"{name}-one-sample-wrong-among-ties", [both[0], spoilt], text, FAILED, ())

@@ -1,0 +1,218 @@
+"""Which other decisions rounding explains.
+
+    Choice     |x[o] - x[r]| <= margin * spread of x      x: the values that the reference chose from, or those
+                                                          that a function which keeps their order made them of
+                                                          r, o: the indices that the two files chose
+                                                          spread: the largest along the axis, see spread_along
+               TopK: so place by place, and no index is there twice
+    Step       |x - t| <= margin * spread of x - t, or what float16 moves the two by when it holds them
+                                                          t: the threshold between r and o; where whole numbers are
+                                                          made, that of r and the next one, and at most BESIDE of their
+                                                          distance away
+               x = t is no near tie: another operator, such as GreaterOrEqual for Greater, decides all of these
+               otherwise. Those that stand for others (the largest of a row is x = t in Equal(x, ReduceMax(x))) do
+               where as many near ties of the row went the other way
+
+Softmax and Sigmoid make a step of the logits as large as they like beside the spread of what they put out, or nothing
+where they are flat: rounding explains either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from truehalf.verification.metrics.scales import spread_along
+from truehalf.verification.runs import Arrays
+from truehalf.verification.ties.decisions import Choice, Decision, Step
+
+BESIDE = 0.25
+_HELD = 2.0**-11  # of a number, that float16 is off by
+_BETWEEN = {"Round": 0.5, "Floor": 1.0, "Ceil": 0.0}  # from the lesser of two results to the threshold between them
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a decision of one run was.
+
+    Attributes:
+        reference, candidate: what the two files decided.
+        inside: tensors of the reference by name, of which those that the decision reads.
+    """
+
+    reference: np.ndarray
+    candidate: np.ndarray
+    inside: Arrays
+
+    @property
+    def differs(self) -> bool:
+        """Whether it was another, of one shape."""
+        same_shape = np.shape(self.reference) == np.shape(self.candidate)
+        return same_shape and not np.array_equal(self.reference, self.candidate)
+
+
+def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) -> list[np.ndarray]:
+    """Of each run bool of the shape of the decision: another one, which a near tie explains.
+
+    Args:
+        margin: 0 or more, a share of the spread of the values in all runs.
+    """
+    if isinstance(decision, Choice):
+        return _choices(decided, decision, margin)
+    return _steps(decided, decision, margin)
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+def _choices(decided: Sequence[Decided], choice: Choice, margin: float) -> list[np.ndarray]:
+    explained = [np.zeros(np.shape(one.reference), bool) for one in decided]
+    for source in choice.values:
+        values = _as_first(decided, choice.values, source)
+        values = [-each for each in values] if choice.is_least else values
+        most = margin * max(float(spread_along(each, choice.axis).max(initial=0.0)) for each in values)
+        for one, x, found in zip(decided, values, explained, strict=True):
+            if one.differs:
+                found |= _explained(x, choice, one, most)
+    return explained
+
+
+def _as_first(decided: Sequence[Decided], names: Sequence[str], name: str) -> list[np.ndarray]:
+    """A tensor in the shape of the first one."""
+    return [np.asarray(one.inside[name], np.float64).reshape(np.shape(one.inside[names[0]])) for one in decided]
+
+
+def _explained(values: np.ndarray, choice: Choice, one: Decided, most: float) -> np.ndarray:
+    """bool of the shape of the choice: another one, of a value as good as the reference's."""
+    r, o = np.asarray(one.reference), np.asarray(one.candidate)
+    if choice.marks:
+        one_only = (np.isin(o, (0, 1)).all(axis=choice.axis)) & (o.sum(axis=choice.axis) == 1)
+        indices = Decided(r.argmax(axis=choice.axis), o.argmax(axis=choice.axis), one.inside)
+        rows = one_only & _explained(values, Choice(choice.values, choice.axis), indices, most)
+        return np.asarray((r != o) & np.expand_dims(rows, choice.axis))
+    x = np.moveaxis(values, choice.axis, -1)
+    places = x.shape[:-1]
+    count = r.size // max(int(np.prod(places)), 1)
+    if r.size != count * int(np.prod(places)) or x.shape[-1] == 0:
+        return np.zeros(r.shape, bool)
+    back = (*values.shape[: choice.axis % values.ndim], count, *values.shape[choice.axis % values.ndim + 1 :])
+    chosen = [np.moveaxis(np.asarray(each, np.float64).reshape(back), choice.axis, -1) for each in (r, o)]
+    valid = [(each == np.rint(each)) & (each >= 0) & (each < x.shape[-1]) for each in chosen]
+    indices_of = [np.where(ok, each, 0).astype(np.int64) for each, ok in zip(chosen, valid, strict=True)]
+    a, b = (np.take_along_axis(x, each, -1) for each in indices_of)
+    with np.errstate(invalid="ignore"):
+        explained = valid[0] & valid[1] & (indices_of[0] != indices_of[1]) & (np.abs(a - b) <= most)
+    if choice.many:
+        ordered = np.sort(indices_of[1], axis=-1)
+        explained &= (ordered[..., 1:] != ordered[..., :-1]).all(axis=-1, keepdims=True)
+    return np.asarray(np.moveaxis(explained, -1, choice.axis).reshape(r.shape))
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _steps(decided: Sequence[Decided], step: Step, margin: float) -> list[np.ndarray]:
+    explained = [np.zeros(np.shape(one.reference), bool) for one in decided]
+    sides = [_Sides.of(one, step) for one in decided]
+    known = [each for each in sides if each is not None]
+    if len(known) < len(sides):
+        return explained
+    for source in step.values:
+        is_first = source == step.values[0]
+        values = [
+            np.broadcast_to(each, one.r.shape)
+            for each, one in zip(_as_first(decided, step.values, source), known, strict=True)
+        ]
+        apart = [
+            x - one.t if is_first and step.threshold is not None else x for x, one in zip(values, known, strict=True)
+        ]
+        most = margin * max(float(spread_along(each.ravel(), 0)) for each in apart)
+        before = _ordered(values, known)
+        for x, one in zip(values, known, strict=True):
+            t = one.t[one.differs]
+            t = t if is_first else np.interp(t, *before, left=-np.inf, right=np.inf)
+            one.near[one.differs] |= np.abs(x[one.differs] - t) <= np.minimum(
+                np.maximum(most, _HELD * (np.abs(x[one.differs]) + np.abs(t))), one.widest
+            )
+    for one, found in zip(known, explained, strict=True):
+        found |= one.explained().reshape(found.shape)
+    return explained
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """A step of one run, float64 of one shape.
+
+    Attributes:
+        r, o: what was decided.
+        x, t: the values, and the threshold that parts r and o; NaN where none does.
+        row: axes of elements that may stand for each other; empty: none do.
+        widest: how far a value may be from its threshold, whatever the spread.
+        near: where it is near enough, to be written to.
+    """
+
+    r: np.ndarray
+    o: np.ndarray
+    x: np.ndarray
+    t: np.ndarray
+    row: tuple[int, ...]
+    widest: float
+    near: np.ndarray
+
+    @classmethod
+    def of(cls, one: Decided, step: Step) -> _Sides | None:
+        """None of integers, and where shapes do not fit."""
+        given = np.asarray(one.inside[step.values[0]])
+        threshold = one.inside[step.threshold] if isinstance(step.threshold, str) else step.threshold
+        t = np.asarray(np.nan if threshold is None else threshold, np.float64)
+        try:
+            shape = np.broadcast_shapes(given.shape, t.shape)
+            r, o = (np.asarray(side, np.float64).reshape(shape) for side in (one.reference, one.candidate))
+        except ValueError:
+            return None
+        if given.dtype.kind != "f":
+            return None
+        row: tuple[int, ...] = ()
+        if isinstance(step.threshold, str):
+            sides = (1,) * (len(shape) - t.ndim) + t.shape
+            row = tuple(axis for axis, side in enumerate(sides) if side < shape[axis]) or tuple(range(1, len(shape)))
+        is_whole = step.threshold is None and step.kind != "Sign"
+        parted = _parting(r, o, step.kind) if step.threshold is None else np.where((o == 0) | (o == 1), t, np.nan)
+        x = np.broadcast_to(given.astype(np.float64), shape)
+        return cls(r, o, x, parted, row, BESIDE if is_whole else np.inf, np.zeros(shape, bool))
+
+    @property
+    def differs(self) -> np.ndarray:
+        return np.asarray(self.r != self.o)
+
+    def explained(self) -> np.ndarray:
+        """bool of the shape of all."""
+        exact = self.differs & (self.x == self.t)
+        near = self.near & ~exact
+        found = near.copy()
+        rises = self.o > self.r
+        for way in (rises, ~rises) if self.row else ():
+            for_others = exact & way
+            others = (near & ~way).sum(axis=self.row, keepdims=True)
+            balanced = for_others.sum(axis=self.row, keepdims=True) <= others
+            found |= for_others & balanced
+        return np.asarray(found)
+
+
+def _parting(r: np.ndarray, o: np.ndarray, kind: str) -> np.ndarray:
+    """The threshold between two results; NaN where they are not next to each other."""
+    if kind == "Sign":
+        return np.asarray(np.where(np.isin(o, (-1, 0, 1)), 0.0, np.nan))
+    least, most = np.minimum(r, o), np.maximum(r, o)
+    cuts = kind == "Cast"  # what is behind the point
+    parting = np.where(most > 0, most, least) if cuts else least + _BETWEEN[kind]
+    return np.asarray(np.where((most - least == 1) & (r == np.rint(r)), parting, np.nan))
+
+
+def _ordered(values: Sequence[np.ndarray], sides: Sequence[_Sides]) -> tuple[np.ndarray, np.ndarray]:
+    """What a function that keeps the order made, rising, and what of."""
+    made, of = (np.concatenate([each.ravel() for each in all_]) for all_ in ([one.x for one in sides], values))
+    order = np.argsort(made)
+    return made[order], of[order]

@@ -1,0 +1,200 @@
+"""Runs of a file beside its reference, as if both had decided alike wherever a near tie explains that they did not.
+
+    at an output      the candidate has the reference's decision
+    inside            the reference takes the candidate's instead of its own, and what follows is computed anew: an FP32
+                      run that decided otherwise among equals
+
+Only decisions that differ are looked at: the reference then runs once more, with what was decided on as its outputs.
+Where the candidate has these by the same names, it does, too: values that would not pass as outputs, also of a part of
+far smaller scale, explain nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from truehalf.config.precision import FP16_MAX
+from truehalf.errors import StageError
+from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.output_errors import output_errors
+from truehalf.verification.metrics.scales import masked_slices
+from truehalf.verification.runs import Arrays, Run
+from truehalf.verification.ties.decisions import Choice, Decision
+from truehalf.verification.ties.near import Decided, explained_in
+
+Counts = dict[str, int]
+_NOTHING = np.zeros(0)  # of no output's shape that differs
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What is inside the two files.
+
+    Attributes:
+        reference: tensors of the reference by name, of a run in which it takes given ones for its own.
+        candidate: of the candidate, of a run; None: it shows none.
+        names: those that the candidate has.
+    """
+
+    reference: Callable[[Run, Sequence[str], Arrays], Arrays]
+    candidate: Callable[[Run, Sequence[str]], Arrays] | None = None
+    names: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class Margin:
+    """What rounding explains: shares of the spread of what was decided on, and of the largest of an output."""
+
+    ties: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Of the reference (truehalf.verification.ties.decisions): those at its outputs, and those inside, which are looked
+    at where the outputs differ all the same.
+    """
+
+    at_outputs: Mapping[str, Decision]
+    inside: Mapping[str, Decision]
+
+
+def without_ties(
+    runs: Sequence[Run],
+    decisions: Decisions,
+    margin: Margin,
+    inside: Inside,
+    measure: Callable[[Sequence[Run], Counts], Measured],
+) -> Measured:
+    """What is measured of runs once near ties are settled, at outputs and, where an output still differs, inside.
+
+    Args:
+        measure: of the settled runs, and by output or value how many decisions a near tie explains.
+    """
+    settled, ties = settled_at_outputs(runs, decisions.at_outputs, margin, inside)
+    seen = measure(settled, ties)
+    if not decisions.inside or not seen.plain_differ:
+        return seen
+    anew, counts, given = _settled_inside(runs, decisions.inside, margin, inside)
+    if not counts:
+        return seen
+    settled, ties = settled_at_outputs(anew, decisions.at_outputs, margin, inside, given)
+    return measure(settled, {**counts, **ties})
+
+
+def settled_at_outputs(
+    runs: Sequence[Run],
+    decisions: Mapping[str, Decision],
+    margin: Margin,
+    inside: Inside,
+    given: Sequence[Arrays] | None = None,
+) -> tuple[list[Run], Counts]:
+    """Runs in which the candidate has the reference's decision wherever a near tie explains another one.
+
+    Args:
+        decisions: of the reference, see truehalf.verification.ties.decisions.
+        given: by run, what the reference takes for its own.
+
+    Returns:
+        the runs, and by output how many a near tie explains, where there are any.
+    """
+    settled, counts = list(runs), {}
+    given = given or [{} for _ in runs]
+    for name, decision in decisions.items():
+        both = [(run.reference[name], run.candidate.get(name, _NOTHING)) for run in runs]
+        explained, count = _explained(runs, both, decision, margin, inside, given)
+        if count:
+            counts[name] = count
+            for i, (each, (r, o)) in enumerate(zip(explained, both, strict=True)):
+                candidate = {**settled[i].candidate, name: np.where(each, r, o).astype(np.asarray(o).dtype)}
+                settled[i] = replace(settled[i], candidate=candidate)
+    return settled, counts
+
+
+def _settled_inside(
+    runs: Sequence[Run], decisions: Mapping[str, Decision], margin: Margin, inside: Inside
+) -> tuple[list[Run], Counts, list[Arrays]]:
+    """Runs whose reference has the candidate's decisions inside wherever a near tie explains another one; as they are
+    where a file does not run with these as outputs.
+
+    Returns:
+        the runs; by value how many a near tie explains, where there are any; by run what the reference took.
+    """
+    given: list[dict[str, np.ndarray]] = [{} for _ in runs]
+    counts: Counts = {}
+    left = list(decisions) if inside.candidate is not None else []
+    try:
+        theirs = [inside.candidate(run, left) for run in runs] if inside.candidate is not None and left else []
+        while left:
+            own = [inside.reference(run, left, more) for run, more in zip(runs, given, strict=True)]
+            both = {name: [(r[name], o[name]) for r, o in zip(own, theirs, strict=True)] for name in left}
+            name = next((name for name in left if any(Decided(*each, {}).differs for each in both[name])), None)
+            if name is None:
+                break
+            left = left[left.index(name) + 1 :]
+            explained, count = _explained(runs, both[name], decisions[name], margin, inside, given)
+            if count:
+                counts[name] = count
+                for more, each, (r, o) in zip(given, explained, both[name], strict=True):
+                    more[name] = np.where(each, o, r).astype(np.asarray(r).dtype)
+        if counts:
+            anew = zip(runs, given, strict=True)
+            runs = [replace(run, reference=inside.reference(run, list(run.reference), more)) for run, more in anew]
+    except StageError:
+        return list(runs), {}, [{} for _ in runs]
+    return list(runs), counts, list(given)
+
+
+def _explained(
+    runs: Sequence[Run],
+    both: Sequence[tuple[np.ndarray, np.ndarray]],
+    decision: Decision,
+    margin: Margin,
+    inside: Inside,
+    given: Sequence[Arrays],
+) -> tuple[list[np.ndarray], int]:
+    """By run which of another decision a near tie explains; and how many."""
+    nothing = [np.zeros(np.shape(r), bool) for r, _ in both]
+    if not any(Decided(r, o, {}).differs for r, o in both):
+        return nothing, 0
+    values = [inside.reference(run, decision.reads, more) for run, more in zip(runs, given, strict=True)]
+    decided = [Decided(r, o, each) for (r, o), each in zip(both, values, strict=True)]
+    explained = explained_in(decided, decision, margin.ties)
+    if not any(each.any() for each in explained) or not _alike(runs, values, decision, margin.tolerance, inside):
+        return nothing, 0
+    marks = isinstance(decision, Choice) and decision.marks
+    counted = [
+        each & (np.asarray(one.candidate) > one.reference) if marks else each
+        for each, one in zip(explained, decided, strict=True)
+    ]
+    return explained, sum(int(each.sum()) for each in counted)
+
+
+def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values, 0 where one is not finite or both are masks beyond what float16 holds."""
+    if np.shape(r) != np.shape(o):
+        return r, o
+    kept = np.isfinite(r) & np.isfinite(o) & ~((r <= -FP16_MAX / 2) & (o <= -FP16_MAX / 2))
+    return np.where(kept, r, 0), np.where(kept, o, 0)
+
+
+def _alike(runs: Sequence[Run], values: Sequence[Arrays], decision: Decision, tolerance: float, inside: Inside) -> bool:
+    """Whether what was decided on, or what a function that keeps the order made that of, is within the tensor rule, and
+    so in each of its slices, as far as the candidate has it.
+    """
+    known = [name for name in decision.values if name in inside.names]
+    if inside.candidate is None or not known:
+        return True
+    theirs = [inside.candidate(run, known) for run in runs]
+    places = [run.names for run in runs]
+    for name in known:
+        pairs = [_without_masks(r[name], o[name]) for r, o in zip(values, theirs, strict=True)]
+        if any(np.shape(r) != np.shape(o) for r, o in pairs):
+            return True
+        errors = output_errors(name, pairs, tolerance, [each[0] for each in places])
+        if errors.passed is not False and not masked_slices(name, pairs, tolerance, places):
+            return True
+    return False
