@@ -10,7 +10,6 @@ with a stable `code`; files are written whole or not at all. truehalf.exporting.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -100,7 +99,7 @@ def convert(
     from truehalf.data.given import calibration_feeds
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import source_weights
-    from truehalf.ir.model_forms import as_file
+    from truehalf.ir.model_forms import as_file, folder_for_models
     from truehalf.output_paths import check_outputs
     from truehalf.progress import step
     from truehalf.slimming.slim import slim_or_repair
@@ -115,8 +114,8 @@ def convert(
         raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
     if unknown := sorted({*skip} - {*_SKIPPABLE}):
         raise StageError("unknown-choice", f"skip: expected some of {', '.join(_SKIPPABLE)}, got {', '.join(unknown)}")
-    with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
-        file, target = as_file(model, Path(name)), Path(name, "made.onnx") if out is None else Path(out)
+    with folder_for_models() as folder:
+        file, target = as_file(model, folder), Path(folder, "made.onnx") if out is None else Path(out)
         source = file.model
         if out is not None:
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
@@ -159,11 +158,11 @@ def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | 
     """
     from truehalf.calibration.calibrate import calibrate as measured
     from truehalf.data.given import calibration_feeds
-    from truehalf.ir.model_forms import as_file
+    from truehalf.ir.model_forms import as_file, folder_for_models
     from truehalf.ir.normalize import PREPARE
 
-    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        loaded = as_file(model, Path(folder)).model
+    with folder_for_models() as folder:
+        loaded = as_file(model, folder).model
         feeds = calibration_feeds(samples, loaded, preprocessing)
         PREPARE(loaded)
         return measured(loaded, feeds)
@@ -185,10 +184,10 @@ def clean_casts(
         StageError: a file that cannot be read or written, a graph with a cycle.
     """
     from truehalf.conversion.casts_of_file import clean_casts as clean
-    from truehalf.ir.model_forms import as_file
+    from truehalf.ir.model_forms import as_file, folder_for_models
 
-    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        source, target = as_file(model, Path(folder)), Path(folder, "clean.onnx") if out is None else Path(out)
+    with folder_for_models() as folder:
+        source, target = as_file(model, folder), Path(folder, "clean.onnx") if out is None else Path(out)
         report = clean(source.path, target, strict=strict, fold_max_bytes=fold_max_bytes)
         return Result(_result(target, out), report)
 
@@ -220,12 +219,12 @@ def compare(
     Raises:
         StageError: models of different interfaces, samples that do not fit, a model that cannot be run.
     """
-    from truehalf.ir.model_forms import as_file
+    from truehalf.ir.model_forms import as_file, folder_for_models
     from truehalf.verification.chain.compare import compare as compared
 
-    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        first = as_file(reference, Path(folder), "reference").path
-        second = as_file(candidate, Path(folder), "candidate").path
+    with folder_for_models() as folder:
+        first = as_file(reference, folder, "reference").path
+        second = as_file(candidate, folder, "candidate").path
         return compared(first, second, samples, spec=spec, preprocessing=preprocessing, locate=locate, options=options)
 
 
@@ -253,10 +252,11 @@ def export(
         StageError: a module that cannot be imported, fails, or whose file computes something else.
     """
     from truehalf.exporting.module import export_module, made
+    from truehalf.ir.model_forms import folder_for_models
 
     network = made(module, Path.cwd()) if isinstance(module, str) else module
     given: Any = samples if isinstance(samples, Iterable) and not isinstance(samples, Mapping) else [samples]
-    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
+    with folder_for_models() as folder:
         target = Path(folder, "model.onnx") if out is None else Path(out)
         report = export_module(
             network, target, list(given), outputs=outputs, dynamic_axes=dynamic_axes, options=options

@@ -120,8 +120,9 @@ def save_model(model: ir.Model, path: Path | str, *, checked: bool = True) -> No
         StageError: when the checker refuses the model, when the files cannot be written, or when <name>.data holds the
             weights of another model, the one that was loaded. The files that were there are then untouched.
     """
-    import onnx
     from google.protobuf.message import EncodeError
+
+    from truehalf.ir.proto.refusals import REFUSED, refused
 
     path = Path(path)
     try:
@@ -131,8 +132,9 @@ def save_model(model: ir.Model, path: Path | str, *, checked: bool = True) -> No
                 _check_written(model, building)
             for file in building.parent.iterdir():
                 _refuse_to_replace_source(model, path, destination(path).with_name(file.name))
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise StageError("model-invalid", f"the checker of onnx refuses the model for {path.name}: {error}") from error
+    except REFUSED as error:
+        source, _ = model.meta.get(_SOURCE, (None, None))
+        raise refused(error, path, source) from error
     except EncodeError as error:
         raise StageError(
             "too-large", f"{path}: the model without its weights is larger than protobuf's 2 GiB limit"

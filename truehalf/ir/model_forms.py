@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -127,6 +131,23 @@ def as_ir(model: Model) -> ir.Model:
 def file_of(model: Path | str | ModelFile) -> ModelFile:
     """A file that may have been opened."""
     return model if isinstance(model, ModelFile) else ModelFile(Path(model))
+
+
+@contextlib.contextmanager
+def folder_for_models() -> Iterator[Path]:
+    """A folder for the files of models in memory, which goes; errors name the model where they named its file."""
+    with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
+        try:
+            yield Path(name)
+        except StageError as error:
+            text = re.sub(re.escape(name) + r"[/\\](\w+)\.onnx(?!\w)", _called, error.text)
+            if text == error.text:
+                raise
+            raise StageError(error.code, text) from error
+
+
+def _called(file: re.Match[str]) -> str:
+    return f"the {file[1]}" if file[1] in ("reference", "candidate") else "the model"
 
 
 def as_file(model: Model, folder: Path, name: str = "model") -> ModelFile:

@@ -128,6 +128,7 @@ def slim_model(
 
     def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, Parity]:
         model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else before.clone()
+        model.meta.update(file.model.meta)  # where its weights came from
         _unname(model, before)
         KeepEnds(before, "onnxslim")(model)
         report = repaired(model, passes)
@@ -262,7 +263,6 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(_stated(file.proto, proto))
     model = adopt_proto(proto, file.path)
-    model.meta.update(file.model.meta)  # where its weights came from
     try:
         InferTypes(strict=True)(model)
     except onnx.shape_inference.InferenceError as error:

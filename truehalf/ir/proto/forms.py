@@ -5,7 +5,8 @@ weights of one name                                        the last of them, whi
 a graph without a name, domains that are not imported,     as ONNX Runtime reads them
 weights that are no inputs before IR version 4
 a size below 0, which older exporters write (-1)           an axis that varies
-MeanVarianceNormalization without axes                     with the default ones: onnx cannot type it without
+MeanVarianceNormalization without axes, STFT without       with the default: onnx cannot type the first without, and
+onesided                                                   takes the second for two-sided
 functions of another opset than the graph                  of the graph's, or inlined at the latest one: ONNX Runtime
                                                            reads them all as the graph's
 """
@@ -23,8 +24,7 @@ from truehalf.errors import StageError, first_line
 from truehalf.ir.proto.names import IMPLIED, ProtoGraph, proto_graphs
 
 _DENSE_MAX = 1 << 31  # bytes of a tensor; protobuf messages end there
-_MEAN_AXES = (0, 2, 3)
-_MEAN_AXES_FROM = 9  # opset
+_STATED = {"MeanVarianceNormalization": (9, "axes", (0, 2, 3)), "STFT": (17, "onesided", 1)}  # from an opset on
 _ONNX = ("", "ai.onnx")
 _WEIGHTS_APART_FROM = 4  # IR version; before it weights are inputs, too
 
@@ -51,9 +51,9 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
             _make_dense(inner, path)
             _free_sizes(inner)
             for node in inner.node:
-                is_one = node.op_type == "MeanVarianceNormalization" and node.domain in _ONNX
-                if is_one and opset >= _MEAN_AXES_FROM and "axes" not in {each.name for each in node.attribute}:
-                    node.attribute.append(onnx.helper.make_attribute("axes", _MEAN_AXES))
+                since, name, value = _STATED.get(node.op_type, (0, "", 0)) if node.domain in _ONNX else (0, "", 0)
+                if name and opset >= since and name not in {each.name for each in node.attribute}:
+                    node.attribute.append(onnx.helper.make_attribute(name, value))
     return _align_functions(proto, path)
 
 

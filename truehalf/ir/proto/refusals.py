@@ -1,0 +1,80 @@
+"""What onnx's checker refuses, in a sentence: whose file it is, which node, why, and what to do.
+
+What was made of a file that the checker refuses itself is refused for the same reason: then that file is named.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+
+from truehalf.errors import StageError, first_line
+
+REFUSED = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
+_NODE = (
+    re.compile(r"Name: (?P<name>.*?) ?OpType: (?P<op_type>\w+)"),
+    re.compile(r"\(op_type: ?(?P<op_type>[\w.:]+)(?:, node name: (?P<name>[^)]*))?\)"),
+)
+_PREFIX = re.compile(r"^(?:\[\w+\] |Inference error\(s\): |\(op_type:[^)]*\): )+")
+
+
+def refused(error: Exception, made: Path, source: Path | None) -> StageError:
+    """The error for a file that the checker has refused.
+
+    Args:
+        made: the file that was to be written.
+        source: the file that it was made of; None: it was made of none.
+    """
+    if source is None or not source.is_file():
+        return StageError("model-invalid", f"{made.name}: onnx's checker refuses {_said(error)}. {_remedy(error)}")
+    own = _refusal(source)
+    if own is None:
+        found = f"onnx's checker refuses what was made of {source}, which is valid itself: {_said(error)}"
+        return StageError("model-invalid", f"{found}. Please report it")
+    return StageError("model-invalid", f"{source}: onnx's checker refuses {_said(own)}. {_remedy(own)}")
+
+
+def _refusal(path: Path) -> Exception | None:
+    """What the checker says of a file, if it refuses it; nothing of one that cannot be read, or has gone."""
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except REFUSED as error:
+        return error
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return None
+
+
+def _said(error: Exception) -> str:
+    """node 'gn' (GroupNormalization): why"""
+    text = str(error)
+    found = next((match for pattern in _NODE if (match := pattern.search(text))), None)
+    reason = _PREFIX.sub("", first_line(error)).rstrip(". ")
+    if found is None:
+        return f"the model: {reason}"
+    return f"node {found['name'] or 'without a name'!r} ({found['op_type']}): {reason}"
+
+
+def _remedy(error: Exception) -> str:
+    text = str(error)
+    if withdrawn := re.search(r"Op registered for (\w+) is deprecated in domain_version of (\d+)", text):
+        return _anew(withdrawn[1], int(withdrawn[2]))
+    if "existing" in text or "Inferred" in text:
+        return (
+            "The file states another type or shape of what the node gives than the node: correct what it states "
+            "(graph.output, graph.value_info) or delete it, or export the model anew"
+        )
+    return "Correct the node, or export the model anew"
+
+
+def _anew(op_type: str, opset: int) -> str:
+    """An operator that one opset has withdrawn, and perhaps a later one has again."""
+    schemas = [each for each in onnx.defs.get_all_schemas_with_history() if (each.domain, each.name) == ("", op_type)]
+    sound = [each.since_version for each in schemas if not each.deprecated]
+    later = min((version for version in sound if version > opset), default=None)
+    if later is not None:
+        return f"Export the model anew at opset {later} or later, where {op_type} is valid"
+    gone = min(each.since_version for each in schemas if each.deprecated)
+    return f"{op_type} is gone since opset {gone}: export the model anew, with what replaced it"
