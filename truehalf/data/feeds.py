@@ -190,6 +190,9 @@ def _misfit(value: ir.Value, shape: Sequence[int], dtype: np.dtype) -> str | Non
         )
         if not fits:
             return coded("wrong-shape", f"expected {wanted}, or that with one more leading axis of samples, got {got}")
+    if value.dtype == ir.DataType.BFLOAT16:
+        message = "the input is bfloat16, which ONNX Runtime cannot be fed; export the model with float32 inputs"
+        return coded("not-supported", message)
     if not _is_type(dtype, value.dtype):
         return coded("wrong-dtype", f"expected {wanted}, got {got}; convert the array")
     return None

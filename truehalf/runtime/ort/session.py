@@ -19,6 +19,7 @@ import numpy as np
 
 from truehalf.errors import StageError, first_line
 from truehalf.files import read_json
+from truehalf.runtime.ort.bfloat16 import remedy_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -28,6 +29,7 @@ CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
 _MESSAGE_MAX = 400  # characters of a message of ONNX Runtime's
+_BFLOAT16_ENDS = "; its inputs or outputs are bfloat16, which numpy has not: export it with float32 ones"
 _SOURCE_LOCATION = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  # file, line and C++ function
 # Threads that wait spin as long as a small node takes: without, a run takes an eighth longer; and no longer: they would
 # take the processor from those that work, other jobs and Python between two runs.
@@ -119,7 +121,8 @@ class Session:
         except OSError:
             raise
         except Exception as error:  # the exception types of ONNX Runtime share no base but Exception
-            raise StageError("runtime-refuses", f"ONNX Runtime cannot load {what}: {_first_line(error)}") from error
+            text = f"ONNX Runtime cannot load {what}: {_first_line(error)}{remedy_of(model)}"
+            raise StageError("runtime-refuses", text) from error
         self.provider: str = self._session.get_providers()[0]
         if self.provider != provider:
             message = f"ONNX Runtime fell back to {self.provider} where {provider} was asked for; check its libraries"
@@ -142,7 +145,11 @@ class Session:
         try:
             values = self._session.run(names, dict(feeds))
         except Exception as error:
-            raise StageError("runtime-refuses", f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
+            held = any(
+                "bfloat16" in value.type for value in (*self._session.get_inputs(), *self._session.get_outputs())
+            )
+            text = f"ONNX Runtime cannot run the model: {_first_line(error)}{_BFLOAT16_ENDS if held else ''}"
+            raise StageError("runtime-refuses", text) from error
         if self._profile is not None:
             self.kernels = kernels_of(read_json(Path(self._session.end_profiling())))
             self.cpu_nodes = cpu_float_nodes(self.kernels)
@@ -264,7 +271,7 @@ def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
 
 def _first_line(error: Exception) -> str:
     """Without the location in the sources of ONNX Runtime, and cut where it is long."""
-    return _SOURCE_LOCATION.sub("", first_line(error))[:_MESSAGE_MAX]
+    return _SOURCE_LOCATION.sub("", first_line(error))[:_MESSAGE_MAX].rstrip(". ")
 
 
 def runtime_version() -> str:
