@@ -177,13 +177,15 @@ class Measured:
 
     @property
     def read_alike(self) -> str:
-        """Other formats in which the boxes would lie in the image, too; empty: none, or nothing to say of it."""
+        """Other formats in which the boxes would lie in the image, too, or that they do so in none; empty: in the
+        declared one alone, or there is nothing to say of it.
+        """
         if self.meaningless or self.misinterpreted or not detecting(self.spec):
             return ""
         declared, threshold = by_kind(self.spec)["boxes"], self.options.score_threshold
         layouts = layouts_of([(run.reference, run.size) for run in self.runs], self.spec, threshold)
         others = [each for each in layouts if each != (declared.format, declared.normalized)]
-        return in_words(others) if others else ""
+        return f"{in_words(others)}, too" if others else "" if layouts else in_words([])
 
     @cached_property
     def meaningless(self) -> str | None:

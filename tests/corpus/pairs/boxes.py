@@ -33,6 +33,15 @@ def wide(seed: int = 0) -> Scene:
     return replace(start, boxes=(np.concatenate([low, low + extent], axis=2) * SIZE).astype(np.float32))
 
 
+def little(least: float, most: float, seed: int = 0, pictures: int = 40) -> Scene:
+    """Small objects everywhere, those at an edge cut off there, and boxes that are a little off."""
+    start, rng = scene(seed, pictures=pictures), np.random.default_rng(seed)
+    shape = (*start.scores.shape, 2)
+    extent, centre = rng.uniform(least, most, shape), rng.uniform(0, 1, shape)
+    ends = [(centre + way * extent / 2).clip(0, 1) + 0.02 * extent * rng.normal(0, 1, shape) for way in (-1, 1)]
+    return replace(start, boxes=(np.concatenate(ends, axis=2) * SIZE).astype(np.float32))
+
+
 def moved(s: Scene, by: Any) -> Scene:
     return replace(s, boxes=(s.boxes + by).astype(np.float32))
 
@@ -82,6 +91,12 @@ def formats() -> Iterator[Pair]:
         yield read("small", replace(small, boxes=grown(small, 0.2)), "xywh", "cxcywh", seed, "boxes-unlikely")
         yield read("large", large, "xywh", "cxcywh", seed, "boxes-misread")
         yield read("large-as-small", replace(large, boxes=grown(large, -0.2)), "xywh", "cxcywh", seed, "boxes-misread")
+        for least, most in ((0.02, 0.06), (0.05, 0.12), (0.03, 0.2)):
+            tiny = little(least, most, seed)
+            yield read(f"tiny-{most}", tiny, "xywh", "cxcywh", seed, "boxes-unlikely")
+            yield read(f"tiny-{most}", tiny, "cxcywh", "cxcywh", seed)
+        few = little(0.02, 0.06, seed, pictures=2)  # whose values do not tell
+        yield replace(read("few", few, "xywh", "cxcywh", seed), codes=("no-labels",))
         for kind in ("cxcywh", "xyxy"):
             yield read("large", large, kind, kind, seed)
             yield read("small", small, kind, kind, seed)

@@ -14,7 +14,8 @@ do and next to none of them as xyxy.
 Less counts where more than FEW of the boxes are odd or stick out, or ONE_SIDE of them (ENOUGH or more) lie to one side
 of the middle in both axes, and none of this holds in another format. Where none is odd, it is a doubt that the report
 states, and the gates stand. Large cxcywh taken for xyxy lie below and to the right; xywh, which nothing declares,
-sticks out as cxcywh to the left; small ones do not.
+sticks out as cxcywh to the left. Small ones do so by less than MARGIN: so, too, where EDGES boxes or more reach beyond
+the left and the upper edge, next to none beyond the others, and in another format next to none beyond any.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ FEW = 0.05
 FEWEST = 3  # boxes of which a layout is read
 ENOUGH, ONE_SIDE = 8, 0.9  # boxes; eight are on one side in both axes by chance in one case of 4^7
 MARGIN = 0.05  # of the image's side
+EDGES, BEYOND, OF_BOX = 4, 0.002, 0.1  # boxes; of the image's side: four FP16 steps; of the box's: detectors clip none
 _CORNER = 2.0  # pixels
 _SMALLEST = 16  # side of an image whose corner means something
 _LARGEST = 2.0  # sides of the image that a box may be long
@@ -71,6 +73,10 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tupl
         sure = read.odd > 0 or (layout[0] == "cxcywh" and read.sticking_out > SHARE * read.boxes)
         if better.odd or better.is_lopsided or better.sticking_out > (FEW * read.sticking_out if sure else 0):
             return None
+    elif read.leans_out:
+        better = best_of((each, layout[1]) for each in _FORMATS)
+        if better.odd or better.is_lopsided or better.edges.sum() > FEW * read.edges.sum():
+            return None
     else:
         return None
     instead = f"they are boxes in the image as {_changes(better, layout)}: declare that" if better else _NONE
@@ -84,8 +90,9 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tupl
 
 
 def layouts_of(runs: Runs, spec: IoSpec, score_threshold: float) -> list[tuple[str, bool]]:
-    """Format and normalized of every reading in which they lie in the image, "xywh" is x, y, width, height; where there
-    are readings with boxes on both sides of the middle, only these. None where fewer than FEWEST boxes score enough.
+    """Format and normalized of every reading in which they lie in the image, "xywh" is x, y, width, height; only those
+    with boxes on both sides of the middle, and beyond no two edges alone, where there are such. None where fewer than
+    FEWEST boxes score enough.
 
     Args:
         runs, spec, score_threshold: as above; what the spec declares of the boxes does not count.
@@ -93,7 +100,7 @@ def layouts_of(runs: Runs, spec: IoSpec, score_threshold: float) -> list[tuple[s
     layouts = list(product(_FORMATS, _NORMALIZED))
     readings = [_Reading(runs, spec, score_threshold, *layout) for layout in layouts]
     good = [(each, read) for each, read in zip(layouts, readings, strict=True) if read.is_good]
-    balanced = [each for each, read in good if not read.is_lopsided]
+    balanced = [each for each, read in good if not (read.is_lopsided or read.leans_out)]
     return balanced or [each for each, _ in good]
 
 
@@ -115,10 +122,12 @@ class _Reading:
     Attributes:
         boxes: how many there are.
         odd, sticking_out: how many of them are (see the top of this module).
+        edges: int64 [2, 2], how many reach beyond the left and upper edge, and beyond the others, in x and y.
     """
 
     def __init__(self, runs: Runs, spec: IoSpec, score_threshold: float, box_format: str, normalized: bool) -> None:
         self.box_format, self.normalized = box_format, normalized
+        self.edges = np.zeros((2, 2), np.int64)
         self._sides = np.zeros((2, 2), np.int64)  # boxes before the middle and beyond it, in x and y
         as_read = "xyxy" if box_format == _XYWH else box_format
         read = replace(by_kind(spec)["boxes"], format=as_read, normalized=normalized)
@@ -142,12 +151,20 @@ class _Reading:
         return self.boxes >= ENOUGH and bool((self._sides.max(axis=0) >= ONE_SIDE * self.boxes).all())
 
     @property
+    def leans_out(self) -> bool:
+        """Whether some reach beyond the left and the upper edge, and next to none beyond the others; or the other way
+        round.
+        """
+        less, more = sorted(self.edges, key=np.sum)
+        return bool(more.all() and more.sum() >= EDGES and less.sum() <= (1 - ONE_SIDE) * more.sum())
+
+    @property
     def is_good(self) -> bool:
         """Whether there are enough, and next to all lie in the image."""
         return self.odd + self.sticking_out <= FEW * self.boxes and self.boxes >= FEWEST
 
-    def badness(self) -> tuple[int, int, bool]:
-        return self.odd, self.sticking_out, self.is_lopsided
+    def badness(self) -> tuple[int, int, bool, int]:
+        return self.odd, self.sticking_out, self.is_lopsided, int(self.edges.sum())
 
     def summary(self) -> str:
         """What is odd about them, with numbers."""
@@ -155,6 +172,7 @@ class _Reading:
         parts = [f"{self.odd} are no boxes in the image ({named})"] if self.odd else []
         parts += [f"{self.sticking_out} stick out of the image"] if self.sticking_out else []
         parts += [f"{ONE_SIDE:.0%} or more lie to one side"] if self.is_lopsided else []
+        parts += [f"{self.edges.sum()} reach beyond two edges alone"] if self.leans_out and not parts else []
         return " and ".join(parts)
 
     def _count(self, boxes: np.ndarray, size: tuple[int, int] | None) -> None:
@@ -173,6 +191,8 @@ class _Reading:
         self._counts["in the corner"] += int(corner.sum()) if min(size) >= _SMALLEST else 0
         beyond = (low < -MARGIN * side) | (high > (1 + MARGIN) * side)
         self.sticking_out += int(beyond.any(axis=1).sum())
+        by = np.maximum(BEYOND * side, OF_BOX * (high - low))
+        self.edges += [(low < -by).sum(axis=0), (high > side + by).sum(axis=0)]
         self._sides += [(low + high < side).sum(axis=0), (low + high > side).sum(axis=0)]
 
 

@@ -109,11 +109,11 @@ def without_labels(samples: int, read_alike: str = "") -> Finding:
     """Of detections on samples without true boxes; it does not decide.
 
     Args:
-        read_alike: other formats that the values of boxes fit; empty: none.
+        read_alike: what the values of boxes leave open of their format; empty: nothing.
     """
     reason = f"{samples} samples, compared with the FP32 model: accuracy against labels not measured"
     if read_alike:
-        reason += f", nor whether boxes are of the declared format: {read_alike}, too; labels, or a look at one, tell"
+        reason += f", nor whether boxes are of the declared format: {read_alike}; labels, or a look at one, tell"
     reason = coded("no-labels", reason)
     return Finding("average_precision", NOT_VERIFIED, reason, decides=False, facts={"why": reason})
 
