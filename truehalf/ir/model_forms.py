@@ -140,7 +140,7 @@ def folder_for_models() -> Iterator[Path]:
         try:
             yield Path(name)
         except StageError as error:
-            text = re.sub(re.escape(name) + r"[/\\](\w+)\.onnx(?!\w)", _called, error.text)
+            text = re.sub(re.escape(name) + r"[/\\](\w+)\.onnx(?!\w)(?: \(the \1\))?", _called, error.text)
             if text == error.text:
                 raise
             raise StageError(error.code, text) from error

@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -27,8 +27,8 @@ from truehalf.ir.facts import holds_fp16
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.runtime.ort.session import CUDA, Session
-from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_problem, shapes_unknown
-from truehalf.verification.runs import Part
+from truehalf.verification.float16_shapes import causes, float16_shape_arithmetic, shape_problem, shapes_unknown
+from truehalf.verification.runs import Part, as_read, as_type
 
 FP32_CPU = "fp32-cpu"
 Arrays = dict[str, np.ndarray]
@@ -143,22 +143,30 @@ class OpenFile:
         return float16_shape_arithmetic(self.file.model) if is_emulated else []
 
     def unrounded_shapes(
-        self, expected: Arrays, run: Callable[[OpenFile], Arrays], place: str
+        self,
+        expected: Arrays,
+        rounded: Arrays,
+        run: Callable[[OpenFile], Arrays],
+        place: str,
+        reference: ir.Model | None,
     ) -> tuple[str | None, str | None]:
         """What is wrong with the shapes that FP16 arithmetic decides, where it is not rounded between nodes; or why
         that is not known. Nones of a file that has no such arithmetic.
 
         Args:
             expected: outputs of the reference.
+            rounded: outputs of this file; those that are missing have no shape.
             run: what the file as given outputs.
             place: what the run is called.
+            reference: whose constants say what was changed; None: not known.
         """
         if not self.shape_nodes:
             return None, None
         try:
             # The CPU provider does not round between nodes.
             self._unrounded = self._unrounded or OpenFile(self.file, FP32_CPU, called=self._called)
-            return shape_problem(expected, run(self._unrounded), self.shape_nodes, place), None
+            found = partial(causes, self.shape_nodes, self.file.model, reference)
+            return shape_problem(expected, run(self._unrounded), rounded, found, place), None
         except UnevenShapes as error:
             return str(error), None
         except StageError as error:
@@ -319,20 +327,6 @@ def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
 def full_batches(samples: Sequence[Sample], size: int) -> list[Arrays]:
     """Feeds of just `size` samples each, the last one filled up with its last sample."""
     return [repeated(stacked(group), size) for group in batches(samples, size)]
-
-
-def as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """float32 as float16 where a file wants that, and back; all else as it is."""
-    if dtype is None or array.dtype == dtype or {array.dtype.name, np.dtype(dtype).name} != {"float32", "float16"}:
-        return array
-    with np.errstate(over="ignore"):
-        return array.astype(dtype)
-
-
-def as_read(value: Any) -> np.ndarray:
-    """An output as it is compared: floats of any width as float32."""
-    array = np.asarray(value)
-    return array if array.dtype.kind in "iubOSU" else array.astype(np.float32)
 
 
 def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:

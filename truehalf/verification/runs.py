@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -51,3 +52,17 @@ class Run:
     size: tuple[int, int] | None = None
     feed: int = 0
     start: int = 0
+
+
+def as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """float32 as float16 where a file wants that, and back; all else as it is."""
+    if dtype is None or array.dtype == dtype or {array.dtype.name, np.dtype(dtype).name} != {"float32", "float16"}:
+        return array
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
+
+
+def as_read(value: Any) -> np.ndarray:
+    """An output as it is compared: floats of any width as float32."""
+    array = np.asarray(value)
+    return array if array.dtype.kind in "iubOSU" else array.astype(np.float32)

@@ -95,8 +95,9 @@ class ModelPair:
         for part, (reference, candidate) in run_over([file.run for file in self._open], parts):
             self._note(part)
             if self.shape_problem is None and self.shapes_unknown is None:
-                found = self._open[1].unrounded_shapes(reference, partial(_of_part, part), part.names[0])
-                self.shape_problem, self.shapes_unknown = found
+                self.shape_problem, self.shapes_unknown = self._open[1].unrounded_shapes(
+                    reference, candidate, partial(_of_part, part), part.names[0], self.reference
+                )
             beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
             yield Run(part.names, part.rows, reference, candidate, *beside)
 

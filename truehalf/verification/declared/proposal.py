@@ -27,7 +27,7 @@ from truehalf.runtime.ort.session import Session
 from truehalf.verification.declared.boxes import in_words, layouts_of
 from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.metrics.decoded import confident_queries
-from truehalf.verification.open_file import as_type
+from truehalf.verification.runs import as_type
 
 if TYPE_CHECKING:
     import onnx_ir as ir
