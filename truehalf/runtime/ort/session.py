@@ -145,10 +145,9 @@ class Session:
         try:
             values = self._session.run(names, dict(feeds))
         except Exception as error:
-            held = any(
-                "bfloat16" in value.type for value in (*self._session.get_inputs(), *self._session.get_outputs())
-            )
-            text = f"ONNX Runtime cannot run the model: {_first_line(error)}{_BFLOAT16_ENDS if held else ''}"
+            ends = (*self._session.get_inputs(), *self._session.get_outputs()) if self._session is not None else ()
+            why = _BFLOAT16_ENDS if any("bfloat16" in value.type for value in ends) else ""
+            text = f"ONNX Runtime cannot run the model: {_first_line(error)}{why}"
             raise StageError("runtime-refuses", text) from error
         if self._profile is not None:
             self.kernels = kernels_of(read_json(Path(self._session.end_profiling())))
