@@ -184,7 +184,7 @@ class OpenFile:
         model = self.file.model.clone()
         values = {value.name: value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
         values |= {value.name: value for node in model.graph for value in node.outputs}
-        del model.graph.outputs[:]
+        model.graph.outputs.clear()
         for name, array in (given or {}).items():
             computed = values[name]
             values[name] = ir.Input(name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)))

@@ -62,6 +62,11 @@ def pairs() -> Iterator[Pair]:
         for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
             both = _beside(thresholds, (SAMPLES, 5, 7), margin, 230 + seed)
             yield _pair(f"{name}-{what}", both, text, expected, codes)
+    for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+        text = "i = ArgMax<axis = 1, keepdims = 0>(y) z = Gather(table, i)"
+        models = [deciding(each, text, ("i", "z")) for each in tied((SAMPLES, 12), 1, margin, 249)]
+        yield Pair(f"decision-put-out-and-carried-on-{what}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
+    yield from _pooled()
     yield from _generated()
     yield from _wrong()
 
@@ -84,8 +89,8 @@ def _pair(name: str, both: tuple[Array, Array] | list[Array], text: str, expecte
     return Pair(f"decision-{name}", *models, {"x": numbers(len(both[0]))}, expected, codes=codes)
 
 
-def deciding(values: Array, text: str) -> onnx.ModelProto:
-    """A model of values `y` with the nodes of a text, whose `z` is its output."""
+def deciding(values: Array, text: str, outputs: tuple[str, ...] = ("z",)) -> onnx.ModelProto:
+    """A model of values `y` with the nodes of a text."""
     rng = np.random.default_rng(199)
     model = replayed({"y": values})
     nodes = onnx.parser.parse_graph(f"g (float[N] y) => (float[N] z) {{ {text} }}").node
@@ -97,14 +102,49 @@ def deciding(values: Array, text: str) -> onnx.ModelProto:
         "two": 2.0,
         "little": np.exp(-2),
     }
-    constants |= {"zero": 0.0, "one": 1.0, "minus": -100.0, "wide": 9.0, "pair": [0, 1], "wall": 5.0}
+    constants |= {"zero": 0.0, "one": 1.0, "minus": -100.0, "wide": 9.0, "pair": [0, 1], "size": 240.0}
     used = {name for node in nodes for name in node.input}
     arrays = {name: np.asarray(value, np.float32) for name, value in constants.items()} | {"twelve": np.array([12])}
     model.graph.initializer.extend(numpy_helper.from_array(arrays[name], name) for name in arrays if name in used)
     del model.graph.output[:]
-    model.graph.output.append(helper.make_empty_tensor_value_info("z"))
+    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
     inferred = onnx.shape_inference.infer_shapes(model)
     return onnx.shape_inference.infer_shapes(inferred)
+
+
+_PLACES: Mapping[str, str] = {
+    "places": "v, z = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y)",
+    "places-on": "v, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y) c = Cast<to = 1>(i) "
+    "z = Mod<fmod = 1>(c, wide)",
+    "unpooled": "v, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y) z = MaxUnpool<kernel_shape = [2, 2], "
+    "strides = [2, 2]>(v, i)",
+}
+
+
+def _pooled() -> Iterator[Pair]:
+    """Where the largest of each window is; and another window's, or another sample's."""
+    for seed, (name, text) in enumerate(_PLACES.items()):
+        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            both = [_windows(each) for each in tied((SAMPLES, 3, 4, 5, 4), 4, margin, 250 + seed)]
+            yield _pair(f"{name}-{what}", both, text, expected, codes)
+    values = np.zeros((SAMPLES, 3, 8, 10), np.float32)
+    values[..., ::2, ::2] = 1
+    values[0, 0, 0, 0] = 2
+    for name, by in (("window", "two"), ("sample", "size")):
+        text = (
+            _PLACES["places-on"]
+            .replace("Cast<to = 1>(i)", "Cast<to = 1>(i) d = Add(c, zero)")
+            .replace("Mod<fmod = 1>(c", "Mod<fmod = 1>(d")
+        )
+        models = [deciding(values, each) for each in (text, text.replace("zero", by))]
+        yield Pair(f"decision-places-of-another-{name}", *models, {"x": numbers(SAMPLES)}, FAILED)
+
+
+def _windows(values: Array) -> Array:
+    """[N, C, h, w, 4] as [N, C, 2 h, 2 w]."""
+    samples, channels, height, width, _ = values.shape
+    apart = values.reshape(samples, channels, height, width, 2, 2).transpose(0, 1, 2, 4, 3, 5)
+    return np.ascontiguousarray(apart.reshape(samples, channels, 2 * height, 2 * width))
 
 
 def _generated() -> Iterator[Pair]:

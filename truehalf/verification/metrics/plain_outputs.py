@@ -82,14 +82,15 @@ def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
     return worst
 
 
-def masked_in(name: str, runs: Sequence[Run], tolerance: float) -> str:
+def masked_in(name: str, runs: Sequence[Run], tolerance: float, *, clusters: bool = True) -> str:
     """A sentence on a part of an output of a far smaller scale that is wrong; empty where there is none.
 
     Args:
         tolerance: the largest tensor error that passes.
+        clusters: see masked_by_scale.
     """
     pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
-    by_scale = masked_by_scale(name, pairs, tolerance, [run.names for run in runs])
+    by_scale = masked_by_scale(name, pairs, tolerance, [run.names for run in runs], clusters=clusters)
     return by_scale or _other_whole_numbers(name, pairs) or _moved_alike(name, pairs)
 
 

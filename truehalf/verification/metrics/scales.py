@@ -94,7 +94,9 @@ class _Output:
     tolerance: float
 
 
-def masked_by_scale(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
+def masked_by_scale(
+    name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]], *, clusters: bool = True
+) -> str | None:
     """A sentence on the worst part that is masked and wrong; None where there is none.
 
     Args:
@@ -102,13 +104,9 @@ def masked_by_scale(name: str, pairs: Pairs, tolerance: float, places: Sequence[
         pairs: (reference, candidate) of each run, of one shape.
         tolerance: of the tensor rule.
         places: by run, what its samples are called; or what the run is called, where it has one name and several rows.
+        clusters: whether these are parts, too; of near ties, those near 0 make one.
     """
-    return _worst(name, pairs, tolerance, places, "all")
-
-
-def masked_slices(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
-    """`masked_by_scale` without clusters: of values that are near ties, and make one where they are near 0."""
-    return _worst(name, pairs, tolerance, places, "slices")
+    return _worst(name, pairs, tolerance, places, "all" if clusters else "slices")
 
 
 def masked_columns(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:

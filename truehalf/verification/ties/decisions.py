@@ -45,6 +45,24 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the largest of a window is, counted through the tensor.
+
+    Attributes:
+        values: as of a Choice; elementwise functions alone.
+        reach: by spatial axis, how far two elements of a window are apart at most.
+    """
+
+    values: tuple[str, ...]
+    reach: tuple[int, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of all tensors that it is judged by."""
+        return self.values
+
+
+@dataclass(frozen=True)
 class Step:
     """On which side of a threshold a value is.
 
@@ -64,7 +82,7 @@ class Step:
         return (*self.values, self.threshold) if isinstance(self.threshold, str) else self.values
 
 
-Decision = Choice | Step
+Decision = Choice | Place | Step
 
 
 def decisions_at_outputs(model: ir.Model) -> dict[str, Decision]:
@@ -115,8 +133,14 @@ def _decision(value: ir.Value) -> Decision | None:
     if is_op(node, "Hardmax"):
         axis = _axis_of(node)
         return None if axis is None else Choice(tuple(_in_order(first, axis)), axis, marks=True)
-    if not is_op(node, "ArgMax", "ArgMin", "TopK") or node.outputs[row_of(node).choice or 0] is not value:
+    if not is_op(node, "ArgMax", "ArgMin", "TopK", "MaxPool") or node.outputs[row_of(node).choice or 0] is not value:
         return None
+    if node.op_type == "MaxPool":
+        kernel = node.attributes.get_ints("kernel_shape")
+        dilations = node.attributes.get_ints("dilations", [1] * len(kernel))
+        reach = tuple((side - 1) * step for side, step in zip(kernel, dilations, strict=True))
+        by_columns = node.attributes.get_int("storage_order", 0)
+        return None if by_columns else Place(tuple(_in_order(first, None)), reach)
     many = node.op_type == "TopK"
     axis = node.attributes.get_int("axis", -1 if many else 0)
     is_least = node.op_type == "ArgMin" or (many and not node.attributes.get_int("largest", 1))

@@ -5,6 +5,7 @@
                                                           r, o: the indices that the two files chose
                                                           spread: the largest along the axis, see spread_along
                TopK: so place by place, and no index is there twice
+    Place      the same of two elements of one window
     Step       |x - t| <= margin * spread of x - t, or what float16 moves the two by when it holds them
                                                           t: the threshold between r and o; where whole numbers are
                                                           made, that of r and the next one, and at most BESIDE of their
@@ -26,7 +27,7 @@ import numpy as np
 
 from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.runs import Arrays
-from truehalf.verification.ties.decisions import Choice, Decision, Step
+from truehalf.verification.ties.decisions import Choice, Decision, Place, Step
 
 BESIDE = 0.25
 _HELD = 2.0**-11  # of a number, that float16 is off by
@@ -61,6 +62,8 @@ def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) 
     """
     if isinstance(decision, Choice):
         return _choices(decided, decision, margin)
+    if isinstance(decision, Place):
+        return _places(decided, decision, margin)
     return _steps(decided, decision, margin)
 
 
@@ -108,6 +111,25 @@ def _explained(values: np.ndarray, choice: Choice, one: Decided, most: float) ->
         ordered = np.sort(indices_of[1], axis=-1)
         explained &= (ordered[..., 1:] != ordered[..., :-1]).all(axis=-1, keepdims=True)
     return np.asarray(np.moveaxis(explained, -1, choice.axis).reshape(r.shape))
+
+
+def _places(decided: Sequence[Decided], place: Place, margin: float) -> list[np.ndarray]:
+    explained = [np.zeros(np.shape(one.reference), bool) for one in decided]
+    for source in place.values:
+        values = _as_first(decided, place.values, source)
+        planes = [each.reshape(*each.shape[:2], -1) for each in values]
+        most = margin * max(float(spread_along(each, 2).max(initial=0.0)) for each in planes)
+        for one, x, found in zip(decided, values, explained, strict=True):
+            sides = [np.asarray(side, np.int64).reshape(len(x), -1) for side in (one.reference, one.candidate)]
+            if not one.differs or any((side < 0).any() or (side >= x.size).any() for side in sides):
+                continue
+            size = x[0].size  # samples may have been counted in smaller runs
+            within = [np.stack(np.unravel_index(side % size, x.shape[1:])) for side in sides]
+            a, b = (np.take_along_axis(x.reshape(len(x), -1), side % size, 1) for side in sides)
+            apart = np.abs(within[0] - within[1]) <= np.array([0, *place.reach])[:, None, None]
+            same = apart.all(axis=0) & (sides[0] // size == sides[1] // size) & (sides[0] != sides[1])
+            found |= (same & (np.abs(a - b) <= most)).reshape(found.shape)
+    return explained
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------

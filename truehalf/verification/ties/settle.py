@@ -20,7 +20,7 @@ from truehalf.config.precision import FP16_MAX
 from truehalf.errors import StageError
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
-from truehalf.verification.metrics.scales import masked_slices
+from truehalf.verification.metrics.plain_outputs import masked_in
 from truehalf.verification.runs import Arrays, Run
 from truehalf.verification.ties.decisions import Choice, Decision
 from truehalf.verification.ties.near import Decided, explained_in
@@ -189,12 +189,14 @@ def _alike(runs: Sequence[Run], values: Sequence[Arrays], decision: Decision, to
     if inside.candidate is None or not known:
         return True
     theirs = [inside.candidate(run, known) for run in runs]
-    places = [run.names for run in runs]
     for name in known:
         pairs = [_without_masks(r[name], o[name]) for r, o in zip(values, theirs, strict=True)]
         if any(np.shape(r) != np.shape(o) for r, o in pairs):
             return True
-        errors = output_errors(name, pairs, tolerance, [each[0] for each in places])
-        if errors.passed is not False and not masked_slices(name, pairs, tolerance, places):
+        errors = output_errors(name, pairs, tolerance, [run.names[0] for run in runs])
+        beside = [
+            replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in zip(runs, pairs, strict=True)
+        ]
+        if errors.passed is not False and not masked_in(name, beside, tolerance, clusters=False):
             return True
     return False
