@@ -116,6 +116,8 @@ _PLACES: Mapping[str, str] = {
     "places": "v, z = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y)",
     "places-on": "v, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y) c = Cast<to = 1>(i) "
     "z = Mod<fmod = 1>(c, wide)",
+    "beside-a-pool": "v = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y) u, i = MaxPool<kernel_shape = [2, 2], "
+    "strides = [2, 2]>(y) c = Cast<to = 1>(i) d = Mod<fmod = 1>(c, wide) z = Add(v, d)",
     "unpooled": "v, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y) z = MaxUnpool<kernel_shape = [2, 2], "
     "strides = [2, 2]>(v, i)",
 }

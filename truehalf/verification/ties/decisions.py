@@ -133,7 +133,7 @@ def _decision(value: ir.Value) -> Decision | None:
     if is_op(node, "Hardmax"):
         axis = _axis_of(node)
         return None if axis is None else Choice(tuple(_in_order(first, axis)), axis, marks=True)
-    if not is_op(node, "ArgMax", "ArgMin", "TopK", "MaxPool") or node.outputs[row_of(node).choice or 0] is not value:
+    if not is_op(node, "ArgMax", "ArgMin", "TopK", "MaxPool") or value.index() != row_of(node).choice:
         return None
     if node.op_type == "MaxPool":
         kernel = node.attributes.get_ints("kernel_shape")
