@@ -9,6 +9,8 @@ A node amplifies where a relative error of 2^-11 in an input can be a much large
     Sin, Cos, Tan                                      |x| large                   sin(x + xe) = sin x + xe cos x
     normalizations                                     rows offset from 0 far more than they vary, or very small ones
     Softmax that is a result                           x - max x, of large x
+    sums of constants weighted by a Softmax, as        the same: a position in float16 steps between two peaks
+      soft-argmax, that are a result
     CumSum                                             a sum that grows until a term is less than half its last bit
     sums and products whose terms (truehalf.calibration.rounding.terms) are _CANCELS times the result    x - y -> 0
 
@@ -31,6 +33,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import limit_of
+from truehalf.calibration.rounding.expectations import expectation
 from truehalf.calibration.rounding.terms import terms_of
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir import ops
@@ -88,14 +91,18 @@ class Neighbourhood:
             for node in self.depths
         )
         cancels = subtracts or ops.has(self.end, Trait.CANCELS | Trait.CENTERS | Trait.STEEP_AT_ONE)
-        return "cancellation" if cancels or is_op(self.end, "Softmax") else "underflow"
+        cancels = cancels or is_op(self.end, "Softmax") or bool(expectation(self.end))
+        return "cancellation" if cancels else "underflow"
 
     @property
     def limit(self) -> float:
         """Of the error; held to the tolerance where the end is steep, as another sample comes nearer to that place, and
-        where it is a result of the model, which the tolerance is for.
+        where it is a result of the model, which the tolerance is for; to half of that where it is an expectation, as
+        few samples have two peaks of one height.
         """
         steep = ops.has(self.end, Trait.STEEP_AT_ZERO | Trait.STEEP_AT_ONE) or ops.row_of(self.end).divides is not None
+        if expectation(self.end):
+            return limit_of(self.kind, True) / 2
         return limit_of(self.kind, steep or is_op(self.end, "Mul") or _is_result(self.end, self.shown))
 
 
@@ -154,7 +161,7 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
             axis, source = constant_of(node.inputs[1]), node.inputs[0]
             length = source.shape[int(axis)] if source is not None and source.shape and axis is not None else None
             return isinstance(length, int) and length >= _CUMULATIVE_MIN
-    if ops.has(node, _AMPLIFY):
+    if ops.has(node, _AMPLIFY) or expectation(node):
         return True
     terms, last = terms_of(node, absmax), [node, *_shown(node)][-1]
     return _cancels(terms, absmax(last.outputs[0])) and not _is_hidden(node, terms, absmax)
@@ -199,17 +206,19 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
     depth_max = _DEEP_DEPTH_MAX if deep or end.op_type in _LOGARITHMS else _DEPTH_MAX
     if end.op_type in _NORMS and not deep:
         nodes_max = 1
+    weighting = expectation(end)
     everywhere = deep or ops.has(end, Trait.PERIODIC) or end.op_type in _LOGARITHMS
     to_products = {end}
     left = {False: nodes_max - 1, True: nodes_max * _MOVES_MAX}  # of nodes, by whether they move only
     waiting = deque([end])
     while waiting:
         node = waiting.popleft()
-        if node is not end and not _is_replayed(node, False):
+        if node is not end and node not in weighting and not _is_replayed(node, False):
             continue
         for value in _computed(node):
             source = value.producer()
             with_products = everywhere or (node in to_products and (node is not end or _is_steep_at(end, value)))
+            with_products |= node in weighting
             if source is None or source in depths or source not in order or not _is_replayed(source, with_products):
                 continue
             if with_products and not ops.adds_up(source):

@@ -84,7 +84,7 @@ def test_what_is_shown_of_a_result(reader: str, shown: list[str]) -> None:
         "y = CumSum(x, axis)",
         "y = Exp(x)",
         "a = Softmax(x) t = Transpose(z) s = MatMul(a, t) y = MatMul(s, x)",
-        "a = Softmax(x) y = MatMul(a, w)",
+        "a = Softmax(x) b = MatMul(a, w) y = Erf(b)",
     ],
 )
 def test_what_amplifies_nothing(nodes: str) -> None:
