@@ -173,7 +173,7 @@ class OpenFile:
             return None, shapes_unknown(self.shape_nodes, error)
 
     def probing(self, names: Sequence[str], given: Mapping[str, np.ndarray] | None = None) -> OpenFile:
-        """The file, run by the same evaluation but for pessimistic sums, with these inner tensors as its outputs.
+        """The file, run by the same evaluation, in emulation for CUDA, with these inner tensors as its outputs.
 
         Args:
             given: inner tensors that become inputs, such as these.
@@ -192,7 +192,9 @@ class OpenFile:
             computed.replace_all_uses_with(values[name])
             model.graph.inputs.append(values[name])
         model.graph.outputs.extend(values[name] for name in names)
-        runner = Session(model) if self.evaluation == FP32_CPU else EmulatedSession(model)
+        pessimistic = self.evaluation == Evaluation.emulated_fp16_pessimistic.value
+        is_fp32 = self.evaluation == FP32_CPU
+        runner = Session(model) if is_fp32 else EmulatedSession(model, pessimistic=pessimistic)
         return OpenFile(self.file, self.evaluation, runner, self._called)
 
     def run(self, part: Part) -> Arrays:

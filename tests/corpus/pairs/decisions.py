@@ -163,21 +163,33 @@ def _generated() -> Iterator[Pair]:
         rng = np.random.default_rng(260 + seed)
         classes = int(rng.integers(5, 40))
         x = np.float32(rng.normal(0, 1, (4, 60000 // classes, 32)))
-        weights = rng.normal(0, 1, (32, classes))
-        both = []
-        for kind, dtype, to in (("float", np.float32, 1), ("float16", np.float16, 10)):
-            constants = "float q = {0.7}, int64[1] k = {3}, int64[1] b = {2}, int64[1] e = {3}"
-            shape = f"N, P, {classes}"
-            model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
-                g (float[N, P, 32] x) => ({_type(name)}[{shape}] z) <{kind}[32, {classes}] w = {{0}}, {constants}>
-                {{ h = Cast<to = {to}>(x) y = MatMul(h, w) f = Cast<to = 1>(y) {text} }}""")
-            model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights.astype(dtype), "w"))
-            both.append(model)
-        yield Pair(f"decision-computed-{name}", *both, {"x": x}, PASSED, codes=TIES)
+        models = _products(rng.normal(0, 1, (32, classes)), text, _TYPES.get(name, "float"))
+        yield Pair(f"decision-computed-{name}", *models, {"x": x}, PASSED, codes=TIES)
+    from truehalf.config.verification import Evaluation, VerifyConfig
+
+    options = {"options": VerifyConfig(evaluation=Evaluation.emulated_fp16_pessimistic)}
+    x = np.float32(rng.normal(0, 1, (4, 2000, 700)))
+    for name in ("largest", "mask", "top-k"):
+        text = texts.get(name, "m = Greater(f, q) z = Where(m, f, e9)")
+        models = _products(rng.normal(0, 1, (700, 12)) / 26, text, _TYPES.get(name, "float"))
+        yield Pair(f"decision-pessimistic-{name}", *models, {"x": x}, PASSED, options=options, codes=TIES)
 
 
-def _type(name: str) -> str:
-    return {"greater": "bool", "top-k": "bool", "round": "int64"}.get(name, "float")
+_TYPES = {"greater": "bool", "top-k": "bool", "round": "int64"}
+
+
+def _products(weights: Array, text: str, made: str) -> list[onnx.ModelProto]:
+    """Models of a product with weights, in FP32 and in FP16, with the nodes of a text."""
+    models = []
+    inner, classes = weights.shape
+    constants = "float q = {0.7}, float e9 = {9}, int64[1] k = {3}, int64[1] b = {2}, int64[1] e = {3}"
+    for kind, dtype, to in (("float", np.float32, 1), ("float16", np.float16, 10)):
+        model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+            g (float[N, P, {inner}] x) => ({made}[N, P, {classes}] z) <{kind}[1] w = {{0}}, {constants}>
+            {{ h = Cast<to = {to}>(x) y = MatMul(h, w) f = Cast<to = 1>(y) {text} }}""")
+        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights.astype(dtype), "w"))
+        models.append(model)
+    return models
 
 
 def _wrong() -> Iterator[Pair]:
@@ -210,6 +222,20 @@ def _wrong() -> Iterator[Pair]:
         ("ids-shifted", whole, "m = Equal(y, zero) z = Where(m, wide, minus)", "zero", "one"),
         ("hardmax-of-another-axis", y, "z = Hardmax<axis = 2>(y)", "axis = 2", "axis = 1"),
         ("hardmax-of-nothing", y, "h = Hardmax<axis = 2>(y) z = Mul(h, wide)", "wide", "zero"),
+    ]
+    beside = np.float32(0.5) + np.float32(rng.uniform(1e-3, 5e-3, y.shape) * rng.choice([-1, 1], y.shape))
+    beside[0, 0, 0] = 3
+    swapped += [
+        ("less-beside-the-threshold", beside, "z = Greater(y, half)", "Greater", "Less"),
+        (
+            "not-beside-the-threshold",
+            beside,
+            "m = Greater(y, half) z = Where(m, wide, minus)",
+            "wide, minus",
+            "minus, wide",
+        ),
+        ("floor-beside-the-threshold", beside, "z = Round(y)", "Round", "Floor"),
+        ("ceil-beside-the-threshold", beside, "r = Round(y) z = Mul(r, wide)", "Round", "Ceil"),
     ]
     for name, values, text, old, new in swapped:
         models = [deciding(values, text), deciding(values, text.replace(old, new, 1))]

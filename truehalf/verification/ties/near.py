@@ -11,8 +11,9 @@
                                                           made, that of r and the next one, and at most BESIDE of their
                                                           distance away
                x = t is no near tie: another operator, such as GreaterOrEqual for Greater, decides all of these
-               otherwise. Those that stand for others (the largest of a row is x = t in Equal(x, ReduceMax(x))) do
+               otherwise. Those that stand for others (the largest of a row is x = t in Equal(x, ReduceMax(x))) are
                where as many near ties of the row went the other way
+               Where the candidate's x is known, it lies beyond t, or float16 holds it no further from t
 
 Softmax and Sigmoid make a step of the logits as large as they like beside the spread of what they put out, or nothing
 where they are flat: rounding explains either.
@@ -41,17 +42,24 @@ class Decided:
     Attributes:
         reference, candidate: what the two files decided.
         inside: tensors of the reference by name, of which those that the decision reads.
+        theirs: these of the candidate, as far as it has them.
     """
 
     reference: np.ndarray
     candidate: np.ndarray
     inside: Arrays
+    theirs: Arrays
 
     @property
     def differs(self) -> bool:
-        """Whether it was another, of one shape."""
-        same_shape = np.shape(self.reference) == np.shape(self.candidate)
-        return same_shape and not np.array_equal(self.reference, self.candidate)
+        """See `differ`."""
+        return differ(self.reference, self.candidate)
+
+
+def differ(reference: np.ndarray, candidate: np.ndarray) -> bool:
+    """Whether another one was decided, of one shape."""
+    same_shape = np.shape(reference) == np.shape(candidate)
+    return same_shape and not np.array_equal(reference, candidate)
 
 
 def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) -> list[np.ndarray]:
@@ -92,7 +100,7 @@ def _explained(values: np.ndarray, choice: Choice, one: Decided, most: float) ->
     r, o = np.asarray(one.reference), np.asarray(one.candidate)
     if choice.marks:
         one_only = (np.isin(o, (0, 1)).all(axis=choice.axis)) & (o.sum(axis=choice.axis) == 1)
-        indices = Decided(r.argmax(axis=choice.axis), o.argmax(axis=choice.axis), one.inside)
+        indices = Decided(r.argmax(axis=choice.axis), o.argmax(axis=choice.axis), one.inside, {})
         rows = one_only & _explained(values, Choice(choice.values, choice.axis), indices, most)
         return np.asarray((r != o) & np.expand_dims(rows, choice.axis))
     x = np.moveaxis(values, choice.axis, -1)
@@ -142,22 +150,15 @@ def _steps(decided: Sequence[Decided], step: Step, margin: float) -> list[np.nda
     if len(known) < len(sides):
         return explained
     for source in step.values:
+        shaped = zip(_as_first(decided, step.values, source), known, strict=True)
+        values = [np.broadcast_to(each, one.r.shape) for each, one in shaped]
         is_first = source == step.values[0]
-        values = [
-            np.broadcast_to(each, one.r.shape)
-            for each, one in zip(_as_first(decided, step.values, source), known, strict=True)
-        ]
-        apart = [
-            x - one.t if is_first and step.threshold is not None else x for x, one in zip(values, known, strict=True)
-        ]
-        most = margin * max(float(spread_along(each.ravel(), 0)) for each in apart)
-        before = _ordered(values, known)
+        from_threshold = is_first and step.threshold is not None
+        spread_of = [x - one.t if from_threshold else x for x, one in zip(values, known, strict=True)]
+        spread = max(float(spread_along(each.ravel(), 0)) for each in spread_of)
+        made = None if is_first else _ordered(values, known)
         for x, one in zip(values, known, strict=True):
-            t = one.t[one.differs]
-            t = t if is_first else np.interp(t, *before, left=-np.inf, right=np.inf)
-            one.near[one.differs] |= np.abs(x[one.differs] - t) <= np.minimum(
-                np.maximum(most, _HELD * (np.abs(x[one.differs]) + np.abs(t))), one.widest
-            )
+            one.note(x, margin * spread, made)
     for one, found in zip(known, explained, strict=True):
         found |= one.explained().reshape(found.shape)
     return explained
@@ -172,6 +173,7 @@ class _Sides:
         x, t: the values, and the threshold that parts r and o; NaN where none does.
         row: axes of elements that may stand for each other; empty: none do.
         widest: how far a value may be from its threshold, whatever the spread.
+        possible: where another one was decided, and the candidate's value does not contradict that.
         near: where it is near enough, to be written to.
     """
 
@@ -181,37 +183,54 @@ class _Sides:
     t: np.ndarray
     row: tuple[int, ...]
     widest: float
+    possible: np.ndarray
     near: np.ndarray
 
     @classmethod
     def of(cls, one: Decided, step: Step) -> _Sides | None:
         """None of integers, and where shapes do not fit."""
-        given = np.asarray(one.inside[step.values[0]])
-        threshold = one.inside[step.threshold] if isinstance(step.threshold, str) else step.threshold
-        t = np.asarray(np.nan if threshold is None else threshold, np.float64)
+        x, threshold = _read(step, one.inside)
         try:
-            shape = np.broadcast_shapes(given.shape, t.shape)
+            shape = np.broadcast_shapes(x.shape, threshold.shape)
             r, o = (np.asarray(side, np.float64).reshape(shape) for side in (one.reference, one.candidate))
         except ValueError:
             return None
-        if given.dtype.kind != "f":
+        if one.inside[step.values[0]].dtype.kind != "f":
             return None
         row: tuple[int, ...] = ()
         if isinstance(step.threshold, str):
-            sides = (1,) * (len(shape) - t.ndim) + t.shape
+            sides = (1,) * (len(shape) - threshold.ndim) + threshold.shape
             row = tuple(axis for axis, side in enumerate(sides) if side < shape[axis]) or tuple(range(1, len(shape)))
-        is_whole = step.threshold is None and step.kind != "Sign"
-        parted = _parting(r, o, step.kind) if step.threshold is None else np.where((o == 0) | (o == 1), t, np.nan)
-        x = np.broadcast_to(given.astype(np.float64), shape)
-        return cls(r, o, x, parted, row, BESIDE if is_whole else np.inf, np.zeros(shape, bool))
+        t = _parting(r, o, step.kind) if step.threshold is None else np.where((o == 0) | (o == 1), threshold, np.nan)
+        x = np.broadcast_to(x, shape)
+        possible = np.array(r != o)
+        theirs, theirs_t = _read(step, {**one.inside, **one.theirs})
+        if step.values[0] in one.theirs and theirs.shape == one.inside[step.values[0]].shape:
+            beyond = (
+                np.broadcast_to(theirs, shape),
+                np.where(np.isnan(t), t, theirs_t if step.threshold is not None else t),
+            )
+            with np.errstate(invalid="ignore"):
+                possible &= ((x - t) * (beyond[0] - beyond[1]) <= 0) | (_apart(*beyond) <= _held(*beyond))
+        widest = BESIDE if step.threshold is None and step.kind != "Sign" else np.inf
+        return cls(r, o, x, t, row, widest, possible, np.zeros(shape, bool))
 
-    @property
-    def differs(self) -> np.ndarray:
-        return np.asarray(self.r != self.o)
+    def note(self, x: np.ndarray, most: float, made: tuple[np.ndarray, np.ndarray] | None) -> None:
+        """Where values are near enough to their threshold.
+
+        Args:
+            x: the values, or what they are made of.
+            most: how far from the threshold is near, at least.
+            made: of the latter, see `_ordered`.
+        """
+        x, t = x[self.possible], self.t[self.possible]
+        t = t if made is None else np.interp(t, *made, left=-np.inf, right=np.inf)
+        with np.errstate(invalid="ignore"):
+            self.near[self.possible] |= _apart(x, t) <= np.minimum(np.maximum(most, _held(x, t)), self.widest)
 
     def explained(self) -> np.ndarray:
         """bool of the shape of all."""
-        exact = self.differs & (self.x == self.t)
+        exact = self.possible & (self.x == self.t)
         near = self.near & ~exact
         found = near.copy()
         rises = self.o > self.r
@@ -221,6 +240,23 @@ class _Sides:
             balanced = for_others.sum(axis=self.row, keepdims=True) <= others
             found |= for_others & balanced
         return np.asarray(found)
+
+
+def _read(step: Step, tensors: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    """float64: the values of a step, and what they are compared with; NaN where that is no number alike for all."""
+    threshold = tensors[step.threshold] if isinstance(step.threshold, str) else step.threshold
+    return np.asarray(tensors[step.values[0]], np.float64), np.asarray(
+        np.nan if threshold is None else threshold, np.float64
+    )
+
+
+def _apart(x: np.ndarray, t: np.ndarray) -> np.ndarray:
+    return np.asarray(np.abs(x - t))
+
+
+def _held(x: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """What float16 moves two numbers by when it holds them."""
+    return np.asarray(_HELD * (np.abs(x) + np.abs(t)))
 
 
 def _parting(r: np.ndarray, o: np.ndarray, kind: str) -> np.ndarray:

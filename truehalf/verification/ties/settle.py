@@ -23,7 +23,7 @@ from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in
 from truehalf.verification.runs import Arrays, Run
 from truehalf.verification.ties.decisions import Choice, Decision
-from truehalf.verification.ties.near import Decided, explained_in
+from truehalf.verification.ties.near import Decided, differ, explained_in
 
 Counts = dict[str, int]
 _NOTHING = np.zeros(0)  # of no output's shape that differs
@@ -131,7 +131,7 @@ def _settled_inside(
         while left:
             own = [inside.reference(run, left, more) for run, more in zip(runs, given, strict=True)]
             both = {name: [(r[name], o[name]) for r, o in zip(own, theirs, strict=True)] for name in left}
-            name = next((name for name in left if any(Decided(*each, {}).differs for each in both[name])), None)
+            name = next((name for name in left if any(map(differ, *zip(*both[name], strict=True)))), None)
             if name is None:
                 break
             left = left[left.index(name) + 1 :]
@@ -158,12 +158,14 @@ def _explained(
 ) -> tuple[list[np.ndarray], int]:
     """By run which of another decision a near tie explains; and how many."""
     nothing = [np.zeros(np.shape(r), bool) for r, _ in both]
-    if not any(Decided(r, o, {}).differs for r, o in both):
+    if not any(map(differ, *zip(*both, strict=True))):
         return nothing, 0
     values = [inside.reference(run, decision.reads, more) for run, more in zip(runs, given, strict=True)]
-    decided = [Decided(r, o, each) for (r, o), each in zip(both, values, strict=True)]
+    names = [name for name in decision.reads if name in inside.names]
+    theirs = [inside.candidate(run, names) if inside.candidate is not None and names else {} for run in runs]
+    decided = [Decided(r, o, *each) for (r, o), *each in zip(both, values, theirs, strict=True)]
     explained = explained_in(decided, decision, margin.ties)
-    if not any(each.any() for each in explained) or not _alike(runs, values, decision, margin.tolerance, inside):
+    if not any(each.any() for each in explained) or not _alike(runs, decided, decision, margin.tolerance):
         return nothing, 0
     marks = isinstance(decision, Choice) and decision.marks
     counted = [
@@ -181,22 +183,18 @@ def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.where(kept, r, 0), np.where(kept, o, 0)
 
 
-def _alike(runs: Sequence[Run], values: Sequence[Arrays], decision: Decision, tolerance: float, inside: Inside) -> bool:
+def _alike(runs: Sequence[Run], decided: Sequence[Decided], decision: Decision, tolerance: float) -> bool:
     """Whether what was decided on, or what a function that keeps the order made that of, is within the tensor rule, and
     so in each of its slices, as far as the candidate has it.
     """
-    known = [name for name in decision.values if name in inside.names]
-    if inside.candidate is None or not known:
-        return True
-    theirs = [inside.candidate(run, known) for run in runs]
+    known = [name for name in decision.values if all(name in one.theirs for one in decided)]
     for name in known:
-        pairs = [_without_masks(r[name], o[name]) for r, o in zip(values, theirs, strict=True)]
+        pairs = [_without_masks(one.inside[name], one.theirs[name]) for one in decided]
         if any(np.shape(r) != np.shape(o) for r, o in pairs):
             return True
         errors = output_errors(name, pairs, tolerance, [run.names[0] for run in runs])
-        beside = [
-            replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in zip(runs, pairs, strict=True)
-        ]
+        sides = zip(runs, pairs, strict=True)
+        beside = [replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in sides]
         if errors.passed is not False and not masked_in(name, beside, tolerance, clusters=False):
             return True
-    return False
+    return not known
