@@ -13,7 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import Instrumented, main_values
+from truehalf.calibration.ranges_form import Rounding
 from truehalf.calibration.rounding.neighbourhoods import MADE_BY, computed_by
+from truehalf.calibration.rounding.recurrences import Recurrences
 from truehalf.errors import StageError
 from truehalf.ir.facts import is_op, subgraphs, values_of, with_subgraphs
 from truehalf.ir.inlining import inline_branch
@@ -33,6 +35,7 @@ class Body:
         feeds, names: of every turn over the samples.
         node: that it is of, as Op 'name'.
         read: names of the values around it that it reads.
+        rounding: of the states of a Loop or Scan, by name of the node.
     """
 
     model: ir.Model
@@ -41,6 +44,7 @@ class Body:
     feeds: list[Feed] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     bytes: int = 0
+    rounding: Mapping[str, Rounding] = field(default_factory=dict)
 
     def add(self, feed: Feed, name: str) -> None:
         self.feeds.append(feed)
@@ -85,8 +89,13 @@ def bodies(model: ir.Model, samples: Iterable[tuple[str, Feed]], left: dict[str,
                 inputs = ["" if value is None else str(value.name) for value in node.inputs]
                 names = [name for name in dict.fromkeys([*inputs, *(n for each in made for n in each.read)]) if name]
                 session = Instrumented(model).open(names)
+                states = None if is_op(node, "If") else Recurrences(node, made[0].model)
                 for sample, feeds in samples:
+                    before = len(made[0].feeds)
                     run(node, made, session.run(feeds)[0], sample)
+                    if states is not None:
+                        states.add(made[0].feeds[before:], sample)
+                made[0].rounding = {} if states is None else states.rounding()
             except StageError as error:
                 left[f"{node.op_type} {node.name!r}"] = error.text
             else:

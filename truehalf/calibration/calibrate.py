@@ -121,6 +121,7 @@ def _with_bodies(found: dict[str, Any], model: ir.Model, samples: Samples, ladde
             entry["elements"] = round(entry["elements"] * len(samples) / len(body.feeds))
         for key in ("tensors", "inner", "rounding"):
             found[key] = inside[key] | found[key]
+        found["rounding"] |= {name: each.to_json() for name, each in body.rounding.items()}
         found["warnings"] += [line for line in inside["warnings"] if "not-measured" in codes_in(line)]
     found["warnings"] += [coded("not-measured", f"inside {node} nothing is measured: {left[node]}") for node in left]
     return found
