@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import LARGEST
 from truehalf.calibration.ranges_form import Rounding, RoundingStep, limit_of
+from truehalf.errors import StageError
 from truehalf.ir import ops
 from truehalf.ir.facts import is_op, reached, subgraphs
 from truehalf.ir.slots import is_float32
@@ -48,8 +49,13 @@ class Recurrences:
 
     def add(self, turns: Sequence[Feed], sample: str) -> None:
         """What a body was fed in each turn of one run."""
-        if not self._paths or len(turns) < 2:
-            return
+        if self._paths and len(turns) > 1:
+            try:
+                self._add(turns, sample)
+            except StageError:  # what does not run so has no error to be said; the body itself ran
+                self._paths, self._worst = {}, {}
+
+    def _add(self, turns: Sequence[Feed], sample: str) -> None:
         self._session = self._session or Session(self._model)
         half = {name: _rounded(turns[0][name]) for name in self._paths}
         names = [self._after[name] for name in self._paths]
