@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import on_gpu
 from benchmarks.zoo import copy_project
 from stages.frame import load_params
 from truehalf import compare
@@ -30,7 +31,6 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "embedded.json"
 WORKSPACE = ROOT / "benchmarks" / "build" / "embedded"
 _RUNS = [(decoder, precision) for decoder in ("dfine", "rtdetrv2") for precision in ("fp32", "fp16")]
-_DECODERS = {"dfine": "D-FINE", "rtdetrv2": "RT-DETRv2"}
 _COLUMNS = (
     *("decoder", "precision", "AP50-95", "matched", "box error p99, px", "score error p99", "float nodes in FP16"),
     *("casts added", "attentions fused", "file MB"),
@@ -81,12 +81,16 @@ def layers_table(found: Mapping[str, Any]) -> str:
     for row in half:
         for name, figures in row["by_layers"]["rows"].items():
             cells = [
-                *(_DECODERS[row["decoder"]], f"after each {name}", f"{figures['matched']} of {figures['reference']}"),
+                *(
+                    on_gpu.DECODERS[row["decoder"]],
+                    f"after each {name}",
+                    f"{figures['matched']} of {figures['reference']}",
+                ),
                 *(f"{figures['box_error_px']['p99']:.2g}", f"{figures['score_error']['p99']:.2g}"),
             ]
             lines.append(f"| {' | '.join(cells)} |")
     said = [
-        f"{_DECODERS[row['decoder']]}: {counts['in_layers']} nodes in {counts['layers']} layers, "
+        f"{on_gpu.DECODERS[row['decoder']]}: {counts['in_layers']} nodes in {counts['layers']} layers, "
         f"{counts['without_layer']} in none; {counts['not_rounded']} FP16 values are not rounded."
         for row in half
         for counts in [row["by_layers"]["counts"]]
@@ -100,7 +104,7 @@ def table(found: Mapping[str, Any]) -> str:
     for row in found["runs"]:
         figures = row["metrics"]
         cells = [
-            *(_DECODERS[row["decoder"]], row["precision"].upper()),
+            *(on_gpu.DECODERS[row["decoder"]], row["precision"].upper()),
             *(f"{figures['ap']:.4f}", f"{figures['matched']:.1%}"),
             *(f"{figures['box_p99']:.2g}", f"{figures['score_p99']:.2g}", f"{row['fp16_fraction']:.1%}"),
             *(str(figures["casts"]), _fused(row), f"{figures['mb']:.2f}"),
@@ -120,16 +124,15 @@ def _processor(machine: Mapping[str, Any]) -> str:
 
 
 def proven(found: Mapping[str, Any]) -> str:
-    """Markdown: on which GPU, by which compiler and in which emulation the files of these figures ran."""
+    """Markdown: on which GPU, by which compiler and in which emulation the embedded detectors ran."""
     half = [row for row in found["runs"] if row["precision"] == "fp16"]
-    names = " and ".join(_DECODERS[row["decoder"]] for row in half)
+    names = " and ".join(on_gpu.DECODERS[row["decoder"]] for row in half)
     compilers = sorted({row["compiler"] for row in half if row["engine"] == "compiled"})
-    gpus = [each["name"] for each in found["machine"]["gpus"] or []]
     figures = half[0]["metrics"]
     accuracy = f"AP50-95 {figures['ap']:.4f}, {figures['ap_drop']:.4f} below FP32; {figures['matched']:.0%} matched"
     scenes = f"{half[0]['samples']} labelled scenes, {_processor(found['machine'])}"
     rows = {
-        "Executed on a GPU": f"on {gpus[0]}" if gpus else "nothing. No latency and no output of an engine is claimed",
+        "Executed on a GPU": on_gpu.proven(json.loads(on_gpu.RESULTS.read_text())),
         "Compiled, not executed": f"{names}, by {' and '.join(compilers)}" if compilers else "nothing",
         "Emulated": f"FP16 rounding, on {scenes}: {accuracy}",
         "Not covered": "sums that a kernel accumulates in FP16; other batch sizes than the report names",

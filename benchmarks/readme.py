@@ -15,13 +15,16 @@ from benchmarks import (
     blind_spot,
     compare_many,
     converters,
+    cuda_operators,
     embedded,
     emulation,
     farm,
+    on_gpu,
     overhead,
     placing,
     planted_faults,
     repair,
+    repeated_on_gpu,
     sweep,
     third_party,
     tracking,
@@ -31,12 +34,16 @@ from docs.generate import filled
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/reference/benchmarks.md"
+EMULATION_PAGE = ROOT / "docs/explanation/fp16-emulation.md"
 README = ROOT / "README.md"
 TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "peers": (README, converters.RESULTS, converters.short_table),
     "proven": (README, embedded.RESULTS, embedded.proven),
     "embedded": (PAGE, embedded.RESULTS, embedded.table),
-    "by_layers": (ROOT / "docs/explanation/fp16-emulation.md", embedded.RESULTS, embedded.layers_table),
+    "by_layers": (EMULATION_PAGE, embedded.RESULTS, embedded.layers_table),
+    "on_gpu": (EMULATION_PAGE, on_gpu.RESULTS, on_gpu.table),
+    "cuda_operators": (EMULATION_PAGE, cuda_operators.RESULTS, cuda_operators.table),
+    "repeated_on_gpu": (EMULATION_PAGE, repeated_on_gpu.RESULTS, repeated_on_gpu.table),
     "converters": (PAGE, converters.RESULTS, converters.tables),
     "backend_nodes": (PAGE, backend_nodes.RESULTS, backend_nodes.table),
     "placing": (PAGE, placing.RESULTS, placing.table),

@@ -1,7 +1,8 @@
-"""What holds with real TensorRT, 10 or 11, on a GPU: what the tests on the stand-in can only assume."""
+"""What holds with real TensorRT, 10 or 11, and TensorRT for RTX on a GPU, which the stand-in can only assume."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
@@ -23,11 +24,19 @@ from tests.truehalf.runtime.tensorrt.resolving import uses
 from truehalf.config.engine import LatencyConfig
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.engines.plan_files import make_plan, write_plan
+from truehalf.runtime.machine import probe
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.latency import measure
 from truehalf.runtime.tensorrt.proof import precision_doubt, precision_problem, precision_unknown
 from truehalf.runtime.tensorrt.run import Engine
-from truehalf.runtime.tensorrt.versions import BuildError, version_of
+from truehalf.runtime.tensorrt.versions import (
+    RTX,
+    TENSORRT,
+    BuildError,
+    tensorrt_version,
+    unavailable_reason,
+    version_of,
+)
 
 pytestmark = pytest.mark.gpu
 FILE = {"float_nodes": 4, "fp16_nodes": 4}  # of the file, where it is FP16
@@ -41,17 +50,20 @@ CONVOLUTION = """g ({t}[N,3,16,16] images) => ({t}[N,8] scores) {{
 }}"""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def trt() -> Any:
+CAPABILITY = next((gpu["compute_capability"] for gpu in probe()["gpus"] or []), None)
+MODULES = [name for name in (TENSORRT, RTX) if not unavailable_reason(CAPABILITY, name, tensorrt_version(name))]
+
+
+@pytest.fixture(autouse=True, scope="module", params=MODULES or [TENSORRT])
+def trt(request: pytest.FixtureRequest) -> Any:
     """Asked for on a GPU, these tests run or fail: what they need and is missing is no reason to skip them."""
     import torch
 
     assert torch.cuda.is_available(), "there is a GPU and torch sees no CUDA device: install torch's CUDA build"
     try:
-        import tensorrt
+        return importlib.import_module(request.param)
     except ImportError as error:
-        pytest.fail(f"there is a GPU and no TensorRT ({error}): pip install 'truehalf[tensorrt]'")
-    return tensorrt
+        pytest.fail(f"there is a GPU and no TensorRT ({error}): pip install 'truehalf[tensorrt]' or 'truehalf[rtx]'")
 
 
 def saved(folder: Path, text: str, name: str = "model", **weights: np.ndarray) -> Path:
@@ -84,12 +96,14 @@ def plan_of(path: Path, declared: str = "fp16", profiles: Any = None, **options:
     return make_plan(path, names=(str(path), "model.engine"), options=wanted, profiles=profiles, declared=declared)
 
 
-def built(path: Path, folder: Path, **options: Any) -> tuple[dict[str, Any], Engine]:
+def built(trt: Any, path: Path, folder: Path, **options: Any) -> tuple[dict[str, Any], Engine]:
     plan = plan_of(path, **options)
-    facts = build(plan, folder)
+    facts = build(plan, folder, module=trt.__name__)
     builder = plan["builder"]
     weights = path if builder["strip_weights"] else None
-    return facts, Engine(folder / "model.engine", weights=weights, version_compatible=builder["version_compatible"])
+    engine = folder / "model.engine"
+    opened = Engine(engine, weights=weights, version_compatible=builder["version_compatible"], module=trt.__name__)
+    return facts, opened
 
 
 def test_the_names_that_we_use_are_there(trt: Any) -> None:
@@ -107,9 +121,9 @@ def _has(thing: Any, name: str) -> bool:
     return hasattr(thing, first) and (not rest or _has(getattr(thing, first), rest))
 
 
-def test_an_fp16_file_gives_an_fp16_engine(tmp_path: Path) -> None:
+def test_an_fp16_file_gives_an_fp16_engine(trt: Any, tmp_path: Path) -> None:
     path = convolution(tmp_path, "fp16")
-    facts, engine = built(path, tmp_path)
+    facts, engine = built(trt, path, tmp_path)
     graph = plan_of(path)["graph"]
     assert graph == FILE | {"fp16_node_names": ["/Conv_0", "/Relu_1", "/GlobalAveragePool_2"]}
     for known in (graph, FILE):  # by the names of nodes, and by the number of layers alone
@@ -124,16 +138,16 @@ def test_an_fp16_file_gives_an_fp16_engine(tmp_path: Path) -> None:
     np.testing.assert_allclose(engine.run({"images": images(2)})["scores"], expected, rtol=RTOL)
 
 
-def test_an_fp32_file_gives_an_fp32_engine(tmp_path: Path) -> None:
-    facts, engine = built(convolution(tmp_path, "fp32"), tmp_path, declared="fp32")
+def test_an_fp32_file_gives_an_fp32_engine(trt: Any, tmp_path: Path) -> None:
+    facts, engine = built(trt, convolution(tmp_path, "fp32"), tmp_path, declared="fp32")
     assert facts["half_layers"] == 0 and facts["half_io_fraction"] == 0
     assert precision_problem(facts, "fp32", FILE) is None
     assert precision_problem(facts, "fp16", FILE) or precision_doubt(facts, "fp16", FILE), "never shown to be fp16"
     assert {one["dtype"] for one in engine.io} == {"FLOAT"}
 
 
-def test_every_batch_of_every_profile_runs(tmp_path: Path) -> None:
-    _, engine = built(convolution(tmp_path, "fp16"), tmp_path, profiles=[profile(1, 2, 8), profile(9, 16, 32)])
+def test_every_batch_of_every_profile_runs(trt: Any, tmp_path: Path) -> None:
+    _, engine = built(trt, convolution(tmp_path, "fp16"), tmp_path, profiles=[profile(1, 2, 8), profile(9, 16, 32)])
     assert [one["images"]["max"][0] for one in engine.profiles] == [8, 32]
     alone = engine.run({"images": images(32)[:1]})["scores"]
     for number, batch in ((0, 1), (1, 9), (0, 8), (1, 32), (0, 2)):
@@ -145,10 +159,10 @@ def test_every_batch_of_every_profile_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("editable", [False, True])
-def test_a_timing_cache_is_written_and_read(tmp_path: Path, editable: bool) -> None:
+def test_a_timing_cache_is_written_and_read(trt: Any, tmp_path: Path, editable: bool) -> None:
     path = convolution(tmp_path, "fp16")
     plan = plan_of(path, timing_cache=str(tmp_path / "caches"), editable_timing_cache=editable)
-    first, second = build(plan, tmp_path), build(plan, tmp_path)
+    first, second = (build(plan, tmp_path, module=trt.__name__) for _ in range(2))
     assert (first["timing_cache"]["loaded"], second["timing_cache"]["loaded"]) == (False, True)
     assert Path(first["timing_cache"]["file"]).stat().st_size > 0
     if editable:
@@ -170,10 +184,10 @@ def test_a_timing_cache_is_written_and_read(tmp_path: Path, editable: bool) -> N
     ],
     ids=str,
 )
-def test_every_option_gives_an_engine_that_computes_the_same(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_every_option_gives_an_engine_that_computes_the_same(trt: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     path = convolution(tmp_path, "fp16")
     expected = EmulatedSession(path).run({"images": images(2).astype(np.float16)})["scores"]
-    facts, engine = built(path, tmp_path, **options)
+    facts, engine = built(trt, path, tmp_path, **options)
     np.testing.assert_allclose(engine.run({"images": images(2)})["scores"], expected, rtol=RTOL)
     if options.get("profiling_verbosity"):
         assert facts["half_layers"] is None, "not known is not 0"
@@ -181,20 +195,20 @@ def test_every_option_gives_an_engine_that_computes_the_same(tmp_path: Path, opt
         assert precision_problem(facts, "fp16", FILE) is None and facts["engine_mb"] > 0 and facts["io"]
 
 
-def test_what_the_parser_refuses_is_named(tmp_path: Path) -> None:
+def test_what_the_parser_refuses_is_named(trt: Any, tmp_path: Path) -> None:
     path = saved(tmp_path, "g (float16[N,3,16,16] images) => (float16[N,3,16,16] y) { y = mine.Twist(images) }")
     with pytest.raises(BuildError) as error:
-        build(plan_of(path), tmp_path)
+        build(plan_of(path), tmp_path, module=trt.__name__)
     assert [(each["node"], each["op_type"]) for each in error.value.errors] == [("/Twist_0", "Twist")]
 
 
-def test_values_of_a_shape_tensor_come_from_the_host(tmp_path: Path) -> None:
+def test_values_of_a_shape_tensor_come_from_the_host(trt: Any, tmp_path: Path) -> None:
     text = """g (float16[1,1,4,4] x, int64[2] size) => (float16[1,1,H,W] y) <int64[2] head = {1, 1}> {
         whole = Concat <axis = 0> (head, size)
         y = Resize <mode = "nearest"> (x, , , whole)
     }"""
     sizes = {"min": [4, 4], "opt": [8, 8], "max": [16, 16]}
-    _, engine = built(saved(tmp_path, text), tmp_path, profiles=[{"size": sizes}])
+    _, engine = built(trt, saved(tmp_path, text), tmp_path, profiles=[{"size": sizes}])
     x = np.arange(16, dtype=np.float16).reshape(1, 1, 4, 4)
     y = engine.run({"x": x, "size": np.array([8, 12])})["y"]
     np.testing.assert_array_equal(y, x.repeat(2, 2).repeat(3, 3))
@@ -202,18 +216,18 @@ def test_values_of_a_shape_tensor_come_from_the_host(tmp_path: Path) -> None:
         engine.run({"x": x, "size": np.array([8, 32])})
 
 
-def test_an_output_of_a_size_that_depends_on_data(tmp_path: Path) -> None:
+def test_an_output_of_a_size_that_depends_on_data(trt: Any, tmp_path: Path) -> None:
     text = "g (float16[N,8] x) => (int64[2,K] places) { places = NonZero(x) }"
     ranges = {"x": {"min": [1, 8], "opt": [2, 8], "max": [4, 8]}}
-    _, engine = built(saved(tmp_path, text), tmp_path, profiles=[ranges])
+    _, engine = built(trt, saved(tmp_path, text), tmp_path, profiles=[ranges])
     x = np.zeros((2, 8), np.float16)
     assert engine.run({"x": x})["places"].shape == (2, 0)
     x[0, 3] = x[1, 7] = 1
     np.testing.assert_array_equal(engine.run({"x": x})["places"], [[0, 1], [3, 7]])
 
 
-def test_latency_is_measured_twice(tmp_path: Path) -> None:
-    _, engine = built(convolution(tmp_path, "fp16"), tmp_path)
+def test_latency_is_measured_twice(trt: Any, tmp_path: Path) -> None:
+    _, engine = built(trt, convolution(tmp_path, "fp16"), tmp_path)
     report = measure(engine, {"images": images(8)}, samples=8, options=LatencyConfig(5, 50, 2))
     assert 0 < report["p50_ms"] <= report["p95_ms"] <= report["p99_ms"] and len(report["rounds"]) == 2
     assert report["throughput_per_s"] > 0 and report["samples"] == 8
@@ -222,7 +236,7 @@ def test_latency_is_measured_twice(tmp_path: Path) -> None:
         assert clocks is None or clocks["sm_mhz"] is None or clocks["sm_mhz"] > 0
 
 
-def test_a_plan_is_carried_out_alone(tmp_path: Path) -> None:
+def test_a_plan_is_carried_out_alone(trt: Any, tmp_path: Path) -> None:
     folder = tmp_path / "carried"
     path = convolution(tmp_path, "fp16")
     write_plan(plan_of(path) | {"onnx": "elsewhere/fp16.onnx"}, folder)
@@ -284,8 +298,8 @@ def test_trtexec_takes_a_model_of_fixed_shapes(trt: Any, tmp_path: Path, profile
 
 
 @pytest.mark.parametrize("profiles", [[], [FIXED]], ids=["no profile", "its own shapes"])
-def test_a_model_of_fixed_shapes_is_built_and_run(tmp_path: Path, profiles: Any) -> None:
+def test_a_model_of_fixed_shapes_is_built_and_run(trt: Any, tmp_path: Path, profiles: Any) -> None:
     path = saved(tmp_path, "g (float16[2,4] x) => (float16[2,4] y) { y = Relu(x) }")
-    _, engine = built(path, tmp_path, profiles=profiles)
+    _, engine = built(trt, path, tmp_path, profiles=profiles)
     x = np.linspace(-1, 1, 8, dtype=np.float16).reshape(2, 4)
     np.testing.assert_array_equal(engine.run({"x": x})["y"], np.maximum(x, 0))

@@ -120,8 +120,24 @@ def measured(limit: int | None = None, whole: bool = True) -> Table:
     return table
 
 
-def _compare(name: str, proto: onnx.ModelProto, inputs: Sequence[Any], table: Table) -> str | None:
-    """Add a test to the table, or say why not."""
+@dataclass
+class Case:
+    """A test of ONNX's as FP16.
+
+    Attributes:
+        operator: its one operator, or SEVERAL.
+        proto, half: the FP32 test, and as converted.
+        feeds: its inputs, rounded to FP16 where they are floats of the half test.
+    """
+
+    operator: str
+    proto: onnx.ModelProto
+    half: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+
+
+def in_half(proto: onnx.ModelProto, inputs: Sequence[Any]) -> Case | str:
+    """A test converted as a whole, or why it cannot be."""
     arrays = [onnx.numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else x for x in inputs]
     operators = [node.op_type for node in proto.graph.node if node.op_type != "Constant"]
     if set(operators) & _RANDOM:
@@ -138,23 +154,36 @@ def _compare(name: str, proto: onnx.ModelProto, inputs: Sequence[Any], table: Ta
         name: array.astype(np.float16) if array.dtype == np.float32 and name not in exact else array
         for name, array in zip(ends, arrays, strict=True)
     }
+    return Case(operators[0] if len(operators) == 1 else SEVERAL, proto, result, half)
+
+
+def halves(case: Case, got: Sequence[Any], expected: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of the outputs that are FP16, what two ways of running a test give."""
+    return [
+        (a.astype(np.float16), np.asarray(b).astype(np.float16))
+        for a, b, value in zip(got, expected, case.half.graph.output, strict=True)
+        if value.type.tensor_type.elem_type == _HALF
+    ]
+
+
+def _compare(name: str, proto: onnx.ModelProto, inputs: Sequence[Any], table: Table) -> str | None:
+    """Add a test to the table, or say why not."""
+    case = in_half(proto, inputs)
+    if isinstance(case, str):
+        return case
     try:
-        emulated = list(EmulatedSession(ir.from_proto(result)).run(half).values())
+        emulated = list(EmulatedSession(ir.from_proto(case.half)).run(case.feeds).values())
     except StageError:
         return "ONNX Runtime has no float32 kernel for it"
-    wide = {name: array.astype(np.float64) if array.dtype == np.float16 else array for name, array in half.items()}
-    operator = operators[0] if len(operators) == 1 else SEVERAL
+    wide = {
+        name: array.astype(np.float64) if array.dtype == np.float16 else array for name, array in case.feeds.items()
+    }
     if _disputed(proto, wide):
         return "ONNX Runtime and onnx.reference disagree in FP32"
-    references = (_reference(proto, wide), table.once), (_reference(result, half), table.steps)
+    references = (_reference(proto, wide), table.once), (_reference(case.half, case.feeds), table.steps)
     for expected, rows in references:
         if expected is not None and all(np.shape(a) == np.shape(b) for a, b in zip(emulated, expected, strict=True)):
-            pairs = [
-                (got.astype(np.float16), np.asarray(wanted).astype(np.float16))
-                for got, wanted, value in zip(emulated, expected, result.graph.output, strict=True)
-                if value.type.tensor_type.elem_type == _HALF
-            ]
-            rows[operator].add(name, pairs)
+            rows[case.operator].add(name, halves(case, emulated, expected))
     if all(expected is None for expected, _ in references):
         return "onnx.reference cannot run it"
     return None
@@ -193,7 +222,7 @@ def exhaustive() -> dict[str, Distances]:
     every = np.concatenate([every[~np.isnan(every)], np.float16([np.nan])])
     found: dict[str, Distances] = {}
     for operator in FUNCTIONS:
-        result, proto = (_one_node(operator, element_type) for element_type in (_HALF, _FLOAT))
+        result, proto = (one_node(operator, element_type) for element_type in (_HALF, _FLOAT))
         with np.errstate(all="ignore"):
             got = EmulatedSession(ir.from_proto(result)).run({"x": every})["y"].astype(np.float16)
             expected = _reference(proto, {"x": every.astype(np.float64)})
@@ -203,7 +232,7 @@ def exhaustive() -> dict[str, Distances]:
     return found
 
 
-def _one_node(operator: str, element_type: int) -> onnx.ModelProto:
+def one_node(operator: str, element_type: int) -> onnx.ModelProto:
     make = onnx.helper
     ends = [make.make_tensor_value_info(name, element_type, ["N"]) for name in "xy"]
     graph = make.make_graph([make.make_node(operator, ["x"], ["y"])], operator, ends[:1], ends[1:])

@@ -138,7 +138,8 @@ def is_compiled(plan: EnginePlan, probe: Machine) -> bool:
 
 def _unavailable(plan: EnginePlan, probe: Machine) -> str | None:
     if plan["backend"] != Backend.onnxruntime.value:
-        return unavailable_reason(bool(probe["gpus"]), plan["backend"], probe.get(plan["backend"]))  # type: ignore[arg-type]
+        capability = probe["gpus"][0]["compute_capability"] if probe["gpus"] else None
+        return unavailable_reason(capability, plan["backend"], probe.get(plan["backend"]))  # type: ignore[arg-type]
     return ort_plan.unavailable_reason(probe, plan["provider"])
 
 

@@ -26,7 +26,7 @@ from truehalf.errors import StageError
 from truehalf.linting import Finding
 from truehalf.runtime.tensorrt.versions import RTX, BuildError
 
-MACHINE = {"gpus": [{"name": "NVIDIA T4"}], "tensorrt": "11.4.0.106", "plugins": {}}
+MACHINE = {"gpus": [{"name": "NVIDIA T4", "compute_capability": "7.5"}], "tensorrt": "11.4.0.106", "plugins": {}}
 PROFILES = [{"x": {"min": [1, 1], "opt": [2, 1], "max": [4, 1]}}]
 LATENCY = {"warm_up": 1, "runs": 10, "rounds": 2}
 HALF = {"Name": "a", "LayerType": "x", "Inputs": [{"DataType": "Half"}], "Outputs": [{"DataType": "Half"}]}

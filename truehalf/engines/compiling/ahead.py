@@ -27,7 +27,7 @@ def compile_and_keep(plan: BuildPlan, folder: Path) -> None:
     """
     remove(folder)
     folder.mkdir(parents=True)
-    write_json(folder / _FACTS, {"of": _identity(plan), "facts": build(plan, folder, module=RTX)})
+    write_json(folder / _FACTS, {"of": _identity(plan), "facts": build(plan, folder, module=RTX, compiled=True)})
 
 
 def taken(plan: BuildPlan, folder: Path, out_dir: Path) -> EngineFacts | None:

@@ -115,6 +115,8 @@ class Session:
         if provider not in ort.get_available_providers():
             message = f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}"
             raise StageError("no-device", message)
+        if provider != CPU:
+            load_cuda()
         what = str(model) if isinstance(model, (Path, str)) else "the model"
         try:
             self._session = _open(model, settings, provider, provider_options or {})
@@ -280,12 +282,23 @@ def runtime_version() -> str:
     return str(ort.__version__)
 
 
+def load_cuda() -> None:
+    """Load CUDA's libraries from the packages of this environment (those of torch, too), where ONNX Runtime, which
+    looks in the system's folders alone, does not find them.
+    """
+    import onnxruntime as ort
+
+    with contextlib.redirect_stdout(io.StringIO()):  # what is missing is said once a session is asked for
+        ort.preload_dlls()
+
+
 def loadable_providers() -> list[str]:
     """Execution providers that a session really gets here, each tried with a model of one node."""
     import onnxruntime as ort
 
     found = []
     ort.set_default_logger_severity(4)  # a provider that does not load is an answer, not an error
+    load_cuda()
     try:
         for provider in ort.get_available_providers():
             with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):

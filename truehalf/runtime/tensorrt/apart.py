@@ -19,7 +19,8 @@ from truehalf.runtime.tensorrt.versions import BuildError, BuildPlan, EngineFact
 
 
 def build_apart(plan: BuildPlan, folder: Path | str, *, module: str) -> EngineFacts:
-    """As truehalf.runtime.tensorrt.build.build, in a process of its own, which takes about half a second to start.
+    """As truehalf.runtime.tensorrt.build.build where nothing is run, in a process of its own, which takes about half a
+    second to start.
 
     Raises:
         BuildError: as `build`, and when the process ends without an answer.
@@ -54,7 +55,7 @@ def main() -> None:
     plan, folder, module = json.loads(order.read_text())
     said: dict[str, Any]
     try:
-        said = {"facts": build(plan, folder, module=module)}
+        said = {"facts": build(plan, folder, module=module, compiled=True)}
     except BuildError as error:
         said = {"error": [*error.args, error.errors, error.facts]}
     except RuntimeError as error:

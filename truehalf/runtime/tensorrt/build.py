@@ -60,7 +60,12 @@ NOT_VERIFIED = 3  # exit code of this script for an engine of unknown precision
 
 
 def build(
-    plan: BuildPlan, folder: Path | str, *, beside: Path | str | None = None, module: str = TENSORRT
+    plan: BuildPlan,
+    folder: Path | str,
+    *,
+    beside: Path | str | None = None,
+    module: str = TENSORRT,
+    compiled: bool = False,
 ) -> EngineFacts:
     """Build the engine that a plan (truehalf.engines.plan_files.make_plan) describes, and write it to `folder`.
 
@@ -69,8 +74,9 @@ def build(
         folder: where the engine goes, under the last part of plan["engine"].
         beside: the plan's folder (default: `folder`). The plan's paths are looked up from the current folder, then from
             there, then by their last part there.
-        module: that builds: "tensorrt", or "tensorrt_rtx", which needs no GPU. Without one, facts of the engine are
-            those of the builder's log.
+        module: that builds: "tensorrt", or "tensorrt_rtx", which needs no GPU.
+        compiled: by tensorrt_rtx, and not read back, as where there is no GPU, or one that it runs nothing on: facts of
+            the engine are those of the builder's log.
 
     Returns:
         what `engine_facts` returns, and of the build its versions, sizes (10^6 bytes), time, timing cache and
@@ -86,7 +92,7 @@ def build(
     except (ImportError, OSError) as error:  # a wheel without its libraries, too
         raise BuildError("package-missing", f"{module} cannot be imported: {error}; install it anew") from error
     try:
-        return _built(trt, plan, folder, folder if beside is None else Path(beside))
+        return _built(trt, plan, folder, folder if beside is None else Path(beside), compiled)
     except (AttributeError, TypeError) as error:
         raise _refusal(trt, error) from error
 
@@ -102,7 +108,7 @@ def _refusal(trt: Any, error: AttributeError | TypeError) -> BuildError:
     return BuildError("runtime-refuses", message)
 
 
-def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts:
+def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path, compiled: bool) -> EngineFacts:
     version = version_of(trt.__version__)
     if problems := plan_problems(plan, PLAN_KEYS):
         lines = ["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in problems)]
@@ -161,7 +167,7 @@ def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts
         "timing_cache": {"file": str(cache), "loaded": loaded, "saved": saved} if cache else None,
         "warnings": logger.warnings,
     }
-    if trt.__name__ == RTX and facts["gpu"] is None:
+    if compiled or (trt.__name__ == RTX and facts["gpu"] is None):
         return facts | logged_facts(layers_of_log(logger.layers), version.inspector_dtype)
     message = f"TensorRT {trt.__version__} cannot read the engine that it built"
     engine = None

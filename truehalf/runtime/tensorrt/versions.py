@@ -205,13 +205,21 @@ def tensorrt_version(module: str = TENSORRT) -> str | None:
 _INSTALL = {TENSORRT: "'truehalf[tensorrt]' from NVIDIA's channel", RTX: "'truehalf[rtx]'"}
 
 
-def unavailable_reason(has_gpu: bool, module: str, version: str | None) -> str | None:
-    """Why no engine can be built and run on a machine with a GPU or without, and with that version of "tensorrt" or
-    "tensorrt_rtx"; None when one can.
+# Compute capabilities, beside all from 12.0 on, whose GPUs TensorRT for RTX 1.7 runs engines on; not those of data
+# centres from Hopper to Blackwell, nor Jetson's.
+_OF_RTX = ("7.5", "8.0", "8.6", "8.9")
+
+
+def unavailable_reason(capability: str | None, module: str, version: str | None) -> str | None:
+    """Why no engine can be built and run on a machine with a GPU of that compute capability, or None without a GPU, and
+    with that version of "tensorrt" or "tensorrt_rtx"; None when one can.
     """
     missing = []
-    if not has_gpu:
+    if capability is None:
         missing.append("no NVIDIA GPU (neither nvidia-smi nor the driver finds one)")
+    elif module == RTX and capability not in _OF_RTX and float(capability) < 12:
+        runs = f"{', '.join(_OF_RTX)} and from 12.0 on"
+        missing.append(f"a GPU of compute capability {capability}: TensorRT for RTX runs on {runs}")
     if not version:
         called = "TensorRT" if module == TENSORRT else "TensorRT for RTX"
         missing.append(f"{called} cannot be imported (pip install {_INSTALL[module]})")

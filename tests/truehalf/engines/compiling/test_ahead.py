@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.measuring.attention_graphs import Form, attention
-from truehalf.config.engine import EngineConfig, TargetConfig
+from truehalf.config.engine import Backend, EngineConfig, TargetConfig
 from truehalf.engines.build import Order, build_engine, compile_ahead
 from truehalf.engines.compiling import report
 from truehalf.runtime.tensorrt.versions import RTX
@@ -17,7 +17,7 @@ from truehalf.runtime.tensorrt.versions import RTX
 pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
 
 HERE: Any = {"gpus": None, "tensorrt": None, RTX: "1.7"}
-GPU: Any = {"gpus": [{"name": "GPU"}], "tensorrt": "11.3", RTX: "1.7"}
+GPU: Any = {"gpus": [{"name": "GPU", "compute_capability": "8.6"}], "tensorrt": "11.3", RTX: "1.7"}
 
 
 @pytest.fixture
@@ -73,6 +73,14 @@ def test_one_that_is_broken_is_compiled_anew(content: str | None, path: Path, mo
         (kept / "facts.json").write_text(content)
     found, calls = built(path, monkeypatch)
     assert calls == 1 and found["status"] == "compiled"
+
+
+def test_on_a_gpu_that_it_does_not_run_on_it_compiles(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Hopper: the engine would be refused when it is read back."""
+    hopper = GPU | {"gpus": [{"name": "NVIDIA H200", "compute_capability": "9.0"}]}
+    compiled, calls = built(path, monkeypatch, order=order(probe=hopper), backend=Backend.tensorrt_rtx)
+    assert compiled["status"] == "compiled" and calls == 1
+    assert "9.0" in compiled["reason"]
 
 
 @pytest.mark.parametrize(

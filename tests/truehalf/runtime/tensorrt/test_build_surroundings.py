@@ -192,10 +192,23 @@ def test_a_cache_that_cannot_be_kept_is_no_fault(world: World, plan: Planner, tm
 
 def test_what_is_missing_is_named() -> None:
     for name, extra in (("tensorrt", "truehalf[tensorrt]"), ("tensorrt_rtx", "truehalf[rtx]")):
-        assert unavailable_reason(True, name, "11.4") is None
-        for gpus, version in ((None, None), (None, "11.4"), ([{}], None)):
-            reason = str(unavailable_reason(bool(gpus), name, version))
-            assert ("nvidia-smi" in reason, extra in reason) == (gpus is None, version is None)
+        assert unavailable_reason("8.6", name, "11.4") is None
+        for capability, version in ((None, None), (None, "11.4"), ("8.6", None)):
+            reason = str(unavailable_reason(capability, name, version))
+            assert ("nvidia-smi" in reason, extra in reason) == (capability is None, version is None)
+
+
+def test_tensorrt_for_rtx_runs_on_no_gpu_of_a_data_centre_but_ampere() -> None:
+    for capability, runs in (
+        ("7.5", True),
+        ("8.0", True),
+        ("8.7", False),
+        ("9.0", False),
+        ("10.0", False),
+        ("12.1", True),
+    ):
+        assert (unavailable_reason(capability, "tensorrt_rtx", "1.7") is None) == runs
+        assert unavailable_reason(capability, "tensorrt", "11.4") is None
 
 
 def test_versions_are_told_by_their_first_number() -> None:
