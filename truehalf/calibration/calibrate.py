@@ -47,6 +47,7 @@ from truehalf.ir.normalize import PREPARE
 from truehalf.ir.opset import ToOpset
 from truehalf.progress import track
 from truehalf.runtime.ort.operators import refusal
+from truehalf.runtime.ort.types import infer_open_types
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
 _OPSET_MIN = 9  # which has Where; an older model is measured at this one, where its tensors keep their names
@@ -89,6 +90,7 @@ def calibrate(
         PREPARE(model)
     if model.graph.opset_imports.get("", _OPSET_MIN) < _OPSET_MIN:
         model = _raised(model)
+    infer_open_types(model)
     samples = Samples(feeds, names)
     try:
         model = with_branches(model, samples)

@@ -35,6 +35,7 @@ from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass
 from truehalf.progress import step
 from truehalf.report.forms import Decision, Fp16Report
+from truehalf.runtime.ort.types import infer_open_types
 
 PLACEMENTS = {Placement.min_cut: partition.min_cut, Placement.eager: partition.eager}
 
@@ -199,6 +200,7 @@ def convert_model(
     no_inputs = [f"{said_of(taken_out)}; precision.weights_as_inputs=true leaves them inputs"] if taken_out else []
     raised = ToOpset(precision.opset)(model)
     PREPARE(model)
+    infer_open_types(model)
     unmatched, lines = unmatched_fp16_ops(model, precision)
     if calibration is None:
         measured = read_ranges(ranges)

@@ -23,7 +23,7 @@ FP32: 1 + 2^-11 + 2^-40 becomes 1, and not the next number, which is nearer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import onnx_ir as ir
@@ -32,15 +32,13 @@ from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, raise_for_rules, s
 from truehalf.errors import StageError
 from truehalf.ir.facts import insert_after, is_op
 from truehalf.ir.inlining import InlineFunctions
-from truehalf.ir.normalize import InferTypes, Names
+from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, adds_up, has
-from truehalf.ir.slots import schema_of
-from truehalf.runtime.ort.operators import Parameters, parameters_of
+from truehalf.runtime.ort.types import infer_types
 
 _HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
 
-_FIXED = {f"tensor({dtype.name.lower()})": ir.TensorType(dtype) for dtype in ir.DataType}
 _TYPE_ATTRIBUTES = ("dtype", "output_dtype", "output_datatype", "softmax_precision")
 
 
@@ -104,9 +102,7 @@ def infer_all_types(model: ir.Model) -> None:
     adding = any(node.op_type in RULES and adds_up(node) for node in nodes)  # its rule asks for sizes
     if not adding and all(output.type is not None for node in nodes for output in node.outputs if output.name):
         return
-    InferTypes()(model)
-    while _typed_by_schemas(nodes):
-        InferTypes()(model)
+    infer_types(model)
     values = [output for graph in model.graphs() for node in graph for output in node.outputs]
     for value in values:
         if value.type is None and (value.uses() or value.is_graph_output()):
@@ -118,44 +114,6 @@ def infer_all_types(model: ir.Model) -> None:
                 f"({node.domain or 'ai.onnx'}:{node.op_type}); expected a type that shape inference finds; "
                 "add value_info for it, or replace the node by standard operators",
             )
-
-
-def _typed_by_schemas(nodes: Iterable[ir.Node]) -> int:
-    """Types outputs that onnx left open as an input of the same type parameter is, and says how many.
-
-    GroupNormalization of FP16: onnx types it by the function that it stands for, which it cannot type. Operators of
-    ONNX Runtime: onnx does not know them.
-    """
-    count = 0
-    for node in nodes:
-        parameters = _parameters(node)
-        for output, wanted in zip(node.outputs, _stretched(parameters.outputs, len(node.outputs)), strict=False):
-            if output.type is None and output.name:
-                output.type = _type_of_its_like(node, parameters, wanted)
-                count += output.type is not None
-    return count
-
-
-def _parameters(node: ir.Node) -> Parameters:
-    schema = schema_of(node)
-    if schema is None:
-        return parameters_of(node.domain, node.op_type) or Parameters((), ())
-    inputs, outputs = (
-        tuple(slot.type_str if slot.is_homogeneous else "" for slot in slots)
-        for slots in (schema.inputs, schema.outputs)
-    )
-    return Parameters(inputs, outputs)
-
-
-def _type_of_its_like(node: ir.Node, parameters: Parameters, wanted: str) -> ir.TypeProtocol | None:
-    read = zip(node.inputs, _stretched(parameters.inputs, len(node.inputs)), strict=False)
-    types = (value.type for value, slot in read if slot == wanted and value is not None)
-    return next((each for each in types if each is not None), _FIXED.get(wanted))
-
-
-def _stretched(slots: Sequence[str], count: int) -> list[str]:
-    """The last one is of all further ones, too, where their number is open."""
-    return [*slots, *([slots[-1]] * (count - len(slots)) if slots else [])]
 
 
 def _half_values(graphs: Iterable[ir.Graph], nodes: Iterable[ir.Node]) -> set[ir.Value]:

@@ -10,7 +10,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from truehalf import compare, convert
+from truehalf import Precision, compare, convert
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.ir.model_file import load_model
 from truehalf.runtime.ort.session import Session
@@ -50,6 +50,21 @@ SAMPLES = {"x": np.random.default_rng(1).normal(size=(1, 4, 16)).astype(np.float
 def test_a_model_with_them_is_converted_and_compared(name: str, tmp_path: Path) -> None:
     path, out = written(tmp_path / "m.onnx", NODES[name], half=False), tmp_path / "half.onnx"
     convert(path, out, samples=[SAMPLES])
+    assert compare(path, out, [SAMPLES]).passed
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_what_reads_them_is_converted(name: str, tmp_path: Path) -> None:
+    report = convert(written(tmp_path / "m.onnx", NODES[name], half=False), samples=[SAMPLES]).report.fp16
+    assert report["model"]["fp16_fraction"] > 0
+    assert not [line for line in report["warnings"] if "value_info" in line]
+
+
+def test_a_listed_one_is_float16(tmp_path: Path) -> None:
+    path, out = written(tmp_path / "m.onnx", NODES["BiasGelu"], half=False), tmp_path / "half.onnx"
+    made = convert(path, out, samples=[SAMPLES], precision=Precision(op_include_list=["com.microsoft::BiasGelu"]))
+    (row,) = (row for row in made.decisions if row["op"] == "BiasGelu")
+    assert (row["precision"], row["rule"]) == ("fp16", "op_include_list")
     assert compare(path, out, [SAMPLES]).passed
 
 

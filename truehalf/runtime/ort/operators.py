@@ -1,10 +1,9 @@
-"""Operators that ONNX has not: what ONNX Runtime says of their types, and their names where it refuses a model."""
+"""Operators that ONNX Runtime may not have, named where it refuses a model."""
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from truehalf.errors import StageError
 from truehalf.runtime.ort.session import Session
@@ -13,32 +12,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _KNOWN_DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "org.pytorch.aten")
-
-
-class Parameters(NamedTuple):
-    """Type parameters (T, ...) of an operator's inputs and outputs, or types that they always have (tensor(float))."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-def parameters_of(domain: str, op_type: str) -> Parameters | None:
-    """Of an operator that ONNX Runtime has beyond ONNX; None: it has none, or does not say."""
-    return _contributed().get((domain, op_type))
-
-
-@functools.cache
-def _contributed() -> dict[tuple[str, str], Parameters]:
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    listed: list[Any] = getattr(state, "get_all_operator_schema", list)()  # some builds leave it out
-    return {
-        (each.domain, each.name): Parameters(
-            tuple(formal.typeStr for formal in each.inputs), tuple(formal.typeStr for formal in each.outputs)
-        )
-        for each in sorted(listed, key=lambda each: each.since_version)
-        if each.domain
-    }
 
 
 def check_loads(source: Path | ir.Model, model: ir.Model, remedy: str) -> None:
