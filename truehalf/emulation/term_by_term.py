@@ -6,16 +6,18 @@
     LRN                               the sum of x * x over the channels around, term by term; then in FP32, and rounded
                                       once: x / (bias + alpha / size * sum) ^ beta
     LpPool, GlobalLpPool              the sum of |x| ^ p term by term; its root
+    RNN, GRU, LSTM                    a Scan over the steps of each direction, of the node for one step: states are kept
+                                      in FP16 from step to step
 
-Each evaluation has them so. Where a sum has more than TERMS terms, or a Scan would write more than WRITTEN numbers, the
-node is left as it is in the default evaluation, which accumulates in FP32 and rounds once, and listed.
+Each evaluation has them so. Where a sum has more than TERMS terms or steps, or a Scan would write more than WRITTEN
+numbers, the node is left as it is in the default evaluation, which accumulates in FP32 and rounds once, and listed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -43,7 +45,7 @@ def split(model: ir.Model, rules: dict[str, Rule], names: Names) -> dict[str, st
     for graph in list(model.graphs()):
         for node in list(graph):
             rule = rules.get(node.op_type) if node.domain == "" else None
-            if rule is None or not adds_up(node) or not (is_half(node.inputs[:1]) and is_half(node.outputs[:1])):
+            if rule is None or not adds_up(node) or not (is_half(node.inputs[:1]) and is_half(node.outputs)):
                 continue
             if reasons := _split(node, graph, rule, HalfNodes(node, opset, names)):
                 left[label_of(node)] = reasons
@@ -202,6 +204,73 @@ def lp_pool(build: HalfNodes) -> list[ir.Value]:
     return [_root(build, build.added(parts), p)]
 
 
+def recurrent(build: HalfNodes) -> list[ir.Value]:
+    """X [steps, batch, inputs] -> Y [steps, directions, batch, hidden], and the last state or states of the directions;
+    of layout 1 with the batch first.
+    """
+    given, inputs = build.node.attributes, [*build.node.inputs, *[None] * 8][:8]
+    by_batch = given.get_int("layout", 0)
+    _check_terms(source_of(build)[1][by_batch])
+    for place in (0, 5, 6) if by_batch else ():
+        inputs[place] = inputs[place] and build.op("Transpose", inputs[place], perm=[1, 0, 2])
+    ways = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[given.get_string("direction", "forward")]
+    names = list(given["activations"].as_strings()) if "activations" in given else []
+    if len(ways) > 1 and (other := {"activation_alpha", "activation_beta"} & {*given}):
+        raise NotSplitError(f"{min(other)} of two directions")
+    found = []
+    for number, way in enumerate(ways):
+        ends = [build.ints([each]) for each in (number, number + 1, 0)]
+        own = [
+            each and build.op("Slice", each, *ends) if place not in (0, 4) else each
+            for place, each in enumerate(inputs)
+        ]
+        each = len(names) // len(ways)
+        found.append(_direction(build, own, way, names[number * each :][:each]))
+    steps, *last = zip(*found, strict=True)
+    results = [build.op("Concat", *steps, axis=1), *(build.op("Concat", *each, axis=0) for each in last)]
+    if by_batch:
+        results = [build.op("Transpose", one, perm=[1, 0, 2] if n else [2, 0, 1, 3]) for n, one in enumerate(results)]
+    return results
+
+
+def _direction(build: HalfNodes, inputs: Sequence[ir.Value | None], way: int, activations: list[str]) -> list[ir.Value]:
+    """Of one direction; states of an LSTM, both of one size, are one state of the Scan. A sequence that has ended, or
+    not begun in reverse, keeps its state and puts out 0.
+    """
+    source, weights, lengths, peepholes = inputs[0], inputs[1:4], inputs[4], inputs[7]
+    assert source is not None
+    left_out = ("direction", "activations", "layout")
+    kept: dict[str, Any] = {name: each for name, each in build.node.attributes.items() if name not in left_out}
+    kept |= {"activations": activations} if activations else {}
+    hidden, count = build.node.attributes["hidden_size"].as_int(), 2 if build.node.op_type == "LSTM" else 1
+    sides = [build.op("Slice", build.shape(source), *map(build.ints, ([n], [n + 1])), dtype=_INT64) for n in (0, 1)]
+    sources, zero = [source], build.half(0)
+    if lengths is not None:
+        ends = build.constant(0, _INT64), build.op("Squeeze", sides[0], build.ints([0]), dtype=_INT64)
+        sources.append(build.op("Range", *ends, build.constant(1, _INT64), dtype=_INT64))
+        lengths = build.cast(lengths, _INT64)
+
+    def parts(state: ir.Value) -> list[ir.Value]:
+        return build.pieces(state, 2, count * hidden, hidden) if count > 1 else [state]
+
+    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+        one = build.op("Unsqueeze", terms[0], build.ints([0]))
+        more = [] if peepholes is None else [peepholes]
+        node = build.op(build.node.op_type, one, *weights, None, *parts(state), *more, count=1 + count, **kept)
+        after, made = build.op("Concat", *node[1:], axis=2), node[1]
+        if lengths is not None:
+            goes_on = build.op("Less", terms[1], lengths, dtype=_BOOL)
+            goes_on = build.op("Unsqueeze", goes_on, build.ints([0, 2]), dtype=_BOOL)
+            after, made = build.op("Where", goes_on, after, state), build.op("Where", goes_on, made, zero)
+        return [after, build.op("Identity", made)]
+
+    shape = build.op("Concat", build.ints([1]), sides[1], build.ints([hidden]), dtype=_INT64, axis=0)
+    begin = [each or build.op("Expand", zero, shape) for each in inputs[5 : 5 + count]]
+    ways: dict[str, Any] = {"scan_input_directions": [way] * len(sources), "scan_output_directions": [way]}
+    state, made = build.scan(build.op("Concat", *begin, axis=2), sources, [0] * len(sources), step, **ways)
+    return [made, *parts(state)]
+
+
 def _norm(build: HalfNodes, value: ir.Value, axis: int, length: int | None, p: int) -> ir.Value:
     """(sum of |x| ^ p) ^ (1 / p) along an axis, which stays with length 1."""
     _check_terms(length)
@@ -246,4 +315,5 @@ RULES: dict[str, Rule] = {
     "LRN": local_response_normalization,
     "GlobalLpPool": global_lp_pool,
     "LpPool": lp_pool,
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), recurrent),
 }

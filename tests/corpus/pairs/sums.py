@@ -9,6 +9,7 @@ import onnx
 
 from tests.corpus.pairs import Pair
 
+_RELU, _LAST = ', activations = ["Relu"]', "y = Squeeze(t, tail)"
 # Nodes, the shape of x, the size of its values, and the verdict; x is 0.5 to 1 of that size.
 CASES: dict[str, tuple[str, tuple[int, ...], float, str]] = {
     "running": ("y = CumSum(x, last)", (2, 3000), 1, "failed"),
@@ -28,6 +29,22 @@ CASES: dict[str, tuple[str, tuple[int, ...], float, str]] = {
     "pool": ("y = GlobalLpPool(x)", (1, 2, 60, 60), 8, "failed"),
     "pool-small": ("y = GlobalLpPool(x)", (1, 2, 4, 4), 2, "passed"),
     "pool-of-windows": ("y = LpPool<kernel_shape = [3, 3]>(x)", (1, 2, 6, 6), 300, "failed"),
+    **{
+        f"states{name}": (
+            f"w = CastLike(unit, x) t = RNN<hidden_size = 1{more}>(x, w, w{given}) {_LAST}",
+            shape,
+            1,
+            expected,
+        )
+        for name, more, given, shape, expected in (
+            ("", _RELU, "", (3000, 1, 1), "failed"),
+            ("-reverse", f'{_RELU}, direction = "reverse"', "", (3500, 2, 1), "failed"),
+            ("-of-some-steps", _RELU, ", , steps", (3000, 1, 1), "failed"),
+            ("-short", _RELU, "", (40, 2, 1), "passed"),
+            ("-of-a-tanh", "", "", (3000, 2, 1), "passed"),
+            ("-long", _RELU, "", (4097, 1, 1), "passed"),
+        )
+    },
 }
 
 
@@ -37,7 +54,8 @@ def graph(node: str, shape: tuple[int, ...], half: bool) -> onnx.ModelProto:
     body = node.replace("(x", "(h").replace(", x)", ", h)").replace("y = ", "z = ")
     return onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["": 18]> g (float[{sides}] x) => (float[{out}] y)
-        <int64 last = {{-1}}, int64 first = {{0}}, int64 none = {{0}}, int64[1] tail = {{1}}> {{
+        <int64 last = {{-1}}, int64 first = {{0}}, int64 none = {{0}}, int64[1] tail = {{1}},
+        float[1, 1, 1] unit = {{1}}, int32[1] steps = {{2990}}> {{
         h = Cast<to = {to}>(x) s = Shape(x) zeros = Expand(none, s)
         n = Shape<end = 1>(x) pair = Concat<axis = 0>(n, tail) places = Expand(none, pair)
         {body} y = Cast<to = 1>(z) }}"""

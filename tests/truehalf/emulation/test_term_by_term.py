@@ -17,6 +17,7 @@ from truehalf.emulation.emulate import emulate
 from truehalf.emulation.pessimistic import split_sums
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, TERMS
+from truehalf.runtime.ort.session import Session
 
 HALF = np.float16
 
@@ -128,6 +129,55 @@ def test_pools_of_norms(p: int, rank: int) -> None:
     parts = one_by_one(windows.reshape(*windows.shape[:rank], -1), -1)[..., 0]
     made = emulated(f"y = LpPool<p = {p}, kernel_shape = {kernel}>(x)", x)
     np.testing.assert_allclose(made, root(parts), rtol=2**-10)
+
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("op_type", GATES)
+def test_recurrences(op_type: str, seed: int) -> None:
+    """ONNX Runtime's node for one step after the other, states rounded in between; in reverse from the end."""
+    rng, gates = np.random.default_rng(seed), GATES[op_type]
+    steps, batch, inputs, hidden = (int(n) for n in rng.integers(2, 6, 4))
+    direction, states = ["forward", "reverse", "bidirectional", "bidirectional"][seed], 2 if op_type == "LSTM" else 1
+    ways = {"forward": [1], "reverse": [-1]}.get(direction, [1, -1])
+
+    def numbers(*shape: int) -> np.ndarray:
+        return rng.normal(0, 0.7, (len(ways), *shape)).astype(HALF)
+
+    weights = {
+        "w": numbers(gates * hidden, inputs),
+        "r": numbers(gates * hidden, hidden),
+        "b": numbers(2 * gates * hidden),
+    }
+    begin = [numbers(batch, hidden) for _ in range(states)] if seed % 2 else [HALF(0) * numbers(batch, hidden)] * states
+    x = rng.normal(0, 1, (steps, batch, inputs)).astype(HALF)
+    names = ["p", "q"][:states] if seed % 2 else []
+    feeds = {"x": x, **weights, **dict(zip(names, begin, strict=False))}
+    head = ", ".join(f"float16[{','.join(map(str, each.shape))}] {name}" for name, each in feeds.items())
+    last = ", ".join(["h", "c"][:states])
+    outs = ", ".join(f"float16[d,e,f] {name}" for name in ["h", "c"][:states])
+    made = f'y, {last} = {op_type}<hidden_size = {hidden}, direction = "{direction}">(x, w, r, b, , {", ".join(names)})'
+    model = parsed(f"g ({head}) => (float16[s,d,b1,h1] y, {outs}) {{ {made.replace(', , )', ')')} }}", 18)
+    assert emulate(model).meta[NOT_SPLIT] == {}
+    found = run(model, **feeds)
+    one = f"y, {last} = {op_type}<hidden_size = {hidden}>(x, w, r, b, , {', '.join(['p', 'q'][:states])})"
+    sides = ", ".join(f"float[?,?,?] {name}" for name in ["x", "w", "r", *["p", "q"][:states]])
+    single = parsed(
+        f"g ({sides}, float[?,?] b) => (float[?,?,?,?] y, {outs.replace('float16', 'float')}) {{ {one} }}", 18
+    )
+    session = Session(single)
+    for number, way in enumerate(ways):
+        state = [each[number : number + 1] for each in begin]
+        for t in range(steps)[::way]:
+            own = {name: each[number : number + 1].astype(np.float32) for name, each in weights.items()}
+            own |= dict(zip(["p", "q"], (each.astype(np.float32) for each in state), strict=False))
+            after = session.run({"x": x[t : t + 1].astype(np.float32), **own})
+            state = [after[name].astype(HALF) for name in ["h", "c"][:states]]
+            assert_same_bits(found["y"][t, number], state[0][0])
+        for name, each in zip(["h", "c"], state, strict=False):
+            assert_same_bits(found[name][number], each[0])
 
 
 LONG = {
