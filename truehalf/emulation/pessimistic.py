@@ -46,6 +46,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from truehalf.emulation.half_nodes import HalfNodes
 from truehalf.emulation.split_normalizations import (
     batch_normalization,
     group_normalization,
@@ -55,7 +56,7 @@ from truehalf.emulation.split_normalizations import (
 )
 from truehalf.emulation.split_products import conv, einsum, gemm, matmul
 from truehalf.emulation.split_reductions import add, average_pool, global_average_pool, reduce, softmax
-from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, Rule, is_half, raise_for_rules, split
+from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, Rule, is_half, raise_for_rules, recurrent, split
 from truehalf.ir.facts import all_nodes, is_op, label_of
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, Names
@@ -64,6 +65,12 @@ from truehalf.ir.passes import Passes
 
 _ATTENTION = "truehalf.attention"  # domain of functions that take its place
 
+
+def _recurrent(build: HalfNodes) -> list[ir.Value] | None:
+    build.notes.append(f"{build.node.op_type}: products of a step are rounded once")
+    return recurrent(build)
+
+
 _RULES: dict[str, Rule] = {
     "Sum": add,
     "Mean": add,
@@ -71,6 +78,7 @@ _RULES: dict[str, Rule] = {
     "GlobalAveragePool": global_average_pool,
     "AveragePool": average_pool,
     **RULES,
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
     "Softmax": softmax,
     "LogSoftmax": softmax,
     "LayerNormalization": layer_normalization,

@@ -204,13 +204,16 @@ def lp_pool(build: HalfNodes) -> list[ir.Value]:
     return [_root(build, build.added(parts), p)]
 
 
-def recurrent(build: HalfNodes) -> list[ir.Value]:
+def recurrent(build: HalfNodes) -> list[ir.Value] | None:
     """X [steps, batch, inputs] -> Y [steps, directions, batch, hidden], and the last state or states of the directions;
-    of layout 1 with the batch first.
+    of layout 1 with the batch first. Nothing of one step, whose states are outputs.
     """
     given, inputs = build.node.attributes, [*build.node.inputs, *[None] * 8][:8]
     by_batch = given.get_int("layout", 0)
-    _check_terms(source_of(build)[1][by_batch])
+    steps_of = source_of(build)[1][by_batch]
+    if steps_of == 1:
+        return None
+    _check_terms(steps_of)
     for place in (0, 5, 6) if by_batch else ():
         inputs[place] = inputs[place] and build.op("Transpose", inputs[place], perm=[1, 0, 2])
     ways = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[given.get_string("direction", "forward")]
@@ -255,6 +258,7 @@ def _direction(build: HalfNodes, inputs: Sequence[ir.Value | None], way: int, ac
 
     def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
         one = build.op("Unsqueeze", terms[0], build.ints([0]))
+        one.shape = ir.Shape([1, None, None])
         more = [] if peepholes is None else [peepholes]
         node = build.op(build.node.op_type, one, *weights, None, *parts(state), *more, count=1 + count, **kept)
         after, made = build.op("Concat", *node[1:], axis=2), node[1]

@@ -161,7 +161,10 @@ def test_recurrences(op_type: str, seed: int) -> None:
     made = f'y, {last} = {op_type}<hidden_size = {hidden}, direction = "{direction}">(x, w, r, b, , {", ".join(names)})'
     model = parsed(f"g ({head}) => (float16[s,d,b1,h1] y, {outs}) {{ {made.replace(', , )', ')')} }}", 18)
     assert emulate(model).meta[NOT_SPLIT] == {}
+    assert "products of a step" in split_sums(model).meta[NOT_SPLIT][f"{op_type} -> y"]
     found = run(model, **feeds)
+    if op_type == "RNN":
+        assert emulate(split_sums(model)).meta[NOT_SPLIT].keys() == {"RNN -> y"}
     one = f"y, {last} = {op_type}<hidden_size = {hidden}>(x, w, r, b, , {', '.join(['p', 'q'][:states])})"
     sides = ", ".join(f"float[?,?,?] {name}" for name in ["x", "w", "r", *["p", "q"][:states]])
     single = parsed(
