@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, name_of
+from truehalf.ir.facts import all_nodes, is_op, name_of
 from truehalf.ir.ops import Trait, adds_up, has, row_of
 
 HALF = "tensor(float16)"
@@ -25,6 +25,8 @@ _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 # Operators with one of these attributes make values of a stated type (RandomNormal, EyeLike, HannWindow, ...): runtimes
 # lack float16 kernels for them, and there is no conversion that changes only the attribute.
 _TYPE_ATTRIBUTES = {"dtype", "output_datatype"}
+
+_IMAGE_RANK = 4  # batch, channels, height, width
 
 # They state their type with the tensor in their attribute, which is converted with them. Of all other operators such a
 # tensor (a tree's leaf weights) stays float32, and so does what must be of its type.
@@ -81,7 +83,18 @@ def _stays_float32(node: ir.Node, schema: onnx.defs.OpSchema) -> bool:
     """Operators whose schema has float16 but whose meaning or kernels have not."""
     makes_stated_type = not _TYPE_ATTRIBUTES.isdisjoint(schema.attributes)
     scatters_sums = row_of(node).moved != () and adds_up(node)  # ONNX Runtime's CPU kernels refuse that in float16
-    return has(node, Trait.FLOAT32_ONLY) or makes_stated_type or scatters_sums or _holds_float32(node)
+    nowhere = has(node, Trait.FLOAT32_ONLY) or _is_form_of_float32(node)
+    return nowhere or makes_stated_type or scatters_sums or _holds_float32(node)
+
+
+def _is_form_of_float32(node: ir.Node) -> bool:
+    """Whether TensorRT, which alone has the operator in float16, has not this form of it (onnx-tensorrt,
+    docs/operators.md): samples of volumes, deformable convolutions of volumes, dilated pools.
+    """
+    shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
+    if is_op(node, "GridSample", "DeformConv"):
+        return shape is not None and len(shape) > _IMAGE_RANK
+    return is_op(node, "LpPool") and any(side > 1 for side in node.attributes.get_ints("dilations", ()))
 
 
 def _holds_float32(node: ir.Node) -> bool:

@@ -102,3 +102,42 @@ def test_grids_that_a_generator_draws(seed: int) -> None:
     rules = {row["op"]: row for row in convert_model(model, EVERYWHERE).decisions}
     assert (rules["AffineGrid"]["precision"], rules["AffineGrid"]["rule"]) == ("fp32", "no_fp16_kernel")
     assert rules["GridSample"]["precision"] == rules["MatMul"]["precision"] == "fp16"
+
+
+FORMS = {
+    "GridSample of volumes": (20, "float[1,2,3,4,5] x, float[1,2,2,2,3] g", "y = GridSample(x, g)", False),
+    "cubic": (20, "float[1,2,3,4,5] x, float[1,2,2,2,3] g", 'y = GridSample<mode = "nearest">(x, g)', False),
+    "GridSample of images": (20, "float[1,2,4,5] x, float[1,2,2,2] g", "y = GridSample(x, g)", True),
+    "of a rank that is not known": (
+        20,
+        "float x1, float[1,2,2,2] g",
+        "x = Reshape(x1, free) y = GridSample(x, g)",
+        True,
+    ),
+    "LpPool, dilated": (22, "float[1,2,8,8] x", "y = LpPool<kernel_shape = [2, 2], dilations = [2, 2]>(x)", False),
+    "LpPool": (22, "float[1,2,8,8] x", "y = LpPool<kernel_shape = [2, 2], dilations = [1, 1]>(x)", True),
+    "DeformConv of volumes": (
+        22,
+        "float[1,1,3,3,3] x, float[1,1,2,2,2] w, float[1,24,2,2,2] o",
+        "y = DeformConv<kernel_shape = [2, 2, 2]>(x, w, o)",
+        False,
+    ),
+    "DeformConv of images": (
+        22,
+        "float[1,1,3,3] x, float[1,1,2,2] w, float[1,8,2,2] o",
+        "y = DeformConv<kernel_shape = [2, 2]>(x, w, o)",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_of_an_operator(name: str) -> None:
+    opset, inputs, nodes, converted = FORMS[name]
+    model = ir.from_onnx_text(
+        f'<ir_version: 10, opset_import: ["" : {opset}]> g ({inputs}, int64[N] free) => (float y) {{ {nodes} }}'
+    )
+    PREPARE(model)
+    made = convert_model(model, EVERYWHERE)
+    row = next(row for row in made.decisions if row["op"] in name or row["op"] == "GridSample")
+    assert (row["precision"] == "fp16") == converted
