@@ -4,6 +4,7 @@ samples, made once, for every file.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,15 +129,15 @@ class Reference:
 
         if self.file is None or not options.tie_margin:
             return measure([run], {})
-        own = opened(self.file, options.evaluation.value)
         names = frozenset[str]() if file is None else names_in(file.file.model)
-        samples = [self.samples[i] for i in rows[: run.rows]]
+        own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs have near ties
+        samples = functools.cache(lambda: [self.samples[i] for i in rows[: run.rows]])
 
         def ours(run: Run, names: Sequence[str], given: Arrays) -> Arrays:
-            return own.probing(names, given).run_all(samples, options.batch, given)
+            return own().probing(names, given).run_all(samples(), options.batch, given)
 
         def theirs(run: Run, names: Sequence[str]) -> Arrays:
-            return cast("OpenFile", file).probing(names).run_all(samples, options.batch)
+            return cast("OpenFile", file).probing(names).run_all(samples(), options.batch)
 
         model, margin = self.file.model, Margin(options.tie_margin, options.gates.tensor_error_max)
         decisions = Decisions(decisions_at_outputs(model), decisions_inside(model, names))
