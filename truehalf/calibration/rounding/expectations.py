@@ -3,8 +3,8 @@
     sum of p c    MatMul, Gemm, Einsum, Conv with constant weights, or ReduceSum, ReduceMean of p times constants
     p             Softmax of x: an error of e in x moves e of the weight between two peaks, from one position to another
 
-On the way to the output there may be sums, products and quotients with constants, from positions to coordinates, and
-moves, Concat among them.
+On the way to the output there may be sums, products and quotients with constants, from positions to coordinates; then
+moves, Concat among them, bounds and resizing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from truehalf.ir.slots import is_float32
 
 _AFFINE = ("Add", "Sub", "Mul", "Div", "Neg")
 _MOVES = ops.MOVES & ops.with_trait(ops.Trait.NO_ARITHMETIC)
+_PASSED_ON = (*_MOVES, "Clip", "Relu", "Resize", "Upsample")
 _LONGEST = 12  # nodes between the Softmax and the result
 
 
@@ -42,11 +43,11 @@ def expectation(end: ir.Node) -> list[ir.Node]:
 
 
 def _is_result(node: ir.Node) -> bool:
-    """Whether a node computes what is an output of the model, or moved to one."""
-    waiting = [] if is_op(node, *_MOVES) else list(node.outputs)
+    """Whether a node computes what is an output of the model, or goes to one as it is."""
+    waiting = [] if is_op(node, *_PASSED_ON) else list(node.outputs)
     while waiting:
         value = waiting.pop()
         if value.is_graph_output():
             return True
-        waiting += [output for reader in value.consumers() if is_op(reader, *_MOVES) for output in reader.outputs]
+        waiting += [output for reader in value.consumers() if is_op(reader, *_PASSED_ON) for output in reader.outputs]
     return False

@@ -13,7 +13,8 @@ from truehalf.ir.normalize import PREPARE
 
 ROWS, WIDTH, SIDE = 4, 256, 16
 HEAD = f"float[{ROWS},8] x, float[8,{WIDTH}] w, float[{WIDTH}] at, float[{WIDTH},1] column, float[{WIDTH},1] row"
-INTS = f"<int64[1] last = {{1}}, int64[4] image = {{{ROWS}, {WIDTH}, 1, 1}}, int64[2] flat = {{{ROWS}, 1}}>"
+INTS = f"<int64[1] last = {{1}}, int64[4] image = {{{ROWS}, {WIDTH}, 1, 1}}, int64[2] flat = {{{ROWS}, 1}}, "
+INTS += f"int64[4] pixels = {{1, 1, {ROWS}, 1}}, float[4] scales = {{1, 1, 1, 1}}>"
 FORMS = {
     "products, summed": ("p = Softmax(h) m = Mul(p, at) y = ReduceSum(m, last)", 1),
     "their mean": ("p = Softmax(h) m = Mul(at, p) y = ReduceMean<axes = [1]>(m)", 1),
@@ -23,6 +24,11 @@ FORMS = {
     "Conv": ("p = Softmax(h) i = Reshape(p, image) c = Conv(i, kernel) y = Reshape(c, flat)", 1),
     "coordinates": ("p = Softmax(h) e = MatMul(p, column) d = Div(e, half) y = Sub(d, one)", 1),
     "x and y": ("p = Softmax(h) ex = MatMul(p, column) ey = MatMul(p, row) y = Concat<axis = 1>(ex, ey)", 2),
+    "bounded": ("p = Softmax(h) e = MatMul(p, column) y = Clip(e, one)", 1),
+    "resized": (
+        "p = Softmax(h) e = MatMul(p, column) i = Reshape(e, pixels) r = Resize(i, , scales) y = Reshape(r, flat)",
+        1,
+    ),
     "a temperature": ("t = Mul(h, one) p = Softmax(t) y = MatMul(p, column)", 1),
 }
 
