@@ -66,6 +66,7 @@ def pairs() -> Iterator[Pair]:
         text = "i = ArgMax<axis = 1, keepdims = 0>(y) z = Gather(table, i)"
         models = [deciding(each, text, ("i", "z")) for each in tied((SAMPLES, 12), 1, margin, 249)]
         yield Pair(f"decision-put-out-and-carried-on-{what}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
+    yield from _detectors()
     yield from _pooled()
     yield from _generated()
     yield from _wrong()
@@ -110,6 +111,54 @@ def deciding(values: Array, text: str, outputs: tuple[str, ...] = ("z",)) -> onn
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
     inferred = onnx.shape_inference.infer_shapes(model)
     return onnx.shape_inference.infer_shapes(inferred)
+
+
+_BEST = "p = Sigmoid(y) s = ReduceMax<axes = [2], keepdims = 0>(p) "
+_TAKEN = "u = Unsqueeze(i, last) e = Expand(u, sides) boxes = GatherElements<axis = 1>(b, e)"
+# Logits `y` [N, 10, 5] and boxes `b`, and nodes that make scores, labels and boxes.
+_DETECTORS: Mapping[str, str] = {
+    "labels": f"{_BEST} labels = ArgMax<axis = 2, keepdims = 0>(p) scores = Identity(s) boxes = Identity(b)",
+    "labels-of-the-best": f"{_BEST} l = ArgMax<axis = 2, keepdims = 0>(p) scores, i = TopK<axis = 1>(s, eight) "
+    f"labels = GatherElements<axis = 1>(l, i) {_TAKEN}",
+    "marked-labels": f"{_BEST} h = Hardmax<axis = 2>(y) w = Mul(h, classes) q = ReduceSum<keepdims = 0>(w, last) "
+    f"scores, i = TopK<axis = 1>(s, eight) l = GatherElements<axis = 1>(q, i) labels = Cast<to = 7>(l) {_TAKEN}",
+    "best-of-all": "p = Sigmoid(y) f = Flatten<axis = 1>(p) scores, j = TopK<axis = 1>(f, eight) labels = Mod(j, five) "
+    f"i = Div(j, five) {_TAKEN}",
+}
+_DETECTIONS = {
+    "inputs": [{"name": "x", "shape": ["N", 1]}],
+    "outputs": [
+        *({"name": name, "kind": name} for name in ("scores", "labels")),
+        {"name": "boxes", "kind": "boxes", "format": "xyxy", "normalized": False},
+    ],
+}
+
+
+def _detectors() -> Iterator[Pair]:
+    """Labels that are chosen inside, before other choices; and labels that are the next ones."""
+    rng = np.random.default_rng(240)
+    low = rng.uniform(0, 400, (SAMPLES, 10, 2))
+    boxes = np.concatenate([low, low + rng.uniform(40, 200, low.shape)], axis=2).astype(np.float32)
+    for seed, (name, text) in enumerate(_DETECTORS.items()):
+        cases = [(f"{name}-near-ties", NEAR, text, PASSED, TIES), (f"{name}-clear", CLEAR, text, FAILED, ())]
+        other = text.replace("labels = ", "k = ") + " o = Sub(four, k) labels = Abs(o)"
+        for case, margin, theirs, expected, codes in (*cases, (f"{name}-others", NEAR, other, FAILED, ())):
+            both = zip(tied((SAMPLES, 10, 5), 2, margin, 241 + seed), (text, theirs), strict=True)
+            models = [_detector(each / 4 + 1, boxes, nodes) for each, nodes in both]
+            inputs = {"x": numbers(SAMPLES)}
+            yield Pair(f"decision-{case}", *models, inputs, expected, spec=_DETECTIONS, codes=codes)
+
+
+def _detector(logits: Array, boxes: Array, text: str) -> onnx.ModelProto:
+    model = replayed({"y": logits.astype(np.float32), "b": boxes})
+    model.graph.node.extend(onnx.parser.parse_graph(f"g (float[N] y) => (float[N] z) {{ {text} }}").node)
+    constants = {"eight": [8], "last": [-1], "sides": [SAMPLES, 8, 4], "five": 5, "four": 4}
+    arrays = {name: np.array(value, np.int64) for name, value in constants.items()}
+    arrays["classes"] = np.arange(5, dtype=np.float32)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+    del model.graph.output[:]
+    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in ("scores", "labels", "boxes"))
+    return onnx.shape_inference.infer_shapes(onnx.shape_inference.infer_shapes(model))
 
 
 _PLACES: Mapping[str, str] = {

@@ -125,7 +125,8 @@ class Reference:
         """
 
         def measure(runs: Sequence[Run], ties: Counts) -> Measured:
-            return Measured(runs, self.spec, options, known, self.unusable, ties)
+            still = known if runs[0].reference is run.reference else None  # but for decisions inside
+            return Measured(runs, self.spec, options, still, self.unusable, ties)
 
         if self.file is None or not options.tie_margin:
             return measure([run], {})

@@ -29,7 +29,7 @@ from truehalf.verification.judging.checks import (
     tie_findings,
     without_labels,
 )
-from truehalf.verification.judging.detections import Drop, is_broken, judge_detections
+from truehalf.verification.judging.detections import Drop, gates_of_detections, is_broken, judge_detections
 from truehalf.verification.judging.gates import detection_values, evaluate
 from truehalf.verification.judging.tensors import class_gate, judge_classes, judge_tensors
 from truehalf.verification.judging.user_metrics import judge_metrics
@@ -84,6 +84,13 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     found += tie_findings({"best classes": classes, "labels of detections": seen.tied_labels, **ties}, margin)
     found += nothing_compared(seen.runs)
     return sorted(found, key=lambda finding: "gate" not in finding.facts)
+
+
+def is_beyond(seen: Measured) -> bool:
+    """Whether an output that is judged by itself does not pass, or a gate of detections fails."""
+    gates = gates_of_detections(seen) if seen.task == DETECTIONS and not seen.meaningless else {}
+    limits = asdict(seen.options.gates)
+    return seen.plain_differ or any(gate.state == FAILED for gate in evaluate(limits, gates))
 
 
 def judged_outputs(seen: Measured, found: Sequence[Finding]) -> dict[str, OutputErrors]:

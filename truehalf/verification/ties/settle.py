@@ -18,6 +18,7 @@ import numpy as np
 
 from truehalf.config.precision import FP16_MAX
 from truehalf.errors import StageError
+from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in
@@ -69,14 +70,15 @@ def without_ties(
     inside: Inside,
     measure: Callable[[Sequence[Run], Counts], Measured],
 ) -> Measured:
-    """What is measured of runs once near ties are settled, at outputs and, where an output still differs, inside.
+    """What is measured of runs once near ties are settled, at outputs and, where an output or a gate of detections
+    fails all the same, inside.
 
     Args:
         measure: of the settled runs, and by output or value how many decisions a near tie explains.
     """
     settled, ties = settled_at_outputs(runs, decisions.at_outputs, margin, inside)
     seen = measure(settled, ties)
-    if not decisions.inside or not seen.plain_differ:
+    if not decisions.inside or not is_beyond(seen):
         return seen
     anew, counts, given = _settled_inside(runs, decisions.inside, margin, inside)
     if not counts:
