@@ -14,7 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.ranges import Counter
-from truehalf.calibration.ranges_form import Rounding, RoundingStep
+from truehalf.calibration.ranges_form import Rounding, RoundingStep, limit_of
+from truehalf.calibration.rounding.expectations import error_at_a_tie
 from truehalf.calibration.rounding.neighbourhoods import MADE_BY, MOVES, Neighbourhood, computed_by, neighbourhoods
 from truehalf.calibration.rounding.replays import Replay, steps
 from truehalf.calibration.samples import Samples
@@ -62,8 +63,22 @@ class RoundingErrors:
 
     def measured(self, samples: Samples, kept: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Rounding]:
         """By name of the node."""
-        if not self._worst:
-            return {}
+        return self._replayed(samples, kept) | self._at_ties() if self._worst else self._at_ties()
+
+    def _at_ties(self) -> dict[str, Rounding]:
+        """Of expectations, whatever the samples showed of them: those, and what writes the logits, in float32."""
+        found = {}
+        limit = limit_of("cancellation", True)
+        for around in neighbourhoods(self._model, self._absmax):
+            error = error_at_a_tie(around.end, self._absmax)
+            if error > limit and all(node.name for node in around.depths):
+                nodes = [_name(node) for node in around.depths]
+                nodes += [name for leaf in around.leaves for name in _written_by(leaf, self._model)]
+                steps = (RoundingStep(0.0, tuple(dict.fromkeys(nodes))),)
+                found[str(around.end.name)] = Rounding(around.kind, error, limit, None, steps)
+        return found
+
+    def _replayed(self, samples: Samples, kept: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Rounding]:
         noted = [each for each in neighbourhoods(self._model, self._absmax, deep=True) if each.end in self._worst]
         planned = {around.end: steps(around) for around in noted}
         replays = [step for around in noted for step in planned[around.end]]

@@ -3,11 +3,19 @@
     sum of p c    MatMul, Gemm, Einsum, Conv with constant weights, or ReduceSum, ReduceMean of p times constants
     p             Softmax of x: an error of e in x moves e of the weight between two peaks, from one position to another
 
+Rounded, a logit has an error of 2^-12 |x| or more, so that of the difference between two is 2^-11 |x|; at p = 1/2 a
+quarter of that goes over, and moves the sum by it times the distance of the constants, which is the largest sum, or
+twice that where they are of both signs:
+
+    error / largest sum >= 2^-13 |x|, or 2^-12 |x|    where two peaks are as high as each other, which few samples have
+
 On the way to the output there may be sums, products and quotients with constants, from positions to coordinates; then
 moves, Concat among them, bounds and resizing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import onnx_ir as ir
 
@@ -40,6 +48,24 @@ def expectation(end: ir.Node) -> list[ir.Node]:
         path.append(node)
         node = computed[0].producer()
     return []
+
+
+def error_at_a_tie(end: ir.Node, absmax: Callable[[ir.Value], float | None]) -> float:
+    """Of an expectation, as above; 0 of other nodes.
+
+    Args:
+        absmax: largest |x| that was measured of a value; None: it is not known.
+    """
+    path = expectation(end)
+    weights = [constant for node in path for value in node.inputs if (constant := constant_of(value)) is not None]
+    if not path:
+        return 0.0
+    (weighted,) = (value for value in path[-1].inputs if is_float32(value) and constant_of(value) is None)
+    softmax = weighted.producer() if weighted is not None else None
+    logits = softmax.inputs[0] if softmax is not None else None
+    largest = (absmax(logits) if logits is not None else None) or 0.0
+    is_signed = any(is_op(node, "Add", "Sub") for node in path) or any(bool((each < 0).any()) for each in weights)
+    return largest * 2.0 ** (-12 if is_signed else -13)
 
 
 def _is_result(node: ir.Node) -> bool:

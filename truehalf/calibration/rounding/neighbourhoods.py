@@ -97,13 +97,11 @@ class Neighbourhood:
     @property
     def limit(self) -> float:
         """Of the error; held to the tolerance where the end is steep, as another sample comes nearer to that place, and
-        where it is a result of the model, which the tolerance is for; to half of that where it is an expectation, as
-        few samples have two peaks of one height.
+        where it is a result of the model, which the tolerance is for.
         """
         steep = ops.has(self.end, Trait.STEEP_AT_ZERO | Trait.STEEP_AT_ONE) or ops.row_of(self.end).divides is not None
-        if expectation(self.end):
-            return limit_of(self.kind, True) / 2
-        return limit_of(self.kind, steep or is_op(self.end, "Mul") or _is_result(self.end, self.shown))
+        is_result = _is_result(self.end, self.shown) or bool(expectation(self.end))
+        return limit_of(self.kind, steep or is_op(self.end, "Mul") or is_result)
 
 
 def neighbourhoods(

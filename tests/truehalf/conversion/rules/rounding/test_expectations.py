@@ -102,3 +102,16 @@ def test_what_is_none(nodes: str) -> None:
     PREPARE(model)
     found = {node.name for node in model.graph if expectation(node)}
     assert found <= {"ReduceSum_y"} and (not found or "ReduceSum(p" in nodes)
+
+
+@pytest.mark.parametrize("form", ["MatMul", "x and y", "a temperature"])
+def test_samples_without_two_peaks_do_not_hide_it(form: str) -> None:
+    """One peak everywhere is exact in float16; the sample that is compared has two."""
+    feed, peaks = two_peaks(100.0)
+    only_one = peaks.copy()
+    only_one[:ROWS] = peaks[:ROWS]
+    only_one[4:, WIDTH - 1] = 0
+    one = {"x": np.roll(np.eye(ROWS, 8, dtype=np.float32), 4, axis=1)}
+    found = losses(text_of(form), one, weights(only_one), other=feed)
+    assert found.before > TOLERANCE / 2
+    assert found.after <= TOLERANCE / 2
