@@ -134,15 +134,19 @@ _KEYS = ("norms", "largest")  # of t, local - t, accumulated - t
 
 def _report(graph: Instrumented, pair: Pair) -> None:
     place = graph.after(pair.local)
-    t, local, accumulated = (_row(place, graph.value(name)) for name in (pair.reference, pair.local, pair.accumulated))
-    rows = place.node("Concat", [t, place.node("Sub", [local, t]), place.node("Sub", [accumulated, t])], {"axis": 0})
-    for key, op_type, values in zip(_KEYS, ("ReduceL2", "ReduceMax"), (rows, place.node("Abs", [rows])), strict=True):
-        place.report(key, op_type, values, [1])
+    values = [graph.value(name) for name in (pair.reference, pair.local, pair.accumulated)]
+    ranks = {None if value.shape is None else len(value.shape) for value in values}
+    t, *others = (_float(place, value, stacks=len(ranks) == 1 and not ranks & {None, 0}) for value in values)
+    stacked = place.node("Concat", [t, *(place.node("Sub", [other, t]) for other in others)], {"axis": 0})
+    rows = place.node("Reshape", [stacked, place.graph.constant([3, -1])])
+    for key, op_type, read in zip(_KEYS, ("ReduceL2", "ReduceMax"), (rows, place.node("Abs", [rows])), strict=True):
+        place.report(key, op_type, read, [1])
 
 
-def _row(place: InsertionPoint, value: ir.Value) -> ir.Value:
-    row = place.node("Reshape", [value, place.graph.constant([1, -1])])
-    return row if value.dtype == _FLOAT else place.node("Cast", [row], {"to": int(_FLOAT)})
+def _float(place: InsertionPoint, value: ir.Value, stacks: bool) -> ir.Value:
+    """As floats; flat, where tensors of their shapes may not stack on their first axis."""
+    found = value if value.dtype == _FLOAT else place.node("Cast", [value], {"to": int(_FLOAT)})
+    return found if stacks else place.node("Reshape", [found, place.graph.constant([-1])])
 
 
 def _relative(t2: np.ndarray, t: np.ndarray, d2: np.ndarray, d: np.ndarray) -> np.ndarray:
