@@ -63,6 +63,28 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Which boxes are kept, [selected, 3].
+
+    Attributes:
+        values: the name of the scores.
+        boxes: the name of the boxes.
+        limits: how many of a class, their overlap, their score: the name of each, or its value; None: not given.
+        by_centre: whether boxes are x and y of the centre, width and height; else two corners.
+    """
+
+    values: tuple[str, ...]
+    boxes: str
+    limits: tuple[str | np.ndarray | None, ...]
+    by_centre: bool
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of all tensors that it is judged by."""
+        return (*self.values, self.boxes, *(each for each in self.limits if isinstance(each, str)))
+
+
+@dataclass(frozen=True)
 class Step:
     """On which side of a threshold a value is.
 
@@ -82,7 +104,7 @@ class Step:
         return (*self.values, self.threshold) if isinstance(self.threshold, str) else self.values
 
 
-Decision = Choice | Place | Step
+Decision = Choice | Place | Selection | Step
 
 
 def decisions_at_outputs(model: ir.Model) -> dict[str, Decision]:
@@ -133,6 +155,8 @@ def _decision(value: ir.Value) -> Decision | None:
     if is_op(node, "Hardmax"):
         axis = _axis_of(node)
         return None if axis is None else Choice(tuple(_in_order(first, axis)), axis, marks=True)
+    if is_op(node, "NonMaxSuppression"):
+        return _selection(node)
     if not is_op(node, "ArgMax", "ArgMin", "TopK", "MaxPool") or value.index() != row_of(node).choice:
         return None
     if node.op_type == "MaxPool":
@@ -147,6 +171,21 @@ def _decision(value: ir.Value) -> Decision | None:
     return Choice(tuple(_in_order(first, axis)), axis, many, is_least)
 
 
+def _selection(node: ir.Node) -> Selection | None:
+    boxes, scores, *given = [*node.inputs, *[None] * 3][:5]
+    if boxes is None or scores is None:
+        return None
+    limits = tuple(_value_of(each) for each in given)
+    by_centre = bool(node.attributes.get_int("center_point_box", 0))
+    return Selection((str(scores.name),), str(boxes.name), limits, by_centre)
+
+
+def _value_of(value: ir.Value | None) -> str | np.ndarray | None:
+    if value is None:
+        return None
+    return str(value.name) if value.const_value is None else value.const_value.numpy()
+
+
 def _comparison(node: ir.Node) -> Step | None:
     sides = [value for value in node.inputs if value is not None and value.name]
     computed = [value for value in sides if value.const_value is None]
@@ -154,8 +193,7 @@ def _comparison(node: ir.Node) -> Step | None:
         return None
     value = max(computed, key=lambda each: len([*_in_order(each, None)]))
     other = sides[1] if value is sides[0] else sides[0]
-    threshold = str(other.name) if other.const_value is None else other.const_value.numpy()
-    return Step(tuple(_in_order(value, None)), node.op_type, threshold)
+    return Step(tuple(_in_order(value, None)), node.op_type, _value_of(other))
 
 
 def _in_order(value: ir.Value | None, axis: int | None) -> Iterator[str]:

@@ -6,6 +6,7 @@
                                                           spread: the largest along the axis, see spread_along
                TopK: so place by place, and no index is there twice
     Place      the same of two elements of one window
+    Selection  see truehalf.verification.ties.selections
     Step       |x - t| <= margin * spread of x - t, or what float16 moves the two by when it holds them
                                                           t: the threshold between r and o; where whole numbers are
                                                           made, that of r and the next one, and at most BESIDE of their
@@ -28,7 +29,8 @@ import numpy as np
 
 from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.runs import Arrays
-from truehalf.verification.ties.decisions import Choice, Decision, Place, Step
+from truehalf.verification.ties.decisions import Choice, Decision, Place, Selection, Step
+from truehalf.verification.ties.selections import is_selection
 
 BESIDE = 0.25
 _HELD = 2.0**-11  # of a number, that float16 is off by
@@ -52,18 +54,34 @@ class Decided:
 
     @property
     def differs(self) -> bool:
-        """See `differ`."""
-        return differ(self.reference, self.candidate)
+        """Whether it was another, of one shape."""
+        return np.shape(self.reference) == np.shape(self.candidate) and differ(self.reference, self.candidate)
 
 
 def differ(reference: np.ndarray, candidate: np.ndarray) -> bool:
-    """Whether another one was decided, of one shape."""
-    same_shape = np.shape(reference) == np.shape(candidate)
-    return same_shape and not np.array_equal(reference, candidate)
+    """Whether another one was decided, of one number of axes."""
+    return np.ndim(reference) == np.ndim(candidate) and not np.array_equal(reference, candidate)
+
+
+def count_of(explained: np.ndarray, one: Decided, decision: Decision) -> int:
+    """How many others are explained: elements, marks of Hardmax, rows of a selection."""
+    r, o = one.reference, one.candidate
+    if isinstance(decision, Selection):
+        both = min(len(r), len(o))
+        other = int((r[:both] != o[:both]).any(axis=1).sum()) + max(len(r), len(o)) - both
+        return other if explained else 0
+    return int((explained & (o > r)).sum() if isinstance(decision, Choice) and decision.marks else explained.sum())
+
+
+def taken(explained: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """One decision where it is explained, else the other."""
+    if not explained.ndim:
+        return np.asarray(one if explained else other)
+    return np.where(explained, one, other)
 
 
 def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) -> list[np.ndarray]:
-    """Of each run bool of the shape of the decision: another one, which a near tie explains.
+    """Of each run bool of the shape of the decision, or of all of it []: another one, which a near tie explains.
 
     Args:
         margin: 0 or more, a share of the spread of the values in all runs.
@@ -72,6 +90,8 @@ def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) 
         return _choices(decided, decision, margin)
     if isinstance(decision, Place):
         return _places(decided, decision, margin)
+    if isinstance(decision, Selection):
+        return _selections(decided, decision, margin)
     return _steps(decided, decision, margin)
 
 
@@ -137,6 +157,23 @@ def _places(decided: Sequence[Decided], place: Place, margin: float) -> list[np.
             apart = np.abs(within[0] - within[1]) <= np.array([0, *place.reach])[:, None, None]
             same = apart.all(axis=0) & (sides[0] // size == sides[1] // size) & (sides[0] != sides[1])
             found |= (same & (np.abs(a - b) <= most)).reshape(found.shape)
+    return explained
+
+
+def _selections(decided: Sequence[Decided], selection: Selection, margin: float) -> list[np.ndarray]:
+    scores = [np.asarray(one.inside[selection.values[0]], np.float64) for one in decided]
+    most = margin * max(float(spread_along(each, 2).max(initial=0.0)) for each in scores)
+    explained = []
+    for one, score in zip(decided, scores, strict=True):
+        given = [one.inside[each] if isinstance(each, str) else each for each in selection.limits]
+        room, overlap, least = (
+            default if each is None or not np.size(each) else float(np.ravel(each)[0])
+            for each, default in zip(given, (0.0, 0.0, -np.inf), strict=True)
+        )
+        a, b = np.split(np.asarray(one.inside[selection.boxes], np.float64), 2, axis=2)
+        a, b = (a - b / 2, a + b / 2) if selection.by_centre else (np.minimum(a, b), np.maximum(a, b))
+        chosen, boxes = np.asarray(one.candidate, np.int64).reshape(-1, 3), np.concatenate([a, b], axis=2)
+        explained.append(np.array(is_selection(chosen, boxes, score, (room, overlap, least), most)))
     return explained
 
 

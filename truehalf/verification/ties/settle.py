@@ -23,8 +23,8 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in
 from truehalf.verification.runs import Arrays, Run
-from truehalf.verification.ties.decisions import Choice, Decision
-from truehalf.verification.ties.near import Decided, differ, explained_in
+from truehalf.verification.ties.decisions import Decision, Selection
+from truehalf.verification.ties.near import Decided, count_of, differ, explained_in, taken
 
 Counts = dict[str, int]
 _NOTHING = np.zeros(0)  # of no output's shape that differs
@@ -111,7 +111,7 @@ def settled_at_outputs(
         if count:
             counts[name] = count
             for i, (each, (r, o)) in enumerate(zip(explained, both, strict=True)):
-                candidate = {**settled[i].candidate, name: np.where(each, r, o).astype(np.asarray(o).dtype)}
+                candidate = {**settled[i].candidate, name: taken(each, r, o).astype(np.asarray(o).dtype)}
                 settled[i] = replace(settled[i], candidate=candidate)
     return settled, counts
 
@@ -141,7 +141,7 @@ def _settled_inside(
             if count:
                 counts[name] = count
                 for more, each, (r, o) in zip(given, explained, both[name], strict=True):
-                    more[name] = np.where(each, o, r).astype(np.asarray(r).dtype)
+                    more[name] = taken(each, o, r).astype(np.asarray(r).dtype)
         if counts:
             anew = zip(runs, given, strict=True)
             runs = [replace(run, reference=inside.reference(run, list(run.reference), more)) for run, more in anew]
@@ -169,12 +169,7 @@ def _explained(
     explained = explained_in(decided, decision, margin.ties)
     if not any(each.any() for each in explained) or not _alike(runs, decided, decision, margin.tolerance):
         return nothing, 0
-    marks = isinstance(decision, Choice) and decision.marks
-    counted = [
-        each & (np.asarray(one.candidate) > one.reference) if marks else each
-        for each, one in zip(explained, decided, strict=True)
-    ]
-    return explained, sum(int(each.sum()) for each in counted)
+    return explained, sum(count_of(each, one, decision) for each, one in zip(explained, decided, strict=True))
 
 
 def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,7 +184,12 @@ def _alike(runs: Sequence[Run], decided: Sequence[Decided], decision: Decision, 
     """Whether what was decided on, or what a function that keeps the order made that of, is within the tensor rule, and
     so in each of its slices, as far as the candidate has it.
     """
-    known = [name for name in decision.values if all(name in one.theirs for one in decided)]
+    groups = [decision.values, (decision.boxes,)] if isinstance(decision, Selection) else [decision.values]
+    return all(_one_alike(runs, decided, names, tolerance) for names in groups)
+
+
+def _one_alike(runs: Sequence[Run], decided: Sequence[Decided], names: Sequence[str], tolerance: float) -> bool:
+    known = [name for name in names if all(name in one.theirs for one in decided)]
     for name in known:
         pairs = [_without_masks(one.inside[name], one.theirs[name]) for one in decided]
         if any(np.shape(r) != np.shape(o) for r, o in pairs):
