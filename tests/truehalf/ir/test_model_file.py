@@ -33,7 +33,7 @@ def test_a_model_that_the_checker_refuses_replaces_nothing(tmp_path: Path) -> No
     (tmp_path / "out.onnx").write_text("earlier")
     broken = MODEL.replace("Relu(x)", "NoSuchOperator(x)")
     onnx.save(onnx.parser.parse_model(broken), tmp_path / "in.onnx")
-    with raises("model-invalid", "out.onnx", "NoSuchOperator"):
+    with raises("model-invalid", "in.onnx", "NoSuchOperator"):
         save_model(load_model(tmp_path / "in.onnx"), tmp_path / "out.onnx")
     assert (tmp_path / "out.onnx").read_text() == "earlier"
 

@@ -23,9 +23,9 @@ from truehalf.ir import ops
 from truehalf.ir.facts import constant_of, is_op
 from truehalf.ir.slots import is_float32
 
-_AFFINE = ("Add", "Sub", "Mul", "Div", "Neg")
 _MOVES = ops.MOVES & ops.with_trait(ops.Trait.NO_ARITHMETIC)
-_PASSED_ON = (*_MOVES, "Clip", "Relu", "Resize", "Upsample")
+_SHIFTS = ops.with_trait(ops.Trait.CANCELS) & ops.with_trait(ops.Trait.ELEMENTWISE)
+_PASSED_ON = _MOVES | ops.with_trait(ops.Trait.LIMITS | ops.Trait.SAMPLES)
 _LONGEST = 12  # nodes between the Softmax and the result
 
 
@@ -42,7 +42,8 @@ def expectation(end: ir.Node) -> list[ir.Node]:
         if is_op(node, "Softmax"):
             return path if adds_up else []
         is_sum = is_op(node, "ReduceSum", "ReduceMean") or ops.has(node, ops.Trait.PRODUCT)
-        if not (is_sum or is_op(node, *_AFFINE, *_MOVES)):
+        is_affine = ops.has(node, ops.Trait.LINEAR) or node.inputs.index(computed[0]) in ops.row_of(node).scaled
+        if not (is_sum or is_affine or is_op(node, *_MOVES)):
             break
         adds_up |= is_sum
         path.append(node)
@@ -64,7 +65,7 @@ def error_at_a_tie(end: ir.Node, absmax: Callable[[ir.Value], float | None]) -> 
     softmax = weighted.producer() if weighted is not None else None
     logits = softmax.inputs[0] if softmax is not None else None
     largest = (absmax(logits) if logits is not None else None) or 0.0
-    is_signed = any(is_op(node, "Add", "Sub") for node in path) or any(bool((each < 0).any()) for each in weights)
+    is_signed = any(is_op(node, *_SHIFTS) for node in path) or any(bool((each < 0).any()) for each in weights)
     return largest * 2.0 ** (-12 if is_signed else -13)
 
 

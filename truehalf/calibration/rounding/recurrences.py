@@ -23,8 +23,12 @@ from truehalf.ir.facts import is_op, reached, subgraphs
 from truehalf.ir.slots import is_float32
 from truehalf.runtime.ort.session import Session
 
-_SUMS = ("Add", "Sub", "Sum", "Mean")
-_LINEAR = (*_SUMS, "Mul", "Div", "Neg", *(ops.MOVES & ops.with_trait(ops.Trait.NO_ARITHMETIC)))
+_SUMS = ops.with_trait(ops.Trait.CANCELS) & ops.with_trait(ops.Trait.ELEMENTWISE)
+_LINEAR = (
+    _SUMS
+    | {name for name, row in ops.TABLE.items() if row.scaled or row.traits & ops.Trait.LINEAR}
+    | (ops.MOVES & ops.with_trait(ops.Trait.NO_ARITHMETIC))
+)
 Feed = Mapping[str, np.ndarray]
 
 
