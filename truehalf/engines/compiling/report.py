@@ -1,4 +1,4 @@
-"""Engine of a file compiled without a GPU, by TensorRT for RTX: NVIDIA's parser, builder and kernels, nothing executed.
+"""Engine of a file compiled by TensorRT for RTX, as without a GPU: NVIDIA's parser, builder and kernels, nothing executed.
 
 What the builder's log says of each layer is read into facts: types, fused attention, ONNX nodes whose type the engine
 changed, casts that are left. They are facts of this compiler: TensorRT on a GPU chooses kernels by their time.
@@ -33,7 +33,7 @@ from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-NOT_RUN = "compiled without a GPU, nothing was executed"
+NOT_RUN = "compiled, nothing was executed"
 _NO_REFUSAL = ("file-unwritable", "unknown-choice", "would-overwrite", "wrong-plan")  # of the file that is compiled
 _CAST = re.compile(r"__myl_(?:Cast)+(?:_|$)")  # kernels that cast and do nothing else
 
@@ -142,7 +142,7 @@ def compiled_report(
     unknown = [f"engine.gates.{row['gate']}: {row['reason']}" for row in rows if row["state"] == NOT_VERIFIED]
     report: EngineReport = {
         "status": "failed" if reasons else "compiled",
-        "reason": "; ".join(reasons) or f"without a GPU, nothing was executed: {reason}",
+        "reason": "; ".join(reasons) or f"nothing was executed: {reason}",
         "precision": precision_facts(graph, declared, state, problem or doubt or ""),
         "compiled": compiled,
         "gates": rows,
