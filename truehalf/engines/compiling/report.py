@@ -1,4 +1,4 @@
-"""Engine of a file compiled by TensorRT for RTX, as without a GPU: NVIDIA's parser, builder and kernels, nothing executed.
+"""Engine of a file compiled by TensorRT for RTX: NVIDIA's parser, builder and kernels, nothing executed.
 
 What the builder's log says of each layer is read into facts: types, fused attention, ONNX nodes whose type the engine
 changed, casts that are left. They are facts of this compiler: TensorRT on a GPU chooses kernels by their time.
