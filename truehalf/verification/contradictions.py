@@ -4,8 +4,8 @@
                        and the names of classes                                                         a failure
     other metadata     names (a list of texts, a mapping of numbers to them or of them to numbers, COCO's
                        categories; under a key that says so also texts with commas or line ends
-                       between) and, where both say so, their numbers; or a choice of the I/O spec
-                       (cxcywh, NCHW)                                                                   a failure
+                       between, and perhaps a number before or behind each) and, where both say
+                       so, their numbers; or a choice of the I/O spec (cxcywh, NCHW)                    a failure
                        any other value under one key                                                    said
     precision          a candidate that holds FP16 and says float32, or the other way round             said
 
@@ -35,6 +35,10 @@ _OURS = "truehalf."  # a key that begins so is the I/O spec, or says how a file 
 _CHOICES = {"cxcywh", "xywh", "xyxy", "yxyx", "sigmoid", "softmax", "identity", "nchw", "nhwc", "rgb", "bgr"}
 _PRECISIONS = {"fp16": True, "float16": True, "half": True, "fp32": False, "float32": False, "float": False}
 _OF_NAMES = re.compile(r"(^|[^a-z])(names|classes|labels|categories)$", re.IGNORECASE)
+_NUMBERED = (  # 0: cat, 0 cat, 0) cat; cat: 0
+    re.compile(r"(?P<number>\d+)\s*(?:[:=]\s*|[.)]?\s+)(?P<name>\S.*)"),
+    re.compile(r"(?P<name>\S.*?)\s*[:=]\s*(?P<number>\d+)"),
+)
 _SIZES = ("shape", "traced")
 _SHOWN = 60  # characters of a value
 
@@ -145,7 +149,12 @@ def _value(key: str, text: str) -> Any:
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
     names = [name.strip() for name in re.split(r"[,;\n]", text.strip())]
-    return names if len(names) > 1 and _OF_NAMES.search(key) else text
+    if len(names) < 2 or not _OF_NAMES.search(key):
+        return text
+    for numbered in _NUMBERED:
+        if all(found := [numbered.fullmatch(name) for name in names]):
+            return {each["number"]: each["name"] for each in found if each}
+    return names
 
 
 def _reason(where: str, *values: Any) -> str:

@@ -46,6 +46,7 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "class_names": ([],),
     "inputs/0/normalization/mean": ([float(np.float32(each)) for each in IMAGES["normalization"]["mean"]],),
 }
+OF_NUMBERS = "{0: 'a', 1: 'b'}"
 BESIDE = {  # of any tool: the reference's, the candidate's, the verdict, and whether something is said
     "names": (str(dict(enumerate(NAMES))), str(dict(enumerate(NAMES[::-1]))), "failed"),
     "classes": (json.dumps(NAMES), json.dumps(NAMES[:3]), "failed"),
@@ -87,6 +88,18 @@ BESIDE = {  # of any tool: the reference's, the candidate's, the verdict, and wh
     "id2label": (json.dumps(dict(enumerate(NAMES, 1))), json.dumps(dict(enumerate(NAMES))), "failed"),
     "names-of-two": ("{0: 'cat', 1: 'dog'}", "{0: 'cat', 2: 'dog'}", "failed"),
     "powers": ("{'²': 'a'}", "{'²': 'b'}", "said"),
+    **{
+        f"{number}-numbered-names": (OF_NUMBERS, text, "")
+        for number, text in enumerate(
+            ("0: a\n1: b", "1 b\n0 a", "0) a, 1) b", "a: 0\nb: 1", "b = 1; a = 0", "0. a\n1. b")
+        )
+    },
+    **{
+        f"{number}-renumbered-names": (OF_NUMBERS, text, "failed")
+        for number, text in enumerate(
+            ("0: b\n1: a", "1 a\n0 b", "1) a, 2) b", "a: 1\nb: 0", "0. b\n1. a", "0: a\n1: c")
+        )
+    },
     "no-literal": ("{[1]: 2}", "{[1]: 3}", "said"),
     "layers": ("[{'name': 'stem'}, {'name': 'head'}]", "[{'name': 'stem'}, {'name': 'tail'}]", "said"),
 }
