@@ -1,7 +1,7 @@
 """Running sums and averages in Loop and Scan: what a state loses that float16 rounds in every turn.
 
     s = r(s + x)          a term below half the last bit of s adds nothing; of n turns up to n 2^-12 of s is lost
-    s = r(a s + b x)      as long as a s keeps: 1 / (1 - a) turns
+    s = r(a s + b x)      as long as a s keeps: 1 / (1 - a) turns; of a matrix, by its largest eigenvalue
 
 A state counts where the nodes from it to what the turn writes of it are sums, products, quotients and moves: others, as
 Tanh, bind the error, and what is chosen by it is no rounding. What is measured is the state with these nodes in
@@ -26,7 +26,11 @@ from truehalf.runtime.ort.session import Session
 _SUMS = ops.with_trait(ops.Trait.CANCELS) & ops.with_trait(ops.Trait.ELEMENTWISE)
 _LINEAR = (
     _SUMS
-    | {name for name, row in ops.TABLE.items() if row.scaled or row.traits & ops.Trait.LINEAR}
+    | {
+        name
+        for name, row in ops.TABLE.items()
+        if row.scaled or row.traits & (ops.Trait.LINEAR | ops.Trait.MATRIX_PRODUCT)
+    }
     | (ops.MOVES & ops.with_trait(ops.Trait.NO_ARITHMETIC))
 )
 Feed = Mapping[str, np.ndarray]

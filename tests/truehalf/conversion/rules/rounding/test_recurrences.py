@@ -10,7 +10,8 @@ import pytest
 from tests.truehalf.conversion.rules.rounding.losses import TOLERANCE, Losses, losses
 
 TURNS = 1500
-CONSTANTS = "float[4] zero = {0, 0, 0, 0}, float keep = {0.998}, float take = {0.002}, bool go = {1}"
+CONSTANTS = "float[4] zero = {0, 0, 0, 0}, float keep = {0.998}, float take = {0.002}, bool go = {1}, "
+CONSTANTS += "float[4,4] turn = {0.8, 0.6, 0, 0, -0.6, 0.8, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}"
 
 
 def scan(update: str, turns: int, attributes: str = "") -> str:
@@ -34,6 +35,7 @@ UPDATES = {
     "a step towards": "e = Sub(v, s) m = Mul(e, take) t = Add(s, m)",
     "where it is large": "l = Greater(v, take) n1 = Add(s, v) t = Where(l, n1, s)",
     "of several": "t = Sum(s, v, v)",
+    "turned by a matrix": "q = MatMul(s, turn) t = Add(q, v)",
 }
 
 
