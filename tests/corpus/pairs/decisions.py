@@ -39,6 +39,9 @@ _STEPS: Mapping[str, tuple[Array, str]] = {
     "not": (np.float32([0.5]), "m = LessOrEqual(y, half) n = Not(m) z = Where(n, y, minus)"),
     "gated": (np.float32([0.5]), "m = Greater(y, half) f = Cast<to = 1>(m) h = Mul(f, wide) z = Tanh(h)"),
     "between-two": (np.float32([0.5]), "r = Mul(y, two) s = Add(y, half) z = Greater(r, s)"),
+    "relu": (np.float32([0]), "r = Relu(y) z = Greater(r, zero)"),
+    "sign-of-a-relu": (np.float32([0]), "r = Relu(y) s = Sign(r) z = Mul(s, wide)"),
+    "relu-is-nothing": (np.float32([0]), "r = Relu(y) m = Equal(r, zero) z = Where(m, wide, minus)"),
     "sigmoid": (np.float32([0]), "p = Sigmoid(y) z = Greater(p, half)"),
     "steep-sigmoid": (np.float32([0]), "s = Mul(y, wide) p = Sigmoid(s) m = Less(half, p) z = Where(m, wide, minus)"),
     "round-of-a-sigmoid": (np.float32([0]), "s = Mul(y, wide) p = Sigmoid(s) z = Round(p)"),
@@ -66,6 +69,13 @@ def pairs() -> Iterator[Pair]:
         text = "i = ArgMax<axis = 1, keepdims = 0>(y) z = Gather(table, i)"
         models = [deciding(each, text, ("i", "z")) for each in tied((SAMPLES, 12), 1, margin, 249)]
         yield Pair(f"decision-put-out-and-carried-on-{what}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
+    for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+        models = [
+            deciding(each, _STEPS["to-rows"][1]) for each in _beside(np.float32([1, 2]), (SAMPLES, 5, 7), margin, 5)
+        ]
+        for model in models:
+            del model.graph.value_info[:]  # a file need not state types
+        yield Pair(f"decision-untyped-{what}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
     yield from _detectors()
     yield from _pooled()
     yield from _generated()

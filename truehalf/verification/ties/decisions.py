@@ -150,8 +150,8 @@ def _decision(value: ir.Value) -> Decision | None:
         return None
     if has(node, Trait.COMPARES):
         return _comparison(node)
-    if is_op(node, *_STEPS) or (is_op(node, "Cast") and value.dtype is not None and value.dtype.is_integer()):
-        return Step(tuple(_in_order(first, None)), node.op_type)
+    if is_op(node, *_STEPS) or (is_op(node, "Cast") and _makes_integers(node)):
+        return Step(tuple(_in_order(_before_relu(first), None)), node.op_type)
     if is_op(node, "Hardmax"):
         axis = _axis_of(node)
         return None if axis is None else Choice(tuple(_in_order(first, axis)), axis, marks=True)
@@ -169,6 +169,21 @@ def _decision(value: ir.Value) -> Decision | None:
     axis = node.attributes.get_int("axis", -1 if many else 0)
     is_least = node.op_type == "ArgMin" or (many and not node.attributes.get_int("largest", 1))
     return Choice(tuple(_in_order(first, axis)), axis, many, is_least)
+
+
+def _makes_integers(cast: ir.Node) -> bool:
+    import onnx_ir as ir
+
+    return ir.DataType(cast.attributes.get_int("to", 0)).is_integer()
+
+
+def _before_relu(value: ir.Value) -> ir.Value:
+    """What a Relu makes a value of: no threshold but 0 is where it has cut off, and that is where it begins to."""
+    from truehalf.ir.facts import is_op
+
+    node = value.producer()
+    before = node.inputs[0] if node is not None and is_op(node, "Relu") else None
+    return value if before is None or not before.name else before
 
 
 def _selection(node: ir.Node) -> Selection | None:
@@ -193,7 +208,7 @@ def _comparison(node: ir.Node) -> Step | None:
         return None
     value = max(computed, key=lambda each: len([*_in_order(each, None)]))
     other = sides[1] if value is sides[0] else sides[0]
-    return Step(tuple(_in_order(value, None)), node.op_type, _value_of(other))
+    return Step(tuple(_in_order(_before_relu(value), None)), node.op_type, _value_of(other))
 
 
 def _in_order(value: ir.Value | None, axis: int | None) -> Iterator[str]:

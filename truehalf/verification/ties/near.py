@@ -7,14 +7,7 @@
                TopK: so place by place, and no index is there twice
     Place      the same of two elements of one window
     Selection  see truehalf.verification.ties.selections
-    Step       |x - t| <= margin * spread of x - t, or what float16 moves the two by when it holds them
-                                                          t: the threshold between r and o; where whole numbers are
-                                                          made, that of r and the next one, and at most BESIDE of their
-                                                          distance away
-               x = t is no near tie: another operator, such as GreaterOrEqual for Greater, decides all of these
-               otherwise. Those that stand for others (the largest of a row is x = t in Equal(x, ReduceMax(x))) are
-               where as many near ties of the row went the other way
-               Where the candidate's x is known, it lies beyond t, or float16 holds it no further from t
+    Step       see truehalf.verification.ties.steps
 
 Softmax and Sigmoid make a step of the logits as large as they like beside the spread of what they put out, or nothing
 where they are flat: rounding explains either.
@@ -23,44 +16,13 @@ where they are flat: rounding explains either.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from truehalf.verification.metrics.scales import spread_along
-from truehalf.verification.runs import Arrays
-from truehalf.verification.ties.decisions import Choice, Decision, Place, Selection, Step
+from truehalf.verification.ties.decided import Decided, as_first, largest_spread
+from truehalf.verification.ties.decisions import Choice, Decision, Place, Selection
 from truehalf.verification.ties.selections import is_selection
-
-BESIDE = 0.25
-_HELD = 2.0**-11  # of a number, that float16 is off by
-_BETWEEN = {"Round": 0.5, "Floor": 1.0, "Ceil": 0.0}  # from the lesser of two results to the threshold between them
-
-
-@dataclass(frozen=True)
-class Decided:
-    """What a decision of one run was.
-
-    Attributes:
-        reference, candidate: what the two files decided.
-        inside: tensors of the reference by name, of which those that the decision reads.
-        theirs: these of the candidate, as far as it has them.
-    """
-
-    reference: np.ndarray
-    candidate: np.ndarray
-    inside: Arrays
-    theirs: Arrays
-
-    @property
-    def differs(self) -> bool:
-        """Whether it was another, of one shape."""
-        return np.shape(self.reference) == np.shape(self.candidate) and differ(self.reference, self.candidate)
-
-
-def differ(reference: np.ndarray, candidate: np.ndarray) -> bool:
-    """Whether another one was decided, of one number of axes."""
-    return np.ndim(reference) == np.ndim(candidate) and not np.array_equal(reference, candidate)
+from truehalf.verification.ties.steps import explained_steps
 
 
 def count_of(explained: np.ndarray, one: Decided, decision: Decision) -> int:
@@ -92,7 +54,7 @@ def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) 
         return _places(decided, decision, margin)
     if isinstance(decision, Selection):
         return _selections(decided, decision, margin)
-    return _steps(decided, decision, margin)
+    return explained_steps(decided, decision, margin)
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------
@@ -101,18 +63,13 @@ def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) 
 def _choices(decided: Sequence[Decided], choice: Choice, margin: float) -> list[np.ndarray]:
     explained = [np.zeros(np.shape(one.reference), bool) for one in decided]
     for source in choice.values:
-        values = _as_first(decided, choice.values, source)
+        values = as_first(decided, choice.values, source)
         values = [-each for each in values] if choice.is_least else values
-        most = margin * max(float(spread_along(each, choice.axis).max(initial=0.0)) for each in values)
+        most = margin * largest_spread(values, choice.axis)
         for one, x, found in zip(decided, values, explained, strict=True):
             if one.differs:
                 found |= _explained(x, choice, one, most)
     return explained
-
-
-def _as_first(decided: Sequence[Decided], names: Sequence[str], name: str) -> list[np.ndarray]:
-    """A tensor in the shape of the first one."""
-    return [np.asarray(one.inside[name], np.float64).reshape(np.shape(one.inside[names[0]])) for one in decided]
 
 
 def _explained(values: np.ndarray, choice: Choice, one: Decided, most: float) -> np.ndarray:
@@ -144,9 +101,9 @@ def _explained(values: np.ndarray, choice: Choice, one: Decided, most: float) ->
 def _places(decided: Sequence[Decided], place: Place, margin: float) -> list[np.ndarray]:
     explained = [np.zeros(np.shape(one.reference), bool) for one in decided]
     for source in place.values:
-        values = _as_first(decided, place.values, source)
-        planes = [each.reshape(*each.shape[:2], -1) for each in values]
-        most = margin * max(float(spread_along(each, 2).max(initial=0.0)) for each in planes)
+        values = as_first(decided, place.values, source)
+        planes = [each.reshape(*each.shape[:2], int(np.prod(each.shape[2:]))) for each in values]
+        most = margin * largest_spread(planes, 2)
         for one, x, found in zip(decided, values, explained, strict=True):
             sides = [np.asarray(side, np.int64).reshape(len(x), -1) for side in (one.reference, one.candidate)]
             if not one.differs or any((side < 0).any() or (side >= x.size).any() for side in sides):
@@ -162,7 +119,7 @@ def _places(decided: Sequence[Decided], place: Place, margin: float) -> list[np.
 
 def _selections(decided: Sequence[Decided], selection: Selection, margin: float) -> list[np.ndarray]:
     scores = [np.asarray(one.inside[selection.values[0]], np.float64) for one in decided]
-    most = margin * max(float(spread_along(each, 2).max(initial=0.0)) for each in scores)
+    most = margin * largest_spread(scores, 2)
     explained = []
     for one, score in zip(decided, scores, strict=True):
         given = [one.inside[each] if isinstance(each, str) else each for each in selection.limits]
@@ -175,139 +132,3 @@ def _selections(decided: Sequence[Decided], selection: Selection, margin: float)
         chosen, boxes = np.asarray(one.candidate, np.int64).reshape(-1, 3), np.concatenate([a, b], axis=2)
         explained.append(np.array(is_selection(chosen, boxes, score, (room, overlap, least), most)))
     return explained
-
-
-# --- steps ------------------------------------------------------------------------------------------------------------
-
-
-def _steps(decided: Sequence[Decided], step: Step, margin: float) -> list[np.ndarray]:
-    explained = [np.zeros(np.shape(one.reference), bool) for one in decided]
-    sides = [_Sides.of(one, step) for one in decided]
-    known = [each for each in sides if each is not None]
-    if len(known) < len(sides):
-        return explained
-    for source in step.values:
-        shaped = zip(_as_first(decided, step.values, source), known, strict=True)
-        values = [np.broadcast_to(each, one.r.shape) for each, one in shaped]
-        is_first = source == step.values[0]
-        from_threshold = is_first and step.threshold is not None
-        spread_of = [x - one.t if from_threshold else x for x, one in zip(values, known, strict=True)]
-        spread = max(float(spread_along(each.ravel(), 0)) for each in spread_of)
-        made = None if is_first else _ordered(values, known)
-        for x, one in zip(values, known, strict=True):
-            one.note(x, margin * spread, made)
-    for one, found in zip(known, explained, strict=True):
-        found |= one.explained().reshape(found.shape)
-    return explained
-
-
-@dataclass(frozen=True)
-class _Sides:
-    """A step of one run, float64 of one shape.
-
-    Attributes:
-        r, o: what was decided.
-        x, t: the values, and the threshold that parts r and o; NaN where none does.
-        row: axes of elements that may stand for each other; empty: none do.
-        widest: how far a value may be from its threshold, whatever the spread.
-        possible: where another one was decided, and the candidate's value does not contradict that.
-        near: where it is near enough, to be written to.
-    """
-
-    r: np.ndarray
-    o: np.ndarray
-    x: np.ndarray
-    t: np.ndarray
-    row: tuple[int, ...]
-    widest: float
-    possible: np.ndarray
-    near: np.ndarray
-
-    @classmethod
-    def of(cls, one: Decided, step: Step) -> _Sides | None:
-        """None of integers, and where shapes do not fit."""
-        x, threshold = _read(step, one.inside)
-        try:
-            shape = np.broadcast_shapes(x.shape, threshold.shape)
-            r, o = (np.asarray(side, np.float64).reshape(shape) for side in (one.reference, one.candidate))
-        except ValueError:
-            return None
-        if one.inside[step.values[0]].dtype.kind != "f":
-            return None
-        row: tuple[int, ...] = ()
-        if isinstance(step.threshold, str):
-            sides = (1,) * (len(shape) - threshold.ndim) + threshold.shape
-            row = tuple(axis for axis, side in enumerate(sides) if side < shape[axis]) or tuple(range(1, len(shape)))
-        t = _parting(r, o, step.kind) if step.threshold is None else np.where((o == 0) | (o == 1), threshold, np.nan)
-        x = np.broadcast_to(x, shape)
-        possible = np.array(r != o)
-        theirs, theirs_t = _read(step, {**one.inside, **one.theirs})
-        if step.values[0] in one.theirs and theirs.shape == one.inside[step.values[0]].shape:
-            beyond = (
-                np.broadcast_to(theirs, shape),
-                np.where(np.isnan(t), t, theirs_t if step.threshold is not None else t),
-            )
-            with np.errstate(invalid="ignore"):
-                possible &= ((x - t) * (beyond[0] - beyond[1]) <= 0) | (_apart(*beyond) <= _held(*beyond))
-        widest = BESIDE if step.threshold is None and step.kind != "Sign" else np.inf
-        return cls(r, o, x, t, row, widest, possible, np.zeros(shape, bool))
-
-    def note(self, x: np.ndarray, most: float, made: tuple[np.ndarray, np.ndarray] | None) -> None:
-        """Where values are near enough to their threshold.
-
-        Args:
-            x: the values, or what they are made of.
-            most: how far from the threshold is near, at least.
-            made: of the latter, see `_ordered`.
-        """
-        x, t = x[self.possible], self.t[self.possible]
-        t = t if made is None else np.interp(t, *made, left=-np.inf, right=np.inf)
-        with np.errstate(invalid="ignore"):
-            self.near[self.possible] |= _apart(x, t) <= np.minimum(np.maximum(most, _held(x, t)), self.widest)
-
-    def explained(self) -> np.ndarray:
-        """bool of the shape of all."""
-        exact = self.possible & (self.x == self.t)
-        near = self.near & ~exact
-        found = near.copy()
-        rises = self.o > self.r
-        for way in (rises, ~rises) if self.row else ():
-            for_others = exact & way
-            others = (near & ~way).sum(axis=self.row, keepdims=True)
-            balanced = for_others.sum(axis=self.row, keepdims=True) <= others
-            found |= for_others & balanced
-        return np.asarray(found)
-
-
-def _read(step: Step, tensors: Arrays) -> tuple[np.ndarray, np.ndarray]:
-    """float64: the values of a step, and what they are compared with; NaN where that is no number alike for all."""
-    threshold = tensors[step.threshold] if isinstance(step.threshold, str) else step.threshold
-    return np.asarray(tensors[step.values[0]], np.float64), np.asarray(
-        np.nan if threshold is None else threshold, np.float64
-    )
-
-
-def _apart(x: np.ndarray, t: np.ndarray) -> np.ndarray:
-    return np.asarray(np.abs(x - t))
-
-
-def _held(x: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """What float16 moves two numbers by when it holds them."""
-    return np.asarray(_HELD * (np.abs(x) + np.abs(t)))
-
-
-def _parting(r: np.ndarray, o: np.ndarray, kind: str) -> np.ndarray:
-    """The threshold between two results; NaN where they are not next to each other."""
-    if kind == "Sign":
-        return np.asarray(np.where(np.isin(o, (-1, 0, 1)), 0.0, np.nan))
-    least, most = np.minimum(r, o), np.maximum(r, o)
-    cuts = kind == "Cast"  # what is behind the point
-    parting = np.where(most > 0, most, least) if cuts else least + _BETWEEN[kind]
-    return np.asarray(np.where((most - least == 1) & (r == np.rint(r)), parting, np.nan))
-
-
-def _ordered(values: Sequence[np.ndarray], sides: Sequence[_Sides]) -> tuple[np.ndarray, np.ndarray]:
-    """What a function that keeps the order made, rising, and what of."""
-    made, of = (np.concatenate([each.ravel() for each in all_]) for all_ in ([one.x for one in sides], values))
-    order = np.argsort(made)
-    return made[order], of[order]

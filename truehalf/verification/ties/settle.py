@@ -23,8 +23,9 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in
 from truehalf.verification.runs import Arrays, Run
+from truehalf.verification.ties.decided import Decided, differ
 from truehalf.verification.ties.decisions import Decision, Selection
-from truehalf.verification.ties.near import Decided, count_of, differ, explained_in, taken
+from truehalf.verification.ties.near import count_of, explained_in, taken
 
 Counts = dict[str, int]
 _NOTHING = np.zeros(0)  # of no output's shape that differs

@@ -1,0 +1,167 @@
+"""Which other steps rounding explains.
+
+|x - t| <= margin * spread of x - t, or what float16 moves the two by when it holds them
+                 t: the threshold between r and o; where whole numbers are made, that of r and the next one, and at
+                 most BESIDE of their distance away
+not x = t        another operator, such as GreaterOrEqual for Greater, decides all of these otherwise. But those that
+                 stand for others (the largest of a row is x = t in Equal(x, ReduceMax(x))) where as many near ties
+                 of the row went the other way
+the candidate's  x, where it is known, lies beyond t, or float16 holds it no further from t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from truehalf.verification.runs import Arrays
+from truehalf.verification.ties.decided import Decided, as_first, largest_spread
+from truehalf.verification.ties.decisions import Step
+
+BESIDE = 0.25
+_HELD = 2.0**-11  # of a number, that float16 is off by
+_BETWEEN = {"Round": 0.5, "Floor": 1.0, "Ceil": 0.0}  # from the lesser of two results to the threshold between them
+
+
+def explained_steps(decided: Sequence[Decided], step: Step, margin: float) -> list[np.ndarray]:
+    """Of each run bool of the shape of the step: another one, which a near tie explains."""
+    sides = [_Sides.of(one, step) for one in decided]
+    known = [each for each in sides if each is not None]
+    if len(known) < len(sides):
+        return [np.zeros(np.shape(one.reference), bool) for one in decided]
+    for source in step.values:
+        values = as_first(decided, step.values, source)
+        is_first = source == step.values[0]
+        from_threshold = is_first and step.threshold is not None
+        spread_of = [x - one.threshold if from_threshold else x for x, one in zip(values, known, strict=True)]
+        most = margin * largest_spread([each.ravel() for each in spread_of], 0)
+        made = None if is_first else _ordered(as_first(decided, step.values, step.values[0]), values)
+        for x, one in zip(values, known, strict=True):
+            one.note(x, most, made)
+        if all((one.near & ~one.exact).all() for one in known):
+            break
+    return [each.explained().reshape(np.shape(one.reference)) for each, one in zip(known, decided, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """A step of one run, where another one was decided.
+
+    Attributes:
+        shape: of all.
+        places: one-dimensional index by axis; the arrays without another shape are float64 of these places.
+        r, o: what was decided.
+        x, t: the values, and the threshold that parts r and o; NaN where none does.
+        exact: bool, whether they are equal, as is what they are made of, to be written to.
+        threshold: of all; NaN where each has its own.
+        row: axes of elements that may stand for each other; empty: none do.
+        widest: how far a value may be from its threshold, whatever the spread.
+        near: bool, where it is near enough, to be written to.
+        possible: bool, whether the candidate's value does not contradict that.
+    """
+
+    shape: tuple[int, ...]
+    places: tuple[np.ndarray, ...]
+    r: np.ndarray
+    o: np.ndarray
+    x: np.ndarray
+    t: np.ndarray
+    exact: np.ndarray
+    threshold: np.ndarray
+    row: tuple[int, ...]
+    widest: float
+    near: np.ndarray
+    possible: np.ndarray
+
+    @classmethod
+    def of(cls, one: Decided, step: Step) -> _Sides | None:
+        """None of integers, and where shapes do not fit."""
+        values, threshold = _read(step, one.inside)
+        try:
+            shape = np.broadcast_shapes(values.shape, threshold.shape)
+            sides = [np.asarray(side).reshape(shape) for side in (one.reference, one.candidate)]
+        except ValueError:
+            return None
+        if values.dtype.kind != "f":
+            return None
+        places = np.nonzero(sides[0] != sides[1])
+
+        def at(array: np.ndarray) -> np.ndarray:
+            return np.broadcast_to(array, shape)[places].astype(np.float64)
+
+        r, o, x = (at(each) for each in (*sides, values))
+        t = np.where((o == 0) | (o == 1), at(threshold), np.nan)
+        t = _parting(r, o, step.kind) if step.threshold is None else t
+        possible = np.ones(len(r), bool)
+        theirs, their_threshold = _read(step, {**one.inside, **one.theirs})
+        if step.values[0] in one.theirs and (theirs.shape, their_threshold.shape) == (values.shape, threshold.shape):
+            other, their_t = at(theirs), t if step.threshold is None else at(their_threshold)
+            possible = ((x - t) * (other - their_t) <= 0) | (np.abs(other - their_t) <= _held(other, their_t))
+        row: tuple[int, ...] = ()
+        if isinstance(step.threshold, str):
+            lengths = (1,) * (len(shape) - threshold.ndim) + threshold.shape
+            row = tuple(axis for axis, side in enumerate(lengths) if side < shape[axis]) or tuple(range(1, len(shape)))
+        widest = BESIDE if step.threshold is None and step.kind != "Sign" else np.inf
+        return cls(
+            shape, places, r, o, x, t, np.ones(len(r), bool), threshold, row, widest, np.zeros(len(r), bool), possible
+        )
+
+    def note(self, values: np.ndarray, most: float, made: tuple[np.ndarray, np.ndarray] | None) -> None:
+        """Where values are near enough to their threshold.
+
+        Args:
+            values: the values of all, or what they are made of.
+            most: how far from the threshold is near, at least.
+            made: of the latter, see `_ordered`.
+        """
+        x = np.broadcast_to(values, self.shape)[self.places]
+        t = self.t if made is None else np.interp(self.t, *made, left=-np.inf, right=np.inf)
+        self.exact[:] &= x == t
+        with np.errstate(invalid="ignore"):
+            self.near[:] |= np.abs(x - t) <= np.minimum(np.maximum(most, _held(x, t)), self.widest)
+
+    def explained(self) -> np.ndarray:
+        """bool of the shape of all."""
+        exact, rises = self.possible & self.exact, self.o > self.r
+        near = self.near & self.possible & ~exact
+        found = self._of_all(near)
+        for way in (rises, ~rises) if self.row and exact.any() else ():
+            for_others = self._of_all(exact & way)
+            others = self._of_all(near & ~way).sum(axis=self.row, keepdims=True)
+            found |= for_others & (for_others.sum(axis=self.row, keepdims=True) <= others)
+        return found
+
+    def _of_all(self, places: np.ndarray) -> np.ndarray:
+        found = np.zeros(self.shape, bool)
+        found[self.places] = places
+        return found
+
+
+def _read(step: Step, tensors: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    """The values of a step, and what they are compared with; NaN where each has its own threshold."""
+    threshold = tensors[step.threshold] if isinstance(step.threshold, str) else step.threshold
+    return np.asarray(tensors[step.values[0]]), np.asarray(np.nan if threshold is None else threshold)
+
+
+def _held(x: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """What float16 moves two numbers by when it holds them."""
+    return np.asarray(_HELD * (np.abs(x) + np.abs(t)))
+
+
+def _parting(r: np.ndarray, o: np.ndarray, kind: str) -> np.ndarray:
+    """The threshold between two results; NaN where they are not next to each other."""
+    if kind == "Sign":
+        return np.asarray(np.where(np.isin(o, (-1, 0, 1)), 0.0, np.nan))
+    least, most = np.minimum(r, o), np.maximum(r, o)
+    cuts = kind == "Cast"  # what is behind the point
+    parting = np.where(most > 0, most, least) if cuts else least + _BETWEEN[kind]
+    return np.asarray(np.where((most - least == 1) & (r == np.rint(r)), parting, np.nan))
+
+
+def _ordered(first: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """What a function that keeps the order made, rising, and what of."""
+    made, of = (np.concatenate([each.ravel() for each in both]) for both in (first, values))
+    order = np.argsort(made)
+    return made[order], of[order]
