@@ -80,7 +80,7 @@ class _Sides:
         """None of integers, and where shapes do not fit."""
         values, threshold = _read(step, one.inside)
         try:
-            shape = np.broadcast_shapes(values.shape, threshold.shape)
+            shape = np.broadcast_shapes(values.shape, threshold.shape, (1,))
             sides = [np.asarray(side).reshape(shape) for side in (one.reference, one.candidate)]
         except ValueError:
             return None
