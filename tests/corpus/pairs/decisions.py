@@ -79,7 +79,7 @@ def pairs() -> Iterator[Pair]:
     for number, (by, expected, codes) in enumerate(((2e-4, PASSED, TIES), (CLEAR, FAILED, ()))):  # a single value
         text = "s = ReduceMax<keepdims = 0>(y) m = Greater(s, half) n = Mul(y, wide) z = Where(m, y, n)"
         values = np.float32(np.random.default_rng(6).uniform(-3, 0, (SAMPLES, 5)))
-        both = [np.maximum(values, np.float32(0.5 + way * by) * (np.arange(5) == 2)) for way in (1, -1)]
+        both = [np.where(np.arange(5) == 2, np.float32(0.5 + way * by), values) for way in (1, -1)]
         yield _pair(f"of-one-value-{number}", both, text, expected, codes)
     yield from _detectors()
     yield from _pooled()
