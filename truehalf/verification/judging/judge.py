@@ -87,7 +87,11 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
 
 
 def is_beyond(seen: Measured) -> bool:
-    """Whether an output that is judged by itself does not pass, or a gate of detections fails."""
+    """Whether an output that is judged by itself does not pass, or a gate of detections fails; not where there are new
+    NaN or Inf, which no other decision explains.
+    """
+    if any(errors.nonfinite_new for errors in seen.errors.values()):
+        return False
     gates = gates_of_detections(seen) if seen.task == DETECTIONS and not seen.meaningless else {}
     limits = asdict(seen.options.gates)
     return seen.plain_differ or any(gate.state == FAILED for gate in evaluate(limits, gates))
