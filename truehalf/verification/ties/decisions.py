@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _OF_ONE_AXIS = 13  # the opset from which Softmax and Hardmax are
-_STEPS = ("Round", "Floor", "Ceil", "Sign")
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ def _decision(value: ir.Value) -> Decision | None:
         return None
     if has(node, Trait.COMPARES):
         return _comparison(node)
-    if is_op(node, *_STEPS) or (is_op(node, "Cast") and _makes_integers(node)):
+    if (has(node, Trait.UNARY) and has(node, Trait.STEPS)) or (is_op(node, "Cast") and _makes_integers(node)):
         return Step(tuple(_in_order(_before_relu(first), None)), node.op_type)
     if is_op(node, "Hardmax"):
         axis = _axis_of(node)

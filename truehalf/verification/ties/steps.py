@@ -22,7 +22,6 @@ from truehalf.verification.ties.decisions import Step
 
 BESIDE = 0.25
 _HELD = 2.0**-11  # of a number, that float16 is off by
-_BETWEEN = {"Round": 0.5, "Floor": 1.0, "Ceil": 0.0}  # from the lesser of two results to the threshold between them
 
 
 def explained_steps(decided: Sequence[Decided], step: Step, margin: float) -> list[np.ndarray]:
@@ -155,8 +154,15 @@ def _parting(r: np.ndarray, o: np.ndarray, kind: str) -> np.ndarray:
     if kind == "Sign":
         return np.asarray(np.where(np.isin(o, (-1, 0, 1)), 0.0, np.nan))
     least, most = np.minimum(r, o), np.maximum(r, o)
-    cuts = kind == "Cast"  # what is behind the point
-    parting = np.where(most > 0, most, least) if cuts else least + _BETWEEN[kind]
+    match kind:
+        case "Floor":
+            parting = most
+        case "Ceil":
+            parting = least
+        case "Cast":  # cuts what is behind the point
+            parting = np.where(most > 0, most, least)
+        case _:  # Round
+            parting = (least + most) / 2
     return np.asarray(np.where((most - least == 1) & (r == np.rint(r)), parting, np.nan))
 
 
