@@ -222,6 +222,9 @@ def _generated() -> Iterator[Pair]:
         "hardmax": "z = Hardmax<axis = 2>(f)",
         "largest": "t = ReduceMax<axes = [2]>(f) m = Equal(f, t) z = Where(m, q, f)",
         "top-k": "v, i = TopK<axis = 2>(f, k) d = Slice(v, b, e, b) l = Cast<to = 1>(d) z = GreaterOrEqual(f, l)",
+        "larger-of-two": "n = Neg(f) t = Max(f, n) z = Equal(f, t)",
+        "to-bool": "r = Relu(f) z = Cast<to = 9>(r)",
+        "to-bytes": "s = Sigmoid(f) a = Mul(s, e255) r = Round(a) z = Cast<to = 2>(r)",
     }
     for seed, (name, text) in enumerate(texts.items()):
         rng = np.random.default_rng(260 + seed)
@@ -239,14 +242,17 @@ def _generated() -> Iterator[Pair]:
         yield Pair(f"decision-pessimistic-{name}", *models, {"x": x}, PASSED, options=options, codes=TIES)
 
 
-_TYPES = {"greater": "bool", "top-k": "bool", "round": "int64"}
+_TYPES = {"greater": "bool", "top-k": "bool", "larger-of-two": "bool", "to-bool": "bool"}
+_TYPES |= {"round": "int64", "to-bytes": "uint8"}
 
 
 def _products(weights: Array, text: str, made: str) -> list[onnx.ModelProto]:
     """Models of a product with weights, in FP32 and in FP16, with the nodes of a text."""
     models = []
     inner, classes = weights.shape
-    constants = "float q = {0.7}, float e9 = {9}, int64[1] k = {3}, int64[1] b = {2}, int64[1] e = {3}"
+    constants = (
+        "float q = {0.7}, float e9 = {9}, float e255 = {255}, int64[1] k = {3}, int64[1] b = {2}, int64[1] e = {3}"
+    )
     for kind, dtype, to in (("float", np.float32, 1), ("float16", np.float16, 10)):
         model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
             g (float[N, P, {inner}] x) => ({made}[N, P, {classes}] z) <{kind}[1] w = {{0}}, {constants}>
@@ -285,6 +291,14 @@ def _wrong() -> Iterator[Pair]:
         ),
         ("ids-shifted", whole, "m = Equal(y, zero) z = Where(m, wide, minus)", "zero", "one"),
         ("hardmax-of-another-axis", y, "z = Hardmax<axis = 2>(y)", "axis = 2", "axis = 1"),
+        (
+            "larger-by-less",
+            y,
+            "n = Neg(y) t = Max(y, n) m = Equal(y, t) z = Where(m, y, wide)",
+            "Max(y, n)",
+            "Min(y, n)",
+        ),
+        ("all-to-bool", whole, "z = Cast<to = 9>(y)", "Cast<to = 9>(y)", "GreaterOrEqual(y, zero)"),
         ("hardmax-of-nothing", y, "h = Hardmax<axis = 2>(y) z = Mul(h, wide)", "wide", "zero"),
     ]
     beside = np.float32(0.5) + np.float32(rng.uniform(1e-3, 5e-3, y.shape) * rng.choice([-1, 1], y.shape))

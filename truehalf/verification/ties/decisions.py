@@ -1,7 +1,7 @@
 """Decisions in a model: nodes that make another number, index or mask of a value that is hardly another one.
 
 Choice    ArgMax, ArgMin, TopK: an index; Hardmax: 1 at the largest, 0 elsewhere
-Step      Greater, Less, Equal and their like; Round, Floor, Ceil, Sign; a Cast of floats to integers
+Step      Greater, Less, Equal and their like; Round, Floor, Ceil, Sign; a Cast of floats to integers or bool
 """
 
 from __future__ import annotations
@@ -149,8 +149,11 @@ def _decision(value: ir.Value) -> Decision | None:
         return None
     if has(node, Trait.COMPARES):
         return _comparison(node)
-    if (has(node, Trait.UNARY) and has(node, Trait.STEPS)) or (is_op(node, "Cast") and _makes_integers(node)):
+    made = _made_by_cast(node)
+    if (has(node, Trait.UNARY) and has(node, Trait.STEPS)) or (made is not None and made.is_integer()):
         return Step(tuple(_in_order(_before_relu(first), None)), node.op_type)
+    if made is not None and made.name == "BOOL":
+        return Step(tuple(_in_order(_before_relu(first), None)), node.op_type, np.zeros(()))
     if is_op(node, "Hardmax"):
         axis = _axis_of(node)
         return None if axis is None else Choice(tuple(_in_order(first, axis)), axis, marks=True)
@@ -170,10 +173,10 @@ def _decision(value: ir.Value) -> Decision | None:
     return Choice(tuple(_in_order(first, axis)), axis, many, is_least)
 
 
-def _makes_integers(cast: ir.Node) -> bool:
+def _made_by_cast(node: ir.Node) -> ir.DataType | None:
     import onnx_ir as ir
 
-    return ir.DataType(cast.attributes.get_int("to", 0)).is_integer()
+    return ir.DataType(node.attributes.get_int("to", 0)) if node.op_type == "Cast" else None
 
 
 def _before_relu(value: ir.Value) -> ir.Value:
@@ -201,12 +204,18 @@ def _value_of(value: ir.Value | None) -> str | np.ndarray | None:
 
 
 def _comparison(node: ir.Node) -> Step | None:
+    from truehalf.ir.facts import is_op
+
     sides = [value for value in node.inputs if value is not None and value.name]
     computed = [value for value in sides if value.const_value is None]
     if len(sides) != 2 or not computed:
         return None
     value = max(computed, key=lambda each: len([*_in_order(each, None)]))
     other = sides[1] if value is sides[0] else sides[0]
+    larger = other.producer()
+    among = [] if larger is None or not is_op(larger, "Max", "Min") else list(larger.inputs)
+    if len(among) == 2 and value in among:  # x == Max(x, t) is x >= t
+        other = next((each for each in among if each is not value and each is not None), other)
     return Step(tuple(_in_order(_before_relu(value), None)), node.op_type, _value_of(other))
 
 

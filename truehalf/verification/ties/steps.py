@@ -20,7 +20,7 @@ from truehalf.verification.runs import Arrays
 from truehalf.verification.ties.decided import Decided, as_first, largest_spread
 from truehalf.verification.ties.decisions import Step
 
-BESIDE = 0.25
+BESIDE, CHANCE = 0.25, 1e-4
 _HELD = 2.0**-11  # of a number, that float16 is off by
 
 
@@ -94,15 +94,16 @@ class _Sides:
         t = np.where((o == 0) | (o == 1), at(threshold), np.nan)
         t = _parting(r, o, step.kind) if step.threshold is None else t
         possible = np.ones(len(r), bool)
+        widest = BESIDE if step.threshold is None and step.kind != "Sign" else np.inf
         theirs, their_threshold = _read(step, {**one.inside, **one.theirs})
         if step.values[0] in one.theirs and (theirs.shape, their_threshold.shape) == (values.shape, threshold.shape):
+            widest = np.inf
             other, their_t = at(theirs), t if step.threshold is None else at(their_threshold)
             possible = ((x - t) * (other - their_t) <= 0) | (np.abs(other - their_t) <= _held(other, their_t))
         row: tuple[int, ...] = ()
         if isinstance(step.threshold, str):
             lengths = (1,) * (len(shape) - threshold.ndim) + threshold.shape
             row = tuple(axis for axis, side in enumerate(lengths) if side < shape[axis]) or tuple(range(1, len(shape)))
-        widest = BESIDE if step.threshold is None and step.kind != "Sign" else np.inf
         return cls(
             shape, places, r, o, x, t, np.ones(len(r), bool), threshold, row, widest, np.zeros(len(r), bool), possible
         )
@@ -124,6 +125,8 @@ class _Sides:
     def explained(self) -> np.ndarray:
         """bool of the shape of all."""
         exact, rises = self.possible & self.exact, self.o > self.r
+        if exact.sum() <= CHANCE * np.prod(self.shape):
+            exact = np.zeros_like(exact)
         near = self.near & self.possible & ~exact
         found = self._of_all(near)
         for way in (rises, ~rises) if self.row and exact.any() else ():
@@ -150,20 +153,20 @@ def _held(x: np.ndarray, t: np.ndarray) -> np.ndarray:
 
 
 def _parting(r: np.ndarray, o: np.ndarray, kind: str) -> np.ndarray:
-    """The threshold between two results; NaN where they are not next to each other."""
+    """Where the numbers that make `o` end, on the side of `r`; NaN where no number makes it."""
     if kind == "Sign":
         return np.asarray(np.where(np.isin(o, (-1, 0, 1)), 0.0, np.nan))
-    least, most = np.minimum(r, o), np.maximum(r, o)
+    is_below = o < r
     match kind:
         case "Floor":
-            parting = most
+            parting = o + is_below
         case "Ceil":
-            parting = least
+            parting = o - 1 + is_below
         case "Cast":  # cuts what is behind the point
-            parting = np.where(most > 0, most, least)
+            parting = np.where(is_below, np.where(o >= 0, o + 1, o), np.where(o > 0, o, o - 1))
         case _:  # Round
-            parting = (least + most) / 2
-    return np.asarray(np.where((most - least == 1) & (r == np.rint(r)), parting, np.nan))
+            parting = o - 0.5 + is_below
+    return np.asarray(np.where(o == np.rint(o), parting, np.nan))
 
 
 def _ordered(first: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
