@@ -53,10 +53,11 @@ class _Sides:
         places: one-dimensional index by axis; the arrays without another shape are float64 of these places.
         r, o: what was decided.
         x, t: the values, and the threshold that parts r and o; NaN where none does.
-        exact: bool, whether they are equal, as is what they are made of, to be written to.
+        exact: bool, whether they are equal, as is what they are made of, or whole numbers, to be written to.
         threshold: of all; NaN where each has its own.
         row: axes of elements that may stand for each other; empty: none do.
         widest: how far a value may be from its threshold, whatever the spread.
+        whole: whether a value may be a whole number by design, of which rounding makes no neighbour: it is another one.
         near: bool, where it is near enough, to be written to.
         possible: bool, whether the candidate's value does not contradict that.
     """
@@ -71,6 +72,7 @@ class _Sides:
     threshold: np.ndarray
     row: tuple[int, ...]
     widest: float
+    whole: bool
     near: np.ndarray
     possible: np.ndarray
 
@@ -94,7 +96,8 @@ class _Sides:
         t = np.where((o == 0) | (o == 1), at(threshold), np.nan)
         t = _parting(r, o, step.kind) if step.threshold is None else t
         possible = np.ones(len(r), bool)
-        widest = BESIDE if step.threshold is None and step.kind != "Sign" else np.inf
+        whole = step.threshold is None and step.kind != "Sign"
+        widest = BESIDE if whole else np.inf
         theirs, their_threshold = _read(step, {**one.inside, **one.theirs})
         if step.values[0] in one.theirs and (theirs.shape, their_threshold.shape) == (values.shape, threshold.shape):
             widest = np.inf
@@ -104,9 +107,8 @@ class _Sides:
         if isinstance(step.threshold, str):
             lengths = (1,) * (len(shape) - threshold.ndim) + threshold.shape
             row = tuple(axis for axis, side in enumerate(lengths) if side < shape[axis]) or tuple(range(1, len(shape)))
-        return cls(
-            shape, places, r, o, x, t, np.ones(len(r), bool), threshold, row, widest, np.zeros(len(r), bool), possible
-        )
+        exact, near = np.ones(len(r), bool), np.zeros(len(r), bool)
+        return cls(shape, places, r, o, x, t, exact, threshold, row, widest, whole, near, possible)
 
     def note(self, values: np.ndarray, most: float, made: tuple[np.ndarray, np.ndarray] | None) -> None:
         """Where values are near enough to their threshold.
@@ -118,7 +120,7 @@ class _Sides:
         """
         x = np.broadcast_to(values, self.shape)[self.places]
         t = self.t if made is None else np.interp(self.t, *made, left=-np.inf, right=np.inf)
-        self.exact[:] &= x == t
+        self.exact[:] &= (x == t) | (self.whole & (x == np.rint(x)))
         with np.errstate(invalid="ignore"):
             self.near[:] |= np.abs(x - t) <= np.minimum(np.maximum(most, _held(x, t)), self.widest)
 

@@ -43,6 +43,18 @@ def test_integers_and_bools_must_be_equal(tmp_path: Path, cast: int, limit: floa
     assert report.outputs["y"].limit == limit and report.outputs["y"].sqnr_db is None
 
 
+def test_whole_numbers_that_float16_does_not_hold_are_others(tmp_path: Path) -> None:
+    """Places counted in floats, as y * width + x: a neighbour is no near tie, and a gather reads another row."""
+    exact = "(float[N,3] x) => (int64[N,3] y) { z = Add (x, x)  y = Cast<to=7> (z) }"
+    rounded = "(float[N,3] x) => (int64[N,3] y) { h = Cast<to=10> (x)  z = Add (h, h)  y = Cast<to=7> (z) }"
+    places = np.arange(2049, 2061, dtype=np.float32).reshape(4, 3)
+    report = compare(
+        model(tmp_path / "a.onnx", exact), model(tmp_path / "b.onnx", rounded), {"x": places}, locate=False
+    )
+    assert report.verdict == "failed"
+    expect(report.reasons[0], "outputs-differ", "'y'", "6 of 12")
+
+
 def test_strings_must_be_equal(tmp_path: Path) -> None:
     text = """(float[N,3] x) => (string[2] s, float[N,3] y) <string[2] w = {"a", "WORD"}> {
         s = Identity (w)  y = Relu (x) }"""
