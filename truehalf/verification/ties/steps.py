@@ -57,7 +57,7 @@ class _Sides:
         threshold: of all; NaN where each has its own.
         row: axes of elements that may stand for each other; empty: none do.
         widest: how far a value may be from its threshold, whatever the spread.
-        whole: whether a value may be a whole number by design, of which rounding makes no neighbour: it is another one.
+        rounds: whether a whole number has no threshold at one (Round), and is one by design all the same.
         near: bool, where it is near enough, to be written to.
         possible: bool, whether the candidate's value does not contradict that.
     """
@@ -72,7 +72,7 @@ class _Sides:
     threshold: np.ndarray
     row: tuple[int, ...]
     widest: float
-    whole: bool
+    rounds: bool
     near: np.ndarray
     possible: np.ndarray
 
@@ -96,8 +96,7 @@ class _Sides:
         t = np.where((o == 0) | (o == 1), at(threshold), np.nan)
         t = _parting(r, o, step.kind) if step.threshold is None else t
         possible = np.ones(len(r), bool)
-        whole = step.threshold is None and step.kind != "Sign"
-        widest = BESIDE if whole else np.inf
+        widest = BESIDE if step.threshold is None and step.kind != "Sign" else np.inf
         theirs, their_threshold = _read(step, {**one.inside, **one.theirs})
         if step.values[0] in one.theirs and (theirs.shape, their_threshold.shape) == (values.shape, threshold.shape):
             widest = np.inf
@@ -108,7 +107,7 @@ class _Sides:
             lengths = (1,) * (len(shape) - threshold.ndim) + threshold.shape
             row = tuple(axis for axis, side in enumerate(lengths) if side < shape[axis]) or tuple(range(1, len(shape)))
         exact, near = np.ones(len(r), bool), np.zeros(len(r), bool)
-        return cls(shape, places, r, o, x, t, exact, threshold, row, widest, whole, near, possible)
+        return cls(shape, places, r, o, x, t, exact, threshold, row, widest, step.kind == "Round", near, possible)
 
     def note(self, values: np.ndarray, most: float, made: tuple[np.ndarray, np.ndarray] | None) -> None:
         """Where values are near enough to their threshold.
@@ -120,7 +119,8 @@ class _Sides:
         """
         x = np.broadcast_to(values, self.shape)[self.places]
         t = self.t if made is None else np.interp(self.t, *made, left=-np.inf, right=np.inf)
-        self.exact[:] &= (x == t) | (self.whole & (x == np.rint(x)))
+        whole = (x == np.rint(x)) & ((t == np.rint(t)) | (self.rounds and made is None))
+        self.exact[:] &= (x == t) | whole  # numbers that are whole by design, as places: a neighbour is another one
         with np.errstate(invalid="ignore"):
             self.near[:] |= np.abs(x - t) <= np.minimum(np.maximum(most, _held(x, t)), self.widest)
 

@@ -55,6 +55,16 @@ def test_whole_numbers_that_float16_does_not_hold_are_others(tmp_path: Path) -> 
     expect(report.reasons[0], "outputs-differ", "'y'", "6 of 12")
 
 
+@pytest.mark.parametrize("limit", [1001, 1004])
+def test_a_mask_of_places_has_no_near_ties(limit: int, tmp_path: Path) -> None:
+    text = "(float[N,2048] x) => (bool[N,2048] y) { y = Less (x, t) }"
+    places = np.tile(np.arange(2048, dtype=np.float32), (2, 1))
+    files = [model(tmp_path / f"{each}.onnx", text, t=np.float32(each).reshape(1)) for each in (1000, limit)]
+    report = compare(*files, {"x": places}, locate=False)
+    assert report.verdict == "failed"
+    expect(report.reasons[0], "outputs-differ", "'y'", f"{2 * (limit - 1000)} of 4096")
+
+
 def test_strings_must_be_equal(tmp_path: Path) -> None:
     text = """(float[N,3] x) => (string[2] s, float[N,3] y) <string[2] w = {"a", "WORD"}> {
         s = Identity (w)  y = Relu (x) }"""
