@@ -155,7 +155,7 @@ def _held(x: np.ndarray, t: np.ndarray) -> np.ndarray:
 
 
 def _parting(r: np.ndarray, o: np.ndarray, kind: str) -> np.ndarray:
-    """Where the numbers that make `o` end, on the side of `r`; NaN where no number makes it."""
+    """The threshold between two results; NaN where they are not next to each other: several steps are no near tie."""
     if kind == "Sign":
         return np.asarray(np.where(np.isin(o, (-1, 0, 1)), 0.0, np.nan))
     is_below = o < r
@@ -168,7 +168,7 @@ def _parting(r: np.ndarray, o: np.ndarray, kind: str) -> np.ndarray:
             parting = np.where(is_below, np.where(o >= 0, o + 1, o), np.where(o > 0, o, o - 1))
         case _:  # Round
             parting = o - 0.5 + is_below
-    return np.asarray(np.where(o == np.rint(o), parting, np.nan))
+    return np.asarray(np.where((np.abs(o - r) == 1) & (o == np.rint(o)), parting, np.nan))
 
 
 def _ordered(first: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -65,6 +65,14 @@ def test_a_mask_of_places_has_no_near_ties(limit: int, tmp_path: Path) -> None:
     expect(report.reasons[0], "outputs-differ", "'y'", f"{2 * (limit - 1000)} of 4096")
 
 
+def test_places_between_pixels_that_float16_moves_by_several_have_no_near_ties(tmp_path: Path) -> None:
+    exact = "(float[N,3] x) => (int64[N,3] y) <float b = {0.5}> { z = Add (x, b)  f = Floor (z)  y = Cast<to=7> (f) }"
+    rounded = exact.replace("z = Add (x, b)", "a = Add (x, b)  h = Cast<to=10> (a)  z = Cast<to=1> (h)")
+    files = [model(tmp_path / f"{name}.onnx", text) for name, text in (("a", exact), ("b", rounded))]
+    report = compare(*files, {"x": np.arange(5000, 5012, dtype=np.float32).reshape(4, 3)}, locate=False)
+    assert report.verdict == "failed"
+
+
 def test_strings_must_be_equal(tmp_path: Path) -> None:
     text = """(float[N,3] x) => (string[2] s, float[N,3] y) <string[2] w = {"a", "WORD"}> {
         s = Identity (w)  y = Relu (x) }"""
