@@ -73,11 +73,15 @@ def table(found: Mapping[str, Any]) -> str:
     rows = found["operators"].values()
     numbers, equal = (sum(row[key] for row in rows) for key in ("elements", "equal"))
     named = ", ".join(f"`{name}` ({units:.0f})" for name, _, _, units, _ in found["far"])
-    alike = [row for row in found["all_numbers"].values() if row["elements"] and row["of_largest"] <= 1]
+    functions = {name: row for name, row in found["all_numbers"].items() if row["elements"]}
+    near = sum(row["max_ulp"] <= 1 and not row["apart"] for row in functions.values())
+    apart = ", ".join(name for name, row in functions.items() if row["apart"])
+    others = ", ".join(f"{name} {row['max_ulp']}" for name, row in functions.items() if row["max_ulp"] > 1)
     said = [
         f"{sum(row['cases'] for row in rows)} tests, {numbers} numbers: {equal / numbers:.1%} equal. More than two",
         f"units of the largest number apart: {named}.",
-        f"All FP16 numbers through {len(alike)} functions of one variable: within one unit of the largest number.",
+        f"All FP16 numbers through {len(functions)} functions of one variable: {near} are at most one unit apart. Most",
+        f"units of the others: {others}. NaN in one of the two alone: {apart or 'none'}.",
     ]
     return " ".join(said)
 
