@@ -31,8 +31,7 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
     values = _file("config")
     choices = _choices(values.pop("defaults"))
     del values["hydra"]
-    model = shipped(f"model/{told.get('model', choices['model'])}")
-    choices |= _choices(model.get("defaults", []))
+    choices |= _choices_of_model(told.get("model", choices["model"]))
     choices |= {group: told.pop(group) for group in choices if group in told}
     experiment = choices.pop("experiment")
     values |= {group: _file(f"{group}/{choice}") for group, choice in choices.items()}
@@ -57,6 +56,13 @@ def _choices(defaults: list[Any]) -> dict[str, Any]:
     entries = (entry for entry in defaults if isinstance(entry, dict))
     named = {key.removeprefix("override /").split("@")[0]: choice for entry in entries for key, choice in entry.items()}
     return {group: choice for group, choice in named.items() if (CONF / group).is_dir()}
+
+
+def _choices_of_model(name: str) -> dict[str, Any]:
+    """What a model chooses of other groups, and before that what the one does that it starts from."""
+    defaults = shipped(f"model/{name}").get("defaults", [])
+    below = (_choices_of_model(entry) for entry in defaults if isinstance(entry, str) and entry != "_self_")
+    return {group: choice for each in [*below, _choices(defaults)] for group, choice in each.items()}
 
 
 def _file(name: str) -> dict[str, Any]:

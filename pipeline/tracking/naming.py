@@ -134,9 +134,11 @@ def _choices(defaults: list[Any]) -> dict[str, Any]:
 def _file(path: Path) -> dict[str, Any]:
     """A file of conf/, on top of the one of its group that its defaults name."""
     content: dict[str, Any] = yaml.load(path.read_text(), LOADER)
-    below = [each for each in content.get("defaults", []) if isinstance(each, str) and each != "_self_"]
-    for name in below:
-        content = OmegaConf.to_container(OmegaConf.merge(_file(path.with_name(f"{name}.yaml")), content))  # type: ignore[assignment]
+    defaults = content.get("defaults", [])
+    for name in (each for each in defaults if isinstance(each, str) and each != "_self_"):
+        below = _file(path.with_name(f"{name}.yaml"))
+        content = OmegaConf.to_container(OmegaConf.merge(below, content))  # type: ignore[assignment]
+        content["defaults"] = [*below.get("defaults", []), *defaults]
     return content
 
 
