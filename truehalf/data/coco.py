@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -49,32 +49,7 @@ class _Annotations:
     left_out: dict[str, list[str]]
 
 
-class CocoImages(Drawn):
-    """Annotated images."""
-
-    def __init__(
-        self, paths: Sequence[Path], folder: Path, found: _Annotations, left_out: Mapping[str, Sequence[str]]
-    ) -> None:
-        names = [path.relative_to(folder).as_posix() for path in paths]
-        super().__init__(names, paths, found.categories, left_out)
-        self._entries = [found.entries[name] for name in names]
-
-    def item(self, position: int) -> LabelledImage:
-        entry, path = self._entries[position], self.paths[position]
-        image = open_image(path)
-        if entry.size is not None and entry.size != image.size:
-            raise StageError(
-                "wrong-file",
-                f"{path}: annotated as {_pixels(entry.size)}, but the image is {_pixels(image.size)} as it is shown "
-                "(with EXIF's orientation), so its boxes do not fit; expected the images that were annotated",
-            )
-        boxes = np.array(entry.boxes, np.float32).reshape(-1, 4)
-        assert self.categories is not None
-        labels = np.array([self.categories.index(name) for name in entry.names], np.int64)
-        return LabelledImage(self.names[position], image, boxes, labels, np.array(entry.crowds, bool))
-
-
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> CocoImages:
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> Drawn:
     """Annotated images `first` to `first + count - 1`, in an order fixed by the seed.
 
     Raises:
@@ -98,7 +73,22 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> C
     kept = [path for path in listed if path not in same]
     order = np.random.default_rng(data.seed).permutation(len(kept))
     chosen = take([kept[i] for i in order], first, count, folder, purpose)
-    return CocoImages(chosen, folder, found, found.left_out | left_out(same, folder))
+    names = [path.relative_to(folder).as_posix() for path in chosen]
+    unused = found.left_out | left_out(same, folder)
+    return Drawn(names, lambda each: _labelled(names[each], chosen[each], found), chosen, found.categories, unused)
+
+
+def _labelled(name: str, path: Path, found: _Annotations) -> LabelledImage:
+    entry, image = found.entries[name], open_image(path)
+    if entry.size is not None and entry.size != image.size:
+        raise StageError(
+            "wrong-file",
+            f"{path}: annotated as {_pixels(entry.size)}, but the image is {_pixels(image.size)} as it is shown "
+            "(with EXIF's orientation), so its boxes do not fit; expected the images that were annotated",
+        )
+    boxes = np.array(entry.boxes, np.float32).reshape(-1, 4)
+    labels = np.array([found.categories.index(each) for each in entry.names], np.int64)
+    return LabelledImage(name, image, boxes, labels, np.array(entry.crowds, bool))
 
 
 def read_annotations(path: Path) -> _Annotations:

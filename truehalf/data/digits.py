@@ -176,20 +176,7 @@ def _paste(rng: np.random.Generator, canvas: np.ndarray, alpha: np.ndarray, top:
     patch += alpha[:, :, None] * (colour.astype(np.float32) - patch)
 
 
-class DigitImages(Drawn):
-    """Scenes `first` to `first + count - 1` of a split."""
-
-    def __init__(self, split: str, first: int, count: int, size: int, seed: int, labelled: bool) -> None:
-        super().__init__([f"digits/{split}/{number}" for number in range(first, first + count)])
-        self._split, self._first, self._size, self._seed, self._labelled = split, first, size, seed, labelled
-
-    def item(self, position: int) -> LabelledImage:
-        made = scene(self._first + position, self._split, self._size, self._seed)
-        labels = (made.boxes, made.labels) if self._labelled else (None, None)
-        return LabelledImage.of_array(self.names[position], made.image, *labels)
-
-
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> DigitImages:
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> Drawn:
     """Scenes for a purpose: trace and calibrate from the training handwriting, far from each other; verify from the
     validation handwriting. Without labels where `model.classes` is null: the classes are then not digits.
 
@@ -201,4 +188,11 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> D
         raise StageError("needs-value", "data: digit scenes are made in the size of the model; set model.image_size")
     split = "val" if purpose == "verification" else "train"
     start = _CALIBRATION_START if purpose == "calibration" else 0
-    return DigitImages(split, start, count, size, config.data.seed, config.model.classes is not None)
+    names = [f"digits/{split}/{number}" for number in range(start, start + count)]
+
+    def item(position: int) -> LabelledImage:
+        made = scene(start + position, split, size, config.data.seed)
+        labels = (None, None) if config.model.classes is None else (made.boxes, made.labels)
+        return LabelledImage.of_array(names[position], made.image, *labels)
+
+    return Drawn(names, item)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,10 +69,11 @@ class Arrays:
 
 
 class Drawn(Sequence[LabelledImage | Arrays]):
-    """What a source gives for a purpose; a class of each source says in `item` how one is read or made.
+    """What a source gives for a purpose.
 
     Attributes:
         names: what reports call each, known before it is read.
+        item: reads or makes number `position`, from 0 to len(self) - 1.
         paths: the file that each comes from; empty where they are made.
         categories: names that labels are positions in; None: labels are the model's classes.
         left_out: what the source holds and nothing uses: the reason, and the names of what it concerns.
@@ -82,16 +82,13 @@ class Drawn(Sequence[LabelledImage | Arrays]):
     def __init__(
         self,
         names: Sequence[str],
+        item: Callable[[int], LabelledImage | Arrays],
         paths: Sequence[Path] = (),
         categories: Sequence[str] | None = None,
         left_out: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self.names, self.paths, self.categories = names, paths, categories
+        self.names, self.item, self.paths, self.categories = names, item, paths, categories
         self.left_out: Mapping[str, Sequence[str]] = left_out or {}
-
-    @abc.abstractmethod
-    def item(self, position: int) -> LabelledImage | Arrays:
-        """Number `position`, from 0 to len(self) - 1."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -102,14 +99,6 @@ class Drawn(Sequence[LabelledImage | Arrays]):
 
     def only(self, positions: Sequence[int]) -> Drawn:
         """Those at some positions."""
-        return _Part(self, positions)
-
-
-class _Part(Drawn):
-    def __init__(self, whole: Drawn, positions: Sequence[int]) -> None:
-        paths = [whole.paths[each] for each in positions] if whole.paths else ()
-        super().__init__([whole.names[each] for each in positions], paths, whole.categories, whole.left_out)
-        self._whole, self._positions = whole, positions
-
-    def item(self, position: int) -> LabelledImage | Arrays:
-        return self._whole.item(self._positions[position])
+        names = [self.names[each] for each in positions]
+        paths = [self.paths[each] for each in positions] if self.paths else ()
+        return Drawn(names, lambda position: self.item(positions[position]), paths, self.categories, self.left_out)

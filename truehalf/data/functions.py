@@ -11,7 +11,7 @@ classes). The same arguments must give the same sample: stages make each anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +23,7 @@ from truehalf.errors import StageError
 from truehalf.user_code import described, imported
 
 
-class MadeSamples(Drawn):
-    """What the function returns."""
-
-    def __init__(self, name: str, function: Callable[..., Any], purpose: str, count: int, seed: int) -> None:
-        super().__init__([f"{name}/{purpose}/{number}" for number in range(count)])
-        self._function, self._purpose, self._seed = function, purpose, seed
-
-    def item(self, position: int) -> LabelledImage | Arrays:
-        name = self.names[position]
-        try:
-            made = self._function(self._purpose, position, self._seed)
-        except Exception as error:  # whatever the user's code raises
-            raise StageError("function-fails", f"data.function: sample {name}: {described(error)}") from error
-        return _read(name, made)
-
-
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> MadeSamples:
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> Drawn:
     """Samples of a purpose, numbered from 0: the function keeps the purposes apart.
 
     Raises:
@@ -47,7 +31,17 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> M
     """
     assert config.data.function is not None, "validated: data.source=function has one"
     function = imported("data.function", config.data.function, root)
-    return MadeSamples(config.data.function, function, purpose, count, config.data.seed)
+    names = [f"{config.data.function}/{purpose}/{number}" for number in range(count)]
+
+    def item(position: int) -> LabelledImage | Arrays:
+        name = names[position]
+        try:
+            made = function(purpose, position, config.data.seed)
+        except Exception as error:  # whatever the user's code raises
+            raise StageError("function-fails", f"data.function: sample {name}: {described(error)}") from error
+        return _read(name, made)
+
+    return Drawn(names, item)
 
 
 def _read(name: str, made: Any) -> LabelledImage | Arrays:

@@ -146,22 +146,13 @@ def take(images: Sequence[Path], first: int, count: int, folder: Path, purpose: 
     return list(images[first : first + count])
 
 
-class FolderImages(Drawn):
-    """Images from files, without labels."""
-
-    def __init__(
-        self, paths: Sequence[Path], folder: Path, left_out: Mapping[str, Sequence[str]] | None = None
-    ) -> None:
-        names = [path.relative_to(folder).as_posix() for path in paths]
-        super().__init__(names, paths, left_out=left_out)
-
-    def item(self, position: int) -> LabelledImage:
-        return LabelledImage(self.names[position], open_image(self.paths[position]))
-
-
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> FolderImages:
-    """Images of `data.folder` for a purpose."""
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> Drawn:
+    """Images of `data.folder` for a purpose, without labels."""
     assert config.data.folder is not None, "validated: data.source=images has a folder"
     folder = root / config.data.folder
     images, same = list_images(folder, config.data.seed)
-    return FolderImages(take(images, first, count, folder, purpose), folder, left_out(same, folder))
+    paths = take(images, first, count, folder, purpose)
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return Drawn(
+        names, lambda each: LabelledImage(names[each], open_image(paths[each])), paths, left_out=left_out(same, folder)
+    )

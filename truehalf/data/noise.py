@@ -31,22 +31,18 @@ WARNING = (
 _SPLITS = ("trace", "calibration", "verification")
 
 
-class NoiseImages(Drawn):
-    """Images of noise, a function of (seed, purpose, number)."""
-
-    def __init__(self, purpose: str, count: int, size: tuple[int, int], seed: int) -> None:
-        super().__init__([f"random/{purpose}/{number}" for number in range(count)])
-        self._split, self._size, self._seed = _SPLITS.index(purpose), size, seed
-
-    def item(self, position: int) -> LabelledImage:
-        rng = np.random.default_rng([self._seed, self._split, position])
-        return LabelledImage.of_array(self.names[position], rng.integers(0, 256, (*self._size, 3), np.uint8))
-
-
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> NoiseImages:
-    """Noise for a purpose, in the size of the model; where the model's source says that, 256 x 256, resized."""
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> Drawn:
+    """Noise, a function of (seed, purpose, number), in the size of the model; where the model's source says that, 256 x
+    256, resized.
+    """
     height, width = (side or 256 for side in config.model.image_size)
-    return NoiseImages(purpose, count, (height, width), config.data.seed)
+    names = [f"random/{purpose}/{number}" for number in range(count)]
+
+    def item(position: int) -> LabelledImage:
+        rng = np.random.default_rng([config.data.seed, _SPLITS.index(purpose), position])
+        return LabelledImage.of_array(names[position], rng.integers(0, 256, (height, width, 3), np.uint8))
+
+    return Drawn(names, item)
 
 
 def feed_of_noise(model: ir.Model) -> Arrays:

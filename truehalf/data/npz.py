@@ -6,7 +6,6 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,26 +17,7 @@ from truehalf.data.images import left_out, same_content
 from truehalf.errors import StageError
 
 
-class ArrayRows(Drawn):
-    """Rows of arrays in files; one file in memory at a time."""
-
-    _loaded: tuple[Path, dict[str, np.ndarray]] | None = None
-
-    def __init__(self, rows: Sequence[tuple[Path, int]], left_out: dict[str, list[str]] | None = None) -> None:
-        super().__init__([f"{path.stem}[{row}]" for path, row in rows], [path for path, _ in rows], left_out=left_out)
-        self._rows = rows
-
-    def item(self, position: int) -> Arrays:
-        path, row = self._rows[position]
-        if self._loaded is None or self._loaded[0] != path:
-            self._loaded = None  # before the next one is read
-            self._loaded = path, read_arrays(path)
-        return Arrays(
-            self.names[position], {name: np.array(each[row], order="C") for name, each in self._loaded[1].items()}
-        )
-
-
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> ArrayRows:
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> Drawn:
     """Rows `first` to `first + count - 1` of an order fixed by the seed.
 
     Raises:
@@ -55,8 +35,19 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> A
     if len(rows) < first + count:
         raise TooFew(f"data.file: {place} holds {len(rows)} different samples", len(rows), purpose, first + count)
     order = np.random.default_rng(config.data.seed).permutation(len(rows))
-    chosen = sorted(int(i) for i in order[first : first + count])
-    return ArrayRows([rows[i] for i in chosen], left_out(same, place if place.is_dir() else place.parent))
+    chosen = [rows[i] for i in sorted(int(i) for i in order[first : first + count])]
+    loaded: dict[Path, dict[str, np.ndarray]] = {}  # one file in memory at a time
+
+    def item(position: int) -> Arrays:
+        path, row = chosen[position]
+        if path not in loaded:
+            loaded.clear()  # before the next one is read
+            loaded[path] = read_arrays(path)
+        arrays = {name: np.array(each[row], order="C") for name, each in loaded[path].items()}
+        return Arrays(f"{path.stem}[{row}]", arrays)
+
+    names, paths = [f"{path.stem}[{row}]" for path, row in chosen], [path for path, _ in chosen]
+    return Drawn(names, item, paths, left_out=left_out(same, place if place.is_dir() else place.parent))
 
 
 def headers_of(config: Config, root: Path) -> dict[str, Header]:

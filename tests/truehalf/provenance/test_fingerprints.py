@@ -7,7 +7,6 @@ from PIL import Image
 from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.validate import validate
-from truehalf.data.images import FolderImages
 from truehalf.data.samples import TRACE_SAMPLES, drawn
 from truehalf.provenance.fingerprints import (
     check_plugins,
@@ -59,7 +58,6 @@ def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Pat
     before = fingerprints()
     assert before == fingerprints() and [one["samples"] for one in before] == [2, 1]
     calibration = drawn(config, tmp_path, "calibration")
-    assert isinstance(calibration, FolderImages)
     assert [entry["file"] for entry in before[0]["files"]] == [path.name for path in calibration.paths]
     Image.new("RGB", (32, 32), (9, 9, 9)).save(calibration.paths[0])
     after = fingerprints()
