@@ -37,9 +37,5 @@ def run(stage: Stage) -> JsonObject:
     return {**calibration_report(ranges, model), **({"warnings": warnings} if warnings else {})}
 
 
-def main() -> None:
-    stage_main("calibrate", run)
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("calibrate", run)

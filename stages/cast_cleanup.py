@@ -41,9 +41,5 @@ def _pass_on(stage: Stage) -> Mapping[str, object]:
     }
 
 
-def main() -> None:
-    stage_main("cast_cleanup", run)
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("cast_cleanup", run)

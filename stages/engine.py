@@ -48,12 +48,8 @@ def _none_built(stage: Stage, status: str, reason: str) -> Mapping[str, object]:
     return {"status": status, "reason": reason, "not_verified": [f"the engine: none was built: {reason}"]}
 
 
-def main() -> None:
+if __name__ == "__main__":
     if sys.argv[1:] == ["--ahead"]:
         ahead(Stage("engine", workspace()))
     else:
         stage_main("engine", run)
-
-
-if __name__ == "__main__":
-    main()

@@ -41,9 +41,5 @@ def run(stage: Stage) -> Mapping[str, object]:
     )
 
 
-def main() -> None:
-    stage_main("fp16", run)
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("fp16", run)

@@ -34,6 +34,7 @@ from truehalf.output_files import PARTIAL, destination, is_protected
 from truehalf.progress import is_told, stage_step
 
 _SUFFIX = ".restored"
+_UNTIMED = ("inputs", "probe")  # seconds would change their reports each time, and so re-run what depends on them
 PROJECT = Path(__file__).resolve().parents[1]
 
 # --- the frame of a stage ---------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ class Stage:
             remove(self._out)
 
 
-def stage_main(name: str, run: Callable[[Stage], Mapping[str, object]], timed: bool = True) -> None:
+def stage_main(name: str, run: Callable[[Stage], Mapping[str, object]]) -> None:
     """`python -m stages.<name>`: answer --help, refuse other arguments, run the stage."""
     argparse.ArgumentParser(
         prog=f"python -m stages.{name}",
@@ -112,13 +113,13 @@ def stage_main(name: str, run: Callable[[Stage], Mapping[str, object]], timed: b
         epilog="Reads params.yaml and artifacts/ of the workspace; takes no arguments. For a file: truehalf --help.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
-    run_stage(name, run, timed)
+    run_stage(name, run)
 
 
-def run_stage(name: str, run: Callable[[Stage], Mapping[str, object]], timed: bool = True) -> None:
+def run_stage(name: str, run: Callable[[Stage], Mapping[str, object]]) -> None:
     """Call a stage's `run` in the workspace and end the process: 0 when it ended well, 1 on an error, 130 on Ctrl-C.
 
-    `run` returns the content of reports/<name>.json; `stage`, `seconds` (unless `timed` is off) and, unless given,
+    `run` returns the content of reports/<name>.json; `stage`, `seconds` (but of _UNTIMED) and, unless given,
     `status: done` are added. An error goes to reports/error.json and to stderr, unless `python -m pipeline` says it.
     """
     root, stage = workspace(), None
@@ -128,7 +129,8 @@ def run_stage(name: str, run: Callable[[Stage], Mapping[str, object]], timed: bo
         started = time.perf_counter()
         with stage_step(name):
             report = dict(run(stage))
-        stage.finish(report | {"seconds": round(time.perf_counter() - started, 3)} if timed else report)
+        seconds = {} if name in _UNTIMED else {"seconds": round(time.perf_counter() - started, 3)}
+        stage.finish(report | seconds)
     except (StageError, ConfigErrors) as error:
         _end(stage, root, name, str(error), 1)
     except KeyboardInterrupt:

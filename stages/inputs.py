@@ -32,9 +32,5 @@ def run(stage: Stage) -> dict[str, object]:
     return used | {"data": {"source": config.data.source.value, "left_out": left_out}}
 
 
-def main() -> None:
-    stage_main("inputs", run, timed=False)  # seconds would change the file each time, and so re-run the chain
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("inputs", run)

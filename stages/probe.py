@@ -17,9 +17,5 @@ def run(stage: Stage) -> Machine:
     return probe(engine.plugins, stage.root, engine.backend is Backend.onnxruntime and engine.provider is Provider.cpu)
 
 
-def main() -> None:
-    stage_main("probe", run, timed=False)  # seconds would change the file each time, and so re-build the engine
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("probe", run)

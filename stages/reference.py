@@ -30,9 +30,5 @@ def run(stage: Stage) -> JsonObject:
     }
 
 
-def main() -> None:
-    stage_main("reference", run)
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("reference", run)

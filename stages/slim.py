@@ -32,9 +32,5 @@ def run(stage: Stage) -> Mapping[str, object]:
     )
 
 
-def main() -> None:
-    stage_main("slim", run)
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("slim", run)

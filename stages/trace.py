@@ -19,9 +19,5 @@ def run(stage: Stage) -> JsonObject:
     return report.to_json()
 
 
-def main() -> None:
-    stage_main("trace", run)
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("trace", run)

@@ -52,9 +52,5 @@ def run(stage: Stage) -> Mapping[str, object]:
     return report.to_json()
 
 
-def main() -> None:
-    stage_main("verify", run)
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("verify", run)

@@ -27,9 +27,5 @@ def run(stage: Stage) -> Mapping[str, object]:
     return {"samples": max(facts["samples"] for facts in measured.values())}
 
 
-def main() -> None:
-    stage_main("verify_fp32", run)
-
-
 if __name__ == "__main__":
-    main()
+    stage_main("verify_fp32", run)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stages.frame import stage_main
 from tests.configurations import write_params
 
 TO_VERIFY = ("inputs", "trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify_fp32", "verify")
@@ -26,7 +27,7 @@ def run_stages(workspace: Path, *overrides: str, stages: tuple[str, ...] = TO_VE
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(workspace)
             patch.setattr(sys, "argv", [f"stages.{stage}"])
-            importlib.import_module(f"stages.{stage}").main()
+            stage_main(stage, importlib.import_module(f"stages.{stage}").run)
 
 
 def report(workspace: Path, stage: str) -> dict[str, Any]:

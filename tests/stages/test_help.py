@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from stages.frame import stage_main
 from tests.conftest import ROOT, in_workspace
 from tests.messages import expect
 
@@ -16,7 +17,8 @@ STAGES = sorted(path.stem for path in (ROOT / "stages").glob("*.py") if path.ste
 def answered(stage: str, *arguments: str) -> int:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(sys, "argv", [f"stages.{stage}", *arguments])
-        importlib.import_module(f"stages.{stage}").main()
+        module = importlib.import_module(f"stages.{stage}")
+        module.main() if hasattr(module, "main") else stage_main(stage, module.run)
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
