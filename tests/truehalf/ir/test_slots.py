@@ -2,57 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
+from tests.float16_kernels import runs_in_float16
 from tests.onnx_backend import cases, operators_of
 from truehalf.config.precision import Precision
 from truehalf.conversion.convert import convert_model
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.ops import TABLE, Trait, with_trait
-from truehalf.ir.slots import HALF
 from truehalf.linting.support import OPSET_MAX, builds
 
 # What its own page of operators gives TensorRT in float32 alone, and what is float32 by its meaning.
 ELSE = {"STFT", "BitCast", "MeanVarianceNormalization"}
 # Runtimes put what ONNX defines it by in its place, of operators that have float16.
-DEFINED = {"CenterCropPad", "SwiGLU", "SequenceMap", "LinearAttention", "CausalConvWithState"}
-# ONNX Runtime with CUDA has these, of any type.
-MOVES_OF_CUDA = {"ConcatFromSequence", "SequenceInsert"}
+DEFINED = {"CenterCropPad"}
 EVERYWHERE = Precision(fp16_ops=tuple(TABLE), data_max=None, underflow_share_max=None)
-
-
-def kernels() -> set[str]:
-    """Operators of ONNX that ONNX Runtime's CPU provider has in float16."""
-    state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
-    if not hasattr(state, "get_registered_ep_kernel_defs"):
-        pytest.skip("this build of ONNX Runtime does not list its kernels")
-    found = state.get_registered_ep_kernel_defs("CPUExecutionProvider")
-    own = (each for each in found if each.domain in ("", "ai.onnx"))
-    return {each.op_name for each in own if any(HALF in types for types in each.type_constraints.values())}
-
-
-def with_float16() -> set[str]:
-    """Operators whose schema has float32 and float16 alike."""
-    found = set()
-    for schema in onnx.defs.get_all_schemas():
-        formals = [*schema.inputs, *schema.outputs] if schema.domain == "" else []
-        if any(HALF in formal.types and "tensor(float)" in formal.types for formal in formals):
-            found.add(schema.name)
-    return found
 
 
 def _states_its_type(schema: onnx.defs.OpSchema) -> bool:
     return not {"dtype", "output_datatype"}.isdisjoint(schema.attributes)
 
 
-def test_what_nothing_runs_in_float16_stays_float32() -> None:
+def test_what_nothing_runs_in_float16_stays_float32(tmp_path: Path) -> None:
     built = {name for name in TABLE if builds(name, max(OPSET_MAX))}
-    stated = {name for name in with_float16() if _states_its_type(onnx.defs.get_schema(name))}
-    quantized = with_trait(Trait.QUANTIZED) | {"Unique"}  # whose float input decides the output's shape
-    nowhere = with_float16() - kernels() - built - stated - quantized - DEFINED - MOVES_OF_CUDA
+    cast = {name for name, runs in runs_in_float16(tmp_path).items() if not runs}
+    stated = {name for name in cast if _states_its_type(onnx.defs.get_schema(name))}
+    nowhere = cast - built - stated - with_trait(Trait.QUANTIZED) - DEFINED
     assert nowhere == with_trait(Trait.FLOAT32_ONLY) - ELSE
 
 
