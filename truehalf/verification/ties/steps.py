@@ -1,6 +1,7 @@
 """Which other steps rounding explains.
 
-|x - t| <= margin * spread of x - t, or what float16 moves the two by when it holds them
+|x - t| <= margin * spread of x - t, or what float16 moves the two by when it holds them: that at most LOST of the
+                 spread, where there are values enough to tell it, as beyond it all of the steps are noise
                  t: the threshold between r and o; where whole numbers are made, that of r and the next one, and at
                  most BESIDE of their distance away
 not x = t        another operator, such as GreaterOrEqual for Greater, decides all of these otherwise. But those that
@@ -21,6 +22,7 @@ from truehalf.verification.ties.decided import Decided, as_first, largest_spread
 from truehalf.verification.ties.decisions import Step
 
 BESIDE, CHANCE = 0.25, 1e-4
+LOST, _ENOUGH = 2.0**-7, 32  # as of differences, see truehalf.conversion.rules.rounding.cancellation; values
 _HELD = 2.0**-11  # of a number, that float16 is off by
 
 
@@ -35,10 +37,11 @@ def explained_steps(decided: Sequence[Decided], step: Step, margin: float) -> li
         is_first = source == step.values[0]
         from_threshold = is_first and step.threshold is not None
         spread_of = [x - one.threshold if from_threshold else x for x, one in zip(values, known, strict=True)]
-        most = margin * largest_spread([each.ravel() for each in spread_of], 0)
+        spread = largest_spread([each.ravel() for each in spread_of], 0)
+        held = LOST * spread if sum(each.size for each in spread_of) >= _ENOUGH else np.inf
         made = None if is_first else _ordered(as_first(decided, step.values, step.values[0]), values)
         for x, one in zip(values, known, strict=True):
-            one.note(x, most, made)
+            one.note(x, (margin * spread, held), made)
         if all((one.near & ~one.exact).all() for one in known):
             break
     return [each.explained().reshape(np.shape(one.reference)) for each, one in zip(known, decided, strict=True)]
@@ -109,12 +112,12 @@ class _Sides:
         exact, near = np.ones(len(r), bool), np.zeros(len(r), bool)
         return cls(shape, places, r, o, x, t, exact, threshold, row, widest, step.kind == "Round", near, possible)
 
-    def note(self, values: np.ndarray, most: float, made: tuple[np.ndarray, np.ndarray] | None) -> None:
+    def note(self, values: np.ndarray, most: tuple[float, float], made: tuple[np.ndarray, np.ndarray] | None) -> None:
         """Where values are near enough to their threshold.
 
         Args:
             values: the values of all, or what they are made of.
-            most: how far from the threshold is near, at least.
+            most: how far from the threshold is near, at least; and at most, where float16 moves it.
             made: of the latter, see `_ordered`.
         """
         x = np.broadcast_to(values, self.shape)[self.places]
@@ -122,7 +125,9 @@ class _Sides:
         whole = (x == np.rint(x)) & ((t == np.rint(t)) | (self.rounds and made is None))
         self.exact[:] &= (x == t) | whole  # numbers that are whole by design, as places: a neighbour is another one
         with np.errstate(invalid="ignore"):
-            self.near[:] |= np.abs(x - t) <= np.minimum(np.maximum(most, _held(x, t)), self.widest)
+            self.near[:] |= np.abs(x - t) <= np.minimum(
+                np.maximum(most[0], np.minimum(_held(x, t), most[1])), self.widest
+            )
 
     def explained(self) -> np.ndarray:
         """bool of the shape of all."""
