@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 SILENT = 4  # ONNX Runtime prints nothing but what ends the process: errors are reported by truehalf
 Arrays = Mapping[str, np.ndarray]
 
+_EXPORTERS = (
+    "try the other exporter, simplify the module's code, or set trace.atol and trace.rtol to the accuracy that you need"
+)
+_ITS_OWN = "the module computes them before anything is exported: correct its weights, its code, or what it is fed"
+
 
 def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: Arrays) -> dict[str, np.ndarray]:
     """What torch computes: arrays by the names of the spec's outputs.
@@ -151,11 +156,8 @@ def compared_with_torch(
         try:
             result = compared(alike)
         except StageError as error:
-            raise StageError(
-                error.code,
-                f"{error.text}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol "
-                "to the accuracy that you need",
-            ) from error
+            own = not all(np.isfinite(array).all() for _, outputs in alike for array in outputs.values())
+            raise StageError(error.code, f"{error.text}; {_ITS_OWN if own else _EXPORTERS}") from error
     at_sizes: list[Parity] = []
     for pair in resized:
         try:
