@@ -25,7 +25,10 @@ from truehalf.config.validate import as_typed, completed
 _NO_PRECISION = {
     "auto": "fp16 decides node by node, by rules and measured ranges, and search=frontier looks for faster files",
     "bf16": "its 8 bits of mantissa are too few for coordinates and scores, and it is no faster than FP16",
-    "int8": "it needs scales from a quantizer, which is another tool's work, such as NVIDIA's Model Optimizer",
+    **dict.fromkeys(
+        ("fp8", "int4", "int8"),
+        "it needs scales from a quantizer, which is another tool's work, such as NVIDIA's Model Optimizer",
+    ),
 }
 # Mappings whose keys the user defines.
 _OVERRIDE = re.compile(r"(\w[\w./]*)(?:@[^=]*)?=(.*)", re.DOTALL)

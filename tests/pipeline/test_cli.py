@@ -42,6 +42,7 @@ def test_help_is_a_page_and_a_list_of_all_keys(
         ["precision=auto"],
         ["precision=bf16"],
         ["decoder=dfine", "precision=int8"],
+        ["precision=fp8"],
         ["-m", "precision=fp32,bf16"],
         ["--cfg", "job", "precision=auto"],
     ],
@@ -54,7 +55,7 @@ def test_a_precision_that_there_is_not_ends_at_once(
         main()
     assert stop.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    asked = next(name for name in ("auto", "bf16", "int8") if name in " ".join(arguments))
+    asked = next(name for name in ("auto", "bf16", "int8", "fp8") if name in " ".join(arguments))
     expect(line, "unknown-choice", f"precision={asked}", "fp16", "fp32")
 
 
