@@ -25,6 +25,7 @@ COMMANDS = {
     "report": "draw the HTML page of a --json result",
     "autocast": "NVIDIA AutoCast's command line, with minimum-cut casts",
 }
+_OF_THE_LIBRARY = {"compare": "verify"}  # what is called otherwise in Python
 _EXAMPLES = (
     "truehalf convert model.onnx --samples images/ -o model_fp16.onnx",
     "truehalf verify model.onnx model_fp16.onnx --samples images/",
@@ -62,7 +63,7 @@ class _Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            near = [*filter(None, [_OF_THE_LIBRARY.get(args[0])]), *difflib.get_close_matches(args[0], COMMANDS, n=1)]
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"{error.message}{hint}", ctx) from error
 

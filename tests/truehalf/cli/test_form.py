@@ -121,3 +121,11 @@ def test_no_message_of_the_library_sends_its_reader_to_docs() -> None:
         texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         shown = [node.value for node in texts if id(node) not in docstrings and path.name != "codes.py"]
         assert not [text for text in shown if re.search(r"docs/[\w/-]+\.md", text)], path
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("conver", "convert"), ("compare", "verify"), ("clean_casts", "clean-casts")]
+)
+def test_another_name_of_a_command_is_answered(given: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf([given, "model.onnx"]) == 2
+    assert f"'{meant}'" in capsys.readouterr().err
