@@ -63,7 +63,7 @@ def pairs() -> Iterator[Pair]:
             yield _pair(f"{name}-{what}", both, text, expected, codes)
     for seed, (name, (thresholds, text)) in enumerate(_STEPS.items()):
         for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
-            both = _beside(thresholds, (SAMPLES, 5, 7), margin, 230 + seed)
+            both = beside(thresholds, (SAMPLES, 5, 7), margin, 230 + seed)
             yield _pair(f"{name}-{what}", both, text, expected, codes)
     for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
         text = "i = ArgMax<axis = 1, keepdims = 0>(y) z = Gather(table, i)"
@@ -71,7 +71,7 @@ def pairs() -> Iterator[Pair]:
         yield Pair(f"decision-put-out-and-carried-on-{what}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
     for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
         models = [
-            deciding(each, _STEPS["to-rows"][1]) for each in _beside(np.float32([1, 2]), (SAMPLES, 5, 7), margin, 5)
+            deciding(each, _STEPS["to-rows"][1]) for each in beside(np.float32([1, 2]), (SAMPLES, 5, 7), margin, 5)
         ]
         for model in models:
             del model.graph.value_info[:]  # a file need not state types
@@ -87,7 +87,7 @@ def pairs() -> Iterator[Pair]:
     yield from _wrong()
 
 
-def _beside(thresholds: Array, shape: tuple[int, ...], margin: float, seed: int) -> tuple[Array, Array]:
+def beside(thresholds: Array, shape: tuple[int, ...], margin: float, seed: int) -> tuple[Array, Array]:
     """Values in -3 to 3, at a third of the places `margin` of that beside a threshold; the same on its other side."""
     rng = np.random.default_rng(seed)
     values = rng.uniform(-3, 3, shape)
@@ -105,8 +105,10 @@ def _pair(name: str, both: tuple[Array, Array] | list[Array], text: str, expecte
     return Pair(f"decision-{name}", *models, {"x": numbers(len(both[0]))}, expected, codes=codes)
 
 
-def deciding(values: Array, text: str, outputs: tuple[str, ...] = ("z",)) -> onnx.ModelProto:
-    """A model of values `y` with the nodes of a text."""
+def deciding(
+    values: Array, text: str, outputs: tuple[str, ...] = ("z",), more: Mapping[str, Array] | None = None
+) -> onnx.ModelProto:
+    """A model of values `y` with the nodes of a text, which may read `more`."""
     rng = np.random.default_rng(199)
     model = replayed({"y": values})
     nodes = onnx.parser.parse_graph(f"g (float[N] y) => (float[N] z) {{ {text} }}").node
@@ -121,6 +123,7 @@ def deciding(values: Array, text: str, outputs: tuple[str, ...] = ("z",)) -> onn
     constants |= {"zero": 0.0, "one": 1.0, "minus": -100.0, "wide": 9.0, "pair": [0, 1], "size": 240.0}
     used = {name for node in nodes for name in node.input}
     arrays = {name: np.asarray(value, np.float32) for name, value in constants.items()} | {"twelve": np.array([12])}
+    arrays |= more or {}
     model.graph.initializer.extend(numpy_helper.from_array(arrays[name], name) for name in arrays if name in used)
     del model.graph.output[:]
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
@@ -301,19 +304,19 @@ def _wrong() -> Iterator[Pair]:
         ("all-to-bool", whole, "z = Cast<to = 9>(y)", "Cast<to = 9>(y)", "GreaterOrEqual(y, zero)"),
         ("hardmax-of-nothing", y, "h = Hardmax<axis = 2>(y) z = Mul(h, wide)", "wide", "zero"),
     ]
-    beside = np.float32(0.5) + np.float32(rng.uniform(1e-3, 5e-3, y.shape) * rng.choice([-1, 1], y.shape))
-    beside[0, 0, 0] = 3
+    close = np.float32(0.5) + np.float32(rng.uniform(1e-3, 5e-3, y.shape) * rng.choice([-1, 1], y.shape))
+    close[0, 0, 0] = 3
     swapped += [
-        ("less-beside-the-threshold", beside, "z = Greater(y, half)", "Greater", "Less"),
+        ("less-beside-the-threshold", close, "z = Greater(y, half)", "Greater", "Less"),
         (
             "not-beside-the-threshold",
-            beside,
+            close,
             "m = Greater(y, half) z = Where(m, wide, minus)",
             "wide, minus",
             "minus, wide",
         ),
-        ("floor-beside-the-threshold", beside, "z = Round(y)", "Round", "Floor"),
-        ("ceil-beside-the-threshold", beside, "r = Round(y) z = Mul(r, wide)", "Round", "Ceil"),
+        ("floor-beside-the-threshold", close, "z = Round(y)", "Round", "Floor"),
+        ("ceil-beside-the-threshold", close, "r = Round(y) z = Mul(r, wide)", "Round", "Ceil"),
     ]
     for name, values, text, old, new in swapped:
         models = [deciding(values, text), deciding(values, text.replace(old, new, 1))]
@@ -338,7 +341,7 @@ def _wrong() -> Iterator[Pair]:
             yield _pair(f"{name}-of-a-small-{what}", [scaled, wrong], text, FAILED, ())
     for name in ("greater", "floor", "hardmax"):
         text = texts.get(name, "z = Floor(y)")
-        both = tied((SAMPLES, 12), 1, NEAR, 290) if name == "hardmax" else _beside(np.float32([0]), y.shape, NEAR, 291)
+        both = tied((SAMPLES, 12), 1, NEAR, 290) if name == "hardmax" else beside(np.float32([0]), y.shape, NEAR, 291)
         text = text.replace("axis = 2", "axis = 1")
         spoilt = both[1].copy()
         spoilt[3].flat[:] = -spoilt[3].ravel()[::-1]

@@ -25,8 +25,8 @@ from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays as Given
 from truehalf.verification.runs import Part, Run
-from truehalf.verification.ties.decisions import decisions_at_outputs, decisions_inside, names_in
-from truehalf.verification.ties.settle import Decisions, Inside
+from truehalf.verification.ties.decisions import Decisions, names_in
+from truehalf.verification.ties.settle import Inside
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -159,8 +159,7 @@ class ModelPair:
         def theirs(run: Run, names: Sequence[str]) -> Arrays:
             return self._inside(feeds, run, names, 1, {})
 
-        decisions = Decisions(decisions_at_outputs(self.reference), decisions_inside(self.reference, names))
-        return decisions, Inside(ours, theirs, names)
+        return Decisions.of(self.reference, names), Inside(ours, theirs, names)
 
     def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """See OpenFile.beyond_float16, of the candidate."""

@@ -28,8 +28,8 @@ from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.open_file import OpenFile, UnevenShapes, opened, outputs_of, parts_of
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays, Part, Run
-from truehalf.verification.ties.decisions import decisions_at_outputs, decisions_inside, names_in
-from truehalf.verification.ties.settle import Counts, Decisions, Inside, Margin, without_ties
+from truehalf.verification.ties.decisions import Decisions, names_in
+from truehalf.verification.ties.settle import Counts, Inside, Margin, without_ties
 
 if TYPE_CHECKING:
     import torch
@@ -130,7 +130,7 @@ class Reference:
 
         if self.file is None or not options.tie_margin:
             return measure([run], {})
-        names = frozenset[str]() if file is None else names_in(file.file.model)
+        names = {} if file is None else names_in(file.file.model)
         own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs have near ties
 
         def samples() -> Sequence[Sample]:  # a slice holds none of them
@@ -144,7 +144,7 @@ class Reference:
             return cast("OpenFile", file).probing(names).run_all(samples(), options.batch)
 
         model, margin = self.file.model, Margin(options.tie_margin, options.gates.tensor_error_max)
-        decisions = Decisions(decisions_at_outputs(model), decisions_inside(model, names))
+        decisions = Decisions.of(model, names)
         inside = Inside(ours, theirs if file is not None else None, names)
         try:
             return without_ties([run], decisions, margin, inside, measure)

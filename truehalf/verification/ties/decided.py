@@ -10,6 +10,9 @@ import numpy as np
 from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.runs import Arrays
 
+HELD = 2.0**-11  # of a number, that float16 is off by
+LOST, _ENOUGH = 2.0**-7, 32  # as of differences, see truehalf.conversion.rules.rounding.cancellation; values
+
 
 @dataclass(frozen=True)
 class Decided:
@@ -19,12 +22,15 @@ class Decided:
         reference, candidate: what the two files decided.
         inside: tensors of the reference by name, of which those that the decision reads.
         theirs: these of the candidate, as far as it has them.
+        follows: bool of the shape of the candidate's, where the reference decides so, too, of the candidate's operands
+            or of what float16 moves them by; None: not known.
     """
 
     reference: np.ndarray
     candidate: np.ndarray
     inside: Arrays
     theirs: Arrays
+    follows: np.ndarray | None = None
 
     @property
     def differs(self) -> bool:
@@ -42,6 +48,17 @@ def as_first(decided: Sequence[Decided], names: Sequence[str], name: str) -> lis
     return [np.asarray(one.inside[name], np.float64).reshape(np.shape(one.inside[names[0]])) for one in decided]
 
 
-def largest_spread(values: Sequence[np.ndarray], axis: int) -> float:
-    """See spread_along; 0 of nothing."""
-    return max((float(spread_along(each, axis).max()) for each in values if each.size), default=0.0)
+def bounds(margin: float, values: Sequence[np.ndarray], axis: int) -> tuple[float, float]:
+    """How far apart two are near at least; and at most where float16 moves them so far, as beyond it all is noise.
+
+    Args:
+        margin: a share of the largest spread along the axis.
+        values: of all runs.
+    """
+    spread = max((float(spread_along(each, axis).max()) for each in values if each.size), default=0.0)
+    return margin * spread, LOST * spread if sum(each.size for each in values) >= _ENOUGH else np.inf
+
+
+def near_enough(a: np.ndarray, b: np.ndarray, least: float, most: float) -> np.ndarray:
+    """How far apart two may be: `least`, or what float16 moves them by when it holds them."""
+    return np.asarray(np.maximum(least, np.minimum(HELD * (np.abs(a) + np.abs(b)), most)))

@@ -2,11 +2,12 @@
 
 Choice    ArgMax, ArgMin, TopK: an index; Hardmax: 1 at the largest, 0 elsewhere
 Step      Greater, Less, Equal and their like; Round, Floor, Ceil, Sign; a Cast of floats to integers or bool
+Other     MaxPool: a place; NonMaxSuppression: rows; QuantizeLinear: a step
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ class Choice:
     """Which element was chosen.
 
     Attributes:
+        operands: names of what the node reads that the model computes; empty where that is an input of the model.
         values: names of tensors inside the model, of one number of values in one order: what was chosen from, and
             before it what a function that keeps their order made it of.
         axis: of the first, along which it was chosen.
@@ -31,56 +33,12 @@ class Choice:
         marks: whether the output is not the index but of the values' shape, 1 there and else 0 (Hardmax).
     """
 
+    operands: tuple[str, ...]
     values: tuple[str, ...]
     axis: int
     many: bool = False
     is_least: bool = False
     marks: bool = False
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of all tensors that it is judged by."""
-        return self.values
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the largest of a window is, counted through the tensor.
-
-    Attributes:
-        values: as of a Choice; elementwise functions alone.
-        reach: by spatial axis, how far two elements of a window are apart at most.
-    """
-
-    values: tuple[str, ...]
-    reach: tuple[int, ...]
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of all tensors that it is judged by."""
-        return self.values
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which boxes are kept, [selected, 3].
-
-    Attributes:
-        values: the name of the scores.
-        boxes: the name of the boxes.
-        limits: how many of a class, their overlap, their score: the name of each, or its value; None: not given.
-        by_centre: whether boxes are x and y of the centre, width and height; else two corners.
-    """
-
-    values: tuple[str, ...]
-    boxes: str
-    limits: tuple[str | np.ndarray | None, ...]
-    by_centre: bool
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of all tensors that it is judged by."""
-        return (*self.values, self.boxes, *(each for each in self.limits if isinstance(each, str)))
 
 
 @dataclass(frozen=True)
@@ -88,54 +46,103 @@ class Step:
     """On which side of a threshold a value is.
 
     Attributes:
+        operands: as of a Choice.
         values: as of a Choice; elementwise functions alone.
         kind: the operator.
         threshold: of a comparison, the name of what the values are compared with, or its value; else None.
     """
 
+    operands: tuple[str, ...]
     values: tuple[str, ...]
     kind: str
     threshold: str | np.ndarray | None = None
 
     @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of all tensors that it is judged by."""
-        return (*self.values, self.threshold) if isinstance(self.threshold, str) else self.values
+    def is_held(self) -> bool:
+        """Whether float16 holds the threshold as it is, where that is a constant."""
+        constant = np.zeros(()) if self.threshold is None or isinstance(self.threshold, str) else self.threshold
+        return bool((constant.astype(np.float16) == constant).all())
 
 
-Decision = Choice | Place | Selection | Step
+@dataclass(frozen=True)
+class Other:
+    """Any other, which is as its operator makes it of the operands.
+
+    Attributes:
+        operands: as of a Choice.
+    """
+
+    operands: tuple[str, ...]
 
 
-def decisions_at_outputs(model: ir.Model) -> dict[str, Decision]:
-    """By output of the main graph that a decision or its opposite gives, but for its shape and type."""
+Decision = Choice | Step | Other
+
+
+def read_by(decision: Decision) -> list[tuple[str, ...]]:
+    """Names of all tensors that a decision is judged by; together those of which functions that keep the order make
+    one another.
+    """
+    chain = () if isinstance(decision, Other) else decision.values
+    alone = [name for name in decision.operands if name not in chain]
+    if isinstance(decision, Step) and isinstance(decision.threshold, str) and decision.threshold not in alone:
+        alone.append(decision.threshold)
+    return [*([chain] if chain else []), *((name,) for name in alone)]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Of a reference, in the main graph, but for shapes, types and whether it is the opposite.
+
+    Attributes:
+        at_outputs: by output.
+        inside: by value that another model has, too, in their order; looked at where outputs differ all the same.
+        twins: by name the values that are the same, and that the other model has merged into it.
+    """
+
+    at_outputs: Mapping[str, Decision]
+    inside: Mapping[str, Decision]
+    twins: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, model: ir.Model, other: Collection[str]) -> Decisions:
+        """Those of a model, beside one that has these names. Where a decision has another name there, the next value
+        that is the same stands for it.
+        """
+        values = [value for node in model.graph for value in node.outputs if value.name]
+        alike: dict[object, list[str]] = {}
+        for value in values:
+            if (node := value.producer()) is not None and _decision(value):
+                attributes = tuple(sorted(map(repr, node.attributes.values())))
+                alike.setdefault((node.op_type, *node.inputs, attributes), []).append(str(value.name))
+        twins = {one: [each for each in names if each not in other] for names in alike.values() for one in names}
+        inside = [value for value in values if value.name in other and (value.uses() or twins.get(str(value.name)))]
+        found = (
+            {str(value.name): decision for value in group if (decision := _decision_behind(value, stops))}
+            for group, stops in ((model.graph.outputs, ()), (inside, other))
+        )
+        return cls(next(found), next(found), twins)
+
+
+def _decision_behind(value: ir.Value | None, other: Collection[str] = ()) -> Decision | None:
+    """That a value is, but for its shape and type, or one before it whose name is not among others."""
     from truehalf.ir.facts import is_op
     from truehalf.ir.ops import Trait, has
 
-    found: dict[str, Decision] = {}
-    for output in model.graph.outputs:
-        value: ir.Value | None = output
-        while value is not None and (node := value.producer()) is not None and node.inputs:
-            if decision := _decision(value):
-                found[str(output.name)] = decision
-            if not has(node, Trait.VIEW) and not is_op(node, "Cast", "Not"):
-                break
-            value = node.inputs[0]
-    return found
+    while value is not None and (node := value.producer()) is not None and node.inputs:
+        if decision := _decision(value):
+            return decision
+        if not has(node, Trait.VIEW) and not is_op(node, "Cast", "Not"):
+            return None
+        value = node.inputs[0]
+        if value is not None and value.name in other:
+            return None
+    return None
 
 
-def decisions_inside(model: ir.Model, other: Collection[str]) -> dict[str, Decision]:
-    """By value that a decision gives to other nodes of the main graph, in their order.
-
-    Args:
-        other: names that another model has; values of other names are left out.
-    """
-    values = (value for node in model.graph for value in node.outputs if value.name in other and value.uses())
-    return {str(value.name): decision for value in values if (decision := _decision(value))}
-
-
-def names_in(model: ir.Model) -> frozenset[str]:
-    """Of all that nodes of the main graph give."""
-    return frozenset(str(value.name) for node in model.graph for value in node.outputs if value.name)
+def names_in(model: ir.Model) -> dict[str, Decision | None]:
+    """Of all that nodes of the main graph give, each with the decision that it is, but for its shape and type."""
+    values = (value for node in model.graph for value in node.outputs if value.name)
+    return {str(value.name): _decision_behind(value) for value in values}
 
 
 def _decision(value: ir.Value) -> Decision | None:
@@ -147,30 +154,27 @@ def _decision(value: ir.Value) -> Decision | None:
     first = node.inputs[0] if node is not None and node.inputs else None
     if node is None or first is None or not first.name or (first.dtype is not None and not _is_float(first)):
         return None
+    read = [each for each in node.inputs if each is not None and each.const_value is None]
+    operands = tuple(str(each.name) for each in read if each.producer() is not None)
+    operands = operands if len(operands) == len(read) else ()
     if has(node, Trait.COMPARES):
-        return _comparison(node)
+        return _comparison(node, operands)
     made = _made_by_cast(node)
     if (has(node, Trait.UNARY) and has(node, Trait.STEPS)) or (made is not None and made.is_integer()):
-        return Step(tuple(_in_order(_before_relu(first), None)), node.op_type)
+        return Step(operands, tuple(_in_order(_before_relu(first), None)), node.op_type)
     if made is not None and made.name == "BOOL":
-        return Step(tuple(_in_order(_before_relu(first), None)), node.op_type, np.zeros(()))
+        return Step(operands, tuple(_in_order(_before_relu(first), None)), node.op_type, np.zeros(()))
     if is_op(node, "Hardmax"):
         axis = _axis_of(node)
-        return None if axis is None else Choice(tuple(_in_order(first, axis)), axis, marks=True)
-    if is_op(node, "NonMaxSuppression"):
-        return _selection(node)
-    if not is_op(node, "ArgMax", "ArgMin", "TopK", "MaxPool") or value.index() != row_of(node).choice:
+        return None if axis is None else Choice(operands, tuple(_in_order(first, axis)), axis, marks=True)
+    if is_op(node, "MaxPool", "NonMaxSuppression", "QuantizeLinear"):
+        return Other(operands) if value.index() == (row_of(node).choice or 0) else None
+    if not is_op(node, "ArgMax", "ArgMin", "TopK") or value.index() != row_of(node).choice:
         return None
-    if node.op_type == "MaxPool":
-        kernel = node.attributes.get_ints("kernel_shape")
-        dilations = node.attributes.get_ints("dilations", [1] * len(kernel))
-        reach = tuple((side - 1) * step for side, step in zip(kernel, dilations, strict=True))
-        by_columns = node.attributes.get_int("storage_order", 0)
-        return None if by_columns else Place(tuple(_in_order(first, None)), reach)
     many = node.op_type == "TopK"
     axis = node.attributes.get_int("axis", -1 if many else 0)
     is_least = node.op_type == "ArgMin" or (many and not node.attributes.get_int("largest", 1))
-    return Choice(tuple(_in_order(first, axis)), axis, many, is_least)
+    return Choice(operands, tuple(_in_order(first, axis)), axis, many, is_least)
 
 
 def _made_by_cast(node: ir.Node) -> ir.DataType | None:
@@ -188,22 +192,7 @@ def _before_relu(value: ir.Value) -> ir.Value:
     return value if before is None or not before.name else before
 
 
-def _selection(node: ir.Node) -> Selection | None:
-    boxes, scores, *given = [*node.inputs, *[None] * 3][:5]
-    if boxes is None or scores is None:
-        return None
-    limits = tuple(_value_of(each) for each in given)
-    by_centre = bool(node.attributes.get_int("center_point_box", 0))
-    return Selection((str(scores.name),), str(boxes.name), limits, by_centre)
-
-
-def _value_of(value: ir.Value | None) -> str | np.ndarray | None:
-    if value is None:
-        return None
-    return str(value.name) if value.const_value is None else value.const_value.numpy()
-
-
-def _comparison(node: ir.Node) -> Step | None:
+def _comparison(node: ir.Node, operands: tuple[str, ...]) -> Step | None:
     from truehalf.ir.facts import is_op
 
     sides = [value for value in node.inputs if value is not None and value.name]
@@ -216,7 +205,8 @@ def _comparison(node: ir.Node) -> Step | None:
     among = [] if larger is None or not is_op(larger, "Max", "Min") else list(larger.inputs)
     if len(among) == 2 and value in among:  # x == Max(x, t) is x >= t
         other = next((each for each in among if each is not value and each is not None), other)
-    return Step(tuple(_in_order(_before_relu(value), None)), node.op_type, _value_of(other))
+    threshold = str(other.name) if other.const_value is None else other.const_value.numpy()
+    return Step(operands, tuple(_in_order(_before_relu(value), None)), node.op_type, threshold)
 
 
 def _in_order(value: ir.Value | None, axis: int | None) -> Iterator[str]:

@@ -11,8 +11,8 @@ far smaller scale, explain nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in
 from truehalf.verification.runs import Arrays, Run
-from truehalf.verification.ties.decided import Decided, differ
-from truehalf.verification.ties.decisions import Decision, Selection
+from truehalf.verification.ties.decided import HELD, Decided, differ
+from truehalf.verification.ties.decisions import Choice, Decision, Decisions, Step, read_by
 from truehalf.verification.ties.near import count_of, explained_in, taken
 
 Counts = dict[str, int]
@@ -38,12 +38,12 @@ class Inside:
     Attributes:
         reference: tensors of the reference by name, of a run in which it takes given ones for its own.
         candidate: of the candidate, of a run; None: it shows none.
-        names: those that the candidate has.
+        names: those that the candidate has, each with the decision that it is.
     """
 
     reference: Callable[[Run, Sequence[str], Arrays], Arrays]
     candidate: Callable[[Run, Sequence[str]], Arrays] | None = None
-    names: Collection[str] = ()
+    names: Mapping[str, Decision | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,6 @@ class Margin:
 
     ties: float
     tolerance: float
-
-
-@dataclass(frozen=True)
-class Decisions:
-    """Of the reference (truehalf.verification.ties.decisions): those at its outputs, and those inside, which are looked
-    at where the outputs differ all the same.
-    """
-
-    at_outputs: Mapping[str, Decision]
-    inside: Mapping[str, Decision]
 
 
 def without_ties(
@@ -81,7 +71,7 @@ def without_ties(
     seen = measure(settled, ties)
     if not decisions.inside or not is_beyond(seen):
         return seen
-    anew, counts, given = _settled_inside(runs, decisions.inside, margin, inside)
+    anew, counts, given = _settled_inside(runs, decisions, margin, inside)
     if not counts:
         return seen
     settled, ties = settled_at_outputs(anew, decisions.at_outputs, margin, inside, given)
@@ -108,7 +98,7 @@ def settled_at_outputs(
     given = given or [{} for _ in runs]
     for name, decision in decisions.items():
         both = [(run.reference[name], run.candidate.get(name, _NOTHING)) for run in runs]
-        explained, count = _explained(runs, both, decision, margin, inside, given)
+        explained, count = _explained(runs, name, both, decision, margin, inside, given)
         if count:
             counts[name] = count
             for i, (each, (r, o)) in enumerate(zip(explained, both, strict=True)):
@@ -118,7 +108,7 @@ def settled_at_outputs(
 
 
 def _settled_inside(
-    runs: Sequence[Run], decisions: Mapping[str, Decision], margin: Margin, inside: Inside
+    runs: Sequence[Run], decisions: Decisions, margin: Margin, inside: Inside
 ) -> tuple[list[Run], Counts, list[Arrays]]:
     """Runs whose reference has the candidate's decisions inside wherever a near tie explains another one; as they are
     where a file does not run with these as outputs.
@@ -128,7 +118,7 @@ def _settled_inside(
     """
     given: list[dict[str, np.ndarray]] = [{} for _ in runs]
     counts: Counts = {}
-    left = list(decisions) if inside.candidate is not None else []
+    left = list(decisions.inside) if inside.candidate is not None else []
     try:
         theirs = [inside.candidate(run, left) for run in runs] if inside.candidate is not None and left else []
         while left:
@@ -138,11 +128,12 @@ def _settled_inside(
             if name is None:
                 break
             left = left[left.index(name) + 1 :]
-            explained, count = _explained(runs, both[name], decisions[name], margin, inside, given)
+            explained, count = _explained(runs, name, both[name], decisions.inside[name], margin, inside, given)
             if count:
                 counts[name] = count
                 for more, each, (r, o) in zip(given, explained, both[name], strict=True):
-                    more[name] = taken(each, o, r).astype(np.asarray(r).dtype)
+                    settled = taken(each, o, r).astype(np.asarray(r).dtype)
+                    more.update(dict.fromkeys((name, *decisions.twins.get(name, ())), settled))
         if counts:
             anew = zip(runs, given, strict=True)
             runs = [replace(run, reference=inside.reference(run, list(run.reference), more)) for run, more in anew]
@@ -153,6 +144,7 @@ def _settled_inside(
 
 def _explained(
     runs: Sequence[Run],
+    name: str,
     both: Sequence[tuple[np.ndarray, np.ndarray]],
     decision: Decision,
     margin: Margin,
@@ -163,14 +155,56 @@ def _explained(
     nothing = [np.zeros(np.shape(r), bool) for r, _ in both]
     if not any(map(differ, *zip(*both, strict=True))):
         return nothing, 0
-    values = [inside.reference(run, decision.reads, more) for run, more in zip(runs, given, strict=True)]
-    names = [name for name in decision.reads if name in inside.names]
-    theirs = [inside.candidate(run, names) if inside.candidate is not None and names else {} for run in runs]
-    decided = [Decided(r, o, *each) for (r, o), *each in zip(both, values, theirs, strict=True)]
+    groups = read_by(decision)
+    reads = [each for group in groups for each in group]
+    values = [inside.reference(run, reads, more) for run, more in zip(runs, given, strict=True)]
+    called = _names_in_candidate(reads, name, decision, inside)
+    theirs = [
+        inside.candidate(run, [*called.values()]) if inside.candidate is not None and called else {} for run in runs
+    ]
+    theirs = [{each: own[other] for each, other in called.items()} if own else {} for own in theirs]
+    decided = [Decided(r, o, own, other) for (r, o), own, other in zip(both, values, theirs, strict=True)]
+    if decision.operands and all({name, *decision.operands} <= {*each} for each in theirs):
+        decided = [_following(*each, name, decision, inside) for each in zip(runs, decided, given, strict=True)]
     explained = explained_in(decided, decision, margin.ties)
-    if not any(each.any() for each in explained) or not _alike(runs, decided, decision, margin.tolerance):
+    if not any(each.any() for each in explained) or not _alike(runs, decided, groups, margin.tolerance):
         return nothing, 0
     return explained, sum(count_of(each, one, decision) for each, one in zip(explained, decided, strict=True))
+
+
+def _names_in_candidate(reads: Sequence[str], name: str, decision: Decision, inside: Inside) -> dict[str, str]:
+    """By name of a tensor of the reference what it is called in the candidate: operands that it has not by their place,
+    as what was folded into them took their names along.
+    """
+    called = {each: each for each in (*reads, name) if each in inside.names}
+    its_own = inside.names.get(name)
+    operands = its_own.operands if its_own is not None and type(its_own) is type(decision) else ()
+    if len(operands) == len(decision.operands) and not {*decision.operands} <= {*called}:
+        called.update(zip(decision.operands, operands, strict=True))
+    return called
+
+
+def _following(run: Run, one: Decided, given: Arrays, name: str, decision: Decision, inside: Inside) -> Decided:
+    """What was decided, with where the candidate follows the reference's rule."""
+    asked = np.asarray(one.theirs[name])
+    follows = np.zeros(np.shape(asked), bool)
+    is_exact = isinstance(decision, Choice) or (isinstance(decision, Step) and decision.is_held)
+    for by in (0.0, None, *(() if is_exact else (HELD, -HELD))):
+        operands = {each: _moved(one.theirs[each], by) for each in decision.operands}
+        made = np.asarray(inside.reference(run, [name], {**given, **operands})[name])
+        follows |= (made == asked) if made.shape == asked.shape else False
+        if follows.all():
+            break
+    return replace(one, follows=follows)
+
+
+def _moved(values: np.ndarray, by: float | None) -> np.ndarray:
+    """By a share of themselves; None: to where float16 holds them."""
+    if values.dtype.kind != "f" or by == 0:
+        return np.asarray(values)
+    with np.errstate(over="ignore"):
+        moved = values.astype(np.float16) if by is None else values * (1 + by)
+    return np.asarray(moved, values.dtype)
 
 
 def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -181,11 +215,10 @@ def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.where(kept, r, 0), np.where(kept, o, 0)
 
 
-def _alike(runs: Sequence[Run], decided: Sequence[Decided], decision: Decision, tolerance: float) -> bool:
-    """Whether what was decided on, or what a function that keeps the order made that of, is within the tensor rule, and
-    so in each of its slices, as far as the candidate has it.
+def _alike(runs: Sequence[Run], decided: Sequence[Decided], groups: Sequence[Sequence[str]], tolerance: float) -> bool:
+    """Whether what was decided on, of each group one, is within the tensor rule, and so in each of its slices, as far
+    as the candidate has it.
     """
-    groups = [decision.values, (decision.boxes,)] if isinstance(decision, Selection) else [decision.values]
     return all(_one_alike(runs, decided, names, tolerance) for names in groups)
 
 

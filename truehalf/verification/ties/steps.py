@@ -4,10 +4,10 @@
                  spread, where there are values enough to tell it, as beyond it all of the steps are noise
                  t: the threshold between r and o; where whole numbers are made, that of r and the next one, and at
                  most BESIDE of their distance away
-not x = t        another operator, such as GreaterOrEqual for Greater, decides all of these otherwise. But those that
-                 stand for others (the largest of a row is x = t in Equal(x, ReduceMax(x))) where as many near ties
-                 of the row went the other way
-the candidate's  x, where it is known, lies beyond t, or float16 holds it no further from t
+not x = t        where it is not known what the candidate decided by: another operator, such as GreaterOrEqual for
+                 Greater, decides all of these otherwise. But those that stand for others (the largest of a row is
+                 x = t in Equal(x, ReduceMax(x))) where as many near ties of the row went the other way
+x, t not whole   a neighbour among numbers that are whole by design, as places are, is another one
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from truehalf.verification.runs import Arrays
-from truehalf.verification.ties.decided import Decided, as_first, largest_spread
+from truehalf.verification.ties.decided import Decided, as_first, bounds, near_enough
 from truehalf.verification.ties.decisions import Step
 
 BESIDE, CHANCE = 0.25, 1e-4
-LOST, _ENOUGH = 2.0**-7, 32  # as of differences, see truehalf.conversion.rules.rounding.cancellation; values
-_HELD = 2.0**-11  # of a number, that float16 is off by
 
 
 def explained_steps(decided: Sequence[Decided], step: Step, margin: float) -> list[np.ndarray]:
@@ -37,11 +35,10 @@ def explained_steps(decided: Sequence[Decided], step: Step, margin: float) -> li
         is_first = source == step.values[0]
         from_threshold = is_first and step.threshold is not None
         spread_of = [x - one.threshold if from_threshold else x for x, one in zip(values, known, strict=True)]
-        spread = largest_spread([each.ravel() for each in spread_of], 0)
-        held = LOST * spread if sum(each.size for each in spread_of) >= _ENOUGH else np.inf
+        most = bounds(margin, [each.ravel() for each in spread_of], 0)
         made = None if is_first else _ordered(as_first(decided, step.values, step.values[0]), values)
         for x, one in zip(values, known, strict=True):
-            one.note(x, (margin * spread, held), made)
+            one.note(x, most, made)
         if all((one.near & ~one.exact).all() for one in known):
             break
     return [each.explained().reshape(np.shape(one.reference)) for each, one in zip(known, decided, strict=True)]
@@ -62,7 +59,7 @@ class _Sides:
         widest: how far a value may be from its threshold, whatever the spread.
         rounds: whether a whole number has no threshold at one (Round), and is one by design all the same.
         near: bool, where it is near enough, to be written to.
-        possible: bool, whether the candidate's value does not contradict that.
+        guessed: whether it is not known what the candidate decided by.
     """
 
     shape: tuple[int, ...]
@@ -77,7 +74,7 @@ class _Sides:
     widest: float
     rounds: bool
     near: np.ndarray
-    possible: np.ndarray
+    guessed: bool
 
     @classmethod
     def of(cls, one: Decided, step: Step) -> _Sides | None:
@@ -98,43 +95,36 @@ class _Sides:
         r, o, x = (at(each) for each in (*sides, values))
         t = np.where((o == 0) | (o == 1), at(threshold), np.nan)
         t = _parting(r, o, step.kind) if step.threshold is None else t
-        possible = np.ones(len(r), bool)
-        widest = BESIDE if step.threshold is None and step.kind != "Sign" else np.inf
-        theirs, their_threshold = _read(step, {**one.inside, **one.theirs})
-        if step.values[0] in one.theirs and (theirs.shape, their_threshold.shape) == (values.shape, threshold.shape):
-            widest = np.inf
-            other, their_t = at(theirs), t if step.threshold is None else at(their_threshold)
-            possible = ((x - t) * (other - their_t) <= 0) | (np.abs(other - their_t) <= _held(other, their_t))
+        widest = BESIDE if one.follows is None and step.threshold is None and step.kind != "Sign" else np.inf
+        guessed = one.follows is None or not step.is_held
         row: tuple[int, ...] = ()
         if isinstance(step.threshold, str):
             lengths = (1,) * (len(shape) - threshold.ndim) + threshold.shape
             row = tuple(axis for axis, side in enumerate(lengths) if side < shape[axis]) or tuple(range(1, len(shape)))
         exact, near = np.ones(len(r), bool), np.zeros(len(r), bool)
-        return cls(shape, places, r, o, x, t, exact, threshold, row, widest, step.kind == "Round", near, possible)
+        return cls(shape, places, r, o, x, t, exact, threshold, row, widest, step.kind == "Round", near, guessed)
 
     def note(self, values: np.ndarray, most: tuple[float, float], made: tuple[np.ndarray, np.ndarray] | None) -> None:
         """Where values are near enough to their threshold.
 
         Args:
             values: the values of all, or what they are made of.
-            most: how far from the threshold is near, at least; and at most, where float16 moves it.
+            most: see bounds.
             made: of the latter, see `_ordered`.
         """
         x = np.broadcast_to(values, self.shape)[self.places]
         t = self.t if made is None else np.interp(self.t, *made, left=-np.inf, right=np.inf)
         whole = (x == np.rint(x)) & ((t == np.rint(t)) | (self.rounds and made is None))
-        self.exact[:] &= (x == t) | whole  # numbers that are whole by design, as places: a neighbour is another one
+        self.exact[:] &= whole | ((x == t) & self.guessed)
         with np.errstate(invalid="ignore"):
-            self.near[:] |= np.abs(x - t) <= np.minimum(
-                np.maximum(most[0], np.minimum(_held(x, t), most[1])), self.widest
-            )
+            self.near[:] |= np.abs(x - t) <= np.minimum(near_enough(x, t, *most), self.widest)
 
     def explained(self) -> np.ndarray:
         """bool of the shape of all."""
-        exact, rises = self.possible & self.exact, self.o > self.r
+        exact, rises = self.exact.copy(), self.o > self.r
         if exact.sum() <= CHANCE * np.prod(self.shape):
             exact = np.zeros_like(exact)
-        near = self.near & self.possible & ~exact
+        near = self.near & ~exact
         found = self._of_all(near)
         for way in (rises, ~rises) if self.row and exact.any() else ():
             for_others = self._of_all(exact & way)
@@ -152,11 +142,6 @@ def _read(step: Step, tensors: Arrays) -> tuple[np.ndarray, np.ndarray]:
     """The values of a step, and what they are compared with; NaN where each has its own threshold."""
     threshold = tensors[step.threshold] if isinstance(step.threshold, str) else step.threshold
     return np.asarray(tensors[step.values[0]]), np.asarray(np.nan if threshold is None else threshold)
-
-
-def _held(x: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """What float16 moves two numbers by when it holds them."""
-    return np.asarray(_HELD * (np.abs(x) + np.abs(t)))
 
 
 def _parting(r: np.ndarray, o: np.ndarray, kind: str) -> np.ndarray:

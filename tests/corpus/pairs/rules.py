@@ -1,0 +1,142 @@
+"""Files that decide by another rule among equals or beside a threshold, and files whose rule is the same under other
+names: the margin of near ties excuses none of the first, and finds all of the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tests.corpus.pairs import Pair, numbers
+from tests.corpus.pairs.decisions import beside, deciding
+from tests.corpus.pairs.ties import CLEAR, FAILED, NEAR, PASSED, SAMPLES, TIES, tied
+
+Array = np.ndarray
+# Nodes that make `z` of values `y`, [N, 6, 8], of which many are equal; and what the candidate has instead.
+_AMONG_EQUALS: Mapping[str, tuple[str, str, str]] = {
+    "last-of-row": ("z = ArgMax<axis = 2>(y)", "axis = 2", "axis = 2, select_last_index = 1"),
+    "last-of-column": ("z = ArgMax<axis = 1, keepdims = 0>(y)", "axis = 1", "axis = 1, select_last_index = 1"),
+    "last-least": ("z = ArgMin<axis = 2>(y)", "axis = 2", "axis = 2, select_last_index = 1"),
+    "last-to-a-table": (
+        "i = ArgMax<axis = 2, keepdims = 0>(y) z = Gather(table, i)",
+        "axis = 2",
+        "axis = 2, select_last_index = 1",
+    ),
+    "last-of-two": (
+        "i = ArgMax<axis = 2, keepdims = 0>(y) t = Gather(table, i) j = ArgMax<axis = 1, keepdims = 0>(t) "
+        "c = Cast<to = 1>(j) z = Mul(c, wide)",
+        "ArgMax<axis = 2",
+        "ArgMax<select_last_index = 1, axis = 2",
+    ),
+    "last-mark": (
+        "z = Hardmax<axis = 2>(y)",
+        "z = Hardmax<axis = 2>(y)",
+        "i = ArgMax<axis = 2, keepdims = 0, select_last_index = 1>(y) z = OneHot(i, eight, pair)",
+    ),
+}
+# The same of values without equals; their threshold is another one.
+_THRESHOLDS: Mapping[str, tuple[str, str, str]] = {
+    "constant": ("m = Greater(y, half) z = Where(m, wide, minus)", "half", "more"),
+    "of-a-step": ("a = Add(y, half) z = Floor(a)", "z = Floor(a)", "b = Add(a, step) z = Floor(b)"),
+    "computed": ("r = Mul(y, two) s = Add(y, half) z = Greater(r, s)", "Add(y, half)", "Add(y, far)"),
+    "computed-on": (
+        "r = Mul(y, two) s = Add(y, half) m = Less(s, r) z = Where(m, wide, minus)",
+        "Add(y, half)",
+        "Add(y, far)",
+    ),
+    "of-a-sigmoid": ("p = Sigmoid(y) m = Greater(p, half) z = Where(m, wide, y)", "half", "more"),
+    "counted": ("m = Less(y, half) c = Cast<to = 1>(m) z = ReduceSum(c, last)", "half", "more"),
+}
+# Nodes that the candidate has under other names, or merged into others.
+_RENAMED: Mapping[str, tuple[str, str, str]] = {
+    "identity": ("h = Round(y) i = Identity(h) z = Mul(i, wide)", "h = Round(y) i = Identity(h)", "i = Round(y)"),
+    "squeezed": (
+        "h = ArgMax<axis = 2>(y) s = Squeeze(h, last) z = Gather(table, s)",
+        "h = ArgMax<axis = 2>(y) s = Squeeze(h, last)",
+        "s = ArgMax<axis = 2, keepdims = 0>(y)",
+    ),
+    "cast": (
+        "m = Greater(y, half) c = Cast<to = 1>(m) z = Mul(c, y)",
+        "m = Greater(y, half) c = Cast<to = 1>(m)",
+        "k = Greater(y, half) c = Cast<to = 1>(k)",
+    ),
+    "opposite": (
+        "m = Greater(y, half) n = Not(m) z = Where(n, wide, minus)",
+        "m = Greater(y, half) n = Not(m)",
+        "n = LessOrEqual(y, half)",
+    ),
+    "folded": (
+        "a = Mul(y, two) r = Round(a) z = Mul(r, wide)",
+        "a = Mul(y, two) r = Round(a)",
+        "b = Mul(y, two) r = Round(b)",
+    ),
+    "quantized": (
+        "q = QuantizeLinear(y, half, point) z = DequantizeLinear(q, half, point)",
+        "z = DequantizeLinear",
+        "z = DequantizeLinear",
+    ),
+    "twins": (
+        "i = ArgMax<axis = 2>(y) j = ArgMax<axis = 2>(y) a = Gather(table, i) b = Gather(table, j) z = Mul(a, b)",
+        "j = ArgMax<axis = 2>(y) a = Gather(table, i) b = Gather(table, j)",
+        "a = Gather(table, i) b = Gather(table, i)",
+    ),
+    "twin-put-out": (
+        "z = ArgMax<axis = 2>(y) j = ArgMax<axis = 2>(y) w = Gather(table, j)",
+        "j = ArgMax<axis = 2>(y) w = Gather(table, j)",
+        "w = Gather(table, z)",
+    ),
+}
+_BESIDE: Mapping[str, tuple[float, ...]] = {  # where values lie that a step decides on
+    "identity": (-1.5, 0.5, 1.5),
+    "cast": (0.5,),
+    "opposite": (0.5,),
+    "folded": (-0.75, 0.25, 0.75),
+    "quantized": (-0.75, 0.25, 0.75),
+    "of-a-sigmoid": (0.0,),
+}
+
+
+def pairs() -> Iterator[Pair]:
+    equal = np.float32(np.random.default_rng(400).integers(0, 3, (SAMPLES, 6, 8)))
+    for name, case in _AMONG_EQUALS.items():
+        yield _pair(f"equals-{name}", (equal, equal), case, FAILED)
+    for seed, (name, case) in enumerate(_THRESHOLDS.items()):
+        values = beside(np.float32(_BESIDE.get(name, (0.5,))), (SAMPLES, 6, 8), NEAR, 410 + seed)[0]
+        yield _pair(f"threshold-{name}", (values, values), case, FAILED)
+    for seed, (name, case) in enumerate(_RENAMED.items()):
+        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            both = tied((SAMPLES, 6, 8), 2, margin, 420 + seed)
+            if name in _BESIDE:
+                both = beside(np.float32(_BESIDE[name]), (SAMPLES, 6, 8), margin, 420 + seed)
+            yield _pair(f"renamed-{name}-{what}", both, case, expected, codes)
+    for what, margin, offset, expected, codes in (
+        ("held", 0.0055, 100.0, PASSED, TIES),  # of 16, as far as a step of FP16
+        ("noise", 0.03, 800.0, FAILED, ()),
+    ):
+        both = tied((SAMPLES, 6, 8), 2, margin, 430, offset)
+        for name in ("last-of-row", "last-to-a-table"):
+            yield _pair(f"offset-{what}-{name}", both, (_AMONG_EQUALS[name][0], "z", "z"), expected, codes)
+    fewer = ("v, i = TopK<axis = 2>(y, three) t = Gather(table, i) z = ReduceSum(t, second)", "three", "two_")
+    yield _pair("fewer-are-chosen", (both[0], both[0]), fewer, FAILED)
+
+
+def _pair(
+    name: str, both: tuple[Array, Array], case: tuple[str, str, str], expected: str, codes: tuple[str, ...] = ()
+) -> Pair:
+    text, old, new = case
+    constants = {
+        "last": np.array([-1]),
+        "second": np.array([2]),
+        "three": np.array([3]),
+        "two_": np.array([2]),
+        "eight": np.array([8]),
+        "more": np.float32(0.505),
+        "far": np.float32(0.51),
+        "step": np.float32(0.005),
+        "point": np.array(0, np.int8),
+    }
+    outputs = ("z", "w") if "w = " in text else ("z",)
+    texts = (text, text.replace(old, new))
+    models = [deciding(values, each, outputs, constants) for values, each in zip(both, texts, strict=True)]
+    return Pair(f"rule-{name}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
