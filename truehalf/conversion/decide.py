@@ -36,10 +36,9 @@ from truehalf.conversion.rules.attention import keep_fused
 from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
 from truehalf.conversion.rules.custom import custom, custom_rule_of, declared
 from truehalf.conversion.rules.nonfinite import nonfinite
-from truehalf.conversion.rules.rounding.accumulation import accumulation
 from truehalf.conversion.rules.rounding.cancellation import cancellation
+from truehalf.conversion.rules.rounding.measured import measured
 from truehalf.conversion.rules.rounding.phases import phases
-from truehalf.conversion.rules.rounding.small_rows import small_rows
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.conversion.rules.subnormal import subnormal
 from truehalf.conversion.rules.sums import depth, inner
@@ -189,8 +188,8 @@ def _candidate_rules(context: RuleContext) -> list[Rule]:
         subnormal(context),
         cancellation(context),
         phases(context),
-        small_rows(context),
-        accumulation(context),
+        measured("underflow", context),
+        measured("inner", context),
         depth,
         custom,
         nonfinite(context),
