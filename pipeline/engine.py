@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TypedDict, cast
+from typing import Any, cast
 
 from pipeline.forms import Reports
 from truehalf.codes import coded
@@ -96,29 +96,10 @@ def fused_sentence(engine: EngineReport | None) -> list[str]:
     return [f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused{excused}"]
 
 
-class LatencyRow(TypedDict):
-    """Latency at a point of the profiles; the clocks in words."""
-
-    where: str
-    clocks: str
-    p50_ms: float
-    p95_ms: float | None
-    p99_ms: float
-    spread: float | None
-    throughput_per_s: float
-
-
-def latency_rows(engine: EngineReport) -> list[LatencyRow]:
+def latency_rows(engine: EngineReport) -> list[dict[str, Any]]:
+    """Latency at the points of the profiles, each with `where` that is; the clocks in words."""
     return [
-        {
-            "where": where(row),
-            "clocks": clocks_sentence(row.get("clocks")),
-            "p50_ms": row["p50_ms"],
-            "p95_ms": row.get("p95_ms"),
-            "p99_ms": row["p99_ms"],
-            "spread": row.get("spread"),
-            "throughput_per_s": row["throughput_per_s"],
-        }
+        {"p95_ms": None, "spread": None, **row, "where": where(row), "clocks": clocks_sentence(row.get("clocks"))}
         for row in engine.get("latency") or []
     ]
 

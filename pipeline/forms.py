@@ -6,11 +6,14 @@ A run may be of another version, and a stage may not have run: no key is there f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from truehalf.engines.engine_report import EngineReport
-from truehalf.report.forms import ModelFacts, Parity
+from truehalf.report.forms import Fp16Report, ModelFacts, SlimReport
 from truehalf.runtime.machine import Machine
+
+if TYPE_CHECKING:
+    from truehalf.provenance.fingerprints import SamplesPrint
 
 # Of params.yaml: a section, and all of it; truehalf.config.schema.Config has the keys and their types.
 Section: TypeAlias = dict[str, Any]
@@ -26,24 +29,16 @@ class Baked(TypedDict, total=False):
     inputs: list[str]
 
 
-class StageReport(TypedDict, total=False):
+class StageReport(SlimReport, Fp16Report, total=False):
     """Of a stage that makes a file, or measures one; what only one stage says is optional."""
 
     stage: str
-    status: str
-    reason: str
     reasons: list[str]
     seconds: float
-    model: ModelFacts
     engine_mb: float
-    parity: Parity
-    warnings: list[str]
     notes: list[str]
     not_verified: list[str]
     baked: Baked
-    fp16_arithmetic: float | None
-    costs: dict[str, dict[str, int]]
-    unmatched_selectors: list[str]
     casts_before: int
     casts_after: int
 
@@ -61,26 +56,6 @@ class Outcome(TypedDict):
     registered: dict[str, str] | None
 
 
-class UsedFile(TypedDict):
-    file: str
-    sha256: str
-
-
-class UsedCode(TypedDict):
-    function: str
-    sha256: str
-
-
-class Used(TypedDict, total=False):
-    """What the stage inputs says of the samples of a purpose."""
-
-    samples: int
-    sha256: str
-    files: list[UsedFile]
-    annotations: UsedFile
-    code: UsedCode
-
-
 class Source(TypedDict, total=False):
     source: str
     left_out: dict[str, list[str]]
@@ -89,9 +64,9 @@ class Source(TypedDict, total=False):
 class Inputs(TypedDict, total=False):
     """reports/inputs.json, as far as it speaks of samples."""
 
-    trace: Used
-    calibration: Used
-    verification: Used
+    trace: SamplesPrint
+    calibration: SamplesPrint
+    verification: SamplesPrint
     data: Source
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from pipeline.forms import Inputs, Source, Used
+from pipeline.forms import Inputs, Source
 from truehalf.errors import some_of
+
+if TYPE_CHECKING:
+    from truehalf.provenance.fingerprints import SamplesPrint
 
 _PURPOSES = {"trace": "to trace on", "calibration": "to calibrate with", "verification": "to verify with"}
 _FIRST = 3
@@ -25,7 +28,7 @@ def data_of(inputs: Inputs | None, spec: Spec | None) -> dict[str, object] | Non
         inputs: reports/inputs.json.
         spec: the model's I/O spec, where trace has run.
     """
-    found = {purpose: cast("Used | None", inputs.get(purpose)) for purpose in _PURPOSES} if inputs else {}
+    found = {purpose: cast("SamplesPrint | None", inputs.get(purpose)) for purpose in _PURPOSES} if inputs else {}
     used = {purpose: each for purpose, each in found.items() if isinstance(each, dict)}
     if not inputs or not used:
         return None
@@ -47,7 +50,7 @@ def data_of(inputs: Inputs | None, spec: Spec | None) -> dict[str, object] | Non
     }
 
 
-def _row(purpose: str, used: Used) -> dict[str, Any]:
+def _row(purpose: str, used: SamplesPrint) -> dict[str, Any]:
     files, labels, code = used.get("files", []), used.get("annotations"), used.get("code")
     names = some_of((entry["file"] for entry in files), _FIRST) or ("" if code else "made, not read")
     if labels:

@@ -7,9 +7,23 @@ from typing import TypedDict
 
 from pipeline.forms import Params, Reports, Verification
 from truehalf.engines.engine_report import EngineReport
-from truehalf.report.numbers import count, number, percent
+from truehalf.report.numbers import count, number, percent, worded
 
 WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
+_FOUND = {  # by a key of verify's report, and only where that is
+    "matched_fraction": "{matched:,} of {reference:,} detections matched on {samples:,} images",
+    "ap50_95": "AP50-95 {ap50_95:.4f} against {ap50_95_fp32:.4f}",
+    "top1_agreement": "{top1_agreement:%2} of {samples:,} samples with the FP32 best class",
+    "tensor_error": "outputs differ by at most {tensor_error:%2} of their largest value",
+}
+_TILES = (
+    ("AP50-95", "{ap50_95:.4f}", "FP32 {ap50_95_fp32:.4f}"),
+    ("Matched", "{matched_fraction:%2}", "{missed:,} missed, {extra:,} extra"),
+    ("Best class unchanged", "{top1_agreement:%2}", "{label_flips:,} of {samples:,} samples changed"),
+    ("Tensor error", "{tensor_error:%3}", "largest error, of the largest value"),
+    ("Box error, p99", "{box_error_px_p99:n} px", "largest {box_error_px_max:n} px"),
+    ("Score error, p99", "{score_error_p99:n}", "largest {score_error_max:n}"),
+)
 
 
 class Headline(TypedDict):
@@ -63,20 +77,7 @@ def headline(
 
 def found(verify: Verification) -> str:
     """How well the final file does what the FP32 model does, in figures."""
-    parts = []
-    if verify.get("matched_fraction") is not None:
-        parts.append(
-            f"{count(verify['matched'])} of {count(verify['reference'])} detections matched "
-            f"on {count(verify['samples'])} images"
-        )
-    if verify.get("ap50_95") is not None:
-        parts.append(f"AP50-95 {verify['ap50_95']:.4f} against {verify['ap50_95_fp32']:.4f}")
-    if verify.get("top1_agreement") is not None:
-        parts.append(
-            f"{percent(verify['top1_agreement'], 2)} of {count(verify['samples'])} samples with the FP32 best class"
-        )
-    if verify.get("tensor_error") is not None:
-        parts.append(f"outputs differ by at most {percent(verify['tensor_error'], 2)} of their largest value")
+    parts = worded((text for key, text in _FOUND.items() if verify.get(key) is not None), verify)
     if verify.get("nan") or verify.get("inf"):
         parts.append(f"{count(verify['nan'] + verify['inf'])} NaN or Inf in its outputs")
     return ", ".join(parts) or "nothing was compared"
@@ -96,24 +97,11 @@ def tiles(reports: Reports) -> list[dict[str, str]]:
     """The figures at the top: {name, value, note}."""
     verify = reports.get("verify", {})
     before, after = reports.get("slim", {}).get("model", {}), reports.get("cast_cleanup", {}).get("model", {})
-    found = []
-    if verify.get("ap50_95") is not None:
-        note = f"FP32 {verify['ap50_95_fp32']:.4f}"
-        found.append({"name": "AP50-95", "value": f"{verify['ap50_95']:.4f}", "note": note})
-    if verify.get("matched_fraction") is not None:
-        note = f"{count(verify['missed'])} missed, {count(verify['extra'])} extra"
-        found.append({"name": "Matched", "value": percent(verify["matched_fraction"], 2), "note": note})
-    if verify.get("top1_agreement") is not None:
-        note = f"{count(verify['label_flips'])} of {count(verify['samples'])} samples changed"
-        found.append({"name": "Best class unchanged", "value": percent(verify["top1_agreement"], 2), "note": note})
-    if verify.get("tensor_error") is not None:
-        note = "largest error, of the largest value"
-        found.append({"name": "Tensor error", "value": percent(verify["tensor_error"], 3), "note": note})
-    if verify.get("box_error_px_p99") is not None:
-        note = f"largest {number(verify['box_error_px_max'])} px"
-        found.append({"name": "Box error, p99", "value": f"{number(verify['box_error_px_p99'])} px", "note": note})
-        note = f"largest {number(verify['score_error_max'])}"
-        found.append({"name": "Score error, p99", "value": number(verify["score_error_p99"]), "note": note})
+    found = [
+        {"name": name, "value": value, "note": "".join(worded([note], verify))}
+        for name, text, note in _TILES
+        for value in worded([text], verify)
+    ]
     if after.get("fp16_fraction") is not None:
         note = f"{count(after['casts'])} casts in {count(after['nodes'])} nodes"
         fp16 = reports.get("fp16", {})

@@ -20,13 +20,14 @@ from pipeline.report.metrics import metrics_of
 from pipeline.summary.deliverable import deliver, withdraw
 from pipeline.workspace import json_of, read_params, reports_of_run, root
 from truehalf.codes import codes_in
-from truehalf.report.numbers import count, number, percent
+from truehalf.report.numbers import count, percent, worded
 from truehalf.report.terminal import show, terminal_width
 
 MOST_LINES = 12  # of the block of a run that has not failed, on 80 columns
 _ALWAYS = {"sums-not-rounded"}  # codes of what no run by emulation checks; the page behind the link has them
 _ALWAYS_PAGE = "docs/explanation/fp16-emulation.md"
 _UNCUT = 0
+_ERRORS = ("box error p99 {box_error_px_p99:n} px", "score error p99 {score_error_p99:n}")
 _SEARCH = "verify.suggest=true, which looks for the shortest list that holds the gates"
 Row = tuple[str, str, int]  # label, text, lines at most
 
@@ -128,7 +129,7 @@ def _facts(run: Ended, made: Path | None) -> list[Row]:
         rows.append(("why", "; ".join(verify.get("reasons", [])) if verify else "verify has not run", 2))
     rows.append(("file", _file(run, made), 2))
     if verify:
-        rows.append(("accuracy", _accuracy(verify), 2))
+        rows.append(("accuracy", "; ".join([found(verify), *worded(_ERRORS, verify)]), 2))
     rows.append(("precision", _precision(run), 3))
     if engine:
         timed = [f"p50 {row['p50_ms']:.3g} ms at {row['where']}" for row in latency_rows(engine)[:1]]
@@ -144,15 +145,6 @@ def _file(run: Ended, made: Path | None) -> str:
         return f"{made}{size}"
     where = "none is delivered" if run.verdict == "failed" else "in the cache; a run in the project delivers it"
     return where + size
-
-
-def _accuracy(verify: Any) -> str:
-    errors = [
-        f"{name} error p99 {number(value)}{unit}"
-        for name, key, unit in (("box", "box_error_px_p99", " px"), ("score", "score_error_p99", ""))
-        if (value := verify.get(key)) is not None
-    ]
-    return "; ".join([found(verify), *errors])
 
 
 def _precision(run: Ended) -> str:

@@ -10,10 +10,25 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.workspace import json_of
-from truehalf.report.numbers import percent
+from truehalf.report.numbers import worded
 
 UNCHANGED, CACHED, FAILED, STOPPED = "unchanged", "from the cache", "failed", "stopped"
 _WIDTH = 44  # of what a stage found, so that seconds stand below each other on 80 columns
+_SAID: dict[str, tuple[str, ...]] = {  # of a stage's report, in parts; see truehalf.report.numbers.worded
+    "inputs": ("samples: {used}",),
+    "trace": ("{model[nodes]} nodes", "{parity[status]}"),
+    "slim": ("{model[nodes]} nodes", "{parity[status]}"),
+    "calibrate": ("{tensors} tensors, {samples} samples",),
+    "fp16": ("{model[fp16_fraction]:%1} FP16", "{costs[placed][casts]} casts added"),
+    "cast_cleanup": ("{removed} casts removed", "{model[size_mb]:.2f} MB"),
+    "reference": ("FP32 model, {samples} samples",),
+    "verify_fp32": ("trace and slim, {samples} samples",),
+    "verify": ("{verdict}", "{matched_fraction:%2} matched"),
+    "probe": ("{gpus}",),
+    "engine": ("{status}", "{compiled}"),
+    "report": ("reports/report.html",),
+    "track": ("MLflow: {status}",),
+}
 
 
 class StageLines:
@@ -81,42 +96,14 @@ def found(stage: str, report: Mapping[str, Any]) -> str:
         stage: its name in dvc.yaml.
         report: reports/<stage>.json, of any version; {} where there is none.
     """
-    model: Mapping[str, Any] = report.get("model") or {}
-    parts: list[str] = []
-    match stage:
-        case "inputs":
-            used = {purpose: report.get(purpose) or {} for purpose in ("calibration", "verification")}
-            parts = [f"{each['samples']} {purpose}" for purpose, each in used.items() if each.get("samples")]
-            parts = [f"samples: {', '.join(parts)}"] if parts else []
-        case "trace" | "slim":
-            parts = [f"{model['nodes']} nodes"] if "nodes" in model else []
-            parts += [str(parity["status"])] if (parity := report.get("parity")) else []
-        case "calibrate":
-            parts = [f"{report['tensors']} tensors, {report['samples']} samples"] if "tensors" in report else []
-        case "fp16":
-            if report.get("status") == "skipped":
-                return "FP32: nothing is converted"
-            parts = [f"{percent(share)} FP16"] if (share := model.get("fp16_fraction")) is not None else []
-            parts += [f"{placed['casts']} casts added"] if (placed := report.get("costs", {}).get("placed")) else []
-        case "cast_cleanup":
-            parts = (
-                [f"{report['casts_before'] - report['casts_after']} casts removed"] if "casts_after" in report else []
-            )
-            parts += [f"{model['size_mb']:.2f} MB"] if "size_mb" in model else []
-        case "reference":
-            parts = [f"FP32 model, {report['samples']} samples"] if "samples" in report else []
-        case "verify_fp32":
-            parts = [f"trace and slim, {report['samples']} samples"] if "samples" in report else []
-        case "verify":
-            parts = [str(report["verdict"])] if "verdict" in report else []
-            parts += [f"{percent(share, 2)} matched"] if (share := report.get("matched_fraction")) is not None else []
-        case "probe":
-            parts = [", ".join(gpu["name"] for gpu in report.get("gpus") or []) or "no GPU"] if report else []
-        case "engine":
-            parts = [str(report.get("status", ""))]
-            parts += ["not run"] if "compiled" in report else []
-        case "report":
-            parts = ["reports/report.html"]
-        case "track":
-            parts = [f"MLflow: {report['status']}"] if "status" in report else []
-    return ", ".join(parts)
+    if stage == "fp16" and report.get("status") == "skipped":
+        return "FP32: nothing is converted"
+    known = dict(report) | ({"compiled": "not run"} if "compiled" in report else {})
+    if stage == "inputs":
+        used = worded(("{calibration[samples]} calibration", "{verification[samples]} verification"), report)
+        known |= {"used": ", ".join(used)} if used else {}
+    if "casts_after" in report:
+        known["removed"] = report["casts_before"] - report["casts_after"]
+    if stage == "probe" and report:
+        known["gpus"] = ", ".join(gpu["name"] for gpu in report.get("gpus") or []) or "no GPU"
+    return ", ".join(worded(_SAID.get(stage, ()), known))

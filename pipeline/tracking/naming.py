@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
 
-from pipeline.forms import Params, Reports
+from pipeline.forms import Params
 from pipeline.tracking.record import NO_EFFECT, Record, flat_params, in_effect, run_name
 from pipeline.workspace import CONF, LOADER
+from truehalf.report.numbers import worded
 
 PAGE = "index.html"  # the report among a run's artifacts, which are listed by name
 _SHOWN = 3  # overrides in a name
@@ -23,13 +24,13 @@ _IN_TITLE = ("model.name", "decoder.name", "precision.dtype", "precision.method"
 _NEAREST = ("repair", "data", "verify", "engine")  # groups whose choice params.yaml does not name
 _PLACES = {"precision": 0, "model": 2, "decoder": 2, "data": 2}  # in a name; 1 for others; the title says what is 2
 _FIGURES = (
-    ("AP50-95", "ap50_95", "{:.4f}"),
-    ("AP50-95 in FP32", "ap50_95_fp32", "{:.4f}"),
-    ("detections matched", "matched_fraction", "{:.2%}"),
-    ("same class", "top1_agreement", "{:.2%}"),
-    ("box error p99", "box_error_px_p99", "{:.3g} px"),
-    ("score error p99", "score_error_p99", "{:.3g}"),
-    ("tensor error", "tensor_error", "{:.3g}"),
+    "AP50-95 {ap50_95:.4f}",
+    "AP50-95 in FP32 {ap50_95_fp32:.4f}",
+    "detections matched {matched_fraction:.2%}",
+    "same class {top1_agreement:.2%}",
+    "box error p99 {box_error_px_p99:.3g} px",
+    "score error p99 {score_error_p99:.3g}",
+    "tensor error {tensor_error:.3g}",
 )
 
 
@@ -71,20 +72,12 @@ def description(record: Record) -> str:
     how = f" in {record.failed_stage}" if record.failed_stage else f" ({tags['evaluation']}), engine: {tags['engine']}"
     told = ", ".join(f"`{key}={_text(value)}`" for key, value in overrides(record.params).items())
     verdict = "failed" if record.failed and tags["verdict"] == "passed" else tags["verdict"]  # by the engine
-    lines = [f"**{verdict}**{how}", ", ".join(_figures(reports))]
+    figures = worded(_FIGURES, reports.get("verify", {}))
+    figures += worded(["{fp16_arithmetic:.1%} of the arithmetic in FP16"], reports.get("fp16", {}))
+    lines = [f"**{verdict}**{how}", ", ".join(figures)]
     lines += [f"Differs from the defaults in: {told}"] if told else []
     lines += [f"Report: artifact `{PAGE}`"] if record.page else []
     return "\n\n".join(line for line in lines if line)
-
-
-def _figures(reports: Reports) -> Iterator[str]:
-    verify: Mapping[str, Any] = reports.get("verify", {})
-    for label, key, form in _FIGURES:
-        if isinstance(verify.get(key), int | float):
-            yield f"{label} {form.format(verify[key])}"
-    share = reports.get("fp16", {}).get("fp16_arithmetic")
-    if share is not None:
-        yield f"{share:.1%} of the arithmetic in FP16"
 
 
 def _file_of_model(model: Params) -> dict[str, Any]:
