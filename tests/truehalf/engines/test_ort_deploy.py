@@ -14,7 +14,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from tests.measuring.shipped import shipped
+from tests.configurations import composed
 from tests.messages import expect, raises
 from truehalf.config.engine import LatencyConfig
 from truehalf.engines import ort_deploy as deploy
@@ -24,7 +24,7 @@ from truehalf.engines.ort_plan import make_plan, provider_options, unavailable_r
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session
 
 PROFILES = [{"x": {"min": [1, 4], "opt": [2, 4], "max": [8, 4]}}]
-OPTIONS = shipped("engine/onnxruntime")
+OPTIONS = composed("engine=onnxruntime")["engine"]
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 
