@@ -346,3 +346,14 @@ def _wrong() -> Iterator[Pair]:
         spoilt = both[1].copy()
         spoilt[3].flat[:] = -spoilt[3].ravel()[::-1]
         yield _pair(f"{name}-one-sample-wrong-among-ties", [both[0], spoilt], text, FAILED, ())
+    crowded = np.float32(50 + 0.01 * rng.normal(size=y.shape))  # float16 knows a tenth of these numbers
+    mean = "t = ReduceMean<axes = [2]>(y)"
+    decided = {
+        "greater": f"{mean} z = Greater(y, t)",
+        "where": f"{mean} m = Greater(y, t) z = Where(m, wide, minus)",
+        "less": "t = ReduceMax<axes = [1]>(y) m = Less(y, t) z = Cast<to = 1>(m)",
+        "argmax": "z = ArgMax<axis = 2>(y)",
+        "argmin-on": "i = ArgMin<axis = 2, keepdims = 0>(y) z = Gather(table, i)",
+    }
+    for name, text in decided.items():
+        yield _pair(f"{name}-of-noise", [crowded, np.float32(np.float16(crowded))], text, FAILED, ())
