@@ -189,7 +189,12 @@ class OpenFile:
             computed = values[name]
             values[name] = ir.Input(name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)))
             computed.name = f"{name}/computed"
-            computed.replace_all_uses_with(values[name])
+            typed = values[name]
+            if computed.dtype not in (None, typed.dtype):  # what a run gives is float32, whatever it was
+                cast = ir.node("Cast", [typed], {"to": computed.dtype})
+                model.graph.insert_before(model.graph[0], cast)
+                typed = cast.outputs[0]
+            computed.replace_all_uses_with(typed)
             model.graph.inputs.append(values[name])
         model.graph.outputs.extend(values[name] for name in names)
         pessimistic = self.evaluation == Evaluation.emulated_fp16_pessimistic.value

@@ -46,6 +46,7 @@ _THRESHOLDS: Mapping[str, tuple[str, str, str]] = {
         "Add(y, far)",
     ),
     "of-a-sigmoid": ("p = Sigmoid(y) m = Greater(p, half) z = Where(m, wide, y)", "half", "more"),
+    "moved-logits": ("l = Add(y, zero) p = Sigmoid(l) m = Greater(p, half) z = Where(m, y, minus)", "zero", "little"),
     "counted": ("m = Less(y, half) c = Cast<to = 1>(m) z = ReduceSum(c, last)", "half", "more"),
 }
 # Nodes that the candidate has under other names, or merged into others.
@@ -87,6 +88,31 @@ _RENAMED: Mapping[str, tuple[str, str, str]] = {
         "w = Gather(table, z)",
     ),
 }
+_TYPED: Mapping[str, str] = {  # other types of what was decided on
+    "double": "d = Cast<to = 11>(y) z = ArgMax<axis = 2>(d)",
+    "double-on": "d = Cast<to = 11>(y) i = ArgMax<axis = 2, keepdims = 0>(d) z = Gather(table, i)",
+    "half": "d = Cast<to = 10>(y) i = ArgMax<axis = 2, keepdims = 0>(d) z = Gather(table, i)",
+    "half-threshold": "d = Cast<to = 10>(y) h = Cast<to = 10>(half) m = Greater(d, h) z = Where(m, wide, minus)",
+    "double-threshold": "d = Cast<to = 11>(y) h = Cast<to = 11>(half) z = Greater(d, h)",
+    "double-constant-threshold": "d = Cast<to = 11>(y) z = Greater(d, half_double)",
+    "double-constant-threshold-on": "d = Cast<to = 11>(y) m = Less(d, half_double) z = Where(m, wide, minus)",
+}
+# Softmax and its like are of another axis, or another function.
+_MADE_OTHERWISE: Mapping[str, tuple[str, str, str]] = {
+    "softmax": ("s = Softmax<axis = 2>(y) z = ArgMax<axis = 2>(s)", "Softmax<axis = 2>", "Softmax<axis = 1>"),
+    "softmax-on": (
+        "s = Softmax<axis = 2>(y) i = ArgMax<axis = 2, keepdims = 0>(s) z = Gather(table, i)",
+        "Softmax<axis = 2>",
+        "Softmax<axis = 0>",
+    ),
+    "log-softmax": (
+        "s = LogSoftmax<axis = 1>(y) z = ArgMax<axis = 1>(s)",
+        "LogSoftmax<axis = 1>",
+        "LogSoftmax<axis = 2>",
+    ),
+    "top": ("s = Softmax<axis = 2>(y) v, z = TopK<axis = 2>(s, three)", "Softmax<axis = 2>", "Softmax<axis = 1>"),
+    "mark": ("s = Softmax<axis = 2>(y) z = Hardmax<axis = 2>(s)", "Softmax<axis = 2>", "Softmax<axis = 1>"),
+}
 _BESIDE: Mapping[str, tuple[float, ...]] = {  # where values lie that a step decides on
     "identity": (-1.5, 0.5, 1.5),
     "cast": (0.5,),
@@ -94,6 +120,7 @@ _BESIDE: Mapping[str, tuple[float, ...]] = {  # where values lie that a step dec
     "folded": (-0.75, 0.25, 0.75),
     "quantized": (-0.75, 0.25, 0.75),
     "of-a-sigmoid": (0.0,),
+    "moved-logits": (0.0,),
 }
 
 
@@ -101,6 +128,14 @@ def pairs() -> Iterator[Pair]:
     equal = np.float32(np.random.default_rng(400).integers(0, 3, (SAMPLES, 6, 8)))
     for name, case in _AMONG_EQUALS.items():
         yield _pair(f"equals-{name}", (equal, equal), case, FAILED)
+    for name, case in _MADE_OTHERWISE.items():
+        yield _pair(f"made-{name}", (equal, equal), case, FAILED)
+    for seed, (name, text) in enumerate(_TYPED.items()):
+        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            both = tied((SAMPLES, 6, 8), 2, margin, 440 + seed)
+            if "threshold" in name:
+                both = beside(np.float32([0.5]), (SAMPLES, 6, 8), margin, 440 + seed)
+            yield _pair(f"{name}-{what}", both, (text, "z", "z"), expected, codes)
     for seed, (name, case) in enumerate(_THRESHOLDS.items()):
         values = beside(np.float32(_BESIDE.get(name, (0.5,))), (SAMPLES, 6, 8), NEAR, 410 + seed)[0]
         yield _pair(f"threshold-{name}", (values, values), case, FAILED)
@@ -133,6 +168,8 @@ def _pair(
         "eight": np.array([8]),
         "more": np.float32(0.505),
         "far": np.float32(0.51),
+        "little": np.float32(0.012),
+        "half_double": np.array(0.5),
         "step": np.float32(0.005),
         "point": np.array(0, np.int8),
     }

@@ -90,3 +90,14 @@ def test_a_backend_is_a_row_of_a_table(tmp_path: Path, monkeypatch: pytest.Monke
     (found,) = [each for each in report.findings if each.check == "accumulation"]
     assert found.state == "verified" and "cuda" in found.reason
     assert not OpenFile(ModelFile(b), "cuda").shape_nodes
+
+
+@pytest.mark.parametrize("number", [1, 10, 11], ids=["float", "float16", "double"])
+def test_a_tensor_inside_is_given_as_float32_whatever_its_type(number: int, tmp_path: Path) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[N, 2] x) => (bool[N, 2] y) <float half = {{0.5}}>
+        {{ d = Cast<to = {number}>(x) h = Cast<to = {number}>(half) y = Greater(d, h) }}"""
+    onnx.save(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)), tmp_path / "m.onnx")
+    file = opened(ModelFile(tmp_path / "m.onnx"), Evaluation.emulated_fp16.value)
+    given = {"d": np.float32([[0, 1]])}
+    part = Part({"x": np.float32([[1, 0]]), **given}, 1)
+    assert file.probing(["y"], given).run(part)["y"].tolist() == [[False, True]]

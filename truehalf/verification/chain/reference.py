@@ -133,12 +133,17 @@ class Reference:
         names = {} if file is None else names_in(file.file.model)
         own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs have near ties
 
+        probes: dict[tuple[str, ...], OpenFile] = {}
+
         def samples() -> Sequence[Sample]:  # a slice holds none of them
             in_order = rows[: run.rows] == range(run.rows)
             return self.samples[: run.rows] if in_order else [self.samples[i] for i in rows[: run.rows]]
 
         def ours(run: Run, names: Sequence[str], given: Arrays) -> Arrays:
-            return own().probing(names, given).run_all(samples(), options.batch, given)
+            if (key := (*names, *given)) not in probes:
+                probes.clear()
+                probes[key] = own().probing(names, given)
+            return probes[key].run_all(samples(), options.batch, given)
 
         def theirs(run: Run, names: Sequence[str]) -> Arrays:
             return cast("OpenFile", file).probing(names).run_all(samples(), options.batch)

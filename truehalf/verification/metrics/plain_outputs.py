@@ -91,10 +91,11 @@ def masked_in(name: str, runs: Sequence[Run], tolerance: float, *, clusters: boo
     """
     pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
     by_scale = masked_by_scale(name, pairs, tolerance, [run.names for run in runs], clusters=clusters)
-    return by_scale or _other_whole_numbers(name, pairs) or _moved_alike(name, pairs)
+    return by_scale or _other_whole_numbers(name, pairs) or moved_alike(name, pairs)
 
 
-def _moved_alike(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
+def moved_alike(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
+    """A sentence on values that are all moved, or scaled, alike; empty where they are not."""
     largest = max(_largest(a) for a, _ in pairs)
     ranks = {a.ndim for a, _ in pairs}
     if len(ranks) > 1 or any(a.dtype.kind != "f" or a.shape != b.shape for a, b in pairs):

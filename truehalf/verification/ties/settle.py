@@ -21,7 +21,7 @@ from truehalf.errors import StageError
 from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
-from truehalf.verification.metrics.plain_outputs import masked_in
+from truehalf.verification.metrics.plain_outputs import masked_in, moved_alike
 from truehalf.verification.runs import Arrays, Run
 from truehalf.verification.ties.decided import HELD, Decided, differ
 from truehalf.verification.ties.decisions import Choice, Decision, Decisions, Step, read_by
@@ -167,7 +167,10 @@ def _explained(
     if decision.operands and all({name, *decision.operands} <= {*each} for each in theirs):
         decided = [_following(*each, name, decision, inside) for each in zip(runs, decided, given, strict=True)]
     explained = explained_in(decided, decision, margin.ties)
-    if not any(each.any() for each in explained) or not _alike(runs, decided, groups, margin.tolerance):
+    of_all = runs, decided
+    if not any(each.any() for each in explained) or not all(
+        _one_alike(*of_all, names, margin.tolerance, inside, given) for names in groups
+    ):
         return nothing, 0
     return explained, sum(count_of(each, one, decision) for each, one in zip(explained, decided, strict=True))
 
@@ -215,22 +218,33 @@ def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.where(kept, r, 0), np.where(kept, o, 0)
 
 
-def _alike(runs: Sequence[Run], decided: Sequence[Decided], groups: Sequence[Sequence[str]], tolerance: float) -> bool:
-    """Whether what was decided on, of each group one, is within the tensor rule, and so in each of its slices, as far
-    as the candidate has it.
+def _one_alike(
+    runs: Sequence[Run],
+    decided: Sequence[Decided],
+    names: Sequence[str],
+    tolerance: float,
+    inside: Inside,
+    given: Sequence[Arrays],
+) -> bool:
+    """Whether what was decided on, or what functions that keep the order made that of, is within the tensor rule, and
+    so in each of its slices, as far as the candidate has it; none of it moved alike; and made by the same functions.
     """
-    return all(_one_alike(runs, decided, names, tolerance) for names in groups)
-
-
-def _one_alike(runs: Sequence[Run], decided: Sequence[Decided], names: Sequence[str], tolerance: float) -> bool:
-    known = [name for name in names if all(name in one.theirs for one in decided)]
+    shown = [name for name in names if all(name in one.theirs for one in decided)]
+    known = [each for each in shown if all(np.shape(one.theirs[each]) == np.shape(one.inside[each]) for one in decided)]
+    pairs = {name: [_without_masks(one.inside[name], one.theirs[name]) for one in decided] for name in known}
+    places = [run.names[0] for run in runs]
+    if any(moved_alike(name, pairs[name]) for name in known):
+        return False
     for name in known:
-        pairs = [_without_masks(one.inside[name], one.theirs[name]) for one in decided]
-        if any(np.shape(r) != np.shape(o) for r, o in pairs):
-            return True
-        errors = output_errors(name, pairs, tolerance, [run.names[0] for run in runs])
-        sides = zip(runs, pairs, strict=True)
+        sides = zip(runs, pairs[name], strict=True)
         beside = [replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in sides]
-        if errors.passed is not False and not masked_in(name, beside, tolerance, clusters=False):
+        is_off = output_errors(name, pairs[name], tolerance, places).passed is False
+        if is_off or masked_in(name, beside, tolerance, clusters=False):
+            continue
+        if name == known[0]:
             return True
+        replaced = [{**more, name: one.theirs[name]} for more, one in zip(given, decided, strict=True)]
+        made = [inside.reference(run, known[:1], more)[known[0]] for run, more in zip(runs, replaced, strict=True)]
+        again = [_without_masks(r, one.theirs[known[0]]) for r, one in zip(made, decided, strict=True)]
+        return output_errors(known[0], again, tolerance, places).passed is not False
     return not known
