@@ -176,7 +176,7 @@ class OpenFile:
         """The file, run by the same evaluation, in emulation for CUDA, with these inner tensors as its outputs.
 
         Args:
-            given: inner tensors that become inputs, such as these.
+            given: tensors that become inputs, such as these, where they are none yet.
 
         Raises:
             StageError: as open_runner.
@@ -187,6 +187,8 @@ class OpenFile:
         model.graph.outputs.clear()
         for name, array in (given or {}).items():
             computed = values[name]
+            if computed.is_graph_input():
+                continue
             values[name] = ir.Input(name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)))
             computed.name = f"{name}/computed"
             typed = values[name]

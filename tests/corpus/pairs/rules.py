@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+import onnx
 
 from tests.corpus.pairs import Pair, numbers
 from tests.corpus.pairs.decisions import beside, deciding
@@ -28,6 +29,16 @@ _AMONG_EQUALS: Mapping[str, tuple[str, str, str]] = {
         "c = Cast<to = 1>(j) z = Mul(c, wide)",
         "ArgMax<axis = 2",
         "ArgMax<select_last_index = 1, axis = 2",
+    ),
+    "last-of-folded": (
+        "a = Mul(y, two) z = ArgMax<axis = 2>(a)",
+        "a = Mul(y, two) z = ArgMax<axis = 2>(a)",
+        "b = Mul(y, two) z = ArgMax<axis = 2, select_last_index = 1>(b)",
+    ),
+    "last-by-top-of-folded": (
+        "a = Mul(y, two) z = ArgMax<axis = 2>(a)",
+        "a = Mul(y, two) z = ArgMax<axis = 2>(a)",
+        "b = Mul(y, two) c = Neg(b) z = ArgMin<axis = 2, select_last_index = 1>(c)",
     ),
     "last-mark": (
         "z = Hardmax<axis = 2>(y)",
@@ -152,6 +163,7 @@ def pairs() -> Iterator[Pair]:
         both = tied((SAMPLES, 6, 8), 2, margin, 430, offset)
         for name in ("last-of-row", "last-to-a-table"):
             yield _pair(f"offset-{what}-{name}", both, (_AMONG_EQUALS[name][0], "z", "z"), expected, codes)
+    yield from _of_inputs()
     fewer = ("v, i = TopK<axis = 2>(y, three) t = Gather(table, i) z = ReduceSum(t, second)", "three", "two_")
     yield _pair("fewer-are-chosen", (both[0], both[0]), fewer, FAILED)
 
@@ -177,3 +189,20 @@ def _pair(
     texts = (text, text.replace(old, new))
     models = [deciding(values, each, outputs, constants) for values, each in zip(both, texts, strict=True)]
     return Pair(f"rule-{name}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
+
+
+def _of_inputs() -> Iterator[Pair]:
+    """What is decided on is an input, which the candidate rounds."""
+    values = np.float32(np.random.default_rng(450).uniform(0.4, 0.8, (SAMPLES, 4000)))
+    for name, text in (("threshold", "z = Less(x, half)"), ("rounded", "r = Round(x) z = Greater(r, half)")):
+        for rule, expected, codes in (("the-same", PASSED, TIES), ("other", FAILED, ())):
+            theirs = text.replace("x,", "h,").replace("x)", "h)")
+            theirs = theirs if rule == "the-same" else theirs.replace("Less", "Greater").replace("Round", "Ceil")
+            yield Pair(
+                f"rule-{rule}-of-an-input-{name}", *map(_of_input, (text, theirs)), {"x": values}, expected, codes=codes
+            )
+
+
+def _of_input(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> g (float[N, M] x) => (bool[N, M] z)
+        <float half = {{0.7}}> {{ c = Cast<to = 10>(x) h = Cast<to = 1>(c) {text} }}""")

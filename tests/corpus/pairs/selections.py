@@ -45,6 +45,9 @@ def pairs() -> Iterator[Pair]:
             moved = scores + margin * 0.4 * np.random.default_rng(seed).choice([-1, 1], scores.shape)
             told = () if name == "scores" else codes  # those of near ties are equal
             yield _pair(f"{name}-{what}", (scores, moved), boxes, (text, text), expected, told)
+    scores, boxes = _scene(8)  # beyond the margin, and within the tensor rule
+    noise = scores + 0.008 * np.random.default_rng(8).choice([-1, 1], scores.shape)
+    yield _pair("noise", (scores, noise), boxes, (_TEXTS["boxes"], _TEXTS["boxes"]), FAILED, ())
     scores, boxes = _scene(9)
     text = _TEXTS["scores"]
     for name, (old, new) in _WRONG.items():

@@ -248,6 +248,9 @@ def _moved_alike() -> Iterator[Pair]:
         middle = 0.996 * r if seed % 2 else r.mean() + 0.994 * (r - r.mean())
         for what, o in (("offset", r + by), ("offset-of-one-channel", r + part), ("scaled", middle)):
             yield _pair(f"{name}-{what}-within-the-tolerance", r, _half(o), "not verified", HIDDEN)
+        cut = np.maximum(r - r.mean(), 0)  # by a Relu: what it cuts off moves by nothing
+        for what, o in (("offset", np.maximum(r - r.mean() + by / 2, 0)), ("scaled", 0.994 * cut)):
+            yield _pair(f"{name}-cut-{what}-within-the-tolerance", cut, _half(o), "not verified", HIDDEN)
         both = r + abs(by) * rng.uniform(-1, 1, shape)
         yield _pair(f"{name}-off-both-ways-within-the-tolerance", r, _half(both), "passed")
         bell = _rng(400 + seed).normal(0, 9, shape)  # most values are far below the largest

@@ -25,7 +25,7 @@ from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.precision import Precision, precision
-from truehalf.verification.open_file import OpenFile, UnevenShapes, opened, outputs_of, parts_of
+from truehalf.verification.open_file import OpenFile, opened, outputs_of, parts_of
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays, Part, Run
 from truehalf.verification.ties.decisions import Decisions, names_in
@@ -151,10 +151,7 @@ class Reference:
         model, margin = self.file.model, Margin(options.tie_margin, options.gates.tensor_error_max)
         decisions = Decisions.of(model, names)
         inside = Inside(ours, theirs if file is not None else None, names)
-        try:
-            return without_ties([run], decisions, margin, inside, measure)
-        except UnevenShapes:
-            return measure([run], {})
+        return without_ties([run], decisions, margin, inside, measure)
 
     @property
     def index(self) -> list[JsonObject]:

@@ -125,7 +125,7 @@ def moved_alike(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> st
 
 def _alike(r: np.ndarray, o: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray]:
     """Of [slices, values] whether o - r is a + b r but for a fiftieth, and beyond `most`; and the largest."""
-    finite = np.isfinite(r) & np.isfinite(o)
+    finite = np.isfinite(r) & np.isfinite(o) & ((r != 0) | (o != 0))  # a Relu moves what it cuts off by nothing
     r, d = np.where(finite, r, 0.0), np.subtract(o, r, out=np.zeros(r.shape), where=finite)
     count = np.maximum(finite.sum(axis=1), 1)
     squares = np.square(d).sum(axis=1)

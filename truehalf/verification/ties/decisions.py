@@ -24,7 +24,7 @@ class Choice:
     """Which element was chosen.
 
     Attributes:
-        operands: names of what the node reads that the model computes; empty where that is an input of the model.
+        operands: names of what the node reads that is no constant.
         values: names of tensors inside the model, of one number of values in one order: what was chosen from, and
             before it what a function that keeps their order made it of.
         axis: of the first, along which it was chosen.
@@ -154,9 +154,7 @@ def _decision(value: ir.Value) -> Decision | None:
     first = node.inputs[0] if node is not None and node.inputs else None
     if node is None or first is None or not first.name or (first.dtype is not None and not _is_float(first)):
         return None
-    read = [each for each in node.inputs if each is not None and each.const_value is None]
-    operands = tuple(str(each.name) for each in read if each.producer() is not None)
-    operands = operands if len(operands) == len(read) else ()
+    operands = tuple(str(each.name) for each in node.inputs if each is not None and each.const_value is None)
     if has(node, Trait.COMPARES):
         return _comparison(node, operands)
     made = _made_by_cast(node)

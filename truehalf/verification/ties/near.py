@@ -7,7 +7,7 @@
                                                           spread: the largest along the axis, see spread_along
                TopK: so place by place, and no index is there twice
     Step       see truehalf.verification.ties.steps
-    Other      where the candidate's operands are known
+    Other      where the candidate's operands are known, and near the reference's but for _FEW
 
 Where they are known, a decision has to be what the reference makes of them: rounding makes no other rule.
 Softmax and Sigmoid make a step of the logits as large as they like beside the spread of what they put out, or nothing
@@ -22,8 +22,10 @@ from dataclasses import replace
 import numpy as np
 
 from truehalf.verification.ties.decided import Decided, as_first, bounds, near_enough
-from truehalf.verification.ties.decisions import Choice, Decision, Step
+from truehalf.verification.ties.decisions import Choice, Decision, Other, Step
 from truehalf.verification.ties.steps import explained_steps
+
+_FEW = 0.01  # of values
 
 
 def count_of(explained: np.ndarray, one: Decided, decision: Decision) -> int:
@@ -50,16 +52,31 @@ def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) 
     elif isinstance(decision, Step):
         found = explained_steps(decided, decision, margin)
     else:
-        found = [_by_rule(one) for one in decided]
+        found = _others(decided, decision, margin)
     return [
         each & one.follows if each.any() and one.follows is not None else each
         for each, one in zip(found, decided, strict=True)
     ]
 
 
-def _by_rule(one: Decided) -> np.ndarray:
-    follows = one.follows is not None and bool(one.follows.all())
-    return (one.reference != one.candidate) & follows if one.differs else np.array(follows)
+def _others(decided: Sequence[Decided], other: Other, margin: float) -> list[np.ndarray]:
+    near = all(_are_near(decided, name, margin) for name in other.operands)
+    follow = [near and one.follows is not None and bool(one.follows.all()) for one in decided]
+    return [
+        (one.reference != one.candidate) & each if one.differs else np.array(each)
+        for one, each in zip(decided, follow, strict=True)
+    ]
+
+
+def _are_near(decided: Sequence[Decided], name: str, margin: float) -> bool:
+    """Whether all but a few of the values that were decided on are."""
+    if any(np.shape(one.theirs.get(name, ())) != np.shape(one.inside[name]) for one in decided):
+        return False
+    pairs = [[np.ravel(side[name]).astype(np.float64) for side in (one.inside, one.theirs)] for one in decided]
+    most = bounds(margin, [r for r, _ in pairs], 0)
+    with np.errstate(invalid="ignore"):
+        far = np.concatenate([np.abs(r - o) > near_enough(r, o, *most) for r, o in pairs])
+    return bool(far.sum() <= _FEW * far.size)
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------

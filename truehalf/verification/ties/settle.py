@@ -11,7 +11,7 @@ far smaller scale, explain nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -67,138 +67,169 @@ def without_ties(
     Args:
         measure: of the settled runs, and by output or value how many decisions a near tie explains.
     """
-    settled, ties = settled_at_outputs(runs, decisions.at_outputs, margin, inside)
+    looked = _Looked(runs, margin, inside, [{} for _ in runs])
+    settled, ties = looked.settled_at_outputs(decisions.at_outputs)
     seen = measure(settled, ties)
     if not decisions.inside or not is_beyond(seen):
         return seen
-    anew, counts, given = _settled_inside(runs, decisions, margin, inside)
+    anew, counts = looked.settled_inside(decisions)
     if not counts:
         return seen
-    settled, ties = settled_at_outputs(anew, decisions.at_outputs, margin, inside, given)
+    settled, ties = anew.settled_at_outputs(decisions.at_outputs)
     return measure(settled, {**counts, **ties})
 
 
-def settled_at_outputs(
-    runs: Sequence[Run],
-    decisions: Mapping[str, Decision],
-    margin: Margin,
-    inside: Inside,
-    given: Sequence[Arrays] | None = None,
-) -> tuple[list[Run], Counts]:
-    """Runs in which the candidate has the reference's decision wherever a near tie explains another one.
+@dataclass(frozen=True)
+class _Looked:
+    """Runs that are looked into.
 
-    Args:
-        decisions: of the reference, see truehalf.verification.ties.decisions.
+    Attributes:
         given: by run, what the reference takes for its own.
-
-    Returns:
-        the runs, and by output how many a near tie explains, where there are any.
     """
-    settled, counts = list(runs), {}
-    given = given or [{} for _ in runs]
-    for name, decision in decisions.items():
-        both = [(run.reference[name], run.candidate.get(name, _NOTHING)) for run in runs]
-        explained, count = _explained(runs, name, both, decision, margin, inside, given)
-        if count:
-            counts[name] = count
-            for i, (each, (r, o)) in enumerate(zip(explained, both, strict=True)):
-                candidate = {**settled[i].candidate, name: taken(each, r, o).astype(np.asarray(o).dtype)}
-                settled[i] = replace(settled[i], candidate=candidate)
-    return settled, counts
 
+    runs: Sequence[Run]
+    margin: Margin
+    inside: Inside
+    given: Sequence[Arrays]
 
-def _settled_inside(
-    runs: Sequence[Run], decisions: Decisions, margin: Margin, inside: Inside
-) -> tuple[list[Run], Counts, list[Arrays]]:
-    """Runs whose reference has the candidate's decisions inside wherever a near tie explains another one; as they are
-    where a file does not run with these as outputs.
-
-    Returns:
-        the runs; by value how many a near tie explains, where there are any; by run what the reference took.
-    """
-    given: list[dict[str, np.ndarray]] = [{} for _ in runs]
-    counts: Counts = {}
-    left = list(decisions.inside) if inside.candidate is not None else []
-    try:
-        theirs = [inside.candidate(run, left) for run in runs] if inside.candidate is not None and left else []
-        while left:
-            own = [inside.reference(run, left, more) for run, more in zip(runs, given, strict=True)]
-            both = {name: [(r[name], o[name]) for r, o in zip(own, theirs, strict=True)] for name in left}
-            name = next((name for name in left if any(map(differ, *zip(*both[name], strict=True)))), None)
-            if name is None:
-                break
-            left = left[left.index(name) + 1 :]
-            explained, count = _explained(runs, name, both[name], decisions.inside[name], margin, inside, given)
+    def settled_at_outputs(self, decisions: Mapping[str, Decision]) -> tuple[list[Run], Counts]:
+        """Runs in which the candidate has the reference's decision wherever a near tie explains another one; and by
+        output how many that are, where there are any.
+        """
+        settled, counts = list(self.runs), {}
+        for name, decision in decisions.items():
+            both = [(run.reference[name], run.candidate.get(name, _NOTHING)) for run in self.runs]
+            try:
+                explained, count = self._explained(name, decision, both)
+            except StageError:  # a file does not run with these as outputs
+                continue
             if count:
                 counts[name] = count
-                for more, each, (r, o) in zip(given, explained, both[name], strict=True):
-                    settled = taken(each, o, r).astype(np.asarray(r).dtype)
-                    more.update(dict.fromkeys((name, *decisions.twins.get(name, ())), settled))
-        if counts:
-            anew = zip(runs, given, strict=True)
-            runs = [replace(run, reference=inside.reference(run, list(run.reference), more)) for run, more in anew]
-    except StageError:
-        return list(runs), {}, [{} for _ in runs]
-    return list(runs), counts, list(given)
+                for i, (each, (r, o)) in enumerate(zip(explained, both, strict=True)):
+                    candidate = {**settled[i].candidate, name: taken(each, r, o).astype(np.asarray(o).dtype)}
+                    settled[i] = replace(settled[i], candidate=candidate)
+        return settled, counts
+
+    def settled_inside(self, decisions: Decisions) -> tuple[_Looked, Counts]:
+        """Runs whose reference has the candidate's decisions inside wherever a near tie explains another one, and by
+        value how many that are; none where a file does not run with these as outputs.
+        """
+        given: list[dict[str, np.ndarray]] = [{} for _ in self.runs]
+        anew, counts = replace(self, given=given), dict[str, int]()
+        left = list(decisions.inside) if self.inside.candidate is not None else []
+        try:
+            theirs = self._of_candidate(left)
+            while left:
+                own = anew._of_reference(left)
+                both = {name: [(r[name], o[name]) for r, o in zip(own, theirs, strict=True)] for name in left}
+                name = next((name for name in left if any(map(differ, *zip(*both[name], strict=True)))), None)
+                if name is None:
+                    break
+                left = left[left.index(name) + 1 :]
+                explained, count = anew._explained(name, decisions.inside[name], both[name])
+                if count:
+                    counts[name] = count
+                    for more, each, (r, o) in zip(given, explained, both[name], strict=True):
+                        settled = taken(each, o, r).astype(np.asarray(r).dtype)
+                        more.update(dict.fromkeys((name, *decisions.twins.get(name, ())), settled))
+            outputs = anew._of_reference(list(self.runs[0].reference)) if counts else []
+        except StageError:
+            return self, {}
+        runs = (
+            [replace(run, reference=own) for run, own in zip(self.runs, outputs, strict=True)] if counts else self.runs
+        )
+        return replace(anew, runs=runs), counts
+
+    def _of_reference(self, names: Sequence[str], more: Sequence[Arrays] | None = None) -> list[Arrays]:
+        """By run its tensors, where it takes `more` for its own, too."""
+        more = more or [{} for _ in self.runs]
+        given = [{**one, **other} for one, other in zip(self.given, more, strict=True)]
+        return [self.inside.reference(run, names, each) for run, each in zip(self.runs, given, strict=True)]
+
+    def _of_candidate(self, names: Sequence[str]) -> list[Arrays]:
+        shown = self.inside.candidate
+        return [shown(run, list(dict.fromkeys(names))) if shown is not None and names else {} for run in self.runs]
+
+    def _explained(
+        self, name: str, decision: Decision, both: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> tuple[list[np.ndarray], int]:
+        """By run which of another decision a near tie explains; and how many."""
+        nothing = [np.zeros(np.shape(r), bool) for r, _ in both], 0
+        if not any(map(differ, *zip(*both, strict=True))):
+            return nothing
+        groups = read_by(decision)
+        values = self._of_reference([each for group in groups for each in group])
+        decided = [Decided(r, o, own, {}) for (r, o), own in zip(both, values, strict=True)]
+        if self.inside.candidate is not None:
+            called = _names_in_candidate(values[0], name, decision, self.inside.names)
+            if not {name, *decision.operands} <= {*called}:
+                return nothing
+            shown = self._of_candidate([*called.values()])
+            theirs = [{each: own[other] for each, other in called.items()} for own in shown]
+            follows = self._follow(name, decision, theirs)
+            rows = zip(decided, theirs, follows, strict=True)
+            decided = [replace(one, theirs=own, follows=each) for one, own, each in rows]
+        explained = explained_in(decided, decision, self.margin.ties)
+        if not any(each.any() for each in explained) or not all(self._alike(decided, names) for names in groups):
+            return nothing
+        return explained, sum(count_of(each, one, decision) for each, one in zip(explained, decided, strict=True))
+
+    def _follow(self, name: str, decision: Decision, theirs: Sequence[Arrays]) -> list[np.ndarray]:
+        """Where the candidate follows the reference's rule, see Decided."""
+        follows = [np.zeros(np.shape(own[name]), bool) for own in theirs]
+        is_exact = isinstance(decision, Choice) or (isinstance(decision, Step) and decision.is_held)
+        for by in (0.0, None, *(() if is_exact else (HELD, -HELD))):
+            made = self._of_reference(
+                [name], [{each: _moved(own[each], by) for each in decision.operands} for own in theirs]
+            )
+            follows = [
+                np.asarray(found | (one[name] == own[name])) if np.shape(one[name]) == found.shape else found
+                for found, one, own in zip(follows, made, theirs, strict=True)
+            ]
+            if all(each.all() for each in follows):
+                break
+        return follows
+
+    def _alike(self, decided: Sequence[Decided], names: Sequence[str]) -> bool:
+        """Whether what was decided on, or what functions that keep the order made that of, is within the tensor rule,
+        and so in each of its slices, as far as the candidate has it; none of it moved alike; and made by the same
+        functions.
+        """
+        shown = [name for name in names if all(name in one.theirs for one in decided)]
+        known = [
+            each for each in shown if all(np.shape(one.theirs[each]) == np.shape(one.inside[each]) for one in decided)
+        ]
+        pairs = {name: [_without_masks(one.inside[name], one.theirs[name]) for one in decided] for name in known}
+        places, tolerance = [run.names[0] for run in self.runs], self.margin.tolerance
+        if any(moved_alike(name, pairs[name]) for name in known):
+            return False
+        for name in known:
+            sides = zip(self.runs, pairs[name], strict=True)
+            beside = [replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in sides]
+            is_off = output_errors(name, pairs[name], tolerance, places).passed is False
+            if is_off or masked_in(name, beside, tolerance, clusters=False):
+                continue
+            first = known[0]
+            if name == first:
+                return True
+            made = self._of_reference([first], [{name: one.theirs[name]} for one in decided])
+            again = [_without_masks(r[first], one.theirs[first]) for r, one in zip(made, decided, strict=True)]
+            return output_errors(first, again, tolerance, places).passed is not False
+        return not known
 
 
-def _explained(
-    runs: Sequence[Run],
-    name: str,
-    both: Sequence[tuple[np.ndarray, np.ndarray]],
-    decision: Decision,
-    margin: Margin,
-    inside: Inside,
-    given: Sequence[Arrays],
-) -> tuple[list[np.ndarray], int]:
-    """By run which of another decision a near tie explains; and how many."""
-    nothing = [np.zeros(np.shape(r), bool) for r, _ in both]
-    if not any(map(differ, *zip(*both, strict=True))):
-        return nothing, 0
-    groups = read_by(decision)
-    reads = [each for group in groups for each in group]
-    values = [inside.reference(run, reads, more) for run, more in zip(runs, given, strict=True)]
-    called = _names_in_candidate(reads, name, decision, inside)
-    theirs = [
-        inside.candidate(run, [*called.values()]) if inside.candidate is not None and called else {} for run in runs
-    ]
-    theirs = [{each: own[other] for each, other in called.items()} if own else {} for own in theirs]
-    decided = [Decided(r, o, own, other) for (r, o), own, other in zip(both, values, theirs, strict=True)]
-    if decision.operands and all({name, *decision.operands} <= {*each} for each in theirs):
-        decided = [_following(*each, name, decision, inside) for each in zip(runs, decided, given, strict=True)]
-    explained = explained_in(decided, decision, margin.ties)
-    of_all = runs, decided
-    if not any(each.any() for each in explained) or not all(
-        _one_alike(*of_all, names, margin.tolerance, inside, given) for names in groups
-    ):
-        return nothing, 0
-    return explained, sum(count_of(each, one, decision) for each, one in zip(explained, decided, strict=True))
-
-
-def _names_in_candidate(reads: Sequence[str], name: str, decision: Decision, inside: Inside) -> dict[str, str]:
+def _names_in_candidate(
+    reads: Iterable[str], name: str, decision: Decision, names: Mapping[str, Decision | None]
+) -> dict[str, str]:
     """By name of a tensor of the reference what it is called in the candidate: operands that it has not by their place,
     as what was folded into them took their names along.
     """
-    called = {each: each for each in (*reads, name) if each in inside.names}
-    its_own = inside.names.get(name)
+    called = {each: each for each in (*reads, name) if each in names}
+    its_own = names.get(name)
     operands = its_own.operands if its_own is not None and type(its_own) is type(decision) else ()
     if len(operands) == len(decision.operands) and not {*decision.operands} <= {*called}:
         called.update(zip(decision.operands, operands, strict=True))
     return called
-
-
-def _following(run: Run, one: Decided, given: Arrays, name: str, decision: Decision, inside: Inside) -> Decided:
-    """What was decided, with where the candidate follows the reference's rule."""
-    asked = np.asarray(one.theirs[name])
-    follows = np.zeros(np.shape(asked), bool)
-    is_exact = isinstance(decision, Choice) or (isinstance(decision, Step) and decision.is_held)
-    for by in (0.0, None, *(() if is_exact else (HELD, -HELD))):
-        operands = {each: _moved(one.theirs[each], by) for each in decision.operands}
-        made = np.asarray(inside.reference(run, [name], {**given, **operands})[name])
-        follows |= (made == asked) if made.shape == asked.shape else False
-        if follows.all():
-            break
-    return replace(one, follows=follows)
 
 
 def _moved(values: np.ndarray, by: float | None) -> np.ndarray:
@@ -216,35 +247,3 @@ def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray
         return r, o
     kept = np.isfinite(r) & np.isfinite(o) & ~((r <= -FP16_MAX / 2) & (o <= -FP16_MAX / 2))
     return np.where(kept, r, 0), np.where(kept, o, 0)
-
-
-def _one_alike(
-    runs: Sequence[Run],
-    decided: Sequence[Decided],
-    names: Sequence[str],
-    tolerance: float,
-    inside: Inside,
-    given: Sequence[Arrays],
-) -> bool:
-    """Whether what was decided on, or what functions that keep the order made that of, is within the tensor rule, and
-    so in each of its slices, as far as the candidate has it; none of it moved alike; and made by the same functions.
-    """
-    shown = [name for name in names if all(name in one.theirs for one in decided)]
-    known = [each for each in shown if all(np.shape(one.theirs[each]) == np.shape(one.inside[each]) for one in decided)]
-    pairs = {name: [_without_masks(one.inside[name], one.theirs[name]) for one in decided] for name in known}
-    places = [run.names[0] for run in runs]
-    if any(moved_alike(name, pairs[name]) for name in known):
-        return False
-    for name in known:
-        sides = zip(runs, pairs[name], strict=True)
-        beside = [replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in sides]
-        is_off = output_errors(name, pairs[name], tolerance, places).passed is False
-        if is_off or masked_in(name, beside, tolerance, clusters=False):
-            continue
-        if name == known[0]:
-            return True
-        replaced = [{**more, name: one.theirs[name]} for more, one in zip(given, decided, strict=True)]
-        made = [inside.reference(run, known[:1], more)[known[0]] for run, more in zip(runs, replaced, strict=True)]
-        again = [_without_masks(r, one.theirs[known[0]]) for r, one in zip(made, decided, strict=True)]
-        return output_errors(known[0], again, tolerance, places).passed is not False
-    return not known
