@@ -19,12 +19,6 @@ def is_installed(file: str) -> bool:
 
 
 @functools.cache
-def is_standard(file: str) -> bool:
-    """Whether a source file is of Python's library."""
-    return file.startswith("<frozen") or (Path(file).is_relative_to(_STANDARD) and not is_installed(file))
-
-
-@functools.cache
 def is_own(file: str) -> bool:
     """Whether a source file is the user's: neither installed, nor Python's library, nor of this product."""
     inside = any(Path(file).is_relative_to(folder) for folder in (_STANDARD, *_PRODUCT))

@@ -7,7 +7,7 @@ convert`, validation and the table in docs come from the fields.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -123,17 +123,5 @@ class Precision(Options):
 
 
 # What only method=convert reads; half and autocast leave the decisions to torch.
-OF_CONVERT_ALONE = (
-    *(
-        "weights_as_inputs",
-        "placement",
-        "fp16_ops",
-        "op_block_list",
-        "node_block_list",
-        "scope_block_list",
-        "pattern_block_list",
-    ),
-    *("op_include_list", "node_include_list", "scope_include_list", "pattern_include_list", "strict_selectors"),
-    *("rules", "safety_factor", "data_max", "data_max_share", "init_max", "init_overflow", "inner", "integers"),
-    *("masks", "underflow_share_max", "reduction_depth_max", "custom_rule"),
-)
+_OF_ALL = ("dtype", "method", "keep_io_types", "opset", "init_conversion_max_bytes", "strict_clean_up")
+OF_CONVERT_ALONE = tuple(field.name for field in fields(Precision) if field.name not in _OF_ALL)

@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use
 from truehalf.conversion.rounding import Losses, half
-from truehalf.ir.facts import insert_after
+from truehalf.ir.facts import cast_node, insert_after
 from truehalf.ir.normalize import Names
 from truehalf.ir.passes import Done, Pass
 from truehalf.report.forms import Fp16Report
@@ -164,13 +164,11 @@ class _Conversion:
         """A new Cast right after the producer, or before the first node for a graph input or a constant."""
         value = tensor.value
         name = self.names.fresh(f"{value.name}_to_{_SUFFIX[dtype]}")
-        result = ir.Value(name=self.names.fresh(f"{value.name}_{_SUFFIX[dtype]}"))
-        result.type, result.shape = ir.TensorType(dtype), value.shape
+        cast = cast_node(value, dtype, name, self.names.fresh(f"{value.name}_{_SUFFIX[dtype]}"))
         self.model.graph.opset_imports.setdefault("", _CAST_OPSET)
-        cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", dtype.value)], outputs=[result], name=name)
         insert_after(value, cast)
         self.counts[f"casts_to_{_SUFFIX[dtype]}"] += 1
-        return result
+        return cast.outputs[0]
 
 
 def _named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:

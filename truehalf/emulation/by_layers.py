@@ -25,7 +25,7 @@ import onnx_ir as ir
 from truehalf.emulation.emulate import infer_all_types, widen_attributes
 from truehalf.emulation.term_by_term import RULES
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, insert_after, is_op, subgraphs
+from truehalf.ir.facts import all_nodes, cast_node, insert_after, is_op, subgraphs
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import adds_up
@@ -192,15 +192,10 @@ class _Rounding:
     def _cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         if (value, dtype) not in self._casts:
             suffix = dtype.name.lower()
-            cast = ir.node("Cast", [value], {"to": int(dtype)}, name=self.names.fresh(f"{value.name}/to_{suffix}"))
-            made = cast.outputs[0]
-            made.name, made.type, made.shape = (
-                self.names.fresh(f"{value.name}/{suffix}"),
-                ir.TensorType(dtype),
-                value.shape,
-            )
+            named = self.names.fresh(f"{value.name}/to_{suffix}"), self.names.fresh(f"{value.name}/{suffix}")
+            cast = cast_node(value, dtype, *named)
             insert_after(value, cast)
-            self._casts[value, dtype] = made
+            self._casts[value, dtype] = cast.outputs[0]
         return self._casts[value, dtype]
 
 

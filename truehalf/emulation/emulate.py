@@ -30,7 +30,7 @@ import onnx_ir as ir
 
 from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, raise_for_rules, split
 from truehalf.errors import StageError
-from truehalf.ir.facts import insert_after, is_op
+from truehalf.ir.facts import cast_node, insert_after, is_op
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, adds_up, has
@@ -196,21 +196,20 @@ def _round_input(value: ir.Value, names: Names) -> None:
     casts = _casts(value, (_HALF, _FLOAT), names)
     rounded = casts[-1].outputs[0]
     rounded.name = names.fresh(f"{value.name}/rounded")
-    _redirect(readers, rounded)
+    for node, index in readers:
+        node.replace_input_with(index, rounded)
     for cast in reversed(casts):
         insert_after(value, cast)
 
 
 def _hand_over(value: ir.Value, dtypes: tuple[ir.DataType, ...], suffix: str, names: Names) -> ir.Value:
     """Cast `value` along `dtypes`; the result gets its name and its readers, `value` is renamed to value/suffix."""
-    node, readers = value.producer(), list(value.uses())
+    node = value.producer()
     assert node is not None and node.graph is not None
     casts = _casts(value, dtypes, names)
     successor = casts[-1].outputs[0]
-    for i, output in enumerate(node.graph.outputs):
-        if output is value:
-            node.graph.outputs[i] = successor
-    _redirect(readers, successor)
+    value.replace_all_uses_with(successor, replace_graph_outputs=True)
+    casts[0].replace_input_with(0, value)
     name, value.name = value.name, names.fresh(f"{value.name}/{suffix}")
     successor.name = name
     node.graph.insert_after(node, casts)
@@ -218,24 +217,14 @@ def _hand_over(value: ir.Value, dtypes: tuple[ir.DataType, ...], suffix: str, na
 
 
 def _casts(value: ir.Value, dtypes: tuple[ir.DataType, ...], names: Names) -> list[ir.Node]:
-    casts = []
+    casts: list[ir.Node] = []
     source = value
     for dtype in dtypes:
         suffix = {_HALF: "half", _FLOAT: "float"}[dtype]
-        cast = ir.node("Cast", [source], {"to": int(dtype)}, name=names.fresh(f"{value.name}/to_{suffix}"))
-        source = cast.outputs[0]
-        source.name, source.type, source.shape = (
-            names.fresh(f"{value.name}/{suffix}"),
-            ir.TensorType(dtype),
-            value.shape,
-        )
-        casts.append(cast)
+        named = names.fresh(f"{value.name}/to_{suffix}"), names.fresh(f"{value.name}/{suffix}")
+        casts.append(cast_node(source, dtype, *named))
+        source = casts[-1].outputs[0]
     return casts
-
-
-def _redirect(readers: Iterable[tuple[ir.Node, int]], successor: ir.Value) -> None:
-    for node, index in readers:
-        node.replace_input_with(index, successor)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -93,6 +93,14 @@ def insert_after(value: ir.Value, node: ir.Node) -> None:
         graph.append(node)
 
 
+def cast_node(value: ir.Value, dtype: ir.DataType, name: str, result: str) -> ir.Node:
+    """A Cast of a value, in no graph yet; `result` is the name of what it writes."""
+    node = ir.node("Cast", [value], {"to": int(dtype)}, name=name)
+    made = node.outputs[0]
+    made.name, made.type, made.shape = result, ir.TensorType(dtype), value.shape
+    return node
+
+
 def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
     """The values of a graph, without those of its subgraphs; an input with a default comes twice."""
     yield from graph.inputs

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.ir.facts import cast_node
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
 
@@ -81,24 +82,14 @@ def _widen(norm: ir.Node) -> bool:
     x, scale, out = norm.inputs[0], norm.inputs[1], norm.outputs[0]
     if x is None or scale is None or norm.graph is None or x.dtype != _HALF or scale.dtype != _SINGLE:
         return False
-    before = _cast(x, _SINGLE, f"{norm.name}/Cast_in")
-    after = _cast(out, _HALF, f"{norm.name}/Cast_out")
+    before = cast_node(x, _SINGLE, f"{norm.name}/Cast_in", f"{norm.name}/Cast_in_output_0")
+    after = cast_node(out, _HALF, f"{norm.name}/Cast_out", f"{norm.name}/Cast_out_output_0")
     norm.replace_input_with(0, before.outputs[0])
     name = out.name
-    for use in [use for use in out.uses() if use.node is not after]:
-        use.node.replace_input_with(use.idx, after.outputs[0])
-    for index, end in enumerate(norm.graph.outputs):
-        if end is out:
-            norm.graph.outputs[index] = after.outputs[0]
+    out.replace_all_uses_with(after.outputs[0], replace_graph_outputs=True)
+    after.replace_input_with(0, out)
     out.name, after.outputs[0].name = f"{name}_float32", name
     out.type = ir.TensorType(_SINGLE)
     norm.graph.insert_before(norm, before)
     norm.graph.insert_after(norm, after)
     return True
-
-
-def _cast(value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
-    node = ir.node("Cast", [value], {"to": int(dtype)}, name=name)
-    node.outputs[0].name = f"{name}_output_0"
-    node.outputs[0].type, node.outputs[0].shape = ir.TensorType(dtype), value.shape
-    return node
