@@ -12,13 +12,14 @@ Wherever it goes on to, a sum or a product is one where 16 times its largest res
 
     sqrt(sum (w x)^2)    the terms' roundings have either sign    e.g. differences between pixels, by weights
 
-    measured   as said in truehalf.conversion.rules.rounding.measured
+    measured   as said in truehalf.conversion.rules.rounding.measured; a comparison of what stays FP32 for its
+               difference is the sign of that, and stays so, too
     pattern    without ranges: mean(x^2) - mean(x)^2, whose operands are 1 + mean^2 / variance times the result
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
@@ -34,7 +35,15 @@ def cancellation(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decis
     """The rule for one model."""
     found = decisions("cancellation", context)
     patterns = {} if is_measured(context) else _variances(context.model)
-    return lambda node, context: found.get(node.name or "") or patterns.get(node)
+    return lambda node, context: found.get(node.name or "") or patterns.get(node) or _of_compared(node, found)
+
+
+def _of_compared(node: ir.Node, found: Mapping[str, Decision]) -> Decision | None:
+    """That of what a comparison compares; None where any of it has none, or it is no comparison."""
+    computed = [value for value in node.inputs if value is not None and constant_of(value) is None]
+    makers = [value.producer() for value in computed] if has(node, Trait.COMPARES) else []
+    decided = [None if maker is None else found.get(maker.name or "") for maker in makers]
+    return decided[0] if decided and all(decided) else None
 
 
 def _variances(model: ir.Model) -> dict[ir.Node, Decision]:

@@ -65,6 +65,11 @@ CASES = {
         "g (float[4,50] x) => (float[4,50] y) { p = Softplus(x) y = Sub(p, x) }",
         between(4, 9),
     ),
+    "compared as well as subtracted": (
+        """g (float[4,50] x) => (float[4,50] y) <float s = {1.7}> { h = Mul(x, s)
+            m = ReduceMean<axes = [-1]>(h) d = Sub(h, m) n = Neg(d) c = Less(m, h) y = Where(c, d, n) }""",
+        offset(4, 50, by=50, spread=0.01),
+    ),
     "1 / (1 - tanh)": (
         "g (float[4,50] x) => (float[4,50] y) <float o = {1}> { p = Tanh(x) q = Sub(o, p) y = Reciprocal(q) }",
         between(-1, 4),
