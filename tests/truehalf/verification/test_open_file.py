@@ -92,6 +92,40 @@ def test_a_backend_is_a_row_of_a_table(tmp_path: Path, monkeypatch: pytest.Monke
     assert not OpenFile(ModelFile(b), "cuda").shape_nodes
 
 
+class _Backwards:
+    """A session that gives its output, along the last axis, backwards; of bools none."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def run(self, feeds: Any) -> Any:
+        return {name: value[..., ::-1] * (value.dtype != bool) for name, value in self._session.run(feeds).items()}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "v, y = MaxPool<kernel_shape = [2]>(m)",
+        "y = QuantizeLinear(m, tenth, none)",
+        "t = ReduceMax<axes = [2]>(m) y = Equal(m, t)",
+    ],
+)
+def test_places_that_emulation_does_not_show_are_no_ties(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(open_file.BACKENDS, "cuda", lambda file: _Backwards(Session(file.runnable)))
+    kind = {"v": "int64", "y": "int8", "t": "bool"}[made[0]]
+    text = f"(float[1,3,N] x) => ({kind}[1,3,M] y) <float one = {{1}}, float tenth = {{0.1}}, int8 none = {{0}}> "
+    text += f"{{ m = Add(x, one) {made} }}"
+    a, b = model(tmp_path / "a.onnx", text), model(tmp_path / "b.onnx", text)
+    options = VerifyConfig(evaluation=Evaluation.cuda)
+    feed = {"x": np.random.default_rng(0).normal(0, 1, (1, 3, 8)).astype(np.float32)}
+    assert compare(a, b, feed, options=options, locate=False).verdict == "failed"
+
+
 @pytest.mark.parametrize("number", [1, 10, 11], ids=["float", "float16", "double"])
 def test_a_tensor_inside_is_given_as_float32_whatever_its_type(number: int, tmp_path: Path) -> None:
     text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[N, 2] x) => (bool[N, 2] y) <float half = {{0.5}}>

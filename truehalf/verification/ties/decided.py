@@ -24,6 +24,7 @@ class Decided:
         theirs: these of the candidate, as far as it has them.
         follows: bool of the shape of the candidate's, where the reference decides so, too, of the candidate's operands
             or of what float16 moves them by; None: not known.
+        is_shown: whether it is the candidate's that follows, and not only what an emulation shows of it.
     """
 
     reference: np.ndarray
@@ -31,6 +32,7 @@ class Decided:
     inside: Arrays
     theirs: Arrays
     follows: np.ndarray | None = None
+    is_shown: bool = False
 
     @property
     def differs(self) -> bool:

@@ -61,7 +61,7 @@ def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) 
 
 def _others(decided: Sequence[Decided], other: Other, margin: float) -> list[np.ndarray]:
     near = all(_are_near(decided, name, margin) for name in other.operands)
-    follow = [near and one.follows is not None and bool(one.follows.all()) for one in decided]
+    follow = [near and one.is_shown and one.follows is not None and bool(one.follows.all()) for one in decided]
     return [
         (one.reference != one.candidate) & each if one.differs else np.array(each)
         for one, each in zip(decided, follow, strict=True)

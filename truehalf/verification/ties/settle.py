@@ -4,9 +4,10 @@
     inside            the reference takes the candidate's instead of its own, and what follows is computed anew: an FP32
                       run that decided otherwise among equals
 
-Only decisions that differ are looked at: the reference then runs once more, with what was decided on as its outputs.
-Where the candidate has these by the same names, it does, too: values that would not pass as outputs, also of a part of
-far smaller scale, explain nothing.
+Only decisions that differ are looked at: both files then run once more, with what they decided on as outputs. Values
+that would not pass as outputs, also of a part of far smaller scale, explain nothing, nor does a decision that the
+reference would not have made of the candidate's values: it runs on these, too. What a candidate shows nothing of is no
+near tie. Of an engine, of which only outputs are known, the margin alone decides.
 """
 
 from __future__ import annotations
@@ -164,11 +165,14 @@ class _Looked:
             called = _names_in_candidate(values[0], name, decision, self.inside.names)
             if not {name, *decision.operands} <= {*called}:
                 return nothing
-            shown = self._of_candidate([*called.values()])
-            theirs = [{each: own[other] for each, other in called.items()} for own in shown]
+            theirs = self._of_candidate([*called.values()])
+            theirs = [{each: own[other] for each, other in called.items()} for own in theirs]
             follows = self._follow(name, decision, theirs)
             rows = zip(decided, theirs, follows, strict=True)
-            decided = [replace(one, theirs=own, follows=each) for one, own, each in rows]
+            decided = [
+                replace(one, theirs=own, follows=each, is_shown=np.array_equal(own[name], one.candidate))
+                for one, own, each in rows
+            ]
         explained = explained_in(decided, decision, self.margin.ties)
         if not any(each.any() for each in explained) or not all(self._alike(decided, names) for names in groups):
             return nothing

@@ -2,8 +2,8 @@
 
 |x - t| <= margin * spread of x - t, or what float16 moves the two by when it holds them: that at most LOST of the
                  spread, where there are values enough to tell it, as beyond it all of the steps are noise
-                 t: the threshold between r and o; where whole numbers are made, that of r and the next one, and at
-                 most BESIDE of their distance away
+                 t: the threshold between r and o; where whole numbers are made, that of r and the next one, and,
+                 where it is not known what the candidate decided on, at most BESIDE of their distance away
 not x = t        where it is not known what the candidate decided by: another operator, such as GreaterOrEqual for
                  Greater, decides all of these otherwise. But those that stand for others (the largest of a row is
                  x = t in Equal(x, ReduceMax(x))) where as many near ties of the row went the other way
@@ -95,8 +95,8 @@ class _Sides:
         r, o, x = (at(each) for each in (*sides, values))
         t = np.where((o == 0) | (o == 1), at(threshold), np.nan)
         t = _parting(r, o, step.kind) if step.threshold is None else t
-        widest = BESIDE if one.follows is None and step.threshold is None and step.kind != "Sign" else np.inf
-        guessed = one.follows is None or not step.is_held
+        widest = BESIDE if not one.is_shown and step.threshold is None and step.kind != "Sign" else np.inf
+        guessed = not one.is_shown or not step.is_held
         row: tuple[int, ...] = ()
         if isinstance(step.threshold, str):
             lengths = (1,) * (len(shape) - threshold.ndim) + threshold.shape
