@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from truehalf.ir.facts import values_of, values_read
+from truehalf.ir.facts import reached, values_of, values_read
 from truehalf.runtime.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
@@ -197,19 +197,13 @@ def main_values(model: ir.Model) -> dict[str, ir.Value]:
 
 def _prune(graph: ir.Graph) -> set[str]:
     """Remove the nodes, inputs and initializers that no output needs; returns the names of the inputs."""
-    needed: set[ir.Value] = set()
-    waiting = list(graph.outputs)
-    kept: set[ir.Node] = set()
-    while waiting:
-        value = waiting.pop()
-        if value in needed:
-            continue
-        needed.add(value)
+
+    def read(value: ir.Value) -> Iterable[ir.Value]:
         node = value.producer()
-        if node is not None and node not in kept:
-            kept.add(node)
-            waiting += values_read(node)
-    graph.remove([node for node in graph if node not in kept])
+        return () if node is None else values_read(node)
+
+    needed = set(reached(graph.outputs, read))
+    graph.remove([node for node in graph if needed.isdisjoint(node.outputs)])
     inputs = [value for value in graph.inputs if value in needed]
     dropped = {str(value.name) for value in graph.inputs if value not in needed}
     graph.inputs.clear()
