@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.calibration.ranges import Counter, Scan
-from truehalf.ir.facts import values_read
+from truehalf.ir.facts import reached, values_read
 
 
 def nonfinite_tensors(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Sequence[str], scan: Scan) -> set[str]:
@@ -29,18 +29,11 @@ def origins(model: ir.Model, nonfinite: AbstractSet[str], targets: Iterable[str]
     Graph inputs and constants are origins too. In graph order.
     """
     order = main_values(model)
-    found: set[str] = set()
-    seen: set[str] = set()
-    waiting = [name for name in targets if name in nonfinite]
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name not in order:
-            continue
-        seen.add(name)
-        sources = [source for source in _read_by_producer(order[name]) if source in nonfinite]
-        if not sources:
-            found.add(name)
-        waiting += sources
+
+    def sources(name: str) -> list[str]:
+        return [source for source in _read_by_producer(order[name]) if source in nonfinite] if name in order else []
+
+    found = {name for name in reached((name for name in targets if name in nonfinite), sources) if not sources(name)}
     return [value for name, value in order.items() if name in found]
 
 

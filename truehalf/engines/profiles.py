@@ -104,17 +104,14 @@ def _may_be_shape(value: ir.Value) -> bool:
 
 
 def _reaches_a_shape(value: ir.Value) -> bool:
-    seen, waiting = {value}, [value]
-    while waiting:
-        for node, index in waiting.pop().uses():
-            slots = row_of(node).sizes
-            if slots is None or index in slots:
-                return True
-            if has(node, _ARITHMETIC):
-                fresh = [output for output in node.outputs if output not in seen]
-                seen.update(fresh)
-                waiting += fresh
-    return False
+    from truehalf.ir.facts import reached
+
+    def computed(value: ir.Value) -> list[ir.Value]:
+        return [output for node in value.consumers() if has(node, _ARITHMETIC) for output in node.outputs]
+
+    uses = (use for each in reached([value], computed) for use in each.uses())
+    slots = ((row_of(node).sizes, index) for node, index in uses)
+    return any(sizes is None or index in sizes for sizes, index in slots)
 
 
 def _check_numbers(where: str, value: ir.Value, numbers: Any, is_shape: bool) -> Iterator[str]:

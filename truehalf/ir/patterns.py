@@ -27,7 +27,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from truehalf.ir import ops
-from truehalf.ir.facts import all_nodes, subgraphs
+from truehalf.ir.facts import all_nodes, reached, subgraphs
 from truehalf.ir.ops import Trait, moved_inputs
 from truehalf.ir.slots import takes_any_type
 
@@ -131,28 +131,22 @@ class Neighbours:
 
     def _feeding(self, targets: set[ir.Node]) -> set[ir.Node]:
         """Nodes whose results reach a target."""
-        waiting = [value for node in targets for value in node.inputs]
-        seen: set[ir.Node] = set()
-        while waiting:
-            value = waiting.pop()
-            producer = value.producer() if value is not None else None
-            if producer is not None and producer not in seen:
-                seen.add(producer)
-                waiting += [producer.inputs[index] for index in self._passed(producer)]
-        return seen
+
+        def passed(value: ir.Value) -> list[ir.Value | None]:
+            node = value.producer()
+            return [] if node is None else [node.inputs[index] for index in self._passed(node)]
+
+        values = reached((value for node in targets for value in node.inputs), passed)
+        return {node for value in values if (node := value.producer()) is not None}
 
     def _reading(self, sources: set[ir.Node]) -> set[ir.Node]:
         """Nodes that read the result of a source."""
-        waiting = [value for node in sources for value in node.outputs]
-        seen: set[ir.Node] = set()
-        passed: set[ir.Node] = set()
-        while waiting:
-            for node, index in waiting.pop().uses():
-                seen.add(node)
-                if node not in passed and index in self._passed(node):
-                    passed.add(node)
-                    waiting += node.outputs
-        return seen
+
+        def passed(value: ir.Value) -> list[ir.Value]:
+            return [out for node, index in value.uses() if index in self._passed(node) for out in node.outputs]
+
+        values = reached((value for node in sources for value in node.outputs), passed)
+        return {node for value in values for node in value.consumers()}
 
     def _passed(self, node: ir.Node) -> list[int]:
         """Positions of the inputs whose values go on, moved or scaled, as the node's result."""

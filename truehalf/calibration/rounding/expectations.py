@@ -20,7 +20,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from truehalf.ir import ops
-from truehalf.ir.facts import constant_of, is_op
+from truehalf.ir.facts import constant_of, is_op, reached
 from truehalf.ir.slots import is_float32
 
 _MOVES = ops.MOVES & ops.with_trait(ops.Trait.NO_ARITHMETIC)
@@ -71,10 +71,9 @@ def error_at_a_tie(end: ir.Node, absmax: Callable[[ir.Value], float | None]) -> 
 
 def _is_result(node: ir.Node) -> bool:
     """Whether a node computes what is an output of the model, or goes to one as it is."""
-    waiting = [] if is_op(node, *_PASSED_ON) else list(node.outputs)
-    while waiting:
-        value = waiting.pop()
-        if value.is_graph_output():
-            return True
-        waiting += [output for reader in value.consumers() if is_op(reader, *_PASSED_ON) for output in reader.outputs]
-    return False
+
+    def passed_on(value: ir.Value) -> list[ir.Value]:
+        return [output for reader in value.consumers() if is_op(reader, *_PASSED_ON) for output in reader.outputs]
+
+    made = [] if is_op(node, *_PASSED_ON) else node.outputs
+    return any(value.is_graph_output() for value in reached(made, passed_on))
