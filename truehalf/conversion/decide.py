@@ -31,6 +31,7 @@ import onnx_ir as ir
 from truehalf.calibration.ranges_form import Ranges
 from truehalf.config.precision import InitOverflow, Precision, RuleSet
 from truehalf.conversion.masks.masks import Masks, Path, find_masks
+from truehalf.conversion.options import refuse_unmatched
 from truehalf.conversion.rules import activations, constants
 from truehalf.conversion.rules.attention import keep_fused
 from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
@@ -44,7 +45,6 @@ from truehalf.conversion.rules.subnormal import subnormal
 from truehalf.conversion.rules.sums import depth, inner
 from truehalf.conversion.rules.underflow import underflow
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
-from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.selectors import Lists, Selection, Selector, op_matcher, select, selectors, unmatched_message
 
@@ -94,10 +94,7 @@ def decide(
     blocked, included = select(model, blocks), select(model, includes)
     unmatched = [*blocked.unmatched, *included.unmatched]
     warnings = [unmatched_message(selector, model) for selector in unmatched]
-    if warnings and precision.strict_selectors:
-        raise StageError(
-            "no-match", "strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(warnings)
-        )
+    refuse_unmatched(warnings, precision)
     if custom_rule is None and precision.custom_rule is not None:
         custom_rule = custom_rule_of(precision.custom_rule)
     context = RuleContext(model, ranges, precision, custom_rule)

@@ -81,8 +81,13 @@ def unmatched_fp16_ops(model: ir.Model, precision: Precision) -> tuple[list[Sele
         near = near_matches(Selector("op", text), model)
         unmatched.append(Selector("fp16_ops", text))
         lines.append(f"{unmatched[-1]} matches no node" + (f" (the model has {', '.join(near)})" if near else ""))
+    refuse_unmatched(lines, precision)
+    return unmatched, lines
+
+
+def refuse_unmatched(lines: Sequence[str], precision: Precision) -> None:
+    """Raise StageError of entries that match no node, a line on each, where selectors are strict."""
     if lines and precision.strict_selectors:
         raise StageError(
             "no-match", "strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(lines)
         )
-    return unmatched, lines

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
-from truehalf.ir.facts import subgraphs
+from truehalf.ir.facts import all_nodes, subgraphs, with_subgraphs
 from truehalf.ir.ops import Trait, has, with_trait
 from truehalf.ir.slots import is_float32, schema_of, takes_any_type
 
@@ -27,14 +27,9 @@ _SCAN_WITHOUT_BATCH = 9
 def sealed_nodes(model: ir.Model) -> dict[ir.Node, ir.Node]:
     """Nodes that stay FP32 because of the node with subgraphs that they are, or that they lie in."""
     found: dict[ir.Node, ir.Node] = {}
-    waiting: list[tuple[ir.Graph, ir.Node | None]] = [(model.graph, None)]
-    while waiting:
-        graph, seal = waiting.pop()
-        for node in graph:
-            inner = node if seal is None and subgraphs(node) and not _is_open(node) else seal
-            if inner is not None:
-                found[node] = inner
-            waiting += [(subgraph, inner) for subgraph in subgraphs(node)]
+    for node in all_nodes(model):  # outer ones first
+        if node not in found and subgraphs(node) and not _is_open(node):
+            found.update(dict.fromkeys(with_subgraphs(node), node))
     return found
 
 
