@@ -124,6 +124,13 @@ _MADE_OTHERWISE: Mapping[str, tuple[str, str, str]] = {
     "top": ("s = Softmax<axis = 2>(y) v, z = TopK<axis = 2>(s, three)", "Softmax<axis = 2>", "Softmax<axis = 1>"),
     "mark": ("s = Softmax<axis = 2>(y) z = Hardmax<axis = 2>(s)", "Softmax<axis = 2>", "Softmax<axis = 1>"),
 }
+_BESIDE_AN_OFFSET: Mapping[str, str] = {  # what is small beside all of a value is much of what decides
+    "best": "z = ArgMax<axis = 2>(b)",
+    "best-to-a-table": "i = ArgMax<axis = 2, keepdims = 0>(b) z = Gather(table, i)",
+    "least-mark": "n = Neg(b) z = Hardmax<axis = 2>(n)",
+    "first-two": "v, z = TopK<axis = 2>(b, two_)",
+    "largest": "t = ReduceMax<axes = [2]>(b) z = Equal(b, t)",
+}
 _BESIDE: Mapping[str, tuple[float, ...]] = {  # where values lie that a step decides on
     "identity": (-1.5, 0.5, 1.5),
     "cast": (0.5,),
@@ -163,6 +170,13 @@ def pairs() -> Iterator[Pair]:
         both = tied((SAMPLES, 6, 8), 2, margin, 430, offset)
         for name in ("last-of-row", "last-to-a-table"):
             yield _pair(f"offset-{what}-{name}", both, (_AMONG_EQUALS[name][0], "z", "z"), expected, codes)
+    for name, text in _BESIDE_AN_OFFSET.items():
+        case = (f"a = Mul(y, ones) b = Add(a, many) {text}", "ones", "uneven")
+        rng = np.random.default_rng(460)
+        values = rng.uniform(-8, -4, (SAMPLES, 6, 8)).astype(np.float32)
+        values[..., 3], values[..., 5] = rng.uniform(7.5, 8, (2, SAMPLES, 6))  # two lead, and by next to nothing
+        values[..., 5] = values[..., 3] - rng.choice([-1, 1], (SAMPLES, 6)) * 0.01
+        yield _pair(f"scaled-beside-an-offset-{name}", (values, values), case, FAILED)
     yield from _of_inputs()
     fewer = ("v, i = TopK<axis = 2>(y, three) t = Gather(table, i) z = ReduceSum(t, second)", "three", "two_")
     yield _pair("fewer-are-chosen", (both[0], both[0]), fewer, FAILED)
@@ -182,6 +196,9 @@ def _pair(
         "far": np.float32(0.51),
         "little": np.float32(0.012),
         "half_double": np.array(0.5),
+        "many": np.float32(40),
+        "ones": np.ones(8, np.float32),
+        "uneven": np.random.default_rng(461).choice(np.float32([0.95, 1.05]), (6, 8)),
         "step": np.float32(0.005),
         "point": np.array(0, np.int8),
     }

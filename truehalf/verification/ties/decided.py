@@ -11,7 +11,7 @@ from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.runs import Arrays
 
 HELD = 2.0**-11  # of a number, that float16 is off by
-LOST, _ENOUGH = 2.0**-7, 32  # as of differences, see truehalf.conversion.rules.rounding.cancellation; values
+LOST, ENOUGH = 2.0**-7, 32  # as of differences, see truehalf.conversion.rules.rounding.cancellation; values
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def bounds(margin: float, values: Sequence[np.ndarray], axis: int) -> tuple[floa
         values: of all runs.
     """
     spread = max((float(spread_along(each, axis).max()) for each in values if each.size), default=0.0)
-    return margin * spread, LOST * spread if sum(each.size for each in values) >= _ENOUGH else np.inf
+    return margin * spread, LOST * spread if sum(each.size for each in values) >= ENOUGH else np.inf
 
 
 def near_enough(a: np.ndarray, b: np.ndarray, least: float, most: float) -> np.ndarray:

@@ -5,9 +5,9 @@
                       run that decided otherwise among equals
 
 Only decisions that differ are looked at: both files then run once more, with what they decided on as outputs. Values
-that would not pass as outputs, also of a part of far smaller scale, explain nothing, nor does a decision that the
-reference would not have made of the candidate's values: it runs on these, too. What a candidate shows nothing of is no
-near tie. Of an engine, of which only outputs are known, the margin alone decides.
+that would not pass as outputs, less what all have in common, explain nothing, nor do those of a part of far smaller
+scale; nor a decision that the reference would not have made of the candidate's values: it runs on these, too. What a
+candidate shows nothing of is no near tie. Of an engine, of which only outputs are known, the margin alone decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in, moved_alike
 from truehalf.verification.runs import Arrays, Run
-from truehalf.verification.ties.decided import HELD, Decided, differ
+from truehalf.verification.ties.decided import ENOUGH, HELD, Decided, differ
 from truehalf.verification.ties.decisions import Choice, Decision, Decisions, Step, read_by
 from truehalf.verification.ties.near import count_of, explained_in, taken
 
@@ -207,6 +207,7 @@ class _Looked:
         places, tolerance = [run.names[0] for run in self.runs], self.margin.tolerance
         if any(moved_alike(name, pairs[name]) for name in known):
             return False
+        pairs = {name: _beside_their_middle(each) for name, each in pairs.items()}
         for name in known:
             sides = zip(self.runs, pairs[name], strict=True)
             beside = [replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in sides]
@@ -251,3 +252,11 @@ def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray
         return r, o
     kept = np.isfinite(r) & np.isfinite(o) & ~((r <= -FP16_MAX / 2) & (o <= -FP16_MAX / 2))
     return np.where(kept, r, 0), np.where(kept, o, 0)
+
+
+def _beside_their_middle(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Values less what all have in common, which decides nothing; their errors less what float16 moves them by."""
+    values = np.concatenate([np.ravel(r) for r, _ in pairs])
+    middle = np.median(values) if len(values) >= ENOUGH else 0.0
+    off = [np.sign(o - r) * np.maximum(np.abs(o - r) - HELD * np.abs(r), 0) for r, o in pairs]
+    return [(r - middle, r - middle + by) for (r, _), by in zip(pairs, off, strict=True)]
