@@ -5,7 +5,7 @@
                       run that decided otherwise among equals
 
 Only decisions that differ are looked at: both files then run once more, with what they decided on as outputs. Values
-that would not pass as outputs, less what all have in common, explain nothing, nor do those of a part of far smaller
+that would not pass as outputs, also by what they spread over, explain nothing, nor do those of a part of far smaller
 scale; nor a decision that the reference would not have made of the candidate's values: it runs on these, too. What a
 candidate shows nothing of is no near tie. Of an engine, of which only outputs are known, the margin alone decides.
 """
@@ -23,6 +23,7 @@ from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in, moved_alike
+from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.runs import Arrays, Run
 from truehalf.verification.ties.decided import ENOUGH, HELD, Decided, differ
 from truehalf.verification.ties.decisions import Choice, Decision, Decisions, Step, read_by
@@ -174,7 +175,9 @@ class _Looked:
                 for one, own, each in rows
             ]
         explained = explained_in(decided, decision, self.margin.ties)
-        if not any(each.any() for each in explained) or not all(self._alike(decided, names) for names in groups):
+        if not any(each.any() for each in explained) or not all(
+            self._alike(decided, names, decision.operands) for names in groups
+        ):
             return nothing
         return explained, sum(count_of(each, one, decision) for each, one in zip(explained, decided, strict=True))
 
@@ -194,7 +197,7 @@ class _Looked:
                 break
         return follows
 
-    def _alike(self, decided: Sequence[Decided], names: Sequence[str]) -> bool:
+    def _alike(self, decided: Sequence[Decided], names: Sequence[str], operands: Sequence[str]) -> bool:
         """Whether what was decided on, or what functions that keep the order made that of, is within the tensor rule,
         and so in each of its slices, as far as the candidate has it; none of it moved alike; and made by the same
         functions.
@@ -207,11 +210,11 @@ class _Looked:
         places, tolerance = [run.names[0] for run in self.runs], self.margin.tolerance
         if any(moved_alike(name, pairs[name]) for name in known):
             return False
-        pairs = {name: _beside_their_middle(each) for name, each in pairs.items()}
         for name in known:
             sides = zip(self.runs, pairs[name], strict=True)
             beside = [replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in sides]
             is_off = output_errors(name, pairs[name], tolerance, places).passed is False
+            is_off |= not _within_spread(decided, name, operands, tolerance)
             if is_off or masked_in(name, beside, tolerance, clusters=False):
                 continue
             first = known[0]
@@ -254,9 +257,12 @@ def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.where(kept, r, 0), np.where(kept, o, 0)
 
 
-def _beside_their_middle(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Values less what all have in common, which decides nothing; their errors less what float16 moves them by."""
-    values = np.concatenate([np.ravel(r) for r, _ in pairs])
-    middle = np.median(values) if len(values) >= ENOUGH else 0.0
-    off = [np.sign(o - r) * np.maximum(np.abs(o - r) - HELD * np.abs(r), 0) for r, o in pairs]
-    return [(r - middle, r - middle + by) for (r, _), by in zip(pairs, off, strict=True)]
+def _within_spread(decided: Sequence[Decided], name: str, operands: Sequence[str], tolerance: float) -> bool:
+    """Whether errors are within the tolerance of what values, and what they are compared with, spread over, and not
+    only beside an offset that all have; less what float16 moves them by.
+    """
+    compared = operands if name in operands else (name,)
+    values = np.concatenate([np.ravel(one.inside[each]) for one in decided for each in compared])
+    most = tolerance * float(spread_along(values, 0)) if len(values) >= ENOUGH else np.inf
+    pairs = [_without_masks(one.inside[name], one.theirs[name]) for one in decided]
+    return all(bool((np.abs(r - o) <= most + HELD * np.abs(r)).all()) for r, o in pairs)
