@@ -34,11 +34,6 @@ class Decided:
     follows: np.ndarray | None = None
     is_shown: bool = False
 
-    @property
-    def differs(self) -> bool:
-        """Whether it was another, of one shape."""
-        return np.shape(self.reference) == np.shape(self.candidate) and differ(self.reference, self.candidate)
-
 
 def differ(reference: np.ndarray, candidate: np.ndarray) -> bool:
     """Whether another one was decided, of one number of axes."""

@@ -63,7 +63,9 @@ def _others(decided: Sequence[Decided], other: Other, margin: float) -> list[np.
     near = all(_are_near(decided, name, margin) for name in other.operands)
     follow = [near and one.is_shown and one.follows is not None and bool(one.follows.all()) for one in decided]
     return [
-        (one.reference != one.candidate) & each if one.differs else np.array(each)
+        (one.reference != one.candidate) & each
+        if np.shape(one.reference) == np.shape(one.candidate)
+        else np.array(each)
         for one, each in zip(decided, follow, strict=True)
     ]
 
@@ -89,7 +91,7 @@ def _choices(decided: Sequence[Decided], choice: Choice, margin: float) -> list[
         values = [-each for each in values] if choice.is_least else values
         most = bounds(margin, values, choice.axis)
         for one, x, found in zip(decided, values, explained, strict=True):
-            if one.differs:
+            if np.shape(one.reference) == np.shape(one.candidate):
                 found |= _explained(x, choice, one, most)
     return explained
 

@@ -234,9 +234,8 @@ def _names_in_candidate(
     """
     called = {each: each for each in (*reads, name) if each in names}
     its_own = names.get(name)
-    operands = its_own.operands if its_own is not None and type(its_own) is type(decision) else ()
-    if len(operands) == len(decision.operands) and not {*decision.operands} <= {*called}:
-        called.update(zip(decision.operands, operands, strict=True))
+    if type(its_own) is type(decision) and not {*decision.operands} <= {*called}:
+        called.update(zip(decision.operands, its_own.operands, strict=False))
     return called
 
 
