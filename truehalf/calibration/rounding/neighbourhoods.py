@@ -157,7 +157,7 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
             return _is_result(node, _shown(node))
         case "CumSum":
             axis, source = constant_of(node.inputs[1]), node.inputs[0]
-            length = source.shape[int(axis)] if source is not None and source.shape and axis is not None else None
+            length = source.shape[int(axis.item())] if source is not None and source.shape and axis is not None else None
             return isinstance(length, int) and length >= _CUMULATIVE_MIN
     if ops.has(node, _AMPLIFY) or expectation(node):
         return True

@@ -172,7 +172,7 @@ class _Replaying:
         if _is_spelt_out(node):
             return [self._normalized(node, inputs[0], in_half)]
         if in_half and node.op_type == "CumSum" and (axis := constant_of(node.inputs[1])) is not None:
-            return [cumulative_sum(self._place, node, inputs[0], int(axis))]
+            return [cumulative_sum(self._place, node, inputs[0], int(axis.item()))]
         if in_half and node.op_type in ("ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "GlobalLpPool"):
             inputs = self._terms(node, inputs)
         written = self._place.copy(node, inputs)

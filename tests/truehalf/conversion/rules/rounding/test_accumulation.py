@@ -19,11 +19,12 @@ from truehalf.ir.normalize import PREPARE
         ("3000,2", "CumSum<reverse = 1>(x, first)"),
         ("2,2,3000", "CumSum<exclusive = 1, reverse = 1>(x, last)"),
         ("2,3000,2", "CumSum(x, middle)"),
+        ("2,3000", "CumSum(x, row)"),  # one element, which ONNX Runtime takes for a scalar
     ],
 )
 def test_a_long_cumulative_sum_stays_float32(shape: str, node: str) -> None:
     text = f"""g (float[{shape}] x) => (float[{shape}] y)
-        <int64 first = {{0}}, int64 middle = {{1}}, int64 last = {{-1}}> {{ y = {node} }}"""
+        <int64 first = {{0}}, int64 middle = {{1}}, int64 last = {{-1}}, int64[1] row = {{1}}> {{ y = {node} }}"""
     x = np.random.default_rng(0).uniform(0, 0.2, tuple(map(int, shape.split(",")))).astype(np.float32)
     found = losses(text, {"x": x}, pessimistic=True)
     assert found.before > TOLERANCE
