@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from rich.progress import Progress
 
 T = TypeVar("T")
@@ -33,6 +35,17 @@ def step(description: str) -> Iterator[None]:
     """Show on a terminal that a step is running whose length is unknown."""
     with _task(description, None):
         yield
+
+
+def say_nothing_when_stopped() -> None:
+    """Ctrl-C while a program's modules are still imported, before its own answer to it, ends it without a traceback."""
+    shown = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            shown(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 def stage_step(name: str) -> contextlib.AbstractContextManager[None]:

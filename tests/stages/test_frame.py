@@ -137,3 +137,14 @@ def test_what_runs_ahead_ends_with_the_stage(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt), ahead("engine", tmp_path) as process:
         raise KeyboardInterrupt
     assert process.returncode not in (None, 0)
+
+
+@pytest.mark.parametrize("package", ["stages", "pipeline"])
+def test_ctrl_c_among_imports_says_nothing_and_errors_do(package: str) -> None:
+    def ended(error: str) -> subprocess.CompletedProcess[str]:
+        code = f"import {package}\nraise {error}"
+        return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+    stopped, failed = ended("KeyboardInterrupt"), ended("ValueError(3)")
+    assert (stopped.returncode, stopped.stderr) == (-signal.SIGINT, "")
+    assert failed.returncode == 1 and failed.stderr.endswith("ValueError: 3\n")
