@@ -156,8 +156,8 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
         case "Softmax":
             return _is_result(node, _shown(node))
         case "CumSum":
-            axis, source = constant_of(node.inputs[1]), node.inputs[0]
-            length = source.shape[int(axis.item())] if source is not None and source.shape and axis is not None else None
+            axis, shape = constant_of(node.inputs[1]), node.inputs[0].shape if node.inputs[0] is not None else None
+            length = shape[int(axis.item())] if shape and axis is not None else None
             return isinstance(length, int) and length >= _CUMULATIVE_MIN
     if ops.has(node, _AMPLIFY) or expectation(node):
         return True
