@@ -131,6 +131,22 @@ _BESIDE_AN_OFFSET: Mapping[str, str] = {  # what is small beside all of a value 
     "first-two": "v, z = TopK<axis = 2>(b, two_)",
     "largest": "t = ReduceMax<axes = [2]>(b) z = Equal(b, t)",
 }
+_RESTS: Mapping[str, str] = {  # what a division leaves
+    "put-out": "z = Mod<fmod = 1>(y, half)",
+    "on": "r = Mod<fmod = 1>(y, half) z = Mul(r, wide)",
+    "of-two": "r = Mod<fmod = 1>(y, half) s = Mod<fmod = 1>(y, one) z = Add(r, s)",
+}
+_OF_THE_THIRD: Mapping[str, str] = {  # the third largest is a threshold, or the third least
+    "mask": "v, i = TopK<axis = 2>(y, three) t = ReduceMin<axes = [2]>(v) z = GreaterOrEqual(y, t)",
+    "masked": "v, i = TopK<axis = 2>(y, three) t = ReduceMin<axes = [2]>(v) m = Less(y, t) z = Where(m, minus, y)",
+    "of-a-column": "v, i = TopK<axis = 1>(y, three) t = ReduceMin<axes = [1]>(v) m = GreaterOrEqual(y, t) "
+    "c = Cast<to = 1>(m) z = Mul(c, y)",
+    "of-all": "f = Flatten<axis = 1>(y) v, i = TopK<axis = 1>(f, three) t = ReduceMin<axes = [1]>(v) z = Less(f, t)",
+    "taken-by-its-place": "v, i = TopK<axis = 2>(y, three) t = Gather<axis = 2>(v, last) m = LessOrEqual(t, y) "
+    "z = Where(m, y, minus)",
+    "least": "v, i = TopK<axis = 2, largest = 0>(y, three) t = ReduceMax<axes = [2]>(v) m = LessOrEqual(y, t) "
+    "z = Where(m, wide, y)",
+}
 _BESIDE: Mapping[str, tuple[float, ...]] = {  # where values lie that a step decides on
     "identity": (-1.5, 0.5, 1.5),
     "cast": (0.5,),
@@ -170,6 +186,9 @@ def pairs() -> Iterator[Pair]:
         both = tied((SAMPLES, 6, 8), 2, margin, 430, offset)
         for name in ("last-of-row", "last-to-a-table"):
             yield _pair(f"offset-{what}-{name}", both, (_AMONG_EQUALS[name][0], "z", "z"), expected, codes)
+    narrow = [np.float32(0.3 * each + 40) for each in tied((SAMPLES, 6, 8), 2, 0.011, 431)]  # 0.05 of 4.5
+    case = (_AMONG_EQUALS["last-to-a-table"][0], "z", "z")
+    yield _pair("offset-held-and-computed", (narrow[0], narrow[1]), case, PASSED, TIES)
     for name, text in _BESIDE_AN_OFFSET.items():
         case = (f"a = Mul(y, ones) b = Add(a, many) {text}", "ones", "uneven")
         rng = np.random.default_rng(460)
@@ -177,9 +196,49 @@ def pairs() -> Iterator[Pair]:
         values[..., 3], values[..., 5] = rng.uniform(7.5, 8, (2, SAMPLES, 6))  # two lead, and by next to nothing
         values[..., 5] = values[..., 3] - rng.choice([-1, 1], (SAMPLES, 6)) * 0.01
         yield _pair(f"scaled-beside-an-offset-{name}", (values, values), case, FAILED)
+    yield from _of_the_third()
+    for seed, (name, text) in enumerate(_RESTS.items()):
+        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            both = beside(np.float32([0.5, 1.0, -1.0]), (SAMPLES, 6, 8), margin, 490 + seed)
+            yield _pair(f"rest-{name}-{what}", both, (text, "z", "z"), expected, codes)
+        values = np.float32(np.random.default_rng(495 + seed).normal(0, 1, (SAMPLES, 6, 8)))
+        for what, new in (("of-more", "Mod<fmod = 1>(y, more)"), ("of-the-other", "Mod<fmod = 1>(half, y)")):
+            case = (text, "Mod<fmod = 1>(y, half)", new)
+            yield _pair(f"rest-{name}-{what}", (values, values), case, FAILED)
     yield from _of_inputs()
     fewer = ("v, i = TopK<axis = 2>(y, three) t = Gather(table, i) z = ReduceSum(t, second)", "three", "two_")
     yield _pair("fewer-are-chosen", (both[0], both[0]), fewer, FAILED)
+
+
+def _of_the_third() -> Iterator[Pair]:
+    for seed, (name, text) in enumerate(_OF_THE_THIRD.items()):
+        ranked = np.sort(np.random.default_rng(470 + seed).uniform(-8, 8, (SAMPLES, 48)), axis=1)
+        axis, sign = (1, 1) if name == "of-a-column" else (2, -1 if name == "least" else 1)
+        ranked = ranked if name == "of-all" else np.moveaxis(np.sort(ranked.reshape(SAMPLES, 6, 8), axis=axis), axis, 2)
+        near, clear, equal = (ranked.copy() for _ in range(3))
+        near[..., -4] = near[..., -3] - 0.01  # of 16
+        clear[..., -4] = clear[..., -3] - 0.7
+        equal[..., -4] = equal[..., -3] = near[..., -3]
+        places = np.random.default_rng(480 + seed).random(ranked.shape).argsort(axis=-1)
+        cases = (near, clear, equal, _with_places(near, -4, -3), _with_places(clear, -4, -3))
+        near, clear, equal, near_swapped, clear_swapped = (np.take_along_axis(each, places, -1) for each in cases)
+        for what, values, other, by, expected, codes in (
+            ("fourth", near, near, "four", FAILED, ()),
+            ("second", near, near, "two_", FAILED, ()),
+            ("near-ties", near, near_swapped, "three", PASSED, TIES),
+            ("equal", near, equal, "three", PASSED, TIES),
+            ("clear", clear, clear_swapped, "three", FAILED, ()),
+        ):
+            shaped = (each if each.ndim == 3 else each.reshape(SAMPLES, 6, 8) for each in (values, other))
+            both = [np.float32(sign * np.moveaxis(each, -1, axis)) for each in shaped]
+            yield _pair(f"third-{name}-{what}", (both[0], both[1]), (text, "three", by), expected, codes)
+
+
+def _with_places(values: Array, one: int, other: int) -> Array:
+    """With two columns in each other's place."""
+    swapped = values.copy()
+    swapped[..., [one, other]] = values[..., [other, one]]
+    return swapped
 
 
 def _pair(
@@ -191,6 +250,7 @@ def _pair(
         "second": np.array([2]),
         "three": np.array([3]),
         "two_": np.array([2]),
+        "four": np.array([4]),
         "eight": np.array([8]),
         "more": np.float32(0.505),
         "far": np.float32(0.51),

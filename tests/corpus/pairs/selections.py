@@ -45,6 +45,15 @@ def pairs() -> Iterator[Pair]:
             moved = scores + margin * 0.4 * np.random.default_rng(seed).choice([-1, 1], scores.shape)
             told = () if name == "scores" else codes  # those of near ties are equal
             yield _pair(f"{name}-{what}", (scores, moved), boxes, (text, text), expected, told)
+    for seed, name in enumerate(("put-out", "boxes", "scores")):  # another number of boxes
+        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
+            scores, boxes = _scene(20 + seed)
+            scores[0, 0, :2], scores[1, 1, 3] = 0.3 + margin / 3, 0.3 - margin / 3
+            boxes[0, :2] += np.float64([[900], [1800]])  # alone
+            boxes[1, 3] += 900
+            moved = scores.copy()
+            moved[0, 0, :2] -= margin
+            yield _pair(f"{name}-fewer-{what}", (scores, moved), boxes, (_TEXTS[name], _TEXTS[name]), expected, codes)
     scores, boxes = _scene(8)  # beyond the margin, and within the tensor rule
     noise = scores + 0.008 * np.random.default_rng(8).choice([-1, 1], scores.shape)
     yield _pair("noise", (scores, noise), boxes, (_TEXTS["boxes"], _TEXTS["boxes"]), FAILED, ())

@@ -34,6 +34,10 @@ class Decided:
     follows: np.ndarray | None = None
     is_shown: bool = False
 
+    def is_of_one_shape(self, name: str) -> bool:
+        """Whether a tensor is known of the candidate, and as large as the reference's."""
+        return name in self.theirs and np.shape(self.theirs[name]) == np.shape(self.inside[name])
+
 
 def differ(reference: np.ndarray, candidate: np.ndarray) -> bool:
     """Whether another one was decided, of one number of axes."""
@@ -57,5 +61,5 @@ def bounds(margin: float, values: Sequence[np.ndarray], axis: int) -> tuple[floa
 
 
 def near_enough(a: np.ndarray, b: np.ndarray, least: float, most: float) -> np.ndarray:
-    """How far apart two may be: `least`, or what float16 moves them by when it holds them."""
-    return np.asarray(np.maximum(least, np.minimum(HELD * (np.abs(a) + np.abs(b)), most)))
+    """How far apart two may be: `least`, and what float16 moves them by when it holds them, each at most by `most`."""
+    return np.asarray(least + sum(np.minimum(HELD * np.abs(each), most) for each in (a, b)))

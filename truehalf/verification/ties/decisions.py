@@ -2,7 +2,7 @@
 
 Choice    ArgMax, ArgMin, TopK: an index; Hardmax: 1 at the largest, 0 elsewhere
 Step      Greater, Less, Equal and their like; Round, Floor, Ceil, Sign; a Cast of floats to integers or bool
-Other     MaxPool: a place; NonMaxSuppression: rows; QuantizeLinear: a step
+Other     MaxPool: a place; NonMaxSuppression: rows; QuantizeLinear: a step; Mod: how often a divisor goes
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _decision(value: ir.Value) -> Decision | None:
     if is_op(node, "Hardmax"):
         axis = _axis_of(node)
         return None if axis is None else Choice(operands, tuple(_in_order(first, axis)), axis, marks=True)
-    if is_op(node, "MaxPool", "NonMaxSuppression", "QuantizeLinear"):
+    if is_op(node, "MaxPool", "NonMaxSuppression", "QuantizeLinear", "Mod"):
         return Other(operands) if value.index() == (row_of(node).choice or 0) else None
     if not is_op(node, "ArgMax", "ArgMin", "TopK") or value.index() != row_of(node).choice:
         return None
@@ -197,7 +197,7 @@ def _comparison(node: ir.Node, operands: tuple[str, ...]) -> Step | None:
     computed = [value for value in sides if value.const_value is None]
     if len(sides) != 2 or not computed:
         return None
-    value = max(computed, key=lambda each: len([*_in_order(each, None)]))
+    value = max(computed, key=lambda each: (_axes_of(each), len([*_in_order(each, None)])))
     other = sides[1] if value is sides[0] else sides[0]
     larger = other.producer()
     among = [] if larger is None or not is_op(larger, "Max", "Min") else list(larger.inputs)
@@ -205,6 +205,11 @@ def _comparison(node: ir.Node, operands: tuple[str, ...]) -> Step | None:
         other = next((each for each in among if each is not value and each is not None), other)
     threshold = str(other.name) if other.const_value is None else other.const_value.numpy()
     return Step(operands, tuple(_in_order(_before_relu(value), None)), node.op_type, threshold)
+
+
+def _axes_of(value: ir.Value) -> int:
+    """How many axes are not known to be of length 1: what is stretched beside another value is its threshold."""
+    return 0 if value.shape is None else sum(length != 1 for length in value.shape)
 
 
 def _in_order(value: ir.Value | None, axis: int | None) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Which other decisions rounding explains.
 
-    Choice     |x[o] - x[r]| <= margin * spread of x, or what float16 moves the two by when it holds them
+    Choice     |x[o] - x[r]| <= margin * spread of x, and what float16 moves the two by when it holds them
                                                           x: the values that the reference chose from, or those
                                                           that a function which keeps their order made them of
                                                           r, o: the indices that the two files chose
@@ -54,7 +54,7 @@ def explained_in(decided: Sequence[Decided], decision: Decision, margin: float) 
     else:
         found = _others(decided, decision, margin)
     return [
-        each & one.follows if each.any() and one.follows is not None else each
+        each & one.follows if each.ndim and each.any() and one.follows is not None else each
         for each, one in zip(found, decided, strict=True)
     ]
 
@@ -63,16 +63,22 @@ def _others(decided: Sequence[Decided], other: Other, margin: float) -> list[np.
     near = all(_are_near(decided, name, margin) for name in other.operands)
     follow = [near and one.is_shown and one.follows is not None and bool(one.follows.all()) for one in decided]
     return [
-        (one.reference != one.candidate) & each
+        _others_than(one.reference, one.candidate) & each
         if np.shape(one.reference) == np.shape(one.candidate)
         else np.array(each)
         for one, each in zip(decided, follow, strict=True)
     ]
 
 
+def _others_than(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
+    """Where they differ; what a division leaves by as much as a divisor."""
+    is_rest = reference.dtype.kind == "f"
+    return np.abs(reference - candidate) > np.abs(reference).max(initial=0) / 2 if is_rest else reference != candidate
+
+
 def _are_near(decided: Sequence[Decided], name: str, margin: float) -> bool:
     """Whether all but a few of the values that were decided on are."""
-    if any(np.shape(one.theirs.get(name, ())) != np.shape(one.inside[name]) for one in decided):
+    if not all(one.is_of_one_shape(name) for one in decided):
         return False
     pairs = [[np.ravel(side[name]).astype(np.float64) for side in (one.inside, one.theirs)] for one in decided]
     most = bounds(margin, [r for r, _ in pairs], 0)

@@ -202,10 +202,7 @@ class _Looked:
         and so in each of its slices, as far as the candidate has it; none of it moved alike; and made by the same
         functions.
         """
-        shown = [name for name in names if all(name in one.theirs for one in decided)]
-        known = [
-            each for each in shown if all(np.shape(one.theirs[each]) == np.shape(one.inside[each]) for one in decided)
-        ]
+        known = [name for name in names if all(one.is_of_one_shape(name) for one in decided)]
         pairs = {name: [_without_masks(one.inside[name], one.theirs[name]) for one in decided] for name in known}
         places, tolerance = [run.names[0] for run in self.runs], self.margin.tolerance
         if any(moved_alike(name, pairs[name]) for name in known):

@@ -1,12 +1,13 @@
 """Which other steps rounding explains.
 
-|x - t| <= margin * spread of x - t, or what float16 moves the two by when it holds them: that at most LOST of the
+|x - t| <= margin * spread of x - t, and what float16 moves the two by when it holds them: each at most LOST of the
                  spread, where there are values enough to tell it, as beyond it all of the steps are noise
                  t: the threshold between r and o; where whole numbers are made, that of r and the next one, and,
                  where it is not known what the candidate decided on, at most BESIDE of their distance away
 not x = t        where it is not known what the candidate decided by: another operator, such as GreaterOrEqual for
                  Greater, decides all of these otherwise. But those that stand for others (the largest of a row is
                  x = t in Equal(x, ReduceMax(x))) where as many near ties of the row went the other way
+as many          of a row on either side, but for equal ones, where the threshold is its k-th largest
 x, t not whole   a neighbour among numbers that are whole by design, as places are, is another one
 """
 
@@ -22,6 +23,7 @@ from truehalf.verification.ties.decided import Decided, as_first, bounds, near_e
 from truehalf.verification.ties.decisions import Step
 
 BESIDE, CHANCE = 0.25, 1e-4
+ROWS = 4  # that tell whether a threshold has one rank
 
 
 def explained_steps(decided: Sequence[Decided], step: Step, margin: float) -> list[np.ndarray]:
@@ -41,7 +43,8 @@ def explained_steps(decided: Sequence[Decided], step: Step, margin: float) -> li
             one.note(x, most, made)
         if all((one.near & ~one.exact).all() for one in known):
             break
-    return [each.explained().reshape(np.shape(one.reference)) for each, one in zip(known, decided, strict=True)]
+    found = [each.explained() & many for each, many in zip(known, _as_many(decided, step, known), strict=True)]
+    return [each.reshape(np.shape(one.reference)) for each, one in zip(found, decided, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,30 @@ class _Sides:
         found = np.zeros(self.shape, bool)
         found[self.places] = places
         return found
+
+
+def _as_many(decided: Sequence[Decided], step: Step, sides: Sequence[_Sides]) -> list[np.ndarray]:
+    """By run where a row has as many values on either side of its threshold as the reference, but for equal ones: bool,
+    of length 1 along rows. A threshold that has one rank in all rows is the k-th largest: rounding makes no other k.
+    """
+    both = [*zip(decided, sides, strict=True)]
+    anywhere = [np.ones((), bool)] * len(both)
+    names = (step.values[0], str(step.threshold))
+    if not all(side.row and all(one.is_of_one_shape(name) for name in names) for one, side in both):
+        return anywhere
+    ranks, allowed, moved = [], [], []
+    for one, side in both:
+        read = [_read(step, tensors) for tensors in (one.inside, one.theirs)]
+        equal = [np.equal(x, t).sum(axis=side.row, keepdims=True) for x, t in read]
+        above = np.greater(*read[0]).sum(axis=side.row, keepdims=True)
+        ranks.append(np.stack([above, above + equal[0]]).reshape(2, -1))
+        allowed.append(sum(np.maximum(each - 1, 0) for each in equal))
+        more = np.asarray(one.candidate, int) - np.asarray(one.reference, int)
+        moved.append(np.abs(more.reshape(side.shape).sum(axis=side.row, keepdims=True)))
+    least, most = np.concatenate(ranks, axis=1)
+    if least.size < ROWS or least.max() >= most.min():
+        return anywhere
+    return [by <= ties for by, ties in zip(moved, allowed, strict=True)]
 
 
 def _read(step: Step, tensors: Arrays) -> tuple[np.ndarray, np.ndarray]:
