@@ -83,6 +83,11 @@ _RENAMED: Mapping[str, tuple[str, str, str]] = {
         "a = Mul(y, two) r = Round(a)",
         "b = Mul(y, two) r = Round(b)",
     ),
+    "folded-threshold": (
+        "d = Cast<to = 11>(y) h = Cast<to = 11>(half) m = Less(d, h) z = Where(m, wide, minus)",
+        "h = Cast<to = 11>(half) m = Less(d, h)",
+        "m = Less(d, half_double)",
+    ),
     "quantized": (
         "q = QuantizeLinear(y, half, point) z = DequantizeLinear(q, half, point)",
         "z = DequantizeLinear",
@@ -151,6 +156,7 @@ _BESIDE: Mapping[str, tuple[float, ...]] = {  # where values lie that a step dec
     "identity": (-1.5, 0.5, 1.5),
     "cast": (0.5,),
     "opposite": (0.5,),
+    "folded-threshold": (0.5,),
     "folded": (-0.75, 0.25, 0.75),
     "quantized": (-0.75, 0.25, 0.75),
     "of-a-sigmoid": (0.0,),

@@ -154,7 +154,7 @@ def _decision(value: ir.Value) -> Decision | None:
     first = node.inputs[0] if node is not None and node.inputs else None
     if node is None or first is None or not first.name or (first.dtype is not None and not _is_float(first)):
         return None
-    operands = tuple(str(each.name) for each in node.inputs if each is not None and each.const_value is None)
+    operands = tuple(str(each.name) for each in node.inputs if each is not None and _is_computed(each))
     if has(node, Trait.COMPARES):
         return _comparison(node, operands)
     made = _made_by_cast(node)
@@ -173,6 +173,14 @@ def _decision(value: ir.Value) -> Decision | None:
     axis = node.attributes.get_int("axis", -1 if many else 0)
     is_least = node.op_type == "ArgMin" or (many and not node.attributes.get_int("largest", 1))
     return Choice(operands, tuple(_in_order(first, axis)), axis, many, is_least)
+
+
+def _is_computed(value: ir.Value) -> bool:
+    """Whether it is made of inputs, and not of constants alone."""
+    from truehalf.ir.facts import upstream
+
+    made_of = upstream(value, lambda node: True)
+    return any(each.is_graph_input() and each.const_value is None for each in made_of)
 
 
 def _made_by_cast(node: ir.Node) -> ir.DataType | None:
