@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
 
-SILENT = 4  # ONNX Runtime prints nothing but what ends the process: errors are reported by truehalf
 Arrays = Mapping[str, np.ndarray]
 
 _EXPORTERS = (
@@ -143,7 +142,7 @@ def compared_with_torch(
     """
     if not pairs:
         return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
-    session = Session(path, log_severity_level=SILENT)
+    session = Session(path)
 
     def compared(runs: Sequence[tuple[Arrays, dict[str, np.ndarray]]]) -> Parity:
         found = [(torch_side, session.run(feed)) for feed, torch_side in runs]

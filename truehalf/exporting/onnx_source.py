@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.errors import StageError
-from truehalf.exporting.against_torch import SILENT
 from truehalf.exporting.trace import TraceReport, Tracing, moved_into_place, places
 from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
 from truehalf.io_spec.spec import IoSpec
@@ -66,7 +65,7 @@ def pass_on(
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         written = Path(folder) / out_path.name
         save_model(model, written)
-        session = Session(written, log_severity_level=SILENT)
+        session = Session(written)
         for feed in check_feeds:
             _check_finite(session.run(feed), Path(model_path))
         moved_into_place(Path(folder), out_path)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.errors import StageError
-from truehalf.exporting.against_torch import SILENT, tensors_of
+from truehalf.exporting.against_torch import tensors_of
 from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
 from truehalf.exporting.baked.decisions import (
     INSTALLED,
@@ -150,7 +150,7 @@ def _compared(
     spec = subject.spec
     if query_outputs(spec) and not spec.trained:
         return {}, ["all: random weights keep arbitrary queries"], False
-    session = Session(subject.path, log_severity_level=SILENT)
+    session = Session(subject.path)
     largest = largest_values([outputs for _, outputs in alike] or [subject.run(base)])
     rule = Rule(spec, subject.options, largest)
     compared: dict[str, Arrays] = {}

@@ -105,7 +105,7 @@ class Session:
 
         level = ort.GraphOptimizationLevel
         settings = ort.SessionOptions()
-        settings.log_severity_level = 3
+        settings.log_severity_level = 4  # it prints nothing but what ends the process: what fails is raised
         settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         settings.enable_mem_pattern = False  # it holds a second arena for every shape of feeds: 1.6 GB at 8 x 640 x 640
         for name, value in ({SPINNING: "50"} | options).items():

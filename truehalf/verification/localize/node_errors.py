@@ -7,7 +7,8 @@ With d = x - t over the elements of a tensor t of the reference:
 
 Reduced inside the graph, so that only scalars leave it. A t that is not finite, or whose squares are not (masks),
 leaves the session as it is, in a second run: elements beyond 1e30 are masks there and do not count. Integers and bools
-count as numbers. Where t is finite and x is not, the error is Inf.
+count as numbers. Where t is finite and x is not, the error is Inf. What is chosen by its values may be of another
+size in each: x is then cut, or ends in zeros.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class Comparer:
         self._side = side
         self.pairs = [pair for pair in side.pairs if _is_counted(graph.value(pair.reference))]
         self._outputs = [str(value.name) for value in side.model.graph.outputs]
+        symbols = {dim for value in side.model.graph.inputs for dim in value.shape or ()}
         for pair in self.pairs:
-            _report(graph, pair)
+            _report(graph, pair, symbols)
         self._session: ReportingSession = graph.open(self._outputs)
         self._whole: tuple[set[int], ReportingSession | None] = set(), None
 
@@ -118,6 +120,7 @@ class Switched:
 
 def _exact(t: np.ndarray, local: np.ndarray, accumulated: np.ndarray) -> tuple[float, float, float]:
     with np.errstate(all="ignore"):
+        t, local, accumulated = (np.append(each, np.zeros(t.size))[: t.size] for each in (t, local, accumulated))
         counts = np.abs(t) < _MASK
         t, local, accumulated = t[counts], local[counts], accumulated[counts]
         norms = [[np.linalg.norm(x), np.abs(x).max(initial=0)] for x in (t, local - t, accumulated - t)]
@@ -132,21 +135,28 @@ def _is_counted(value: ir.Value) -> bool:
 _KEYS = ("norms", "largest")  # of t, local - t, accumulated - t
 
 
-def _report(graph: Instrumented, pair: Pair) -> None:
+def _report(graph: Instrumented, pair: Pair, symbols: Collection[object]) -> None:
     place = graph.after(pair.local)
     values = [graph.value(name) for name in (pair.reference, pair.local, pair.accumulated)]
     ranks = {None if value.shape is None else len(value.shape) for value in values}
-    t, *others = (_float(place, value, stacks=len(ranks) == 1 and not ranks & {None, 0}) for value in values)
+    stacks = len(ranks) == 1 and not ranks & {None, 0}
+    found = [v if v.dtype == _FLOAT else place.node("Cast", [v], {"to": int(_FLOAT)}) for v in values]
+    if not stacks or any(not isinstance(dim, int) and dim not in symbols for v in values for dim in v.shape or ()):
+        found = [place.flat(value) for value in found]
+        found[1:] = [_as_long_as(place, found[0], other) for other in found[1:]]
+    t, *others = found
     stacked = place.node("Concat", [t, *(place.node("Sub", [other, t]) for other in others)], {"axis": 0})
     rows = place.node("Reshape", [stacked, place.graph.constant([3, -1])])
     for key, op_type, read in zip(_KEYS, ("ReduceL2", "ReduceMax"), (rows, place.node("Abs", [rows])), strict=True):
         place.report(key, op_type, read, [1])
 
 
-def _float(place: InsertionPoint, value: ir.Value, stacks: bool) -> ir.Value:
-    """As floats; flat, where tensors of their shapes may not stack on their first axis."""
-    found = value if value.dtype == _FLOAT else place.node("Cast", [value], {"to": int(_FLOAT)})
-    return found if stacks else place.node("Reshape", [found, place.graph.constant([-1])])
+def _as_long_as(place: InsertionPoint, t: ir.Value, other: ir.Value) -> ir.Value:
+    """A vector cut to the length of t, or with zeros behind it."""
+    zeros = place.node("ConstantOfShape", [place.node("Shape", [t])])
+    longer = place.node("Concat", [other, zeros], {"axis": 0})
+    places = place.node("Not", [place.node("Cast", [zeros], {"to": int(ir.DataType.BOOL)})])
+    return place.node("Compress", [longer, places], {"axis": 0})
 
 
 def _relative(t2: np.ndarray, t: np.ndarray, d2: np.ndarray, d: np.ndarray) -> np.ndarray:

@@ -132,7 +132,9 @@ def _switch(graph: ir.Graph, switch: ir.Value, ours: ir.Value, theirs: ir.Value,
     producer = theirs.producer()
     assert producer is not None
     readers = [(node, index) for node, index in ours.uses() if places.get(node, -1) > places[producer]]
-    node = ir.node("Where", [switch, theirs, ours], name=f"{theirs.name}/switched")
+    name = f"{theirs.name}/switched"
+    branches = {"then_branch": _branch(theirs, f"{name}/on"), "else_branch": _branch(ours, f"{name}/off")}
+    node = ir.node("If", [switch], branches, name=name)  # the shapes may differ
     chosen = node.outputs[0]
     chosen.name, chosen.type, chosen.shape = node.name, ours.type, ours.shape
     graph.insert_after(producer, node)
@@ -141,6 +143,13 @@ def _switch(graph: ir.Graph, switch: ir.Value, ours: ir.Value, theirs: ir.Value,
     for position, output in enumerate(graph.outputs):
         if output is ours:
             graph.outputs[position] = chosen
+
+
+def _branch(value: ir.Value, name: str) -> ir.Graph:
+    """That gives a value of the graph around it."""
+    node = ir.node("Identity", [value], name=name)
+    node.outputs[0].name, node.outputs[0].type = name, value.type
+    return ir.Graph([], node.outputs, nodes=[node], name=name)
 
 
 class _Merge:

@@ -150,4 +150,4 @@ def _first_nonfinite_sentence(first: Nonfinite, where: str | None) -> str:
 
 
 def _share(number: float) -> str:
-    return f"{100 * number:.2g} %"
+    return f"{100 * number:{'.0f' if 0.1 <= number < 1000 else '.2g'}} %"

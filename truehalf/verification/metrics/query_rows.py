@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def outputs_apart(
     reference: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], queries: Collection[str] | None = None
 ) -> float:
-    """Relative RMS difference of the worst output; Inf where something ceases to be finite.
+    """Relative RMS difference of the worst output; 1 where its shape differs, Inf where it ceases to be finite.
 
     Args:
         queries: outputs [N, queries, values] whose rows are put in order of size first, number by number; None: all of
@@ -28,7 +28,10 @@ def outputs_apart(
     """
     worst = 0.0
     for name, ours in reference.items():
-        if name not in other or ours.dtype.kind != "f" or ours.shape != other[name].shape:
+        if name not in other or ours.dtype.kind != "f":
+            continue
+        if ours.shape != other[name].shape:
+            worst = max(worst, 1.0)
             continue
         a, b = (each.astype(np.float64) for each in (ours, other[name]))
         if ours.ndim == 3 and (queries is None or name in queries):

@@ -116,10 +116,15 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         Session(path)
 
 
-def test_a_failing_run_says_why() -> None:
+def test_a_failing_run_says_why_once(capfd: pytest.CaptureFixture[str]) -> None:
     session = Session(proto().SerializeToString())
     with raises("runtime-refuses", "x"):
         session.run({"x": np.ones((3, 5), np.float32)})
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[a] x, float[b] y) => (float[c] z) { z = Add(x, y) }'
+    session = Session(onnx.parser.parse_model(text).SerializeToString())
+    with raises("runtime-refuses", "Add"):
+        session.run({"x": np.ones(3, np.float32), "y": np.ones(2, np.float32)})
+    assert capfd.readouterr().err == ""
 
 
 def profile(folder: Path) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ SELECTED = {
     "NonMaxSuppression": "sc = Reshape(s, flat) sel = NonMaxSuppression(b, sc, all, iou, limit)"
     " idx = Gather<axis = 1>(sel, two)",
 }
+DECIDES = {"NonMaxSuppression": "NonMaxSuppression -> sel"}
 SPEC = {
     "inputs": [{"name": "b", "shape": [1, 8, 4]}, {"name": "raw", "shape": [1, 8]}],
     "outputs": [
@@ -79,10 +80,24 @@ def test_they_are_matched_as_detections(op: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("op", SELECTED)
 def test_a_file_that_finds_fewer_fails_by_its_detections(op: str, tmp_path: Path) -> None:
     paths = saved(tmp_path, "a.onnx", model(op)), saved(tmp_path, "b.onnx", model(op, limit=0.9))
-    report = compare(*paths, feeds(), spec=SPEC, locate=False)
+    report = compare(*paths, feeds(), spec=SPEC)
     found: Any = report.detections
     failed = {finding.as_dict().get("gate") for finding in report.findings if finding.state == "failed"}
     assert report.verdict == "failed" and found["missed"] > 0 and "matched_fraction_min" in failed
+    assert report.first_bad_node == DECIDES.get(op, "Greater -> keep")
+
+
+def test_turns_of_a_loop_that_depend_on_what_it_computes(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 16]> g (float[4] x) => (float[4] y, float[t] trace)
+    <int64 n = {20}, bool yes = {1}, float shrink = {0.8}, float least = {LEAST}> {
+        y, trace = Loop(n, yes, x) <body = b (int64 i, bool go, float[4] a) => (bool on, float[4] next, float s) {
+            next = Mul(a, shrink) size = Abs(next) s = ReduceMax<keepdims = 0>(size) on = Greater(s, least)
+        }>
+    }"""
+    made = [onnx.parser.parse_model(text.replace("LEAST", least)) for least in ("0.5", "1.1")]
+    draw = np.random.default_rng(5)
+    report = compare(*made, [{"x": draw.uniform(2, 6, 4).astype(np.float32)} for _ in range(4)])
+    assert report.verdict == "failed" and report.first_bad_node == "Loop -> y"
 
 
 def test_rows_without_images_are_refused(tmp_path: Path) -> None:

@@ -145,6 +145,17 @@ def test_runs_of_other_shapes_and_numbers() -> None:
     assert masked_by_scale("y", vectors, 0.01, [["feed"]] * 5) is not None
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (0,), (2, 0), (0, 2, 2)])
+@pytest.mark.parametrize("others", [(4, 3), (9,), (3, 2, 2)])
+def test_a_run_without_values_is_none(shape: tuple[int, ...], others: tuple[int, ...]) -> None:
+    rng, nothing = np.random.default_rng(8), np.zeros(shape, np.float32)
+    some = [(r, r * np.float32(1.001)) for r in rng.standard_normal((2, *others)).astype(np.float32)]
+    small = (np.array([100, 1e-3], np.float32), np.array([100, 9e-1], np.float32))
+    for pairs, wrong in ((some, False), ([*some, small], True)):
+        told = masked_by_scale("o", [(nothing, nothing), *pairs], 0.01, [[f"{i}"] for i in range(1 + len(pairs))])
+        assert (told is not None) == wrong
+
+
 def test_rows_that_may_be_others_are_asked_for_columns_alone() -> None:
     a = A.copy()
     a[7] /= 1000
