@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -71,12 +72,16 @@ def write_images(folder: Path) -> None:
 
 
 def main() -> None:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     folder = Path(sys.argv[1])
     (folder / "images").mkdir(parents=True, exist_ok=True)
     write_images(folder)
     torch.save(weights(), folder / "weights.pt")
     module = build()
     module.load_state_dict(weights())
+    # The exporter that this warning names writes another graph, and has warnings of its own.
+    warnings.filterwarnings("ignore", "You are using the legacy TorchScript", DeprecationWarning)
     torch.onnx.export(
         module.eval(),
         (torch.zeros(1, 3, SIZE, SIZE),),

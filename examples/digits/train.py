@@ -5,7 +5,7 @@
 
 Architecture: conf/model/ltdetr_nano.yaml. The run is a function of --seed and the arguments; its state after each
 epoch lies in --state (resumed when the command is repeated). At the end the averaged weights (EMA) go to
-weights/<decoder>.safetensors and the log of average precision per epoch to weights/<decoder>.log.
+<decoder>.safetensors in --weights, and the log of average precision per epoch to <decoder>.log.
 """
 
 from __future__ import annotations
@@ -27,19 +27,27 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from truehalf.config.typed import typed  # noqa: E402
 from truehalf.data.digits import Scene, scene  # noqa: E402
-from truehalf.models.architectures.ltdetr import Architecture, architecture, build  # noqa: E402
+from truehalf.io_spec.spec import OutputSpec  # noqa: E402
+from truehalf.models.architectures.ltdetr import build  # noqa: E402
+from truehalf.models.sources.ltdetr import Options  # noqa: E402
 from truehalf.verification.metrics.average_precision import average_precision  # noqa: E402
-from truehalf.verification.metrics.detections import Detections, decode  # noqa: E402
+from truehalf.verification.metrics.detections import Detections, corners, decode  # noqa: E402
+
+LOGITS = OutputSpec("logits", "logits", activation="sigmoid")
+BOXES = OutputSpec("boxes", "boxes", format="cxcywh", normalized=True)
 
 
 def main() -> None:
     args = parse_arguments()
     torch.set_num_threads(args.threads)
     device = torch.device(args.device)
-    arch, size = read_architecture(args.decoder)
-    model = build(arch, args.seed)
-    initialize(model, arch.num_classes)
+    values = yaml.safe_load((ROOT / "conf/model/ltdetr_nano.yaml").read_text())
+    options: Options = typed(Options, values["options"], "options", [])
+    size, classes = values["image_size"][0], len(values["classes"])
+    model = build(options.architecture, args.decoder, classes, args.seed, options.mean, options.std)
+    initialize(model)
     model.to(device).train()
     average = copy.deepcopy(model).eval()
     optimizer = torch.optim.AdamW(parameter_groups(model), lr=args.lr, weight_decay=1e-4)
@@ -59,12 +67,12 @@ def main() -> None:
     with ThreadPoolExecutor(1) as pool:  # makes the next batch while torch works on this one
         for epoch in range(first_epoch, args.epochs):
             loss = train_one_epoch(epoch, model, average, optimizer, schedule, pool, size, device, args)
-            ap = evaluate(average, truth, size, arch, device)
+            ap = evaluate(average, truth, size, classes, device)
             log.append(f"epoch {epoch + 1:3d}  loss {loss:7.3f}  AP50 {ap['ap50']:.4f}  AP50-95 {ap['ap50_95']:.4f}")
             print(log[-1], flush=True)
             save_state(state_file, model, average, optimizer, schedule, log, epoch + 1)
-    weights = HERE / "weights"
-    weights.mkdir(exist_ok=True)
+    weights = args.weights
+    weights.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in average.network.state_dict().items()}
     save_file(unshared(tensors), weights / f"{args.decoder}.safetensors")
     (weights / f"{args.decoder}.log").write_text("\n".join(log) + "\n")
@@ -84,17 +92,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--state", type=Path, default=HERE / "state", help="folder of the resumable state")
+    parser.add_argument("--weights", type=Path, default=HERE / "weights", help="folder of the weights and the log")
     return parser.parse_args()
 
 
-def read_architecture(decoder: str) -> tuple[Architecture, int]:
-    values = yaml.safe_load((ROOT / "conf/model/ltdetr_nano.yaml").read_text())
-    options = values["options"]
-    arch = architecture(decoder, values["classes"], options["mean"], options["std"], options["architecture"])
-    return arch, values["image_size"][0]
-
-
-def initialize(model: torch.nn.Module, num_classes: int) -> None:
+def initialize(model: torch.nn.Module) -> None:
     """Give convolutions and norms of encoder and decoder torch's own initial values.
 
     transformers sets them for fine-tuning (convolutions N(0, 0.01), BatchNorm weights near 0), which hardly trains
@@ -166,14 +168,14 @@ def update_average(average: torch.nn.Module, model: torch.nn.Module, decay: floa
 
 
 @torch.no_grad()
-def evaluate(average, truth, size, arch, device) -> dict[str, float]:
+def evaluate(average, truth, size, classes, device) -> dict[str, float]:
     found: list[Detections] = []
     for start in range(0, len(truth), 50):
         images = torch.from_numpy(np.stack([s.image for s in truth[start : start + 50]])).permute(0, 3, 1, 2)
         logits, boxes = average(images.to(device).float() / 255)
-        found += decode(logits.cpu().numpy(), boxes.cpu().numpy(), size, size, arch.num_queries)
+        found += decode(logits.cpu().numpy(), corners(boxes.cpu().numpy(), BOXES, (size, size)), LOGITS)
     labelled = [Detections(s.boxes, s.labels, np.ones(len(s.labels), np.float32)) for s in truth]
-    return average_precision(found, labelled, arch.num_classes)
+    return average_precision(found, labelled, classes)
 
 
 def save_state(path: Path, model, average, optimizer, schedule, log: list[str], epoch: int) -> None:
