@@ -9,13 +9,13 @@ unasked.
     logits   as many rows as there are boxes; scores ("identity") where all are in 0..1; softmax with a "no object"
              where the last class is the largest in most rows; else sigmoid
     scores, labels   floats and integers [N, boxes]: top-k inside the model
-    classes  two axes, where there are no boxes
+    classes  two axes, the first of samples, where there are no boxes
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -58,7 +58,8 @@ def proposed(inputs: Sequence[TensorSpec], feeds: Outputs, outputs: Outputs) -> 
     reasons: dict[str, str] = {}
     doubts: list[str] = []
     spec_inputs = tuple(_input(each, feeds[each.name], reasons) for each in inputs)
-    found = _detections(outputs, reasons, doubts) or _classification(outputs, reasons, doubts)
+    rows = {array.shape[0] for array in feeds.values() if array.ndim}
+    found = _detections(outputs, reasons, doubts) or _classification(outputs, rows, reasons, doubts)
     spec_outputs = tuple(
         replace(found.get(name, OutputSpec(name)), dtype=array.dtype.name) for name, array in outputs.items()
     )
@@ -68,7 +69,7 @@ def proposed(inputs: Sequence[TensorSpec], feeds: Outputs, outputs: Outputs) -> 
 def _input(given: TensorSpec, array: np.ndarray, reasons: dict[str, str]) -> InputSpec:
     shape = array.shape
     found = InputSpec(given.name, "tensor", given.dtype, given.shape)
-    if len(shape) == 4 and 3 in (shape[1], shape[3]):
+    if len(shape) == 4 and 3 in (shape[1], shape[3]) and array.size:
         layout = "NCHW" if shape[1] == 3 else "NHWC"
         pixels, values = _range(array if layout == "NHWC" else np.moveaxis(array, 1, -1))
         reasons[given.name] = f"four axes, 3 channels in axis {1 if layout == 'NCHW' else 3}; {values}"
@@ -95,7 +96,7 @@ def _range(pixels: np.ndarray) -> tuple[dict[str, object], str]:
 
 def _detections(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) -> dict[str, OutputSpec]:
     """Boxes and what belongs to them; none where no output holds boxes."""
-    floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}
+    floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
     boxes = _first({name: a for name, a in floats.items() if a.ndim == 3 and a.shape[-1] == 4}, _BOXES, doubts)
     if boxes is None:
         return {}
@@ -137,10 +138,12 @@ def _logits(name: str, array: np.ndarray, reasons: dict[str, str], doubts: list[
     return OutputSpec(name, "logits", activation="sigmoid")
 
 
-def _classification(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) -> dict[str, OutputSpec]:
+def _classification(
+    outputs: Outputs, samples: Collection[int], reasons: dict[str, str], doubts: list[str]
+) -> dict[str, OutputSpec]:
     rows = {name: a for name, a in outputs.items() if a.ndim == 2 and a.shape[-1] > 1 and a.dtype.kind == "f"}
     of_rows = {a.shape[:2] for a in outputs.values() if a.ndim > 2}  # numbers of what another output says more of
-    rows = {name: a for name, a in rows.items() if a.shape not in of_rows}
+    rows = {name: a for name, a in rows.items() if a.shape not in of_rows and len(a) in samples}
     name = _first(rows, _CLASSES, doubts)
     if name is None or not (_CLASSES.search(name) or len(outputs) == 1):
         return {}

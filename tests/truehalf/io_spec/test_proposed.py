@@ -115,3 +115,9 @@ def test_further_inputs() -> None:
     feeds = {"images": IMAGES, "orig_target_sizes": np.full((4, 2), 640), "state": RNG.random((4, 5))}
     found = of_run({"logits": LOGITS, "boxes": CENTRED}, feeds)
     assert [each.kind for each in found.spec.inputs] == ["images", "picture_size", "tensor"]
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 3, 0, 8)])
+def test_images_without_pixels_say_nothing_of_their_range(shape: tuple[int, ...]) -> None:
+    found = of_run({"y": np.zeros((len(np.zeros(shape)), 5), np.float32)}, {"images": np.zeros(shape, np.float32)})
+    assert found.spec.first_input.kind == "tensor"

@@ -138,7 +138,7 @@ class Session:
         self._session = None
 
     def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name.
+        """Outputs by name; what is no tensor, a sequence or an optional, is one vector of all its values.
 
         Raises:
             StageError: when the run fails, with ONNX Runtime's first line.
@@ -156,7 +156,7 @@ class Session:
             self.cpu_nodes = cpu_float_nodes(self.kernels)
             self._profile.cleanup()
             self._profile = None
-        return dict(zip(names, values, strict=True))
+        return {name: _as_array(value) for name, value in zip(names, values, strict=True)}
 
     def prepared(self, feeds: Mapping[str, np.ndarray]) -> Callable[[], Callable[[], list[np.ndarray]]]:
         """A call that runs the model on these inputs, to be timed: inputs and outputs stay on the provider's device.
@@ -181,6 +181,13 @@ class Session:
             return read
 
         return once
+
+
+def _as_array(value: Any) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    tensors = [np.ravel(each) for each in value or ()]
+    return np.concatenate(tensors) if tensors else np.zeros(0, np.float32)
 
 
 def cpu_float_nodes(kernels: Iterable[Kernel]) -> list[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
@@ -28,9 +29,6 @@ from truehalf.verification.declared.boxes import in_words, layouts_of
 from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.metrics.decoded import confident_queries
 from truehalf.verification.runs import as_type
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 _SAMPLES = 8  # that are run
 _MOST_FOUND = 0.5  # of a detector's queries: a trained one finds nothing with most of them
@@ -81,10 +79,9 @@ def proposal_of(
         score_threshold: 0 to 1, of the boxes that are looked at; None: the default of verification.
     """
     taken = _first(feeds)
-    put_out = [run(feed) for feed in taken]
-    runs = [{name: array for name, array in each.items() if isinstance(array, np.ndarray)} for each in put_out]
+    others = [str(v.name) for v in model.graph.outputs if not isinstance(v.type, (ir.TensorType, type(None)))]
+    runs = [{name: array for name, array in run(feed).items() if name not in others} for feed in taken]
     found = proposed(_inputs(model), _joined(taken), _joined(runs))
-    others = [name for name in put_out[0] if name not in runs[0]]
     found.notes.extend(
         coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in others
     )
@@ -103,7 +100,7 @@ def proposal_of(
     image, axis = found.spec.first_input, 1 if found.spec.first_input.layout == "NHWC" else 2
     is_image = image.kind == "images"
     sizes = [(feed[image.name].shape[axis], feed[image.name].shape[axis + 1]) if is_image else None for feed in taken]
-    share = np.mean([confident_queries(outputs, found.spec, threshold).mean() for outputs in runs])
+    share = np.concatenate([confident_queries(outputs, found.spec, threshold).ravel() for outputs in runs]).mean()
     if "logits" in by_kind(found.spec) and share > _MOST_FOUND:
         found.doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
     sized, boxes = list(zip(runs, sizes, strict=True)), by_kind(found.spec)["boxes"]
@@ -184,7 +181,8 @@ def _sides(shape: Any) -> tuple[int | str, ...] | None:
 
 
 def _joined(runs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Arrays of all runs; those of the first where sizes differ."""
+    """Arrays of all runs; those of the one with most values where sizes differ."""
     names = runs[0]
     alike = {name: len({run[name].shape[1:] for run in runs}) == 1 and runs[0][name].ndim > 0 for name in names}
-    return {name: np.concatenate([run[name] for run in runs]) if alike[name] else runs[0][name] for name in names}
+    most = max(runs, key=lambda run: sum(array.size for array in run.values()))
+    return {name: np.concatenate([run[name] for run in runs]) if alike[name] else most[name] for name in names}

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.errors import StageError
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, Outputs, by_kind, classes_of, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import ClassAgreement, classification_metrics
@@ -58,11 +59,17 @@ def _counts(outputs: Outputs, name: str, scores: str) -> bool:
 def classes_in_runs(runs: Sequence[Run], spec: IoSpec, tie_margin: float = 0.0) -> ClassAgreement | None:
     """truehalf.verification.metrics.classification.classification_metrics of all samples; None of other models, and
     where shapes differ.
+
+    Raises:
+        StageError: as classification_metrics, and where runs have other numbers of classes.
     """
     name = classes_of(spec) if task_of(spec) == CLASSIFICATION else ""
     if not all(name in run.candidate and run.candidate[name].shape == run.reference[name].shape for run in runs):
         return None
     sides = [[run.reference[name] for run in runs], [run.candidate[name] for run in runs]]
+    if len(widths := {side.shape[1:] for side in sides[0]}) > 1:
+        got = " and ".join(str(list(each)) for each in sorted(widths)[:2])
+        raise StageError("wrong-shape", f"class logits {name!r}: expected as many classes in all runs, got {got}")
     reference, candidate = map(np.concatenate, sides)
     return classification_metrics(reference, candidate, tie_margin)
 

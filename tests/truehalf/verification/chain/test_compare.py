@@ -110,11 +110,21 @@ def test_weights_that_an_old_file_lists_as_inputs_are_none(tmp_path: Path) -> No
     assert held(tmp_path, listed, inside).passed
 
 
-def test_outputs_that_are_no_tensors_are_refused(tmp_path: Path) -> None:
-    text = "(float[N,3] x) => (seq(float[N,3]) s) { s = SequenceConstruct (x) }"
-    first, line = faults(tmp_path, text, text)
-    expect(first, "not-comparable")
-    expect(line, "not-supported", "output 's'", "Sequence")
+@pytest.mark.parametrize(
+    ("kind", "nodes"),
+    [
+        ("seq(float[N,3])", "e = Exp (u) s = SequenceConstruct (u, e)"),
+        ("seq(float[3])", "s = SplitToSequence<axis = 0, keepdims = 0> (u)"),
+        ("seq(int64[N])", "i = ArgMax<axis = 1, keepdims = 0> (u) s = SplitToSequence (i)"),
+        ("optional(float[N,3])", "s = Optional (u)"),
+    ],
+)
+def test_outputs_that_are_no_tensors_are_compared_by_their_values(kind: str, nodes: str, tmp_path: Path) -> None:
+    text = f"(float[N,3] x) => ({kind} s) <float f = {{1.5}}> {{ u = Mul (x, f) {nodes} }}"
+    assert held(tmp_path, text, text).passed
+    report = held(tmp_path, text, text.replace("1.5", "-1.4"), locate=True)
+    assert report.verdict == "failed" and "outputs-differ" in codes_in(report.reasons[0])
+    assert report.first_bad_node == "Mul -> u"
 
 
 # --- specs, options, files --------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from PIL import Image
 
 from tests.corpus.pairs import replayed
 from tests.corpus.pairs.detections import ROWS, SIZE, Scene, as_queries, as_top_k, scene
-from tests.messages import expect
+from tests.messages import expect, raises
+from truehalf import convert
 from truehalf.cli.app import run as truehalf
 from truehalf.codes import codes_in
 from truehalf.verification.chain.compare import compare
@@ -238,3 +239,46 @@ def test_layout_and_range_are_those_of_the_input_and_odd_outputs_are_named(
     image = found.spec.first_input
     assert image.layout == layout and image.pixels["range"] == pixels
     assert codes_in("\n".join(found.notes)) == ([code] if code else [])
+
+
+def keeping(level: float) -> onnx.ModelProto:
+    """A detector that puts out what scores above a level."""
+    return onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]> g (float[1,8,4] b, float[1,8,3] raw)'
+        f" => (float[1,n,4] boxes, float[1,n,3] logits) <int64[1] zero = {{0}}, float level = {{{level}}}> {{"
+        " s = Sigmoid(raw) m = ReduceMax<axes = [2], keepdims = 0>(s) above = Greater(m, level)"
+        " keep = Squeeze(above, zero) boxes = Compress<axis = 1>(b, keep) logits = Compress<axis = 1>(s, keep) }"
+    )
+
+
+@pytest.mark.parametrize(("level", "empty"), [(2.0, 0), (0.7, 0), (0.7, 2), (0.7, 5)])
+def test_detectors_that_find_nothing_on_some_samples(level: float, empty: int, tmp_path: Path) -> None:
+    draw, model = np.random.default_rng(17), keeping(level)
+    feeds = [
+        {
+            "b": np.sort(draw.uniform(0, 1, (1, 8, 4)), axis=2).astype(np.float32),
+            "raw": draw.normal(-9 if i < empty else 0, 1, (1, 8, 3)).astype(np.float32),
+        }
+        for i in range(6)
+    ]
+    onnx.save(model, tmp_path / "m.onnx")
+    made = convert(model, tmp_path / "o.onnx", samples=feeds)
+    assert made.report.check is not None and made.report.check.state == ("not verified" if level > 1 else "verified")
+    report = compare(tmp_path / "m.onnx", tmp_path / "o.onnx", feeds)
+    assert report.passed or (level > 1 and "nothing-compared" in codes_in("\n".join(report.reasons)))
+
+
+def test_rows_that_are_no_samples_are_no_classes(tmp_path: Path) -> None:
+    text = '<ir_version: 9, opset_import: ["" : 17]> g (float[n,4] x, float[m,4] w) => (float[a,b] logits) {'
+    onnx.save(onnx.parser.parse_model(f"{text} t = Transpose(w) logits = MatMul(x, t) }}"), tmp_path / "m.onnx")
+    draw = np.random.default_rng(18)
+    for rows, widths, kind in (([3, 3], [5, 5], "classes"), ([3, 2, 4], [5, 3, 6], None)):
+        feeds = [
+            {name: draw.normal(size=(count, 4)).astype(np.float32) for name, count in zip("xw", sides, strict=True)}
+            for sides in zip(rows, widths, strict=True)
+        ]
+        found = propose_spec(tmp_path / "m.onnx", feeds).spec
+        assert [each.kind for each in found.outputs] == [kind]
+        if kind is None:
+            with raises("wrong-shape", "logits", "[5]", "[3]"):
+                compare(*[tmp_path / "m.onnx"] * 2, feeds, spec={"outputs": [{"name": "logits", "kind": "classes"}]})
