@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,10 +99,9 @@ SUBJECTS = (
 )
 SHORT_MODEL = "nano_dfine"  # of the README's table
 SHORT = ("AutoCast", "onnxconverter-common", "ONNX Runtime, lightly-train's list, fixed", "truehalf")
-_COLUMNS = (
-    "wall s", "peak MB", "private MB", "casts", "cast MB", "FP16 nodes", "FP16 arithmetic", "score error max", "p99",
-    "output error max", "p99", "matched", "file MB", "layers", "Half, compiled", "attention fused", "engine MB",
-    "compile s",
+_COLUMNS = (  # on the page; the results have more
+    "wall s", "peak MB", "casts", "cast MB", "score error max", "output error max", "p99", "matched", "file MB",
+    "Half, compiled", "attention fused",
 )  # fmt: skip
 
 
@@ -207,8 +207,9 @@ def tables(entries: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for model in dict.fromkeys(entry["model"] for entry in entries):
         lines += ["", f"### {model}", "", f"| | {' | '.join(_COLUMNS)} |", "|---" * (len(_COLUMNS) + 1) + "|"]
-        lines += [_line(entry) for entry in entries if entry["model"] == model]
-    return "\n".join(lines).lstrip()
+        shown = [entry for entry in entries if entry["model"] == model]
+        lines += [*map(_line, shown), "", *(f"- {each['subject']}: {why}" for each in shown if (why := _reason(each)))]
+    return "\n".join(lines).strip()
 
 
 def short_table(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -218,34 +219,23 @@ def short_table(entries: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for name in SHORT:
         entry, rounds = shown[name], shown[name]["wall_s_of_each_round"]
-        _, half, fused, *_ = _compiled(entry.get("compiled", {}))
+        half, fused = _compiled(entry.get("compiled", {}))
         error, seconds = f"{entry['score_error']['max']:.2g}", f"{min(rounds):.1f} to {max(rounds):.1f}"
         lines.append(f"| {name} | {entry['casts']} | {half} | {fused} | {error} | {seconds} |")
     return "\n".join(lines)
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    used = [
-        _number(entry.get("wall_s"), ".1f"),
-        _number(entry.get("peak_mb"), ".0f"),
-        _number(entry.get("anon_mb"), ".0f"),
-    ]
-    reason = entry.get("failed") or (entry.get("invalid") if not entry.get("valid") else None)
-    if "valid" not in entry and not reason:  # a copy
-        return f"| {entry['subject']} | {' | '.join(used)} {'| ' * (len(_COLUMNS) - 3)}|"
-    if reason:
-        word = "failed" if entry.get("failed") else "invalid file"
-        return f"| {entry['subject']} | {' | '.join(used)} | {word}: {reason[:120]} {'|' * (len(_COLUMNS) - 3)}"
+    used = [_number(entry.get("wall_s"), ".1f"), _number(entry.get("peak_mb"), ".0f")]
+    if "valid" not in entry or _reason(entry):  # a copy, or no file
+        return f"| {' | '.join([entry['subject'], *used, *['–'] * (len(_COLUMNS) - len(used))])} |"
     errors = entry["error"] or {}
     score = entry["score_error"] or {}
     cells = [
         *used,
         str(entry["casts"]),
         _number(entry["cast_bytes"] / 1e6, ".2f"),
-        _number(entry["fp16_fraction"], ".2%"),
-        _number(entry["fp16_arithmetic"], ".3%"),
         _number(score.get("max"), ".2g"),
-        _number(score.get("p99"), ".2g"),
         _number(max((error["max"] for error in errors.values()), default=None), ".2g"),
         _number(max((error["p99"] for error in errors.values()), default=None), ".2g"),
         entry.get("matched") or "–",
@@ -255,16 +245,21 @@ def _line(entry: Mapping[str, Any]) -> str:
     return f"| {entry['subject']} | {' | '.join(cells)} |"
 
 
+def _reason(entry: Mapping[str, Any]) -> str:
+    """Why there is no file, or none that can be measured; "" where there is one."""
+    if not (found := entry.get("failed") or ("" if entry.get("valid") else entry.get("invalid", ""))):
+        return ""
+    said = textwrap.shorten(re.sub(r"/tmp/\S*/", "", found), 240, placeholder=" ...")
+    return f"{'failed' if entry.get('failed') else 'invalid file'}: `{said}`"
+
+
 def _compiled(found: Mapping[str, Any]) -> list[str]:
     if "refused" in found:
-        return ["refused", "–", "–", "–", "–"]
+        return ["refused", "–"]
     fused, regions = found.get("fused"), found.get("attentions")
     return [
-        _number(found.get("layers"), "d"),
         _number(found.get("half_share"), ".1%"),
         f"{'–' if fused is None else fused} of {regions}" if regions else "–",
-        _number(found.get("engine_mb"), ".1f"),
-        _number(found.get("seconds"), ".1f"),
     ]
 
 

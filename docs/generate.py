@@ -216,10 +216,15 @@ def filled(page: Path, name: str, table: str) -> str:
     return f"{before}{opening}\n{table}\n{closing}{after}"
 
 
+def _without_tags(page: str) -> str:
+    """Markdown in which "<name>" is text: outside of code it would be an unknown tag, which no page shows."""
+    return re.sub(r"(```.*?```|`[^`\n]*`)|<(?=[a-z])", lambda found: found[1] or r"\<", page, flags=re.DOTALL)
+
+
 def made() -> Iterator[tuple[Path, str]]:
     """Each file with the text that it should have."""
     for name, make in GENERATED.items():
-        yield ROOT / "docs" / name, make()
+        yield ROOT / "docs" / name, _without_tags(make()) if name.endswith(".md") else make()
     for name, (part, make) in PARTS.items():
         yield ROOT / "docs" / name, filled(ROOT / "docs" / name, part, make())
 
