@@ -17,7 +17,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], float, str]] = {
     "running-back": ("y = CumSum<reverse = 1, exclusive = 1>(x, last)", (2, 2, 3500), 2, "failed"),
     "running-beyond": ("y = CumSum(x, last)", (1, 400), 300, "failed"),
     "running-short": ("y = CumSum(x, last)", (3, 12), 1, "passed"),
-    "running-long": ("y = CumSum(x, last)", (1, 4097), 1, "passed"),
+    "running-long": ("y = CumSum(x, last)", (1, 4097), 1, "not verified"),
     "scattered": ('y = ScatterElements<axis = 1, reduction = "add">(x, zeros, x)', (2, 3500), 1, "failed"),
     "scattered-slices": ('y = ScatterND<reduction = "add">(x, places, x)', (4000, 1), 1, "failed"),
     "scattered-short": ('y = ScatterElements<axis = 1, reduction = "add">(x, zeros, x)', (2, 9), 1, "passed"),
@@ -42,7 +42,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], float, str]] = {
             ("-of-some-steps", _RELU, ", , steps", (3000, 1, 1), "failed"),
             ("-short", _RELU, "", (40, 2, 1), "passed"),
             ("-of-a-tanh", "", "", (3000, 2, 1), "passed"),
-            ("-long", _RELU, "", (4097, 1, 1), "passed"),
+            ("-long", _RELU, "", (4097, 1, 1), "not verified"),
         )
     },
 }

@@ -9,7 +9,7 @@ import pytest
 
 from tests.measuring.shipped import shipped
 from tests.messages import expect
-from truehalf.codes import codes_in
+from truehalf.codes import coded, codes_in
 from truehalf.config.verification import GatesConfig
 from truehalf.verification.findings import (
     FAILED,
@@ -124,6 +124,14 @@ def test_accumulation_is_verified_only_where_every_sum_was_rounded_or_ran(
     row = rows(evaluation=evaluation, not_split=not_split)["accumulation"]
     assert row["state"] == state and codes_in(row["reason"]) == ["sums-not-rounded"] * (state == "not verified")
     expect(row["reason"], None, *facts)
+
+
+@pytest.mark.parametrize("evaluation", ["emulated-fp16", "emulated-fp16-pessimistic"])
+def test_a_sum_of_more_terms_than_are_rounded_is_no_pass(evaluation: str) -> None:
+    left = {"/lrn": "LRN", "/cumsum": coded("sums-not-rounded", "a sum of 5000 terms")}
+    for not_split, decides in ((left, True), ({"/lrn": "LRN"}, False)):
+        found = of_run(Ran(evaluation, "CPU", [], not_split, {}))
+        assert [finding.decides for finding in found if finding.check == "accumulation"] == [decides]
 
 
 def test_each_evaluation_that_verifies_the_sums_has_its_own_reason() -> None:
