@@ -16,7 +16,7 @@ from truehalf.engines.compiling.report import compiled_report, none_built
 from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
 from truehalf.engines.parity import EngineReference, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts
-from truehalf.errors import StageError, some_of, told
+from truehalf.errors import StageError, told
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.selectors import scope_of
@@ -267,7 +267,7 @@ def _built_by_onnxruntime(plan: EnginePlan, model: ir.Model, model_path: Path, o
             "is served, and nothing shows what TensorRT made of it"
         )
     if nodes := deployed.cpu_nodes:
-        unknown.append(f"{len(nodes)} nodes computed floats on the CPU provider, FP16 in FP32: {some_of(nodes)}")
+        unknown.append(deploy.said_of_cpu_nodes(nodes))
     return _Built(
         facts=facts | {"engine": plan["engine"]},
         run=lambda feeds, profile: deployed.run(feeds),

@@ -23,7 +23,7 @@ import numpy as np
 from truehalf.config.engine import LatencyConfig
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.ort_plan import PROVIDERS, cache_folder, io_of
-from truehalf.errors import StageError
+from truehalf.errors import StageError, some_of
 from truehalf.ir.model_file import model_size_mb
 from truehalf.output_files import destination, written_whole
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
@@ -163,6 +163,13 @@ class Deployed:
         after = clocks_during(once) if on_gpu else None
         per_s = [1e3 * samples * options.runs / times.sum() for times in each]
         return timing(each, samples, per_s, {"before": before, "after": after} if on_gpu else None)
+
+
+def said_of_cpu_nodes(nodes: Sequence[str]) -> str:
+    """A sentence on `cpu_nodes`: what keeps them on the GPU is to compute them in FP32."""
+    operators = ",".join(sorted({node.rpartition(" (")[2].removesuffix(")") for node in nodes}))
+    fell = f"{len(nodes)} nodes computed floats on the CPU provider, FP16 in FP32: {some_of(nodes)}"
+    return f"{fell}; where the GPU has kernels of FP32 alone, precision.op_block_list=[{operators}] keeps them there"
 
 
 def _seconds(once: Any) -> float:
