@@ -8,8 +8,8 @@ from typing import TypedDict
 from pipeline.forms import Params, Reports, Verification
 from truehalf.engines.engine_report import EngineReport
 from truehalf.report.numbers import count, number, percent, worded
+from truehalf.report.result import WORDS, evaluated
 
-WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
 _FOUND = {  # by a key of verify's report, and only where that is
     "matched_fraction": "{matched:,} of {reference:,} detections matched on {samples:,} images",
     "ap50_95": "AP50-95 {ap50_95:.4f} against {ap50_95_fp32:.4f}",
@@ -81,16 +81,6 @@ def found(verify: Verification) -> str:
     if verify.get("nan") or verify.get("inf"):
         parts.append(f"{count(verify['nan'] + verify['inf'])} NaN or Inf in its outputs")
     return ", ".join(parts) or "nothing was compared"
-
-
-def evaluated(verify: Verification) -> str:
-    """How outputs of the final file were computed."""
-    evaluation = str(verify.get("evaluation"))
-    if evaluation.startswith("emulated-fp16"):
-        sums = ", sums inside nodes too" if evaluation.endswith("pessimistic") else ""
-        return f"run with the rounding of FP16 hardware{sums}, emulated on the CPU"
-    holds = "; it holds no FP16" if evaluation == "fp32-cpu" else ""
-    return f"run on {verify.get('provider', 'an unknown provider')}{holds}"
 
 
 def tiles(reports: Reports) -> list[dict[str, str]]:

@@ -27,7 +27,7 @@ def command(output: form.Output, result: Path, out: Path) -> int:
     check_outputs({"--out": out, "--json": output.file}, {"result.json": result})
     try:
         content = read_json(result)
-        page = result_page(content, str(result))
+        page = result_page(content, str(result), form.with_flags)
     except (KeyError, TypeError, ValueError, AttributeError, TemplateError) as error:
         message = f"{result}: expected a result as truehalf wrote it, got one that lacks parts ({error})"
         raise StageError("wrong-file", message) from error

@@ -10,7 +10,6 @@ from truehalf.report.forms import Decision
 from truehalf.report.graph import FP32, Node, islands
 from truehalf.report.module_map import SHADES, Module, module_map, modules, trunk
 from truehalf.report.neighbourhood import neighbourhood
-from truehalf.report.numbers import percent
 
 _LISTED = 400  # nodes
 _DRAWN = 40  # islands
@@ -30,7 +29,7 @@ _RULES = {  # what a rule says, for whom has not read of it
 def kept_in_fp32(
     decisions: Sequence[Decision], nodes: Sequence[Node] = (), errors: Mapping[str, float] | None = None
 ) -> Mapping[str, object]:
-    """{total, fp32, rules, modules, omitted} and, where `nodes` are known, {map, share}.
+    """{total, fp32, rules, modules, omitted} and, where `nodes` are known, {map}.
 
     Args:
         decisions: rows of the conversion.
@@ -59,7 +58,6 @@ def kept_in_fp32(
         "modules": found,
         "omitted": len(kept) - sum(module["count"] for module in found),
         "map": _maps(root, links) if root.flops else None,
-        "share": percent(_fp32_share(nodes), 2) if root.flops else "",
         "trunk": trunk(root).scope,
     }
 
@@ -110,8 +108,3 @@ def _inherited(module: Module, links: Mapping[str, str]) -> dict[str, str]:
     found = {scope: address for each in module.inner.values() for scope, address in _inherited(each, links).items()}
     own = links.get(module.scope) or next(iter(found.values()), None)
     return found | ({module.scope: own} if own else {})
-
-
-def _fp32_share(nodes: Sequence[Node]) -> float:
-    total = sum(node["flops"] for node in nodes if node["precision"])
-    return sum(node["flops"] for node in nodes if node["precision"] == FP32) / total if total else 0.0

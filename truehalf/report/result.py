@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from truehalf.errors import StageError
 from truehalf.report.fp32_nodes import kept_in_fp32
+from truehalf.report.numbers import count
 from truehalf.report.page import page, verification_sections
 from truehalf.report.text import COLUMNS
 
-_STATES = {"passed": "passed", "failed": "failed"}
+WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
+_SENTENCES = ("reason", "reasons", "not_verified", "notes")
 
 
-def result_page(result: Any, named: str = "the result") -> str:
+def result_page(result: Any, named: str = "the result", worded: Callable[[str], str] = str) -> str:
     """The page of a result.
 
     Args:
         result: JSON of `truehalf convert --json` or `truehalf verify --json`.
         named: how messages call it.
+        worded: what is made of each sentence of the result.
 
     Raises:
         StageError: when it is neither.
     """
     if not isinstance(result, Mapping) or not {"conversion", "outputs"} & set(result):
         raise StageError("wrong-file", f"{named}: expected the JSON of `truehalf convert` or `verify`, it is neither")
+    result = _reworded(result, worded)
     comparison = result.get("comparison") if "conversion" in result else result
-    sentence = "Nothing was compared."
-    if comparison:
-        measured = f"{comparison['samples']} samples, {comparison['evaluation']}, {comparison['provider']}"
-        sentence = f"{measured}. FP16 was emulated on the CPU unless it says cuda; no engine was run."
     found = comparison or {}
+    state = result["verdict"] if result["verdict"] in WORDS else "unknown"
+    sentence = f"{count(found['samples'])} samples, {evaluated(found)}." if found else "Nothing was compared."
+    reasons = found.get("reasons", [])
     return page(
         {
             "title": Path(result.get("out", named)).name,
-            "headline": {
-                "state": _STATES.get(result["verdict"], "unknown"),
-                "word": result["verdict"],
-                "sentence": sentence,
-                "reasons": found.get("reasons", []),
-            },
+            "headline": {"state": state, "word": WORDS[state], "sentence": sentence, "reasons": reasons},
+            "warnings": result.get("notes"),
             "not_verified": found.get("not_verified", []),
             "comparison": comparison,
             "columns": COLUMNS,
@@ -49,6 +48,25 @@ def result_page(result: Any, named: str = "the result") -> str:
             "decisions": kept_in_fp32(result["decisions"]) if result.get("decisions") else None,
         }
     )
+
+
+def evaluated(verify: Mapping[str, Any]) -> str:
+    """How outputs of the final file were computed."""
+    evaluation = str(verify.get("evaluation"))
+    if evaluation.startswith("emulated-fp16"):
+        sums = ", sums inside nodes too" if evaluation.endswith("pessimistic") else ""
+        return f"run with the rounding of FP16 hardware{sums}, emulated on the CPU"
+    holds = "; it holds no FP16" if evaluation == "fp32-cpu" else ""
+    return f"run on {verify.get('provider', 'an unknown provider')}{holds}"
+
+
+def _reworded(value: Any, worded: Callable[[str], str], says: bool = False) -> Any:
+    """The JSON with its sentences, which stand under a few keys, worded."""
+    if isinstance(value, Mapping):
+        return {key: _reworded(each, worded, key in _SENTENCES) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_reworded(each, worded, says) for each in value]
+    return worded(value) if says and isinstance(value, str) else value
 
 
 def _conversion(result: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -33,8 +33,10 @@ addEventListener("load", () => {
   const lost = [...document.querySelectorAll("a")].map(each => each.getAttribute("href")).filter(
     each => !each.startsWith("#") || !document.getElementById(each.slice(1)));
   const focusable = [...document.querySelectorAll("a, summary, [tabindex]")].filter(each => each.tabIndex >= 0).length;
+  const gates = document.querySelector("#gates ~ .scroll");
   top.document.title = JSON.stringify({
     width: innerWidth, wide: document.documentElement.scrollWidth, faint, lost, focusable,
+    cut: gates ? gates.scrollWidth - gates.clientWidth : 0,
     dark: matchMedia("(prefers-color-scheme: dark)").matches,
     sections: [...document.querySelectorAll("h2")].map(each => each.id),
     maps: [...document.querySelectorAll(".plot .wide, .plot .narrow")].filter(each => each.getClientRects().length).length,

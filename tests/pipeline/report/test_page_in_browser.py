@@ -70,6 +70,7 @@ def test_it_fits_its_links_lead_somewhere_and_text_is_readable(failed: Path, wid
     assert (found["width"], found["dark"]) == (width, dark)
     assert found["wide"] <= width and found["lost"] == [] and found["faint"] == []
     assert [each for each in found["sections"] if each in SECTIONS] == SECTIONS, "in the order of questions"
+    assert found["cut"] == 0, "gates, with what they measured and their limits"
     assert found["maps"] == 2, "the module map and the errors, each once"
     assert found["focusable"] >= len(SECTIONS) + 3, "links of the head, of the map, and what opens"
 

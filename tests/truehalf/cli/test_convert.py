@@ -23,6 +23,7 @@ from truehalf.cli.app import COMMANDS
 from truehalf.cli.app import run as truehalf
 from truehalf.cli.form import FILE_OF_JSON, QUIET, VERBOSE
 from truehalf.codes import codes_in
+from truehalf.report.result import WORDS
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] images) => (float[N,4,8,8] y)
 { ["conv"] c = Conv<pads = [1,1,1,1]>(images, w) ["relu"] y = Relu(c) }"""
@@ -323,7 +324,8 @@ def test_the_page_of_a_result(folder: Path, capsys: pytest.CaptureFixture[str]) 
     for result in ("r.json", "v.json"):
         assert truehalf(["report", result, "-o", f"{result}.html"]) == 0
         page = (folder / f"{result}.html").read_text()
-        assert "passed" in page and "<code>y</code>" in page and "http" not in page
+        assert WORDS["passed"] in page and "<code>y</code>" in page and "http" not in page
+        assert "--evaluation emulated-fp16-pessimistic" in page and "verify.evaluation" not in page
     (folder / "x.json").write_text("[]")
     assert truehalf(["report", "x.json", "-o", "x.html"]) == 2 and not (folder / "x.html").exists()
 
