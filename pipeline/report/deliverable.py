@@ -7,10 +7,10 @@ from typing import Any
 from pipeline.caveats import has_failed
 from pipeline.engine import engine_stage, latency_rows, was_made
 from pipeline.forms import Params, Reports, names_of
+from pipeline.report.headlines import evaluated
 from pipeline.summary.deliverable import path_of
 from truehalf.report.graph import Outline
 from truehalf.report.numbers import count, number
-from truehalf.report.result import evaluated
 
 _CHIPS = {"passed": "passed", "verified": "passed", "failed": "failed"}
 

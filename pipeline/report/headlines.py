@@ -8,7 +8,7 @@ from typing import TypedDict
 from pipeline.forms import Params, Reports, Verification
 from truehalf.engines.engine_report import EngineReport
 from truehalf.report.numbers import count, number, percent, worded
-from truehalf.report.result import WORDS, evaluated
+from truehalf.report.result import WORDS, computed_by
 
 _FOUND = {  # by a key of verify's report, and only where that is
     "matched_fraction": "{matched:,} of {reference:,} detections matched on {samples:,} images",
@@ -81,6 +81,11 @@ def found(verify: Verification) -> str:
     if verify.get("nan") or verify.get("inf"):
         parts.append(f"{count(verify['nan'] + verify['inf'])} NaN or Inf in its outputs")
     return ", ".join(parts) or "nothing was compared"
+
+
+def evaluated(verify: Verification) -> str:
+    """How outputs of the final file were computed."""
+    return computed_by(str(verify.get("evaluation")), str(verify.get("provider", "an unknown provider")))
 
 
 def tiles(reports: Reports) -> list[dict[str, str]]:

@@ -33,7 +33,9 @@ def result_page(result: Any, named: str = "the result", worded: Callable[[str], 
     comparison = result.get("comparison") if "conversion" in result else result
     found = comparison or {}
     state = result["verdict"] if result["verdict"] in WORDS else "unknown"
-    sentence = f"{count(found['samples'])} samples, {evaluated(found)}." if found else "Nothing was compared."
+    sentence = "Nothing was compared."
+    if found:
+        sentence = f"{count(found['samples'])} samples, {computed_by(found['evaluation'], found['provider'])}."
     reasons = found.get("reasons", [])
     return page(
         {
@@ -50,14 +52,13 @@ def result_page(result: Any, named: str = "the result", worded: Callable[[str], 
     )
 
 
-def evaluated(verify: Mapping[str, Any]) -> str:
-    """How outputs of the final file were computed."""
-    evaluation = str(verify.get("evaluation"))
+def computed_by(evaluation: str, provider: str) -> str:
+    """How outputs of the final file were computed, in words."""
     if evaluation.startswith("emulated-fp16"):
         sums = ", sums inside nodes too" if evaluation.endswith("pessimistic") else ""
         return f"run with the rounding of FP16 hardware{sums}, emulated on the CPU"
     holds = "; it holds no FP16" if evaluation == "fp32-cpu" else ""
-    return f"run on {verify.get('provider', 'an unknown provider')}{holds}"
+    return f"run on {provider}{holds}"
 
 
 def _reworded(value: Any, worded: Callable[[str], str], says: bool = False) -> Any:
