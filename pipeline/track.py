@@ -285,7 +285,7 @@ def _outcome(mlflow: Any, status: str, run_id: str, record: Record) -> Outcome:
 
 
 def _log_model(mlflow: Any, files: list[Path], max_mb: float) -> None:
-    """The final ONNX file and its external data when small enough; in any case one SHA-256 over those of the files."""
+    """The final ONNX file and its external data when small enough; in any case their SHA-256."""
     if not files:
         return
     mlflow.set_tag(SHA256_TAG, sha256_of(files))

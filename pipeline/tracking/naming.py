@@ -26,8 +26,8 @@ _PLACES = {"precision": 0, "model": 2, "decoder": 2, "data": 2}  # in a name; 1 
 _FIGURES = (
     "AP50-95 {ap50_95:.4f}",
     "AP50-95 in FP32 {ap50_95_fp32:.4f}",
-    "detections matched {matched_fraction:.2%}",
-    "same class {top1_agreement:.2%}",
+    "detections matched {matched_fraction:%2}",
+    "same class {top1_agreement:%2}",
     "box error p99 {box_error_px_p99:.3g} px",
     "score error p99 {score_error_p99:.3g}",
     "tensor error {tensor_error:.3g}",
@@ -73,7 +73,7 @@ def description(record: Record) -> str:
     told = ", ".join(f"`{key}={_text(value)}`" for key, value in overrides(record.params).items())
     verdict = "failed" if record.failed and tags["verdict"] == "passed" else tags["verdict"]  # by the engine
     figures = worded(_FIGURES, reports.get("verify", {}))
-    figures += worded(["{fp16_arithmetic:.1%} of the arithmetic in FP16"], reports.get("fp16", {}))
+    figures += worded(["{fp16_arithmetic:%1} of the arithmetic in FP16"], reports.get("fp16", {}))
     lines = [f"**{verdict}**{how}", ", ".join(figures)]
     lines += [f"Differs from the defaults in: {told}"] if told else []
     lines += [f"Report: artifact `{PAGE}`"] if record.page else []

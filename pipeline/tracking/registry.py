@@ -79,12 +79,13 @@ def register(mlflow: Any, run_id: str, record: Record) -> dict[str, str]:
 
 
 def sha256_of(files: Sequence[Path]) -> str:
-    """One SHA-256 over those of the files."""
-    digest = hashlib.sha256()
+    """SHA-256 of a file, as `sha256sum` prints it; of several, one over theirs."""
+    digests = []
     for file in files:
         with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
-    return digest.hexdigest()
+            digests.append(hashlib.file_digest(opened, "sha256"))
+    one = digests[0] if len(digests) == 1 else hashlib.sha256(b"".join(each.digest() for each in digests))
+    return one.hexdigest()
 
 
 def _complete(client: Any, run_id: str, record: Record) -> None:

@@ -176,7 +176,7 @@ def panels(rows: Sequence[Sequence[Panel]]) -> str:
 
 
 def _panel(panel: Panel, width: int, height: int) -> Iterator[str]:
-    left, right, top, bottom = 66, 14, 14, 40
+    left, right, top, bottom = 76, 14, 14, 40
     every = [*panel.full, *panel.empty] or [(0.0, 0.0)]
     (x_low, x_high), (y_low, y_high) = (_widened([point[side] for point in every]) for side in (0, 1))
 
