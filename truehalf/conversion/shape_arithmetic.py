@@ -51,22 +51,27 @@ class ShapeArithmetic:
     Attributes:
         nodes: each with a description of the sink that it is upstream of; nodes that compute integers among them.
         values: what they write and read, constants and graph inputs among them; of any type.
+        ends_at_counts: whether it ends at what NonZero and its like leave of data.
     """
 
+    ends_at_counts: bool = False
     nodes: dict[ir.Node, str] = field(default_factory=dict)
     values: set[ir.Value] = field(default_factory=set)
 
 
-def shape_arithmetic(model: ir.Model) -> ShapeArithmetic:
+def shape_arithmetic(model: ir.Model, of_data: bool = True) -> ShapeArithmetic:
     """Find the region.
 
     Args:
         model: normalized, without functions. Types and shapes need not be known; then no custom operator has a sink,
             and every layer ends the region.
+        of_data: whether data that NonZero and its like count is a sink, too.
     """
-    found, sources = ShapeArithmetic(), _sources(model)
+    found, sources = ShapeArithmetic(ends_at_counts=not of_data), _sources(model)
     for node in all_nodes(model):
         for index, value in enumerate(node.inputs):
+            if found.ends_at_counts and value is not None and _counts_data(node, value, sources):
+                continue
             if value is not None and (name := deciding_input(node, index)) is not None:
                 what = f"{name} of {node.op_type} {node.name!r}"
                 _walk_back(value, what, sources, found)
@@ -116,7 +121,7 @@ def _walk_back(
         if node is None or subgraphs(node):
             found.values.add(value)
             waiting += sources.get(value, [])
-        elif not _is_end(node, value, sources):
+        elif not _is_end(node, value, sources) and not (found.ends_at_counts and _counts_data(node, value, sources)):
             found.values.add(value)
             found.nodes.setdefault(node, sink)
             waiting += node.inputs
@@ -129,6 +134,11 @@ def _is_end(node: ir.Node, value: ir.Value, sources: dict[ir.Value, list[ir.Valu
     if row_of(node).choice != value.index() and (not is_layer or _is_small(node) or _is_of_coordinates(node)):
         return False
     return _sizes_upstream(value, sources) is None
+
+
+def _counts_data(node: ir.Node, value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> bool:
+    """Whether how many elements there are depends on data, of which a value of the node is made."""
+    return has(node, Trait.COUNTS) and _sizes_upstream(value, sources) is None
 
 
 def _is_small(node: ir.Node) -> bool:

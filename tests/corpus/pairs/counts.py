@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
+import onnx
 
 from tests.corpus.pairs import Pair, numbers, replayed
 from tests.corpus.pairs.detections import FAILED, PASSED, as_top_k, scene, spec_of
@@ -13,9 +14,39 @@ from tests.corpus.pairs.detections import FAILED, PASSED, as_top_k, scene, spec_
 SAMPLES, LABELS, LIMIT = 8, 1000, 0.25
 
 
+# What is left of values beside a threshold; x is rounded to float16, and what is made of it.
+_LEFT: Mapping[str, str] = {
+    "places": "m = Greater(s, t) z = NonZero(m)",
+    "places-of-an-opposite": "m = LessOrEqual(s, t) n = Not(m) z = NonZero(n)",
+    "places-of-two": "a = Greater(s, t) b = Less(s, one) m = And(a, b) z = NonZero(m)",
+    "values": "m = Greater(s, t) i = NonZero(m) p = Transpose(i) g = GatherND(s, p) z = Cast<to = 1>(g)",
+    "compressed": "m = Greater(s, t) n = Reshape(m, flat) f = Reshape(s, flat) g = Compress<axis = 0>(f, n) "
+    "z = Cast<to = 1>(g)",
+}
+
+
 def pairs() -> Iterator[Pair]:
     yield from labels()
     yield from counts()
+    yield from left()
+
+
+def left() -> Iterator[Pair]:
+    for seed, (name, text) in enumerate(_LEFT.items()):
+        x = np.random.default_rng(20 + seed).uniform(0.3, 0.8, (4, 3000)).astype(np.float32)
+        for what, other, expected in (("near-ties", text, PASSED), ("of-more", text.replace("s, t)", "s, u)"), FAILED)):
+            both = (_left(text, half=False), _left(other, half=True))
+            yield Pair(f"left-{name}-{what}", *both, {"x": x}, expected, codes=("near-ties",) * (expected == PASSED))
+
+
+def _left(text: str, half: bool) -> onnx.ModelProto:
+    """x, and what decides, in FP16 or not."""
+    to, kind = 10 if half else 1, "float" if "Cast" in text else "int64"
+    return onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[N, M] x) => ({kind}[A, B] z)
+        <float half = {{0.7}}, float more = {{0.72}}, float whole = {{1}}, int64[1] flat = {{-1}}> {{
+        h = Cast<to = {to}>(x) t = Cast<to = {to}>(half) u = Cast<to = {to}>(more) one = Cast<to = {to}>(whole)
+        r = Mul(h, h) s = Sqrt(r) {text} }}""")
 
 
 def labels() -> Iterator[Pair]:

@@ -59,8 +59,10 @@ class Step:
 
     @property
     def is_held(self) -> bool:
-        """Whether float16 holds the threshold as it is, where that is a constant."""
-        constant = np.zeros(()) if self.threshold is None or isinstance(self.threshold, str) else self.threshold
+        """Whether float16 holds the threshold, where it is a constant; not known of one that is made of constants."""
+        if isinstance(self.threshold, str):
+            return self.threshold in self.operands
+        constant = np.zeros(()) if self.threshold is None else self.threshold
         return bool((constant.astype(np.float16) == constant).all())
 
 

@@ -72,8 +72,9 @@ def _others(decided: Sequence[Decided], other: Other, margin: float) -> list[np.
 
 def _others_than(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     """Where they differ; what a division leaves by as much as a divisor."""
-    is_rest = reference.dtype.kind == "f"
-    return np.abs(reference - candidate) > np.abs(reference).max(initial=0) / 2 if is_rest else reference != candidate
+    if reference.dtype.kind != "f":
+        return np.asarray(reference != candidate)
+    return np.asarray(np.abs(reference - candidate) > np.abs(reference).max(initial=0) / 2)
 
 
 def _are_near(decided: Sequence[Decided], name: str, margin: float) -> bool:
