@@ -129,6 +129,12 @@ _MADE_OTHERWISE: Mapping[str, tuple[str, str, str]] = {
     "top": ("s = Softmax<axis = 2>(y) v, z = TopK<axis = 2>(s, three)", "Softmax<axis = 2>", "Softmax<axis = 1>"),
     "mark": ("s = Softmax<axis = 2>(y) z = Hardmax<axis = 2>(s)", "Softmax<axis = 2>", "Softmax<axis = 1>"),
 }
+_OF_ANOTHER_SHAPE: Mapping[str, tuple[str, str, str]] = {  # a threshold, among values of which many are the largest
+    "largest": ("t = ReduceMax<axes = [2]>(b) z = Equal(b, t)", "[2]", "[1]"),
+    "largest-on": ("t = ReduceMax<axes = [2]>(b) m = Equal(b, t) z = Where(m, y, minus)", "[2]", "[1]"),
+    "least": ("t = ReduceMin<axes = [1]>(b) m = LessOrEqual(b, t) z = Where(m, y, minus)", "[1]", "[2]"),
+    "mean": ("t = ReduceMean<axes = [1]>(b) z = Greater(b, t)", "[1]", "[2]"),
+}
 _BESIDE_AN_OFFSET: Mapping[str, str] = {  # what is small beside all of a value is much of what decides
     "best": "z = ArgMax<axis = 2>(b)",
     "best-to-a-table": "i = ArgMax<axis = 2, keepdims = 0>(b) z = Gather(table, i)",
@@ -203,6 +209,11 @@ def pairs() -> Iterator[Pair]:
         values[..., 5] = values[..., 3] - rng.choice([-1, 1], (SAMPLES, 6)) * 0.01
         yield _pair(f"scaled-beside-an-offset-{name}", (values, values), case, FAILED)
     yield from _of_the_third()
+    crowded = np.float32(np.random.default_rng(465).normal(0, 0.02, (SAMPLES, 6, 8)))
+    crowded[:, 0, 0] = 6
+    for name, case in _OF_ANOTHER_SHAPE.items():
+        text = f"b = Add(y, many) {case[0]}"
+        yield _pair(f"shape-{name}", (crowded, crowded), (text, *case[1:]), FAILED)
     for seed, (name, text) in enumerate(_RESTS.items()):
         for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
             both = beside(np.float32([0.5, 1.0, -1.0]), (SAMPLES, 6, 8), margin, 490 + seed)

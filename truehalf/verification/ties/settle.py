@@ -220,7 +220,7 @@ class _Looked:
             made = self._of_reference([first], [{name: one.theirs[name]} for one in decided])
             again = [_without_masks(r[first], one.theirs[first]) for r, one in zip(made, decided, strict=True)]
             return output_errors(first, again, tolerance, places).passed is not False
-        return not known
+        return not any(name in one.theirs for name in names for one in decided)  # of another shape, it is another one
 
 
 def _names_in_candidate(
