@@ -36,8 +36,9 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
         whether runtimes need the new form, too.
 
     Raises:
-        StageError: a sparse tensor that cannot be made dense, functions that cannot be brought to one opset.
+        StageError: a sparse tensor that cannot be made dense, functions that cannot be brought to one opset, a map.
     """
+    _refuse_maps(proto.graph, path)
     proto.graph.name = proto.graph.name or "graph"
     _import_implied(proto)
     if proto.ir_version < _WEIGHTS_APART_FROM and {each.name for each in proto.graph.initializer} - {
@@ -55,6 +56,16 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
                 if name and opset >= since and name not in {each.name for each in node.attribute}:
                     node.attribute.append(onnx.helper.make_attribute(name, value))
     return _align_functions(proto, path)
+
+
+def _refuse_maps(graph: onnx.GraphProto, path: Path) -> None:
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if "map_type" in (value.type.WhichOneof("value"), value.type.sequence_type.elem_type.WhichOneof("value")):
+            raise StageError(
+                "not-supported",
+                f"{path}: {value.name!r} is a map, as ZipMap writes; expected tensors, sequences and optionals. "
+                "Export the model without it (skl2onnx: zipmap=False)",
+            )
 
 
 def _import_implied(proto: onnx.ModelProto) -> None:

@@ -148,9 +148,11 @@ def _alike(r: np.ndarray, o: np.ndarray, most: float) -> tuple[np.ndarray, np.nd
 def _other_whole_numbers(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
     if any(a.dtype.kind != "f" or a.shape != b.shape for a, b in pairs):
         return ""
-    rows = [[side.reshape(-1, side.shape[-1] if side.ndim > 1 else 1) for side in pair] for pair in pairs]
+    rows = [[_by_columns(side) for side in pair] for pair in pairs if pair[0].size]
     if len({a.shape[1] for a, _ in rows}) > 1:  # columns of runs that have other ones
         rows = [[side.reshape(-1, 1) for side in pair] for pair in rows]
+    if not rows:
+        return ""
     a, b = (np.concatenate([pair[side] for pair in rows]) for side in (0, 1))
     whole = np.ones(a.shape[1], bool)
     for side in (a, b):
@@ -160,6 +162,10 @@ def _other_whole_numbers(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray
         return ""
     changed = f"{different} of {int(whole.sum()) * len(a)} whole numbers in output {name!r} are others"
     return coded("hidden-by-scale", f"{changed}; the tensor rule allows it, and rounding to FP16 explains none of them")
+
+
+def _by_columns(values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1)
 
 
 def _largest(values: np.ndarray) -> float:

@@ -147,7 +147,7 @@ def _outputs(pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) ->
     """The runs of one shape but for axis 0 together; vectors of one length below each other."""
     by_shape: dict[tuple[int, ...], list[int]] = {}
     for number, (a, _) in enumerate(pairs):
-        by_shape.setdefault(a.shape if a.ndim < 2 else a.shape[1:], []).append(number)
+        by_shape.setdefault((a.ndim, *(a.shape if a.ndim < 2 else a.shape[1:])), []).append(number)
     magnitudes = [np.abs(a[np.isfinite(a)]) for a, _ in pairs]
     whole = max(float(each.max(initial=0.0)) for each in magnitudes)
     added_up = max(float(each[each <= FP16_MAX].max(initial=0.0)) for each in magnitudes)

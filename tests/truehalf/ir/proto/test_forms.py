@@ -188,6 +188,13 @@ def without_a_name(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
+def with_a_map() -> onnx.ModelProto:
+    made = text("y = Softmax(x)")
+    row = onnx.helper.make_map_type_proto(onnx.TensorProto.STRING, onnx.helper.make_tensor_type_proto(1, []))
+    made.graph.output[0].CopyFrom(onnx.helper.make_value_info("y", onnx.helper.make_sequence_type_proto(row)))
+    return made
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -240,6 +247,7 @@ CIRCLE = ' <domain: "my", opset_import: ["": 17, "my": 1]> '
         (lambda: text("y = Neg(x)", head=HEAD.replace("x)", "x, float[2,4] x)")), "model-invalid", ["'x'"]),
         (lambda: without_imports(of_function("y = Neg(x)", 17), "my"), "model-invalid", ["'my'", "(F)"]),
         (lambda: text("y = com.acme.Op(x)"), "model-invalid", ["'com.acme'"]),
+        (with_a_map, "not-supported", ["'y'", "ZipMap"]),
         (lambda: of_function("y = com.acme.Op(x)", 17), "model-invalid", ["'com.acme'", "'F'"]),
         (lambda: of_function("y = com.microsoft.Gelu(x)", 17), "model-invalid", ["'com.microsoft'", "'F'"]),
         (lambda: of_function("y = my.Gone(x)", 17), "not-supported", ["my::Gone"]),
