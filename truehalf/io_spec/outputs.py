@@ -69,13 +69,16 @@ def plain_outputs(spec: IoSpec, names: Iterable[str] | None = None) -> list[str]
     return [name for name in listed if name not in taken]
 
 
-def check_spec(spec: IoSpec, names: Sequence[str], inputs: Mapping[str, Sequence[int | None]] | None = None) -> None:
+def check_spec(
+    spec: IoSpec, names: Sequence[str], inputs: Mapping[str, Sequence[int | None] | None] | None = None
+) -> None:
     """Compare an I/O spec with a model.
 
     Args:
         spec: as above.
         names: of the model's outputs.
-        inputs: shapes of the model's inputs by name, None where a side is free; not given: not looked at.
+        inputs: shapes of the model's inputs by name, None where a side, or all of it, is free; not given: not
+            looked at.
 
     Raises:
         StageError: listing every problem: an output that the model does not have, an unknown kind, a layout that is not
@@ -166,14 +169,14 @@ def problem_of_classes(spec: IoSpec) -> str | None:
     return f"expected {classes} names, as many as output {output.name!r} has classes{beside}, got {names}"
 
 
-def _problems_of_inputs(spec: IoSpec, inputs: Mapping[str, Sequence[int | None]]) -> Iterable[str]:
+def _problems_of_inputs(spec: IoSpec, inputs: Mapping[str, Sequence[int | None] | None]) -> Iterable[str]:
     yield from (coded("unknown-key", f"{key}: expected {', '.join(KEYS)}") for key in spec.unknown)
     for entry in spec.inputs:
         if entry.name not in inputs:
             message = f"input {entry.name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"
             yield coded("wrong-name", message)
-        elif entry.shape is not None and not _fits(entry.shape, inputs[entry.name]):
-            sides = ", ".join("any" if side is None else str(side) for side in inputs[entry.name])
+        elif entry.shape is not None and (shape := inputs[entry.name]) is not None and not _fits(entry.shape, shape):
+            sides = ", ".join("any" if side is None else str(side) for side in shape)
             message = f"input {entry.name!r}: the model takes [{sides}], the spec says {list(entry.shape)}"
             yield coded("wrong-shape", message)
 

@@ -173,9 +173,13 @@ def _with_shapes(spec: IoSpec, files: ModelPair) -> IoSpec:
     return replace(spec, outputs=tuple(outputs))
 
 
-def _input_shapes(files: ModelPair) -> dict[str, list[int | None]]:
-    values = [value for value in files.reference.graph.inputs if value.shape is not None]
-    return {str(v.name): [side if isinstance(side, int) else None for side in v.shape or ()] for v in values}
+def _input_shapes(files: ModelPair) -> dict[str, list[int | None] | None]:
+    return {
+        str(value.name): None
+        if value.shape is None
+        else [side if isinstance(side, int) else None for side in value.shape]
+        for value in files.reference.graph.inputs
+    }
 
 
 def _measured(files: ModelPair, feeds: Any, runs: Sequence[Run], spec: IoSpec, options: VerifyConfig) -> Measured:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
 
@@ -39,6 +40,15 @@ def test_sides_that_only_the_candidate_fixes_are_named(tmp_path: Path) -> None:
     first, line = lines
     expect(first, "wrong-feeds", "candidate")
     expect(line, "wrong-shape", "input 'x'", "[1, 3]", "[4, 3]")
+
+
+def test_a_spec_may_declare_an_input_of_unknown_rank(tmp_path: Path) -> None:
+    made = model(tmp_path / "a.onnx", PLAIN)
+    proto = onnx.load(made)
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(proto, made)
+    spec = {"inputs": [{"name": "x", "shape": ["N", 3]}], "outputs": [{"name": "y"}]}
+    assert compare(made, made, {"x": X}, spec=spec).passed
 
 
 def test_files_and_folders_of_arrays(tmp_path: Path) -> None:
