@@ -284,5 +284,5 @@ def _by_sample(values: np.ndarray, samples: int) -> np.ndarray | None:
     if samples in values.shape:
         return np.moveaxis(values, values.shape.index(samples), 0)
     if values.ndim and len(values) > samples > 1 and len(values) % samples == 0:
-        return values.reshape(samples, -1, *values.shape[1:])
+        return values.reshape(samples, len(values) // samples, *values.shape[1:])
     return None

@@ -53,6 +53,8 @@ def _same_rows_of_one(pairs: Sequence[_Pair]) -> bool:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
+    if not len(pairs[0][0]):
+        return True
     columns = [
         (a.reshape(len(a), -1).astype(np.float64), b.reshape(len(b), -1).astype(np.float64), limit)
         for a, b, limit in pairs

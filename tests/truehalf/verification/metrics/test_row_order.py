@@ -27,6 +27,19 @@ def test_rows_in_another_order_with_rounding() -> None:
     assert moved({"b": BOXES}, {"b": np.stack([BOXES[0], BOXES[1, ORDER]])}) == ["b"]
 
 
+def test_samples_without_rows_say_nothing() -> None:
+    kept = {"b": BOXES[:1], "s": SCORES[:1]}
+    nothing = {name: array[:, :0] for name, array in kept.items()}
+    for order, expected in ((ORDER, ["b", "s"]), (slice(None), [])):
+        wrong = kept["b"][:, order] + (0.0 if expected else 0.1)
+        runs = [Run(["a"], 0, nothing, nothing), Run(["b"], 0, kept, {"b": wrong, "s": kept["s"][:, order]})]
+        errors = {
+            name: output_errors(name, [(run.reference[name], run.candidate[name]) for run in runs], 0.01, ["a", "b"])
+            for name in kept
+        }
+        assert in_another_order(errors, runs) == expected
+
+
 def test_rows_that_are_wrong_are_not_moved() -> None:
     wrong = BOXES[:, ORDER].copy()
     wrong[1, 3, 2] += 0.05
