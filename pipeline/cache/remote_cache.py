@@ -216,7 +216,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.cache.remote_cache", description="DVC's run-cache on a remote."
     )
-    parser.add_argument("what", choices=("pull", "push"))
+    parser.add_argument("what", choices=("pull", "push"), help="fetch what is missing, or send it")
     parser.add_argument("locks", nargs="*", type=Path, help="push: dvc.lock files, by default that of this workspace")
     options = parser.parse_args()
     from dvc.repo import Repo

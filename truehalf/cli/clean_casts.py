@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from truehalf.cli import form
+from truehalf.report.numbers import number
 
 _EXAMPLES = (
     "truehalf clean-casts any_tools_fp16.onnx -o clean.onnx",
@@ -31,5 +32,5 @@ def command(output: form.Output, model: Path, out: Path, strict: bool, fold_max_
     repeated, facts = report.repeated_nodes_dropped, report.model
     lines = [f"done: {out}: {report.casts_before} casts before, {report.casts_after} after"]
     lines += [f"rules: {applied}", *([f"duplicate nodes dropped: {repeated}"] if repeated else [])]
-    output.give(lines, report.to_json(), [f"file: {facts['nodes']} nodes, {facts['size_mb']:.1f} MB"])
+    output.give(lines, report.to_json(), [f"file: {facts['nodes']} nodes, {number(facts['size_mb'])} MB"])
     return 0

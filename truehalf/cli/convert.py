@@ -35,6 +35,7 @@ from truehalf.config.precision import Method, Precision
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
 from truehalf.report.forms import Decision
+from truehalf.report.numbers import number
 from truehalf.report.terminal import terminal_width, wrapped
 from truehalf.report.text import kept_in_fp32, report_text
 
@@ -252,7 +253,7 @@ def _table(model: Path, out: Path, result: Result[ConvertReport], share: Split |
     after, casts = result.report.cast_cleanup.model, result.report.cast_cleanup.casts_after
     arithmetic = fp16.get("fp16_arithmetic")
     rows = [
-        ("size", f"{model_size_mb(model):.1f} MB", f"{model_size_mb(out):.1f} MB"),
+        ("size", f"{number(model_size_mb(model))} MB", f"{number(model_size_mb(out))} MB"),
         ("nodes", str(before["nodes"]), str(after["nodes"])),
         ("casts", str(before["casts"]), str(casts)),
         ("FP16 share of arithmetic", "", "-" if arithmetic is None else f"{100 * arithmetic:.1f} %"),

@@ -11,6 +11,7 @@ import click
 from truehalf.cli.form import FAILED, FILE, PASSED, Output, file_option, option
 from truehalf.cli.form import command as command_of
 from truehalf.config.engine import COMPUTE_CAPABILITIES, KINDS
+from truehalf.report.numbers import number
 from truehalf.report.terminal import wrapped
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def engine_lines(report: EngineReport, file: Path) -> list[str]:
         fused = f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused"
         if left_out := excused_count(report.get("gates", [])):
             fused += f" ({left_out} have evidence against it)"
-        facts = f"{compiled['compiler']}, {report['engine_mb']:.1f} MB, {compiled['computing_layers']} layers"
+        facts = f"{compiled['compiler']}, {number(report['engine_mb'])} MB, {compiled['computing_layers']} layers"
         lines += [f"engine: {built}", f"compiled: {facts}{of_layers}, {fused}; nothing was executed"]
     if parity is not None:
         lines.append(f"outputs: {parity['state']}" + (f": {parity['reason']}" if parity.get("reason") else ""))

@@ -318,16 +318,17 @@ def flags(section: type[Options], group: Callable[[str], str | None]) -> Callabl
 def _flag(key: Field[Any], type_: Any, group: str) -> Callable[[Any], Any]:
     name, meaning, default = f"--{key.name.replace('_', '-')}", key.metadata["meaning"], default_of(key)
     kinds = set(get_args(type_)) or {type_}
-    shown = "" if default is None or isinstance(default, bool) else f" [{default}]"
-    if isinstance(default, list):
-        shown = f" [{', '.join(default)}]" if default else ""
+    words = default if isinstance(default, list) else [] if isinstance(default, bool | None) else [str(default)]
+    shown = f" [{', '.join(words)}]" if words else ""
     if key.name == "keep_io_types":
         text = "inputs and outputs that stay float32: all (default), none, or a name; may be repeated"
         return option(name, multiple=True, metavar="NAME", group=group, help=text)
     if kinds == {bool}:
-        return option(f"{name}/--no-{name[2:]}", default=None, group=group, help=meaning)
+        no = f"--no-{name[2:]}"
+        return option(f"{name}/{no}", default=None, group=group, help=f"{meaning} [{name if default else no}]")
     if isinstance(default, list) or tuple[str, ...] in kinds:
-        return option(name, multiple=True, metavar="ENTRY", group=group, help=f"{meaning}{shown}; may be repeated")
+        text = meaning.partition(". null: ")[0]  # a command line holds neither null nor an empty list
+        return option(name, multiple=True, metavar="ENTRY", group=group, help=f"{text}{shown}; may be repeated")
     if isinstance(type_, type) and issubclass(type_, Enum):
         return option(name, type=click.Choice([each.value for each in type_]), group=group, help=f"{meaning}{shown}")
     names = (*_EXTRA_NAMES.get(key.name, ()), name, key.name)

@@ -12,6 +12,7 @@ import click
 
 from truehalf.cli import form
 from truehalf.errors import StageError
+from truehalf.report.numbers import number
 
 if TYPE_CHECKING:
     from truehalf.io_spec.spec import TensorSpec
@@ -120,7 +121,7 @@ def _islands(nodes: Sequence[Node], reasons: Mapping[str, str]) -> list[dict[str
 def _lines(found: Mapping[str, Any], shown: int) -> list[str]:
     facts = found["facts"]
     opsets = ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in found["opset"].items())
-    lines = [f"{found['model']}: {facts['size_mb']:.1f} MB, opset {opsets}"]
+    lines = [f"{found['model']}: {number(facts['size_mb'])} MB, opset {opsets}"]
     lines += [f"made by: {found['made_by']}"] if found["made_by"] else []
     for kind in ("inputs", "outputs"):
         for value in found[kind]:

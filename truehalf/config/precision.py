@@ -99,7 +99,7 @@ class Precision(Options):
         "weights above 65504: pin compares them with init_max as they are; clamp stores 65504 and compares that",
     )
     init_conversion_max_bytes: int | None = key(
-        None, "larger weights stay float32 in the file and are cast at run time", least=1
+        None, "larger weights stay float32 in the file and are cast at run time; null: no limit", least=1
     )
     inner: bool = key(
         True, "keep nodes FP32 whose inner sums, mean squares or logits exceed 65504 (ReduceMean, Attention, ...)"
@@ -111,7 +111,9 @@ class Precision(Options):
     underflow_share_max: float | None = share(
         0.01, "largest share of nonzero values that may become 0 in FP16, where 0 matters (log, 1/x, epsilons)"
     )
-    reduction_depth_max: int | None = key(None, "a node that accumulates more terms than this stays FP32", least=1)
+    reduction_depth_max: int | None = key(
+        None, "a node that accumulates more terms than this stays FP32; null: no limit", least=1
+    )
     custom_rule: str | None = key(None, "module:function of yours, (node, ranges) -> a reason to stay FP32, or None")
     strict_clean_up: bool = key(
         False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds, so that it changes no value"
