@@ -28,13 +28,13 @@ def lost(form: Form) -> tuple[int, list[frozenset[str]]]:
         return len(sets), [each for each in sets if not is_fused(attention(form, each), Path(folder))]
 
 
-def _row(name: str, form: Form) -> str:
+def _row(name: str, form: Form) -> list[str]:
     count, sets = lost(form)
     smallest = [each for each in sets if not any(other < each for other in sets)]
     kept = _largest(form, sets)
     size = f"{form.queries}x{form.keys}"
-    cells = [
-        name,
+    return [
+        name.partition(", heads of ")[0],
         size,
         str(form.width),
         form.scale,
@@ -43,7 +43,6 @@ def _row(name: str, form: Form) -> str:
         _shown(kept),
         f"{len(sets)} of {count}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _largest(form: Form, sets: list[frozenset[str]]) -> list[frozenset[str]]:
@@ -54,6 +53,14 @@ def _largest(form: Form, sets: list[frozenset[str]]) -> list[frozenset[str]]:
 
 def _shown(sets: Iterable[Iterable[str]]) -> str:
     return "; ".join(" + ".join(called for part, called in _CALLED.items() if part in set(each)) for each in sets)
+
+
+def merged(rows: Iterable[list[str]]) -> list[list[str]]:
+    """Rows that differ only in the width of heads are one."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, tokens, head, *others in rows:
+        found.setdefault((name, tokens, *others), []).append(head)
+    return [[name, tokens, ", ".join(heads), *others] for (name, tokens, *others), heads in found.items()]
 
 
 def table() -> str:
@@ -69,7 +76,8 @@ def table() -> str:
         "lost",
     )
     lines = [f"TensorRT for RTX {tensorrt_version(RTX)}:", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    return "\n".join([*lines, *(_row(name, form) for name, form in FORMS.items())]) + "\n"
+    rows = merged(_row(name, form) for name, form in FORMS.items())
+    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)]) + "\n"
 
 
 def main() -> None:

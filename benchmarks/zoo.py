@@ -214,8 +214,10 @@ def _verdicts(row: dict[str, Any]) -> list[str]:
         verify = row["verify"]
         lost = verify["nan"] + verify["inf"]
         cells[3] = verify["verdict"]
-        if not row["trained"]:
-            cells[3] += f"; {lost} NaN or Inf" if lost else "; all outputs finite"
+        if lost and not row["trained"]:
+            cells[3] += f"; {lost} NaN or Inf"
+        elif not row["trained"] and cells[3] == "not verified":
+            cells[3] = "finite"
     return cells
 
 

@@ -9,5 +9,6 @@ smartquotes = False  # quotes and dashes are those of commands
 html_theme = "furo"
 html_static_path, html_css_files = ["_static"], ["site.css"]
 html_title = "truehalf"
+html_use_index = False
 html_show_search_summary = False  # its script would fetch pages, which a browser refuses where they are files
 html_copy_source = html_show_sourcelink = html_show_copyright = False
