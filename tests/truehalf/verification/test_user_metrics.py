@@ -118,3 +118,12 @@ def test_it_decides_between_two_files(here: Path) -> None:
         options = VerifyConfig(metrics=[entry(here, f"largest <= {limit}")])
         report = compare(files[0], files[1], feeds, options=options)
         assert report.verdict == verdict == verdict_of(report.findings)
+
+
+def test_runs_with_outputs_of_one_number_are_given_apart(here: Path) -> None:
+    made = [
+        Run([f"{i}"], 1, {"y": np.ones((1, 2)), "loss": np.float32(i)}, {"y": np.ones((1, 2)), "loss": np.float32(i)})
+        for i in range(3)
+    ]
+    (found,) = judge_metrics(made, [entry(here, "shape <= 1")])
+    assert verdict_of([found]) == "passed"

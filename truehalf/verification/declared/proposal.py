@@ -183,6 +183,9 @@ def _sides(shape: Any) -> tuple[int | str, ...] | None:
 def _joined(runs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Arrays of all runs; those of the one with most values where sizes differ."""
     names = runs[0]
-    alike = {name: len({run[name].shape[1:] for run in runs}) == 1 and runs[0][name].ndim > 0 for name in names}
+    alike = {
+        name: len({(run[name].ndim, run[name].shape[1:]) for run in runs}) == 1 and runs[0][name].ndim > 0
+        for name in names
+    }
     most = max(runs, key=lambda run: sum(array.size for array in run.values()))
     return {name: np.concatenate([run[name] for run in runs]) if alike[name] else most[name] for name in names}

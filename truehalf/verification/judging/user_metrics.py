@@ -94,7 +94,8 @@ def _joined(runs: Sequence[Run]) -> Iterator[tuple[dict[str, np.ndarray], dict[s
     """Both files' outputs: of runs whose rows are samples, those of equal shapes joined; each other run separately."""
     groups: dict[object, list[Run]] = {}
     for number, run in enumerate(runs):
-        groups.setdefault((_shapes(run.reference), _shapes(run.candidate)) if run.rows else number, []).append(run)
+        joins = run.rows and all(map(np.ndim, (*run.reference.values(), *run.candidate.values())))
+        groups.setdefault((_shapes(run.reference), _shapes(run.candidate)) if joins else number, []).append(run)
     for group in groups.values():
         yield _concatenated([run.reference for run in group]), _concatenated([run.candidate for run in group])
 

@@ -8,7 +8,7 @@ With d = x - t over the elements of a tensor t of the reference:
 Reduced inside the graph, so that only scalars leave it. A t that is not finite, or whose squares are not (masks),
 leaves the session as it is, in a second run: elements beyond 1e30 are masks there and do not count. Integers and bools
 count as numbers. Where t is finite and x is not, the error is Inf. What is chosen by its values may be of another
-size in each: x is then cut, or ends in zeros.
+size in each: the error is then 1.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.instrument import InsertionPoint, Instrumented, ReportingSession
-from truehalf.verification.localize.side_by_side import Pair, SideBySide, switched
+from truehalf.calibration.instrument import InsertionPoint, Instrumented, ReportingSession, main_values
+from truehalf.errors import StageError
+from truehalf.verification.localize.side_by_side import Pair, SideBySide, branch, switched
 
 _FLOAT = ir.DataType.FLOAT
 _COUNTED = (_FLOAT, ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
@@ -53,14 +54,13 @@ class Comparer:
     """
 
     def __init__(self, side: SideBySide) -> None:
-        graph = Instrumented(side.model)
         self._side = side
-        self.pairs = [pair for pair in side.pairs if _is_counted(graph.value(pair.reference))]
+        values = main_values(side.model)
+        self.pairs = [pair for pair in side.pairs if _is_counted(values[pair.reference])]
         self._outputs = [str(value.name) for value in side.model.graph.outputs]
-        symbols = {dim for value in side.model.graph.inputs for dim in value.shape or ()}
-        for pair in self.pairs:
-            _report(graph, pair, symbols)
-        self._session: ReportingSession = graph.open(self._outputs)
+        # Sides that are the same wherever they are called the same; None: they were not.
+        self._symbols: set[object] | None = {dim for value in side.model.graph.inputs for dim in value.shape or ()}
+        self._session: ReportingSession | None = None
         self._whole: tuple[set[int], ReportingSession | None] = set(), None
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Errors:
@@ -69,7 +69,7 @@ class Comparer:
         Raises:
             StageError: when the run fails.
         """
-        values, columns = self._session.run(feeds)
+        values, columns = self._reported(feeds)
         nothing = np.zeros(0, np.float32)
         norms, largest = (columns.get(key, nothing).astype(np.float64).reshape(-1, 3).T for key in _KEYS)
         with np.errstate(all="ignore"):
@@ -81,6 +81,20 @@ class Comparer:
         count = len(self._side.outputs)
         candidate = {name: values[output] for name, output in self._side.outputs.items()}
         return Errors(local_error, error, absmax, {name: values[name] for name in self._outputs[:-count]}, candidate)
+
+    def _reported(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        try:
+            if self._session is None:
+                graph = Instrumented(self._side.model)
+                for pair in self.pairs:
+                    _report(graph, pair, self._symbols)
+                self._session = graph.open(self._outputs)
+            return self._session.run(feeds)
+        except StageError:
+            if self._symbols is None:
+                raise
+            self._symbols, self._session = None, None
+            return self._reported(feeds)
 
     def _exactly(self, masked: list[int], feeds: Mapping[str, np.ndarray]) -> list[tuple[float, float, float]]:
         """Local error, error and largest |t| of some pairs, whose tensors a separate session outputs."""
@@ -120,7 +134,7 @@ class Switched:
 
 def _exact(t: np.ndarray, local: np.ndarray, accumulated: np.ndarray) -> tuple[float, float, float]:
     with np.errstate(all="ignore"):
-        t, local, accumulated = (np.append(each, np.zeros(t.size))[: t.size] for each in (t, local, accumulated))
+        t, local, accumulated = (np.ravel(each if each.size == t.size else 2 * t) for each in (t, local, accumulated))
         counts = np.abs(t) < _MASK
         t, local, accumulated = t[counts], local[counts], accumulated[counts]
         norms = [[np.linalg.norm(x), np.abs(x).max(initial=0)] for x in (t, local - t, accumulated - t)]
@@ -135,13 +149,14 @@ def _is_counted(value: ir.Value) -> bool:
 _KEYS = ("norms", "largest")  # of t, local - t, accumulated - t
 
 
-def _report(graph: Instrumented, pair: Pair, symbols: Collection[object]) -> None:
+def _report(graph: Instrumented, pair: Pair, symbols: Collection[object] | None) -> None:
     place = graph.after(pair.local)
     values = [graph.value(name) for name in (pair.reference, pair.local, pair.accumulated)]
     ranks = {None if value.shape is None else len(value.shape) for value in values}
     stacks = len(ranks) == 1 and not ranks & {None, 0}
     found = [v if v.dtype == _FLOAT else place.node("Cast", [v], {"to": int(_FLOAT)}) for v in values]
-    if not stacks or any(not isinstance(dim, int) and dim not in symbols for v in values for dim in v.shape or ()):
+    sides = [dim for value in values for dim in value.shape or ()]
+    if not stacks or symbols is None or any(not isinstance(dim, int) and dim not in symbols for dim in sides):
         found = [place.flat(value) for value in found]
         found[1:] = [_as_long_as(place, found[0], other) for other in found[1:]]
     t, *others = found
@@ -152,11 +167,13 @@ def _report(graph: Instrumented, pair: Pair, symbols: Collection[object]) -> Non
 
 
 def _as_long_as(place: InsertionPoint, t: ir.Value, other: ir.Value) -> ir.Value:
-    """A vector cut to the length of t, or with zeros behind it."""
-    zeros = place.node("ConstantOfShape", [place.node("Shape", [t])])
-    longer = place.node("Concat", [other, zeros], {"axis": 0})
-    places = place.node("Not", [place.node("Cast", [zeros], {"to": int(ir.DataType.BOOL)})])
-    return place.node("Compress", [longer, places], {"axis": 0})
+    """A vector; 2 t where it is of another length."""
+    same = place.node("Equal", [place.node("Size", [t]), place.node("Size", [other])])
+    bodies = (
+        branch("Identity", [other], _FLOAT, f"{same.name}/then"),
+        branch("Add", [t, t], _FLOAT, f"{same.name}/else"),
+    )
+    return place.node("If", [same], {"then_branch": bodies[0], "else_branch": bodies[1]})
 
 
 def _relative(t2: np.ndarray, t: np.ndarray, d2: np.ndarray, d: np.ndarray) -> np.ndarray:

@@ -133,7 +133,8 @@ def _switch(graph: ir.Graph, switch: ir.Value, ours: ir.Value, theirs: ir.Value,
     assert producer is not None
     readers = [(node, index) for node, index in ours.uses() if places.get(node, -1) > places[producer]]
     name = f"{theirs.name}/switched"
-    branches = {"then_branch": _branch(theirs, f"{name}/on"), "else_branch": _branch(ours, f"{name}/off")}
+    bodies = [branch("Identity", [each], each.dtype, f"{name}/{i}") for i, each in enumerate((theirs, ours))]
+    branches = dict(zip(("then_branch", "else_branch"), bodies, strict=True))
     node = ir.node("If", [switch], branches, name=name)  # the shapes may differ
     chosen = node.outputs[0]
     chosen.name, chosen.type, chosen.shape = node.name, ours.type, ours.shape
@@ -145,10 +146,10 @@ def _switch(graph: ir.Graph, switch: ir.Value, ours: ir.Value, theirs: ir.Value,
             graph.outputs[position] = chosen
 
 
-def _branch(value: ir.Value, name: str) -> ir.Graph:
-    """That gives a value of the graph around it."""
-    node = ir.node("Identity", [value], name=name)
-    node.outputs[0].name, node.outputs[0].type = name, value.type
+def branch(op_type: str, values: list[ir.Value], dtype: ir.DataType | None, name: str) -> ir.Graph:
+    """A body of an If: one node that reads values of the graph around it."""
+    node = ir.node(op_type, values, name=name)
+    node.outputs[0].name, node.outputs[0].type = name, None if dtype is None else ir.TensorType(dtype)
     return ir.Graph([], node.outputs, nodes=[node], name=name)
 
 

@@ -121,3 +121,17 @@ def test_a_chain_refuses_a_torch_model_with_them(batch: int) -> None:
     samples = [Sample(f"s/{i}", {k: v[0] for k, v in feed.items()}, None, None) for i, feed in enumerate(feeds())]
     with raises("wrong-shape", "'boxes'"):
         freeze(Network(), samples, IoSpec.from_json(SPEC), batch)
+
+
+@pytest.mark.parametrize("sides", ["a,b", "4,3", "a,3"])
+@pytest.mark.parametrize("lost", ["Slice(t, one, many, zero)", "Slice(t, one, many, one)", "Concat<axis = 0>(t, t)"])
+def test_a_candidate_whose_sides_are_not_what_it_states(sides: str, lost: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{sides}] x) => (float[{sides}] y)
+    <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] many = {{99}}, float two = {{2}}> {{
+        t = Tanh(x) h = Mul(t, two) y = Exp(h)
+    }}"""
+    made = [onnx.parser.parse_model(text), onnx.parser.parse_model(text.replace("h = ", f"u = {lost} h = "))]
+    made[1].graph.node[-2].input[0] = "u"
+    draw = np.random.default_rng(6)
+    report = compare(*made, [{"x": draw.normal(size=(4, 3)).astype(np.float32)} for _ in range(3)])
+    assert report.verdict == "failed" and report.first_bad_node == "Mul -> h"

@@ -268,6 +268,16 @@ def test_detectors_that_find_nothing_on_some_samples(level: float, empty: int, t
     assert report.passed or (level > 1 and "nothing-compared" in codes_in("\n".join(report.reasons)))
 
 
+def test_an_output_is_a_number_on_some_samples_and_empty_on_others(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[n] x) => (float y) { y = Squeeze(x) }'
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    feeds = [{"x": np.ones(count, np.float32)} for count in (0, 1, 3)]
+    assert compare(*[tmp_path / "m.onnx"] * 2, feeds).task == "tensors"
+
+
 def test_rows_that_are_no_samples_are_no_classes(tmp_path: Path) -> None:
     text = '<ir_version: 9, opset_import: ["" : 17]> g (float[n,4] x, float[m,4] w) => (float[a,b] logits) {'
     onnx.save(onnx.parser.parse_model(f"{text} t = Transpose(w) logits = MatMul(x, t) }}"), tmp_path / "m.onnx")
