@@ -25,6 +25,7 @@ from benchmarks import (
     planted_faults,
     repair,
     repeated_on_gpu,
+    served,
     sweep,
     third_party,
     tracking,
@@ -35,6 +36,7 @@ from docs.generate import filled
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/reference/benchmarks.md"
 EMULATION_PAGE = ROOT / "docs/explanation/fp16-emulation.md"
+ENGINE_PAGE = ROOT / "docs/how-to/engine.md"
 README = ROOT / "README.md"
 TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "peers": (README, converters.RESULTS, converters.short_table),
@@ -44,6 +46,7 @@ TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "on_gpu": (EMULATION_PAGE, on_gpu.RESULTS, on_gpu.table),
     "cuda_operators": (EMULATION_PAGE, cuda_operators.RESULTS, cuda_operators.table),
     "repeated_on_gpu": (EMULATION_PAGE, repeated_on_gpu.RESULTS, repeated_on_gpu.table),
+    "served": (ENGINE_PAGE, served.RESULTS, served.table),
     "converters": (PAGE, converters.RESULTS, converters.tables),
     "backend_nodes": (PAGE, backend_nodes.RESULTS, backend_nodes.table),
     "placing": (PAGE, placing.RESULTS, placing.table),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.config.verification import Evaluation, VerifyConfig
-from truehalf.errors import StageError, told
+from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.runtime.machine import probe
 from truehalf.verification.chain import compare as compare_module
@@ -35,7 +35,7 @@ def compare_twice(reference: Path, candidate: Path, inputs: Any, **given: Any) -
         try:
             again = _compare(reference, candidate, inputs, **given | {"options": options, "locate": False}).verdict
         except StageError as error:
-            again = told(error)
+            again = error.code
         test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" (")[0]
         _rows.append({"test": test, "emulated": report.verdict, "cuda": again})
     return report
