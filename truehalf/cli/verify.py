@@ -37,7 +37,7 @@ _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot
     help="search for the node that introduces the error [when-off]",
 )
 @form.flags(VerifyConfig, lambda name: "Comparison" if name in _COMPARISON else None)
-@form.flags(GatesConfig, lambda name: None if name == _OF_LABELS else "Gates")
+@form.flags(GatesConfig, lambda name: None if name == _OF_LABELS else "Gates (rounding: what good files measure)")
 @form.file_option(
     "--layers",
     metavar="ENGINE.JSON",

@@ -28,7 +28,7 @@ Evaluation = StrEnum(
 
 @dataclass(frozen=True)
 class GatesConfig(Options):
-    """Limits of what a final file may be off. Those of what a model does not output are left out."""
+    """Limits of what a final file may be off; after "rounding" what good files measure. Absent outputs have none."""
 
     SECTION: ClassVar[str] = "verify.gates"
 
@@ -40,12 +40,12 @@ class GatesConfig(Options):
     extra_fraction_max: float = share(0.01, "share of the final file's detections that FP32 does not have")
     score_error_p99_max: float = share(
         0.06,
-        "score error of matched detections, and of those from 0.1 to the threshold; rounding: 0.0125, and 0.047 at "
-        "most, the p99 of few",
+        "score error of matched detections, and of those from 0.1 to the threshold; rounding: 0.0125, of few "
+        "detections up to 0.047",
     )
     score_error_share_max: float = share(
         0.05,
-        "share of matched detections whose score is off by more than 0.02; rounding: 0.003, and 0 of any 4 samples",
+        "share of matched detections whose score is off by more than 0.02; rounding: 0.003",
     )
     rank_error_p99_max: float = share(
         0.06, "score error of the i-th best scores of a sample, of those above 0.05; rounding: 0.007, and 0.047 at most"
