@@ -82,3 +82,11 @@ def test_the_measurement_sees_what_is_wrong(failed: Path) -> None:
     assert (
         found["wide"] >= 900 and found["lost"] == ["#gates"] and found["faint"] == [["x", pytest.approx(1.2, abs=0.2)]]
     )
+
+
+@needs_chromium
+def test_a_link_to_a_module_opens_it(failed: Path) -> None:
+    file = failed / "page.html"
+    file.write_text(render(failed))
+    found = shown(file, failed / "browser", "#fp32-1")
+    assert re.search(r'<details class="card" open=""><summary>(?:(?!</details>).)*id="fp32-1"', found.html, re.DOTALL)
