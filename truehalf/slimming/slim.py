@@ -175,7 +175,8 @@ def slim_model(
 
 
 def slim_or_repair(file: ModelFile) -> Slimmed:
-    """`slim_model`; where onnxslim fails, the model as it is, repaired, and `failed` in its report.
+    """`slim_model`; where onnxslim fails, or makes what is no model, the one as it is, repaired, and `failed` in its
+    report.
 
     Raises:
         StageError: as `slim_model`.
@@ -183,8 +184,6 @@ def slim_or_repair(file: ModelFile) -> Slimmed:
     try:
         return slim_model(file)
     except StageError as error:
-        if error.code != "slim-fails":
-            raise
         made = slim_model(file, simplify=False)
         return Slimmed(made.model, {**made.report, "failed": f"the model is repaired, and not slimmed: {error}"})
 

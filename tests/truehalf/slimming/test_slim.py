@@ -206,6 +206,15 @@ def test_what_onnxslim_fails_at_may_be_repaired_alone(tmp_path: Path, monkeypatc
     expect(report["failed"], "slim-fails", "UnboundLocalError: onnx_tensor")
 
 
+def test_what_onnxslim_breaks_is_repaired_alone(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n,4] x) => (float[n,4] y, bool[n,4] kept)
+    <float k = {3.0}, float half = {0.5}, bool no = {0}> { a = Add(x, k) d, kept = Dropout(a, half, no) y = Exp(d) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    made = slim_or_repair(ModelFile(tmp_path / "m.onnx"))
+    assert made.report["simplified"] is False and "dead_node_elimination" in made.report["failed"]
+    assert [value.name for value in made.model.graph.outputs] == ["y", "kept"]
+
+
 def test_no_model_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxslim, "slim", lambda *_, **__: None)
     with raises("slim-fails", "onnxslim", "simplify=false", "precision=fp32") as caught:

@@ -169,6 +169,23 @@ def test_a_model_that_draws_numbers_is_not_compared_with_itself(drawn: str) -> N
     expect(check.reason, "not-comparable", drawn.split("(")[0].split("<")[0])
 
 
+@pytest.mark.parametrize(
+    ("output", "node"),
+    [
+        ("float[2] w", "w = Identity(pair)"),
+        ("float[M,0] w", "w = Compress<axis = 1>(x, none)"),
+        ("seq(float[2]) w", "w = SequenceEmpty<dtype = 1>()"),
+    ],
+)
+def test_pins_are_found_beside_outputs_that_no_input_moves(output: str, node: str) -> None:
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N,256] x) => (float[A,B] y, {output})
+        <float k = {{900}}, float l = {{899}}, float[2] pair = {{1, 2}}, bool[1] none = {{0}}> {{ {SHIFTED} {node} }}"""
+    )
+    check = converted(proto, normal(), **EAGER).report.check
+    assert check.state == "failed" and check.node_block_list
+
+
 def test_it_is_left_out_where_that_is_asked_for_or_nothing_was_converted() -> None:
     proto, samples = WRONG["a large sum"]
     assert convert(proto, samples=samples, skip=["check"]).report.check is None
