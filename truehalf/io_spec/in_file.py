@@ -42,7 +42,7 @@ def given_spec(source: JsonObject | Path | str) -> IoSpec:
         try:
             content = yaml.safe_load(Path(source).read_text())
         except (OSError, ValueError, yaml.YAMLError) as error:
-            problem = error.strerror if isinstance(error, OSError) else error
+            problem = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
             raise StageError(
                 "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
                 f"I/O spec {source}: expected a mapping in JSON or YAML, but {problem}",

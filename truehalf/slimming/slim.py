@@ -261,9 +261,11 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     proto.metadata_props.extend(file.proto.metadata_props)
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(_stated(file.proto, proto))
-    model = adopt_proto(proto, file.path)
     try:
+        model = adopt_proto(proto, file.path)
         InferTypes(strict=True)(model)
+    except StageError as error:
+        raise StageError("slim-fails", f"what onnxslim made is no model: {error.text}") from error
     except onnx.shape_inference.InferenceError as error:
         raise StageError("slim-fails", f"value types of what onnxslim made cannot be inferred: {error}") from error
     return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -16,6 +17,7 @@ from truehalf.io_spec.in_file import (
     attach,
     check_declared,
     check_names,
+    given_spec,
     named_axes,
     names_of,
     spec_inside,
@@ -208,3 +210,10 @@ def test_what_is_no_spec_is_refused_wherever_it_is_read(text: str) -> None:
         spec_inside(model)
     model.metadata_props[SPEC_KEY] = json.dumps(FEATURES)
     assert spec_inside(model).to_json() == FEATURES
+
+
+def test_a_broken_spec_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text("[{")
+    with raises("file-unreadable", "spec.yaml", "line 1") as error:
+        given_spec(tmp_path / "spec.yaml")
+    assert len(str(error.value).splitlines()) == 1

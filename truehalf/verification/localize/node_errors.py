@@ -58,8 +58,7 @@ class Comparer:
         values = main_values(side.model)
         self.pairs = [pair for pair in side.pairs if _is_counted(values[pair.reference])]
         self._outputs = [str(value.name) for value in side.model.graph.outputs]
-        # Sides that are the same wherever they are called the same; None: they were not.
-        self._symbols: set[object] | None = {dim for value in side.model.graph.inputs for dim in value.shape or ()}
+        self._same_sizes = True  # until a run shows another one
         self._session: ReportingSession | None = None
         self._whole: tuple[set[int], ReportingSession | None] = set(), None
 
@@ -87,13 +86,13 @@ class Comparer:
             if self._session is None:
                 graph = Instrumented(self._side.model)
                 for pair in self.pairs:
-                    _report(graph, pair, self._symbols)
+                    _report(graph, pair, self._same_sizes)
                 self._session = graph.open(self._outputs)
             return self._session.run(feeds)
         except StageError:
-            if self._symbols is None:
+            if not self._same_sizes:
                 raise
-            self._symbols, self._session = None, None
+            self._same_sizes, self._session = False, None
             return self._reported(feeds)
 
     def _exactly(self, masked: list[int], feeds: Mapping[str, np.ndarray]) -> list[tuple[float, float, float]]:
@@ -149,15 +148,15 @@ def _is_counted(value: ir.Value) -> bool:
 _KEYS = ("norms", "largest")  # of t, local - t, accumulated - t
 
 
-def _report(graph: Instrumented, pair: Pair, symbols: Collection[object] | None) -> None:
+def _report(graph: Instrumented, pair: Pair, same_sizes: bool) -> None:
     place = graph.after(pair.local)
     values = [graph.value(name) for name in (pair.reference, pair.local, pair.accumulated)]
     ranks = {None if value.shape is None else len(value.shape) for value in values}
     stacks = len(ranks) == 1 and not ranks & {None, 0}
     found = [v if v.dtype == _FLOAT else place.node("Cast", [v], {"to": int(_FLOAT)}) for v in values]
-    sides = [dim for value in values for dim in value.shape or ()]
-    if not stacks or symbols is None or any(not isinstance(dim, int) and dim not in symbols for dim in sides):
+    if not stacks or not same_sizes:
         found = [place.flat(value) for value in found]
+    if not same_sizes:
         found[1:] = [_as_long_as(place, found[0], other) for other in found[1:]]
     t, *others = found
     stacked = place.node("Concat", [t, *(place.node("Sub", [other, t]) for other in others)], {"axis": 0})
