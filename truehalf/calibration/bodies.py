@@ -92,7 +92,7 @@ def bodies(model: ir.Model, samples: Iterable[tuple[str, Feed]], left: dict[str,
                 states = None if is_op(node, "If") else Recurrences(node, made[0].model)
                 for sample, feeds in samples:
                     before = len(made[0].feeds)
-                    run(node, made, session.run(feeds)[0], sample)
+                    run(node, made, session.values(feeds), sample)
                     if states is not None:
                         states.add(made[0].feeds[before:], sample)
                 made[0].rounding = {} if states is None else states.rounding()
@@ -179,7 +179,7 @@ def _stepping(body: Body, run: Feed, count: int) -> Callable[[list[np.ndarray], 
     def step(arrays: list[np.ndarray], name: str) -> list[np.ndarray]:
         feed = dict(zip(names, arrays, strict=True)) | fixed
         body.add(feed, name)
-        values = session.run(feed)
+        values = session.values(feed)
         return [values[each] for each in written]
 
     return step

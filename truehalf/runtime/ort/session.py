@@ -143,6 +143,10 @@ class Session:
         Raises:
             StageError: when the run fails, with ONNX Runtime's first line.
         """
+        return {name: _as_array(value) for name, value in self.values(feeds, outputs).items()}
+
+    def values(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """As `run`; sequences and optionals as ONNX Runtime gives and takes them."""
         names = list(outputs) if outputs is not None else self.output_names
         try:
             values = self._session.run(names, dict(feeds))
@@ -156,7 +160,7 @@ class Session:
             self.cpu_nodes = cpu_float_nodes(self.kernels)
             self._profile.cleanup()
             self._profile = None
-        return {name: _as_array(value) for name, value in zip(names, values, strict=True)}
+        return dict(zip(names, values, strict=True))
 
     def prepared(self, feeds: Mapping[str, np.ndarray]) -> Callable[[], Callable[[], list[np.ndarray]]]:
         """A call that runs the model on these inputs, to be timed: inputs and outputs stay on the provider's device.
