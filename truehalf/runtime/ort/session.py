@@ -145,8 +145,8 @@ class Session:
         """
         return {name: _as_array(value) for name, value in self.values(feeds, outputs).items()}
 
-    def values(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """As `run`; sequences and optionals as ONNX Runtime gives and takes them."""
+    def values(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """As `run`; sequences and optionals, which are no arrays, as ONNX Runtime gives and takes them."""
         names = list(outputs) if outputs is not None else self.output_names
         try:
             values = self._session.run(names, dict(feeds))
