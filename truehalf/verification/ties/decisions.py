@@ -156,25 +156,29 @@ def _decision(value: ir.Value) -> Decision | None:
     first = node.inputs[0] if node is not None and node.inputs else None
     if node is None or first is None or not first.name or (first.dtype is not None and not _is_float(first)):
         return None
-    operands = tuple(str(each.name) for each in node.inputs if each is not None and _is_computed(each))
     if has(node, Trait.COMPARES):
-        return _comparison(node, operands)
+        return _comparison(node)
     made = _made_by_cast(node)
     if (has(node, Trait.UNARY) and has(node, Trait.STEPS)) or (made is not None and made.is_integer()):
-        return Step(operands, tuple(_in_order(_before_relu(first), None)), node.op_type)
+        return Step(_operands(node), tuple(_in_order(_before_relu(first), None)), node.op_type)
     if made is not None and made.name == "BOOL":
-        return Step(operands, tuple(_in_order(_before_relu(first), None)), node.op_type, np.zeros(()))
+        return Step(_operands(node), tuple(_in_order(_before_relu(first), None)), node.op_type, np.zeros(()))
     if is_op(node, "Hardmax"):
         axis = _axis_of(node)
-        return None if axis is None else Choice(operands, tuple(_in_order(first, axis)), axis, marks=True)
+        return None if axis is None else Choice(_operands(node), tuple(_in_order(first, axis)), axis, marks=True)
     if is_op(node, "MaxPool", "NonMaxSuppression", "QuantizeLinear", "Mod"):
-        return Other(operands) if value.index() == (row_of(node).choice or 0) else None
+        return Other(_operands(node)) if value.index() == (row_of(node).choice or 0) else None
     if not is_op(node, "ArgMax", "ArgMin", "TopK") or value.index() != row_of(node).choice:
         return None
     many = node.op_type == "TopK"
     axis = node.attributes.get_int("axis", -1 if many else 0)
     is_least = node.op_type == "ArgMin" or (many and not node.attributes.get_int("largest", 1))
-    return Choice(operands, tuple(_in_order(first, axis)), axis, many, is_least)
+    return Choice(_operands(node), tuple(_in_order(first, axis)), axis, many, is_least)
+
+
+def _operands(node: ir.Node) -> tuple[str, ...]:
+    """Names of what a node reads that is computed."""
+    return tuple(str(value.name) for value in node.inputs if value is not None and _is_computed(value))
 
 
 def _is_computed(value: ir.Value) -> bool:
@@ -200,7 +204,7 @@ def _before_relu(value: ir.Value) -> ir.Value:
     return value if before is None or not before.name else before
 
 
-def _comparison(node: ir.Node, operands: tuple[str, ...]) -> Step | None:
+def _comparison(node: ir.Node) -> Step | None:
     from truehalf.ir.facts import is_op
 
     sides = [value for value in node.inputs if value is not None and value.name]
@@ -214,7 +218,7 @@ def _comparison(node: ir.Node, operands: tuple[str, ...]) -> Step | None:
     if len(among) == 2 and value in among:  # x == Max(x, t) is x >= t
         other = next((each for each in among if each is not value and each is not None), other)
     threshold = str(other.name) if other.const_value is None else other.const_value.numpy()
-    return Step(operands, tuple(_in_order(_before_relu(value), None)), node.op_type, threshold)
+    return Step(_operands(node), tuple(_in_order(_before_relu(value), None)), node.op_type, threshold)
 
 
 def _axes_of(value: ir.Value) -> int:
