@@ -239,7 +239,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = ["| model | `compare` | warned of | remedy | with it |", "|---|---|---|---|---|"]
     for row in shown:
         warned = "yes" if row["check"] == "failed" else "no"
-        remedy = f"{len(row['pins'])} pinned" if row["pins"] else "FP32" if row.get("remedy") else "–"
+        remedy = "FP32" if row.get("remedy") else f"{len(row['pins'])} pinned" if row["pins"] else "–"
         passed_then = row.get("with_remedy", {}).get("verdict", "–")
         lines.append(f"| {row['model']} | {row['verdict']} | {warned} | {remedy} | {passed_then} |")
     passed = sum(not row["failed"] and row["verdict"] == "passed" for row in rows)

@@ -215,8 +215,8 @@ def _warning(check: QuickCheck | None) -> str | None:
     message = f"on {check.sample}, in emulated FP16, the file "
     message += f"goes wrong at node {check.first_bad_node!r}" if check.first_bad_node else "is wrong"
     pins = " ".join(f"--node-block-list {shlex.quote(entry)}" for entry in check.node_block_list)
-    remedy = f"with {pins} it is within the tolerance there" if pins else check.remedy
-    return f"{message}; {remedy}: {check.reason}"
+    held = f"with {pins} it is within the tolerance there" if pins else ""
+    return f"{message}; {'; '.join(filter(None, [check.remedy, held]))}: {check.reason}"
 
 
 def _few(samples: int) -> str | None:

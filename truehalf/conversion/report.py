@@ -150,9 +150,9 @@ class QuickCheck:
         is_drawn: no sample was given, and one was drawn.
         reason: why it is not verified, or what is wrong, with its code.
         first_bad_node: where it goes wrong; None where that was not looked for, or not found.
-        node_block_list: entries with which a file was converted and within half the tolerance on them; () where none
-            were found.
-        remedy: what to do where none were found, with its code.
+        node_block_list: entries with which a file was converted and within half the tolerance on them; one that matches
+            every node where no fewer leave half of the arithmetic in FP16; () where none hold.
+        remedy: what to do where these leave too little in FP16, or there are none, with its code.
     """
 
     state: str

@@ -52,6 +52,7 @@ from truehalf.verification.report import Report
 _PARTS, _PARTS_MORE = 12, 4  # of a network, and for each sample, that are measured, each in one run or two, for pins
 _FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic that was FP16
 _SLACK = 0.1  # share of the pins that may be needless
+_ALL = (".*",)  # pins of every node
 _DRAWN = "a drawn input"
 SAMPLES, ARITHMETIC = 8, 5e10  # at most so many samples, and operations in all, but for the first sample
 _AS_COMPARED = VerifyConfig()
@@ -193,7 +194,12 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         if most:
             reason = f"with the {most} nodes that matter most in FP32 it is still beyond the tolerance, and more would"
             reason += f" leave less than {_LEFT:.0%} of its arithmetic in FP16: keep the model FP32"
-        return replace(found, remedy=coded("fp16-not-enough", reason))
+        conversion.convert(slimmed, pinned, _ALL)
+        return replace(
+            found,
+            node_block_list=_ALL if sample.held(named, pinned) else (),
+            remedy=coded("fp16-not-enough", reason),
+        )
 
 
 def _arithmetic(made: Conversion) -> float:
