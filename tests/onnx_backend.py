@@ -36,8 +36,8 @@ def cases(whole: bool = True) -> Iterator[Case]:
 def sampled(models: Iterable[tuple[str, onnx.ModelProto]]) -> set[str]:
     """The names of the sample."""
     in_order = sorted(models, key=lambda pair: pair[0])
-    pairs = [sorted(in_order[i : i + 2], key=lambda pair: _numbers(pair[1])) for i in range(0, len(in_order), 2)]
-    kept, left = [pair[0] for pair in pairs], [each for pair in pairs for each in pair[1:]]
+    groups = [sorted(in_order[i : i + 3], key=lambda pair: _numbers(pair[1])) for i in range(0, len(in_order), 3)]
+    kept, left = [group[0] for group in groups], [each for group in groups for each in group[1:]]
     names, seen = {name for name, _ in kept}, {each for _, model in kept for each in operators_of(model)}
     for name, model in left:
         if not operators_of(model) <= seen:

@@ -1,6 +1,7 @@
 """Rooms keep to themselves: who may import whom, how large they are, and what stays out until it is needed."""
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
@@ -67,6 +68,7 @@ TORCH = {
 ORT = {"truehalf.calibration.instrument"}
 
 
+@functools.cache
 def imports_of(path: Path, top_level_only: bool = False) -> set[str]:
     """Names of imported modules; `from truehalf.ir import facts` counts as truehalf.ir and truehalf.ir.facts."""
     tree = ast.parse(path.read_text())

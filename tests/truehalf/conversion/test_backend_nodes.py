@@ -88,5 +88,5 @@ def test_all_backend_nodes(keep_io_types: bool, whole: bool) -> None:
             if differs(expected, outputs(after, inputs)) and name not in BEYOND_FP16:
                 different.append(name)
     assert (invalid, changed_io, unloadable, different) == ([], [], [], [])
-    assert total > (1400 if whole else 700)
-    assert compared > (1000 if whole else 500) or not keep_io_types
+    assert total > (1400 if whole else 466)
+    assert compared > (1000 if whole else 333) or not keep_io_types
