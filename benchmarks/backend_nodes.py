@@ -65,7 +65,8 @@ _RUN = [sys.executable, "-m", "benchmarks.judge", "run"]
 class Case:
     """A backend test on disk.
 
-    `sample` is None where npz cannot hold an input (a sequence, text, bfloat16) or ONNX Runtime cannot run the model.
+    `sample` is None where npz cannot hold an input (a sequence, text, bfloat16), where it has no rows along a free axis,
+    and where ONNX Runtime cannot run the model.
     """
 
     name: str
@@ -118,8 +119,15 @@ def _write_sample(place: Path, model: onnx.ModelProto, test: Any) -> Path | None
     if any(array.dtype.isbuiltin != 1 for array in arrays):  # npz has no bfloat16, float8 or int4
         return None
     named = dict(zip([value.name for value in model.graph.input], arrays, strict=False))
+    if any(0 in named[value.name].shape and not _states_zero(value) for value in model.graph.input[: len(arrays)]):
+        return None
     write_arrays(place / "sample.npz", named)
     return place / "sample.npz"
+
+
+def _states_zero(value: onnx.ValueInfoProto) -> bool:
+    """Whether a model says of an input that it is empty."""
+    return any(axis.HasField("dim_value") and not axis.dim_value for axis in value.type.tensor_type.shape.dim)
 
 
 def _inputs(test: Any, model: onnx.ModelProto) -> Sequence[Any]:

@@ -260,7 +260,7 @@ class _Run:
 
     def _check_rows(self, sample: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> None:
         """A sample with an empty input has no rows where nothing comes out, or no tensor of a node has an element."""
-        empty = empty_inputs(feeds)
+        empty = empty_inputs(self._model, feeds)
         read = {str(value.name) for value in self._model.graph.inputs}
         computed = (count for name, count in zip(self.facts, scan.elements, strict=True) if name not in read)
         if empty and not (any(map(np.size, scan.outputs.values())) and any(computed)):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from truehalf.errors import StageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 class Samples:
@@ -35,7 +39,10 @@ class Samples:
             )
 
 
-def empty_inputs(feeds: Mapping[str, np.ndarray]) -> list[str]:
-    """Tensors without an element, with their shapes; bodies are fed sequences and optionals, too."""
-    arrays = {name: fed for name, fed in feeds.items() if isinstance(fed, np.ndarray)}
+def empty_inputs(model: ir.Model, feeds: Mapping[str, np.ndarray]) -> list[str]:
+    """Tensors without an element, with their shapes, but for those that the model states so; bodies are fed sequences
+    and optionals, too.
+    """
+    stated = {value.name for value in model.graph.inputs if value.shape is not None and 0 in value.shape}
+    arrays = {name: fed for name, fed in feeds.items() if isinstance(fed, np.ndarray) and name not in stated}
     return [f"{name!r} is {list(array.shape)}" for name, array in arrays.items() if not array.size]

@@ -26,7 +26,7 @@ from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
 from truehalf.linting.report import failing, failure
 from truehalf.runtime.device_lock import CPU, device_lock
 from truehalf.runtime.machine import Machine
-from truehalf.runtime.ort.session import runtime_version
+from truehalf.runtime.ort.installed import runtime_version
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_problem, precision_unknown
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts, Graph, unavailable_reason

@@ -27,7 +27,8 @@ from truehalf.errors import StageError, some_of
 from truehalf.ir.model_file import model_size_mb
 from truehalf.output_files import destination, written_whole
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
-from truehalf.runtime.ort.session import CPU, CUDA, SPINNING, TENSORRT, Kernel, Session, runtime_version
+from truehalf.runtime.ort.installed import CPU, runtime_version
+from truehalf.runtime.ort.session import CUDA, SPINNING, TENSORRT, Kernel, Session
 from truehalf.runtime.tensorrt.versions import EngineFacts, Layer
 from truehalf.runtime.timing import Timing, timing
 

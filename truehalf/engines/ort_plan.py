@@ -14,7 +14,8 @@ from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.output_files import write_text
 from truehalf.runtime.cuda_driver import gpu_key
 from truehalf.runtime.machine import Machine
-from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, runtime_version
+from truehalf.runtime.ort.installed import CPU, runtime_version
+from truehalf.runtime.ort.session import CUDA, TENSORRT
 from truehalf.runtime.tensorrt.versions import Port, Profile, tensorrt_version
 
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}

@@ -29,11 +29,12 @@ from truehalf.ir.passes import Done, Pass
 _FP16_FROM = 7
 _NUMBERED_CASTS = 6  # Cast names its type by number from here on
 _CONSTANTS_OF_ANY_TYPE = 9
+_SCAN_WITHOUT_BATCH = 9
 
 # Until which opset an operator is restated here; meanwhile it stands in a domain that onnx does not touch.
 _BROADCAST_BY_ATTRIBUTE = with_trait(Trait.LOGIC | Trait.COMPARES) - {"Not"}
 _RECURRENT = with_trait(Trait.RECURRENT)
-_RESTATED_UNTIL = {"Cast": 5, "Pad": 1} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
+_RESTATED_UNTIL = {"Cast": 5, "Pad": 1, "Scan": 8} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
 _HELD = "held"
 
 
@@ -69,7 +70,9 @@ class ToOpset(Pass):
             return
         try:
             done.modified |= InlineFunctions()(model).modified
-            for version in (_FP16_FROM, target) if source < _FP16_FROM < target else (target,):
+            scans = any(node.op_type == "Scan" and node.domain == "" for node in all_nodes(model))
+            stops = [_FP16_FROM, *([_SCAN_WITHOUT_BATCH] if scans else [])]
+            for version in [*(stop for stop in stops if source < stop < target), target]:
                 _raise(model, version)
             done.counts[f"opset raised from {source} to {target}"] += 1
         except (RuntimeError, ValueError) as error:
@@ -98,10 +101,9 @@ def _raise(model: ir.Model, target: int) -> None:
         if held:
             proto.opset_import.add(domain=_HELD, version=1)
         raised = ir.from_proto(onnx.version_converter.convert_version(proto, target))
-        for node in all_nodes(raised):
-            if node.domain == _HELD:
-                node.domain = ""
-                _restate(node)
+        for node in [node for node in all_nodes(raised) if node.domain == _HELD]:
+            node.domain = ""
+            _restate(node)
         raised.graph.opset_imports.pop(_HELD, None)
         _restore_weights(model, raised)
         _restore_metadata(model, raised)
@@ -128,8 +130,10 @@ def _named_type(cast: ir.Node) -> ir.DataType:
 
 
 def _restate(node: ir.Node) -> None:
-    """An operator in the words of opset 7."""
-    if node.op_type == "Cast":
+    """An operator in the words of a later opset."""
+    if node.op_type == "Scan":
+        _scan_over_batch(node)
+    elif node.op_type == "Cast":
         node.attributes["to"] = ir.AttrInt64("to", _named_type(node).value)
     elif node.op_type == "Pad":
         node.attributes["pads"] = ir.AttrInt64s("pads", node.attributes.pop("paddings").as_ints())
@@ -139,6 +143,35 @@ def _restate(node: ir.Node) -> None:
         raise ValueError(f"{node.op_type} that broadcasts along an axis")
     else:
         node.attributes.pop("broadcast", None)
+
+
+def _scan_over_batch(node: ir.Node) -> None:
+    """Scan of opset 8, whose values have a batch axis first, as one of opset 9 over that axis around one of opset 9."""
+    if node.inputs[0] is not None:
+        raise ValueError("Scan of sequences that differ in length")
+    name = str(node.outputs[0].name)
+    read = [value for value in node.inputs[1:] if value is not None]
+    rows = [_row(value, ir.val(f"{name}/row/{i}")) for i, value in enumerate(read)]
+    attributes = {key: attribute.value for key, attribute in node.attributes.items()}
+    if (directions := attributes.pop("directions", None)) is not None:
+        attributes["scan_input_directions"] = directions
+    scan = ir.node("Scan", rows, attributes, num_outputs=len(node.outputs), name=f"{name}/scan")
+    for i, (value, whole) in enumerate(zip(scan.outputs, node.outputs, strict=True)):
+        value.name = f"{name}/scan/{i}"
+        _row(whole, value)
+    body = ir.Graph(rows, scan.outputs, nodes=[scan], name=f"{name}/body")
+    node.attributes.clear()
+    node.attributes["body"] = ir.AttrGraph("body", body)
+    node.attributes["num_scan_inputs"] = ir.AttrInt64("num_scan_inputs", len(rows))
+    for i, whole in enumerate(read):
+        node.replace_input_with(i, whole)
+    node.resize_inputs(len(read))
+
+
+def _row(whole: ir.Value, row: ir.Value) -> ir.Value:
+    """A value that is typed as one row of another."""
+    row.type, row.shape = whole.type, None if whole.shape is None else ir.Shape(list(whole.shape)[1:])
+    return row
 
 
 def _restore_weights(model: ir.Model, raised: ir.Model) -> None:

@@ -42,7 +42,7 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
         root: the folder that their names are relative to, by default the current one.
         processor: name the processor, too, which a file that is optimised for it is bound to; else it is None.
     """
-    from truehalf.runtime.ort import session
+    from truehalf.runtime.ort import installed
     from truehalf.runtime.tensorrt import plan_content, versions
     from truehalf.runtime.tensorrt.plugins import registered_ops
 
@@ -57,9 +57,9 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
         "tensorrt_rtx": versions.tensorrt_version("tensorrt_rtx"),
         "plugins": {name: plan_content.sha256(file) if file.is_file() else None for name, file in files.items()},
         "plugin_ops": None if operators is None else dict(zip(plugins, operators, strict=True)),
-        "onnxruntime": session.runtime_version(),
-        "onnxruntime_providers_built": session.built_providers(),
-        "onnxruntime_providers": session.loadable_providers() if gpus else ["CPUExecutionProvider"],
+        "onnxruntime": installed.runtime_version(),
+        "onnxruntime_providers_built": installed.built_providers(),
+        "onnxruntime_providers": installed.loadable_providers() if gpus else ["CPUExecutionProvider"],
     }
 
 

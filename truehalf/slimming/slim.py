@@ -32,6 +32,7 @@ from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
 from truehalf.repairs import repair as repaired
 from truehalf.report.forms import Parity, SlimReport
+from truehalf.runtime.ort.bfloat16 import remedy_of
 from truehalf.runtime.ort.operators import check_loads
 from truehalf.runtime.ort.session import Session
 from truehalf.slimming.constants import constants_as_tensors
@@ -175,17 +176,25 @@ def slim_model(
 
 
 def slim_or_repair(file: ModelFile) -> Slimmed:
-    """`slim_model`; where onnxslim fails, or makes what is no model, the one as it is, repaired, and `failed` in its
-    report.
+    """`slim_model`; where onnxslim fails, or makes what is no model, the one as it is, repaired, and where ONNX Runtime
+    does not load that either, as it is. Then `failed` in the report says so.
 
     Raises:
-        StageError: as `slim_model`.
+        StageError: when the file cannot be read, or computes in bfloat16, which is no FP32 model.
     """
     try:
         return slim_model(file)
     except StageError as error:
-        made = slim_model(file, simplify=False)
-        return Slimmed(made.model, {**made.report, "failed": f"the model is repaired, and not slimmed: {error}"})
+        if remedy_of(file.model):
+            raise
+        with contextlib.suppress(StageError):
+            made = slim_model(file, simplify=False)
+            return Slimmed(made.model, {**made.report, "failed": f"the model is repaired, and not slimmed: {error}"})
+        nodes = model_facts(file.model)["nodes"]
+        failed = f"the model is neither slimmed nor repaired: {error}"
+        return Slimmed(
+            file.model.clone(), {"simplified": False, "failed": failed, "nodes_before": nodes, "nodes_after": nodes}
+        )
 
 
 def _unname(model: ir.Model, before: ir.Model) -> None:

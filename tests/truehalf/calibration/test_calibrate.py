@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+import onnx_ir as ir
 import pytest
 
 from tests.messages import expect, raises
+from truehalf.api import convert
 from truehalf.calibration import calibrate as calibration
 from truehalf.calibration.calibrate import LADDER, calibrate
 from truehalf.calibration.ranges_form import read_ranges
 from truehalf.data.feeds import load_feeds
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_file import load_model, save_model
 from truehalf.runtime.ort.session import Session
 
 # Attention-like: a mask of finfo.max, one of -Inf, merged axes, integers beside floats.
@@ -387,6 +389,32 @@ def test_an_input_may_be_empty_where_others_are_measured(tmp_path: Path) -> None
     text = "g (float[n,4] x, float[m,4] past) => (float[k,4] y) { y = Concat<axis = 0>(past, x) }"
     feed = {"x": np.ones((2, 4), np.float32), "past": np.ones((0, 4), np.float32)}
     assert calibrate(write(tmp_path / "m.onnx", text), [feed])["tensors"]["y"]["absmax"] == 1
+
+
+# Backend tests of ONNX have inputs that are stated to be empty.
+STATED_EMPTY = {
+    "only a type": ("float[3,4] x, float[0] e", "float[3,4] y", "y = CastLike(x, e)"),
+    "only a type, of another one": ("float[3,4] x, float16[0] e", "float16[3,4] y", "y = CastLike(x, e)"),
+    "all": ("float[0,3] e", "float[0,3] y", "y = Relu(e)"),
+    "allowzero": ("float[0,3,4] e, int64[3] s", "float[3,4,0] y", "y = Reshape<allowzero = 1>(e, s)"),
+    "an axis in the middle": ("float[2,0,4] e", "float[2,0,4] y", "y = Softmax(e)"),
+    "a sum of nothing": ("float[2,0,4] e", "float[2,1,4] y", "y = ReduceSum(e, one)"),
+    "parts": ("float[0] e", "float[0] y, float[0] z", "y, z = Split(e, none)"),
+}
+
+
+@pytest.mark.parametrize("case", STATED_EMPTY)
+def test_an_input_may_be_empty_where_the_model_states_it(case: str, tmp_path: Path) -> None:
+    inputs, outputs, nodes = STATED_EMPTY[case]
+    text = f"g ({inputs}) => ({outputs}) <int64[1] one = {{1}}, int64[2] none = {{0, 0}}> {{ {nodes} }}"
+    model = ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    save_model(model, tmp_path / "m.onnx")
+    shapes = {str(value.name): value.shape for value in model.graph.inputs}
+    feed = {"x": np.full((3, 4), 2, np.float32), "s": np.array([3, 4, 0])}
+    feed |= {"e": np.zeros(shapes["e"].numpy(), np.float16 if "float16" in inputs else np.float32)}
+    feed = {name: array for name, array in feed.items() if name in shapes}
+    assert calibrate(tmp_path / "m.onnx", [feed])["samples"] == 1
+    assert convert(tmp_path / "m.onnx", samples=[feed]).report.fp16["status"] == "done"
 
 
 @pytest.mark.parametrize("count", [1, 3])

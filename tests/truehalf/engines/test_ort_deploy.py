@@ -21,7 +21,8 @@ from truehalf.engines import ort_deploy as deploy
 from truehalf.engines import ort_plan
 from truehalf.engines.ort_deploy import Deployed, kernel_facts
 from truehalf.engines.ort_plan import make_plan, provider_options, unavailable_reason
-from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session
+from truehalf.runtime.ort.installed import CPU
+from truehalf.runtime.ort.session import CUDA, TENSORRT, Session
 
 PROFILES = [{"x": {"min": [1, 4], "opt": [2, 4], "max": [8, 4]}}]
 OPTIONS = composed("engine=onnxruntime")["engine"]

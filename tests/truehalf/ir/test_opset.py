@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.messages import expect, raises
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.ir.opset import ToOpset
+from truehalf.runtime.ort.session import Session
 
 X = np.array([[-1, 0.1, 2], [3, -4, 5]], np.float32)
 LATEST = onnx.defs.onnx_opset_version()
@@ -135,6 +136,31 @@ def test_bodies_are_raised_too() -> None:
                          else_branch = e () => (float[1,2,3] ey) { n = Neg(x) ey = Unsqueeze<axes=[0]>(n) }>"""
     result, _ = raised(parsed(11, body, "float[2,3] x, bool c", "float[1,2,3] y"), 13)
     np.testing.assert_array_equal(run(result, x=X, c=np.array(False)), -X[None])
+
+
+SCAN = """y, z = Scan({lengths}, initial, x) <num_scan_inputs = 1, directions = [{direction}],
+    body = b (float[2] s, float[2] n) => (float[2] t, float[2] o) {{ t = Add(s, n) o = Mul(t, t) }}>"""
+SCANNED = "float[3,2] initial, float[3,4,2] x", "float[3,2] y, float[3,4,2] z"
+
+
+@pytest.mark.parametrize("target", [9, 13, 23])
+@pytest.mark.parametrize("direction", [0, 1])
+def test_scan_of_a_batch(target: int, direction: int) -> None:
+    body = SCAN.format(lengths='""', direction=direction)
+    result, _ = raised(parsed(8, body, *SCANNED), target)
+    rng = np.random.default_rng(0)
+    initial, x = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 2), (3, 4, 2)))
+    y, z = Session(result.SerializeToString()).run({"initial": initial, "x": x}).values()
+    sums = initial[:, None] + np.cumsum(x[:, ::-1] if direction else x, axis=1)
+    np.testing.assert_allclose(y, sums[:, -1], rtol=1e-5)
+    np.testing.assert_allclose(z, sums**2, rtol=1e-4)
+    assert [value.name for value in (*result.graph.input, *result.graph.output)] == ["initial", "x", "y", "z"]
+
+
+def test_scan_of_sequences_that_differ_in_length_is_refused() -> None:
+    body = SCAN.format(lengths="lengths", direction=0)
+    with raises("wrong-opset", 8, 9):
+        raised(parsed(8, body, f"int64[3] lengths, {SCANNED[0]}", SCANNED[1]), 9)
 
 
 def test_functions_are_inlined() -> None:

@@ -75,7 +75,7 @@ class Driver:
 
 def without_gpu_libraries(monkeypatch: pytest.MonkeyPatch, driver: Any = Driver) -> None:
     monkeypatch.setattr("truehalf.runtime.cuda_driver.ctypes.CDLL", driver)
-    monkeypatch.setattr("truehalf.runtime.ort.session.loadable_providers", list)
+    monkeypatch.setattr("truehalf.runtime.ort.installed.loadable_providers", list)
     monkeypatch.setattr("truehalf.runtime.tensorrt.versions.tensorrt_version", lambda module: None)
 
 
@@ -120,7 +120,7 @@ def test_the_gpu_that_engines_are_built_on_has_a_uuid(monkeypatch: pytest.Monkey
 
 def test_gpus_beside_it_make_no_other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("truehalf.runtime.ort.session.loadable_providers", list)
+    monkeypatch.setattr("truehalf.runtime.ort.installed.loadable_providers", list)
     fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     one = probe()
     fake_nvidia_smi(tmp_path, "for _ in 1 2 3; do echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'; done")
@@ -162,7 +162,7 @@ def test_operators_of_plugins_are_asked_of_tensorrt_where_it_can_build(
     fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     monkeypatch.setattr("truehalf.runtime.tensorrt.versions.tensorrt_version", lambda module: "11.4.0.106")
     monkeypatch.setattr("truehalf.runtime.tensorrt.plugins.registered_ops", registered)
-    monkeypatch.setattr("truehalf.runtime.ort.session.loadable_providers", list)
+    monkeypatch.setattr("truehalf.runtime.ort.installed.loadable_providers", list)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert probe(["libmine.so"], tmp_path)["plugin_ops"] == {"libmine.so": ["Mine"]}
     assert asked == [tmp_path / "libmine.so"] and probe()["plugin_ops"] is None
@@ -172,7 +172,7 @@ def test_operators_of_plugins_are_asked_of_tensorrt_where_it_can_build(
 
 def test_providers_are_tried_where_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
-    monkeypatch.setattr("truehalf.runtime.ort.session.loadable_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr("truehalf.runtime.ort.installed.loadable_providers", lambda: ["CUDAExecutionProvider"])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert probe()["onnxruntime_providers"] == ["CUDAExecutionProvider"]
     monkeypatch.setenv("PATH", "/nowhere")

@@ -19,6 +19,7 @@ from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.tracing import trace_json
 from tests.truehalf.models import detectors
+from truehalf.api import convert
 from truehalf.config.schema import SlimConfig
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
@@ -213,6 +214,36 @@ def test_what_onnxslim_breaks_is_repaired_alone(tmp_path: Path) -> None:
     made = slim_or_repair(ModelFile(tmp_path / "m.onnx"))
     assert made.report["simplified"] is False and "dead_node_elimination" in made.report["failed"]
     assert [value.name for value in made.model.graph.outputs] == ["y", "kept"]
+
+
+# What ONNX allows and ONNX Runtime does not load.
+UNLOADED = {
+    "no kernel": ("", 22, "float[2,3] x", "float[2,3] y", "n = RandomUniformLike<dtype = 11>(x)  y = Cast<to = 1>(n)"),
+    "a later opset": ("", onnx.defs.onnx_opset_version(), "float[2,3] x", "float[2,3] y", "y = Relu(x)"),
+    "a type": ("", 15, "float[2] x, uint64[2] k", "float[2] y", "y = Pow(x, k)"),
+    "an operator of others": (', "their": 1', 17, "float[2,3] x", "float[2,3] y", "a = Relu(x)  y = their.Op(a)"),
+    "a layout": ("", 22, "float[1,2,3] x", "float[1,2,1,4] y", "y = RNN<hidden_size = 4, layout = 1>(x, w, r)"),
+}
+
+
+@pytest.mark.parametrize("case", UNLOADED)
+def test_what_onnx_runtime_does_not_load_is_converted_as_it_is(case: str, tmp_path: Path) -> None:
+    more, opset, inputs, outputs, nodes = UNLOADED[case]
+    text = f'<ir_version: 10, opset_import: ["" : {opset}{more}]> g ({inputs}) => ({outputs}) {{ {nodes} }}'
+    model = onnx.parser.parse_model(text)
+    if case == "a layout":
+        shapes = {"w": (1, 4, 3), "r": (1, 4, 4)}
+        model.graph.initializer.extend(
+            onnx.numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in shapes.items()
+        )
+    onnx.save(model, tmp_path / "m.onnx")
+    made = slim_or_repair(ModelFile(tmp_path / "m.onnx"))
+    expect(made.report["failed"], None)
+    assert [node.op_type for node in made.model.graph] == [node.op_type for node in model.graph.node]
+    result = convert(tmp_path / "m.onnx", tmp_path / "o.onnx")
+    check = result.report.check
+    assert check is None or check.state == "not verified"
+    assert (tmp_path / "o.onnx").is_file() and result.report.slim and result.report.slim["failed"]
 
 
 def test_no_model_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

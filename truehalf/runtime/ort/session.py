@@ -7,8 +7,6 @@ TF32 is off unless asked for: it would round what the file keeps in FP32.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +18,11 @@ import numpy as np
 from truehalf.errors import StageError, first_line
 from truehalf.files import read_json
 from truehalf.runtime.ort.bfloat16 import remedy_of
+from truehalf.runtime.ort.installed import CPU, load_cuda, newest_ir_version
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
@@ -241,13 +239,32 @@ def _open(model: Path | str | bytes | ir.Model, settings: Any, provider: str, op
     if provider == TENSORRT:  # what TensorRT does not take stays on the GPU
         providers.append((CUDA, {"use_tf32": "0"}))
     if isinstance(model, (Path, str)):
-        return ort.InferenceSession(str(model), settings, providers=providers)
+        try:
+            return ort.InferenceSession(str(model), settings, providers=providers)
+        except Exception:
+            if (newer := _of_newer_form(Path(model))) is None:
+                raise
+            model = newer
     if isinstance(model, bytes):
         return ort.InferenceSession(model, settings, providers=providers)
     data, weights = _apart(model)
     values = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
     settings.add_external_initializers(list(weights), values)  # copied when the session is made
     return ort.InferenceSession(data, settings, providers=providers)
+
+
+def _of_newer_form(path: Path) -> ir.Model | None:
+    """A file of a later IR version than ONNX Runtime reads, in memory, where that number is all that it does not read;
+    None of any other file.
+    """
+    import google.protobuf.message
+    import onnx_ir as ir
+
+    try:
+        model = ir.load(path)
+    except (OSError, google.protobuf.message.DecodeError):
+        return None
+    return model if (model.ir_version or 0) > newest_ir_version() else None
 
 
 def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
@@ -275,7 +292,9 @@ def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
             value.const_value = ir.ExternalTensor(
                 "weights", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=str(value.name)
             )
-        return ir.to_proto(model).SerializeToString(), weights
+        proto = ir.to_proto(model)
+        proto.ir_version = min(proto.ir_version, newest_ir_version())
+        return proto.SerializeToString(), weights
     finally:
         for value, tensor in (*tensors.items(), *in_files.items()):
             value.const_value = tensor
@@ -284,51 +303,3 @@ def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
 def _first_line(error: Exception) -> str:
     """Without the location in the sources of ONNX Runtime, and cut where it is long."""
     return _SOURCE_LOCATION.sub("", first_line(error))[:_MESSAGE_MAX].rstrip(". ")
-
-
-def runtime_version() -> str:
-    """Version of the installed ONNX Runtime."""
-    import onnxruntime as ort
-
-    return str(ort.__version__)
-
-
-def load_cuda() -> None:
-    """Load CUDA's libraries from the packages of this environment (those of torch, too), where ONNX Runtime, which
-    looks in the system's folders alone, does not find them.
-    """
-    import onnxruntime as ort
-
-    with contextlib.redirect_stdout(io.StringIO()):  # what is missing is said once a session is asked for
-        ort.preload_dlls()
-
-
-def loadable_providers() -> list[str]:
-    """Execution providers that a session really gets here, each tried with a model of one node."""
-    import onnxruntime as ort
-
-    found = []
-    ort.set_default_logger_severity(4)  # a provider that does not load is an answer, not an error
-    load_cuda()
-    try:
-        for provider in ort.get_available_providers():
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
-                session = ort.InferenceSession(_one_node(), providers=[provider])
-                found += [str(provider)] if session.get_providers()[0] == provider else []
-    finally:
-        ort.set_default_logger_severity(2)  # as it is at first
-    return found
-
-
-def _one_node() -> bytes:
-    import onnx.parser
-
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
-    return bytes(onnx.parser.parse_model(text).SerializeToString())
-
-
-def built_providers() -> list[str]:
-    """Execution providers that the installed ONNX Runtime was built with; whether one loads, only a session shows."""
-    import onnxruntime as ort
-
-    return list(ort.get_available_providers())

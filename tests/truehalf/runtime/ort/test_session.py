@@ -14,8 +14,10 @@ import pytest
 
 from tests.messages import raises
 from truehalf.ir.model_file import load_model
+from truehalf.runtime.ort import installed
 from truehalf.runtime.ort import session as module
-from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session, cpu_float_nodes, kernels_of
+from truehalf.runtime.ort.installed import CPU
+from truehalf.runtime.ort.session import CUDA, TENSORRT, Session, cpu_float_nodes, kernels_of
 
 TEXT = """<ir_version: 9, opset_import: ["" : 17]>
 g (float[N,2] x) => (float[N,2] y, float[N,2] z) <float[2] w = {1.0, 2.0}> { y = Add(x, w)  z = Mul(x, w) }"""
@@ -192,8 +194,8 @@ def test_a_cpu_session_profiles_nothing() -> None:
 
 
 def test_a_provider_counts_where_a_session_gets_it(capfd: pytest.CaptureFixture[str]) -> None:
-    found = module.loadable_providers()
-    assert CPU in found and set(found) <= set(module.built_providers())
+    found = installed.loadable_providers()
+    assert CPU in found and set(found) <= set(installed.built_providers())
     assert "EP Error" not in "".join(capfd.readouterr()), "that a provider does not load is no fault to print"
 
 
@@ -228,3 +230,23 @@ def test_a_prepared_call_gives_what_a_run_gives_each_time() -> None:
     for _ in range(2):
         for got, expected in zip(once()(), session.run({"x": X}).values(), strict=True):
             np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("weights", ["inside", "beside"])
+def test_a_later_version_of_the_file_format_is_run(weights: str, tmp_path: Path) -> None:
+    newest, path = installed.newest_ir_version(), tmp_path / "m.onnx"
+    model = onnx.parser.parse_model(
+        f'<ir_version: {newest + 1}, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {{ y = Mul(x, w) }}'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 3], np.float32), "w"))
+    beside = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0} if weights == "beside" else {}
+    onnx.save(model, path, **beside)
+    assert newest >= onnx.IR_VERSION - 3
+    for form in (path, load_model(path)):
+        np.testing.assert_array_equal(Session(form).run({"x": np.ones(2, np.float32)})["y"], [2, 3])
+
+
+def test_a_file_that_is_no_model_is_told_as_before(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"no model")
+    with raises("runtime-refuses"):
+        Session(tmp_path / "m.onnx")
