@@ -65,8 +65,8 @@ _RUN = [sys.executable, "-m", "benchmarks.judge", "run"]
 class Case:
     """A backend test on disk.
 
-    `sample` is None where npz cannot hold an input (a sequence, text, bfloat16), where it has no rows along a free axis,
-    and where ONNX Runtime cannot run the model.
+    `sample` is None where npz cannot hold an input (a sequence, text, bfloat16), where one has no rows along a free
+    axis, and where ONNX Runtime cannot run the model.
     """
 
     name: str

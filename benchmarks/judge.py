@@ -30,10 +30,10 @@ RTOL = ATOL = (
 def judge(source: str, target: str, sample: str | None, converted: str) -> None:
     """Write what became of `source` in `converted` to the JSON file `target`.
 
-    checker: it passes the full check. io: its inputs, but for weights that are listed among them, and outputs keep names,
-    order and types. loads: ONNX Runtime loads
-    it (null where it does not load the original). close: its outputs under honest FP16 rounding are the original's
-    within the tolerance (null where the original cannot be run, or nothing can be emulated). fp16: float nodes in FP16.
+    checker: it passes the full check. io: its inputs and outputs keep names, order and types, but for weights that are
+    listed among the inputs. loads: ONNX Runtime loads it (null where it does not load the original). close: its outputs
+    under honest FP16 rounding are the original's within the tolerance (null where the original cannot be run, or
+    nothing can be emulated). fp16: float nodes in FP16.
     """
     verdict: dict[str, Any] = {"checker": False, "io": None, "loads": None, "close": None, "fp16": None, "reason": None}
     try:
