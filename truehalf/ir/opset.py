@@ -34,7 +34,8 @@ _SCAN_WITHOUT_BATCH = 9
 # Until which opset an operator is restated here; meanwhile it stands in a domain that onnx does not touch.
 _BROADCAST_BY_ATTRIBUTE = with_trait(Trait.LOGIC | Trait.COMPARES) - {"Not"}
 _RECURRENT = with_trait(Trait.RECURRENT)
-_RESTATED_UNTIL = {"Cast": 5, "Pad": 1, "Scan": 8} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
+_RESTATED_UNTIL = {"Cast": 5, "Pad": 1} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
+_RESTATED_UNTIL["Scan"] = _SCAN_WITHOUT_BATCH - 1
 _HELD = "held"
 
 

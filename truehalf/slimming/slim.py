@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from truehalf.config.schema import DEFAULT_PASSES, SlimConfig
 from truehalf.errors import StageError, typed_line
-from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes, NameNodes
+from truehalf.ir.proto.refusals import checker_refusal
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
@@ -34,17 +32,14 @@ from truehalf.repairs import repair as repaired
 from truehalf.report.forms import Parity, SlimReport
 from truehalf.runtime.ort.bfloat16 import remedy_of
 from truehalf.runtime.ort.operators import check_loads
-from truehalf.runtime.ort.session import Session
+from truehalf.slimming.comparison import Arrays, Comparison
 from truehalf.slimming.constants import constants_as_tensors
 from truehalf.slimming.ends import KeepEnds
-from truehalf.verification.findings import NOT_VERIFIED
-from truehalf.verification.metrics.tensors import check_runs
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-Arrays = Mapping[str, np.ndarray]
 _UNSLIMMED = (
     "slim nothing: `truehalf convert --no-slim`, convert(skip=['slim']), python -m pipeline simplify=false "
     "precision=fp32, which only repairs"
@@ -125,7 +120,7 @@ def slim_model(
         raise StageError("unknown-choice", f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
     if unknown := [name for name in passes if name not in PASSES]:
         raise StageError("unknown-choice", f"slim: repair has no pass {', '.join(unknown)}; it has {', '.join(PASSES)}")
-    comparison = _Comparison(file, check_feeds, options)
+    comparison = Comparison(file, check_feeds, options)
 
     def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, Parity]:
         model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else before.clone()
@@ -177,19 +172,20 @@ def slim_model(
 
 def slim_or_repair(file: ModelFile) -> Slimmed:
     """`slim_model`; where onnxslim fails, or makes what is no model, the one as it is, repaired, and where ONNX Runtime
-    does not load that either, as it is. Then `failed` in the report says so.
+    has no kernels for it, as it is. Then `failed` in the report says so.
 
     Raises:
-        StageError: when the file cannot be read, or computes in bfloat16, which is no FP32 model.
+        StageError: as `slim_model`, of a file that is no valid model, has operators that ONNX has not, or computes in
+            bfloat16.
     """
     try:
         return slim_model(file)
     except StageError as error:
-        if remedy_of(file.model):
-            raise
         with contextlib.suppress(StageError):
             made = slim_model(file, simplify=False)
             return Slimmed(made.model, {**made.report, "failed": f"the model is repaired, and not slimmed: {error}"})
+        if error.code != "runtime-refuses" or checker_refusal(file.path) or remedy_of(file.model):
+            raise
         nodes = model_facts(file.model)["nodes"]
         failed = f"the model is neither slimmed nor repaired: {error}"
         return Slimmed(
@@ -325,28 +321,3 @@ def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
             name = f"{wanted}_{copies}"
         node.name = name
         taken.add(name)
-
-
-# --- parity -----------------------------------------------------------------------------------------------------------
-
-
-class _Comparison:
-    """Outputs of the original file, kept for every attempt. Without inputs to compare on nothing is run."""
-
-    def __init__(self, file: ModelFile, feeds: Sequence[Arrays], options: SlimConfig) -> None:
-        self._feeds, self._options = feeds, options
-        self._spec = spec_inside(file.model)
-        session = Session(file.runnable) if feeds else None
-        self._references = [session.run(feed) for feed in feeds] if session else []
-
-    def parity(self, model: Path | ir.Model) -> Parity:
-        session = Session(model)
-        if not self._feeds:
-            return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
-        runs = [(reference, session.run(feed)) for reference, feed in zip(self._references, self._feeds, strict=True)]
-        options = self._options
-        result = check_runs(
-            runs, self._spec, atol=options.atol, rtol=options.rtol, sides=("the file", "the slim version")
-        )
-        sizes = [len(next(iter(feed.values()))) for feed in self._feeds]
-        return {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider, **result}

@@ -29,14 +29,14 @@ def refused(error: Exception, made: Path, source: Path | None) -> StageError:
     """
     if source is None or not source.is_file():
         return StageError("model-invalid", f"{made.name}: onnx's checker refuses {_said(error)}. {_remedy(error)}")
-    own = _refusal(source)
+    own = checker_refusal(source)
     if own is None:
         found = f"onnx's checker refuses what was made of {source}, which is valid itself: {_said(error)}"
         return StageError("model-invalid", f"{found}. Please report it")
     return StageError("model-invalid", f"{source}: onnx's checker refuses {_said(own)}. {_remedy(own)}")
 
 
-def _refusal(path: Path) -> Exception | None:
+def checker_refusal(path: Path) -> Exception | None:
     """What the checker says of a file, if it refuses it; nothing of one that cannot be read, or has gone."""
     try:
         onnx.checker.check_model(str(path), full_check=True)
