@@ -13,8 +13,10 @@ import pytest
 
 from tests.measuring.converted import only
 from tests.onnx_backend import FLOAT, SAMPLE_AND_WHOLE, cases, io_types, is_valid
+from truehalf.calibration.calibrate import calibrate
 from truehalf.conversion.casts_of_file import clean_model
 from truehalf.conversion.convert import convert_to_fp16
+from truehalf.errors import StageError
 from truehalf.ir.normalize import PREPARE
 
 # Their reference outputs hold finfo.max masks beyond FP16's range, made inside the operator.
@@ -24,10 +26,15 @@ BEYOND_FP16 = {
 }
 
 
-def converted(proto: onnx.ModelProto, keep_io_types: bool) -> tuple[onnx.ModelProto, set[str | None]]:
-    """And the inputs that stay float32, since they decide a shape or an index."""
+def prepared(proto: onnx.ModelProto) -> ir.Model:
     model = ir.from_proto(proto)
     PREPARE(model)
+    return model
+
+
+def converted(proto: onnx.ModelProto, keep_io_types: bool) -> tuple[onnx.ModelProto, set[str | None]]:
+    """And the inputs that stay float32, since they decide a shape or an index."""
+    model = prepared(proto)
     result = convert_to_fp16(model, None, only(init_max=65504.0, placement="eager", keep_io_types=keep_io_types))
     clean_model(model)
     return ir.to_proto(model), {value.name for value in result.decisions.exact if value.is_graph_input()}
@@ -90,3 +97,27 @@ def test_all_backend_nodes(keep_io_types: bool, whole: bool) -> None:
     assert (invalid, changed_io, unloadable, different) == ([], [], [], [])
     assert total > (1400 if whole else 466)
     assert compared > (1000 if whole else 333) or not keep_io_types
+
+
+# Its one free axis has no rows, which is a sample without rows.
+NO_ROWS = {"test_sequence_model8"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [0, 1])
+def test_none_is_refused_with_its_inputs_as_a_sample(half: int) -> None:
+    """Those that ONNX Runtime runs."""
+    refused, total = {}, 0
+    for name, proto, inputs in list(cases())[half::2]:
+        runs = session(proto)
+        arrays = [onnx.numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else x for x in inputs]
+        if runs is None or not arrays or outputs(runs, inputs) is None:
+            continue
+        total += 1
+        feed = dict(zip([value.name for value in runs.get_inputs()], arrays, strict=True))
+        try:
+            calibrate(prepared(proto), [feed], nonfinite_outputs="warn")
+        except StageError as error:
+            refused[name] = str(error)
+    assert set(refused) <= NO_ROWS, refused
+    assert total > 450
