@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from truehalf.report.graph import FP16, FP32, Node
-from truehalf.report.numbers import number, percent
+from truehalf.report.numbers import number
 from truehalf.report.svg import escaped, svg, text_at
 
 INK, WHITE, FAULT, OTHER = "#1b2430", "#ffffff", "#b42318", "#c3cad3"
@@ -153,18 +153,10 @@ def stages(root: Module, nodes: Sequence[Node]) -> list[tuple[str, int, int]]:
     """
     first = trunk(root)
     ahead = first.scope.count(".") + 1 if first.scope else 0
-    found: list[tuple[str, int, int]] = []
-    for i, node in enumerate(nodes):
-        parts = node["scope"].split(".") if node["scope"] else []
-        if len(parts) <= ahead:
-            continue
-        name = parts[ahead]
-        if found and found[-1][0] == name:
-            found[-1] = (name, found[-1][1], i)
-        else:
-            found.append((name, i, i))
+    scopes = (node["scope"].split(".") if node["scope"] else [] for node in nodes)
+    bands = _joined([(parts[ahead], i, i) for i, parts in enumerate(scopes) if len(parts) > ahead])
     least = max(3.0, 0.015 * len(nodes))
-    return _joined([band for band in found if band[2] - band[1] >= least])
+    return _joined([band for band in bands if band[2] - band[1] >= least])
 
 
 def _joined(bands: Sequence[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
@@ -175,9 +167,3 @@ def _joined(bands: Sequence[tuple[str, int, int]]) -> list[tuple[str, int, int]]
         else:
             found.append((name, start, end))
     return found
-
-
-def legend() -> list[tuple[str, list[str], str]]:
-    """(what, colours, how far they go) of the map."""
-    last = percent(STEPS[-1])
-    return [(kind.upper(), list(SHADES[kind]), f"from below 0.001 % to above {last}") for kind in (FP16, FP32)]
