@@ -10,7 +10,7 @@ import click
 
 from truehalf.cli.form import FAILED, FILE, PASSED, Output, file_option, option
 from truehalf.cli.form import command as command_of
-from truehalf.config.engine import COMPUTE_CAPABILITIES, KINDS
+from truehalf.config.engine import KINDS, ComputeCapability
 from truehalf.report.numbers import number
 from truehalf.report.terminal import wrapped
 
@@ -37,7 +37,7 @@ def engine_options(command: Any) -> Any:
     for kind, meaning in reversed(nearest.items()):
         command = option(f"--{kind}-shape", multiple=True, metavar="NAME:SHAPE", group=ENGINE, help=meaning)(command)
     of_target = "GPU that it is compiled for without one [Ampere and later]; may be repeated"
-    chosen = click.Choice(COMPUTE_CAPABILITIES)
+    chosen = click.Choice(ComputeCapability)
     return option("--target", multiple=True, type=chosen, group=ENGINE, help=of_target)(command)
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import click
 
 from truehalf.cli import form
-from truehalf.config.schema import DEFAULT_PASSES, REPAIR_PASSES
+from truehalf.config.schema import DEFAULT_PASSES, RepairPass
 
 _EXAMPLES = ("truehalf repair model.onnx -o repaired.onnx", "truehalf repair in.onnx -o out.onnx --only squeeze_if")
-_ONLY = f"run this pass only; may be repeated: {', '.join(REPAIR_PASSES)}"
+_ONLY = f"run this pass only; may be repeated: {', '.join(RepairPass)}"
 
 
 @form.command(examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
 @click.argument("model", type=form.FILE, metavar="in.onnx")
 @form.file_option("-o", "--out", required=True, help="file to write")
-@form.option("--only", multiple=True, type=click.Choice(REPAIR_PASSES), metavar="PASS", help=_ONLY)
+@form.option("--only", multiple=True, type=click.Choice(RepairPass), metavar="PASS", help=_ONLY)
 def command(output: form.Output, model: Path, out: Path, only: tuple[str, ...]) -> int:
     """Replace patterns that TensorRT rejects, computes wrongly or runs slowly by equal ones."""
     from truehalf.api import repair

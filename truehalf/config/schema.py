@@ -19,22 +19,14 @@ from truehalf.config.selector_entries import problem_of_node
 from truehalf.config.verification import VerifyConfig
 
 # Passes that repair.passes may name, and all that truehalf.repairs has.
-REPAIR_PASSES = (
-    "allowzero",
-    "fold_constants",
-    "squeeze_if",
-    "where_arithmetic",
-    "range_to_shape",
-    "grid_sample_gather",
-    "rope_constants",
-    "bool_index",
-    "nonzero_topk",
-    "deduplicate_names",
-    "infer_value_info",
+RepairPass = StrEnum(
+    "RepairPass",
+    "allowzero fold_constants squeeze_if where_arithmetic range_to_shape grid_sample_gather rope_constants bool_index "
+    "nonzero_topk deduplicate_names infer_value_info",
 )
 # Not run unless named: current compilers build their pattern (docs/reference/lint.md).
 _OFF = ("where_arithmetic", "range_to_shape")
-DEFAULT_PASSES = tuple(name for name in REPAIR_PASSES if name not in _OFF)
+DEFAULT_PASSES = tuple(each.value for each in RepairPass if each not in _OFF)
 
 DecoderName = StrEnum("DecoderName", ["none", "dfine", "rtdetrv2"])  # none: of a model that brings one
 DataSource = StrEnum("DataSource", ["digits", "images", "coco", "npz", "random", "function"])
@@ -151,14 +143,11 @@ class RepairConfig(Options):
 
     SECTION: ClassVar[str] = "repair"
 
-    passes: tuple[str, ...] = DEFAULT_PASSES
+    passes: tuple[RepairPass, ...] = tuple(map(RepairPass, DEFAULT_PASSES))
 
     def problems(self) -> Iterator[str]:
         for i, name in enumerate(self.passes):
-            if name not in REPAIR_PASSES:
-                message = f"repair.passes[{i}]: expected one of {', '.join(REPAIR_PASSES)}, got {name!r}"
-                yield coded("unknown-choice", message)
-            elif (first := self.passes.index(name)) < i:
+            if (first := self.passes.index(name)) < i:
                 message = f"repair.passes[{i}]: {name} is in the list already, at {first}; leave one out"
                 yield coded("given-twice", message)
 

@@ -28,7 +28,7 @@ from tests.truehalf.models.small_modules import (
     feeds,
     sized,
 )
-from truehalf.config.schema import REPAIR_PASSES
+from truehalf.config.schema import RepairPass
 from truehalf.exporting.onnx_source import pass_on
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.spec import IoSpec
@@ -210,7 +210,7 @@ def test_what_repair_is_there_to_mend_is_reported_and_ends_nothing(tmp_path: Pat
 
 
 def test_rules_are_mended_by_passes_that_there_are() -> None:
-    assert set(REPAIRED_BY) <= set(RULES) and set(REPAIRED_BY.values()) <= set(REPAIR_PASSES)
+    assert set(REPAIRED_BY) <= set(RULES) and set(REPAIRED_BY.values()) <= set(RepairPass)
 
 
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.tiers import first_of
 from tests.tracing import trace_json
 from tests.truehalf.models import detectors
 from tests.truehalf.repairs.repairing import assert_equal, parsed, repaired, uniform
-from truehalf.config.schema import DEFAULT_PASSES, REPAIR_PASSES
+from truehalf.config.schema import DEFAULT_PASSES, RepairPass
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.repairs import PASSES, repair
 from truehalf.runtime.ort.session import Session
@@ -26,7 +26,7 @@ TEXT = """net (float[n, 3, 4, 6] x, float[n, p, q, 2] grid) => (float[n, 3, p, q
 
 
 def test_passes_are_those_of_the_configuration() -> None:
-    assert tuple(PASSES) == REPAIR_PASSES
+    assert tuple(PASSES) == tuple(RepairPass)
     assert tuple(shipped("repair/tensorrt")["passes"]) == DEFAULT_PASSES
 
 
