@@ -50,32 +50,7 @@ def fixed_batch(model: ir.Model) -> int:
     return fixed.pop() if len(fixed) == 1 else 1
 
 
-class Filled:
-    """Feeds of the one batch that a model takes: the last sample again where there are too few for it.
-
-    Attributes:
-        names: one for each feed.
-    """
-
-    def __init__(self, feeds: Feeds | ImageFeeds, batch: int) -> None:
-        self._feeds, self._batch = feeds, batch
-        self.names = feeds.names[:: batch if isinstance(feeds, ImageFeeds) else 1]
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        for feed in self._feeds:
-            yield {name: _filled(array, self._batch) for name, array in feed.items()}
-
-
-def _filled(array: np.ndarray, batch: int) -> np.ndarray:
-    if array.ndim == 0 or len(array) >= batch or not len(array):
-        return array
-    return np.concatenate([array, np.repeat(array[-1:], batch - len(array), axis=0)])
-
-
-Given = Feeds | ImageFeeds | Filled
+Given = Feeds | ImageFeeds
 
 
 def given_samples(
@@ -204,7 +179,8 @@ def calibration_feeds(
     entry: InputSpec | None = None,
     skip_corrupt: bool = False,
 ) -> Given:
-    """Samples of a model that ranges are measured on, in the batch that it takes; see `given_samples`.
+    """Samples of a model that ranges are measured on, in the batch that it takes, the last image again where there are
+    too few for one; see `given_samples`.
 
     Args:
         entry: None: the first input of the I/O spec in the file.
@@ -212,7 +188,10 @@ def calibration_feeds(
     feeds = given_samples(samples, model, entry or spec_inside(model).first_input, preprocessing, skip_corrupt)
     batch = fixed_batch(model)
     if isinstance(feeds, ImageFeeds) and batch > 1:
-        return Filled(feeds.only(range(len(feeds.names)), batch), batch)
+        count = len(feeds.names)
+        whole = feeds.only([*range(count), *[count - 1] * (-count % batch)], batch)
+        whole.names = whole.names[::batch]  # one for each feed
+        return whole
     return feeds
 
 
@@ -231,5 +210,4 @@ def of_file(
     model = file.model
     entry = (spec_inside(model) if spec is None else given_spec(spec)).first_input
     feeds = given_samples(samples, model, entry, preprocessing, skip_corrupt)
-    assert not isinstance(feeds, Filled), "made only here"
     return feeds.by_rows(model) if isinstance(feeds, Feeds) else feeds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from truehalf.data.samples import Sample, stacked
+from truehalf.data.samples import Sample, filled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,4 @@ def check_feeds(samples: Sequence[Sample], model: ir.Model) -> list[dict[str, np
     fixed = shape[0] if shape is not None and isinstance(shape[0], int) else None
     sizes = (1, 3) if fixed is None else (fixed,)
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return [
-        stacked([samples[(start + i) % len(samples)] for i in range(size)])
-        for start, size in zip(starts, sizes, strict=True)
-    ]
+    return [filled(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
