@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
 
 from truehalf.output_files import write_text
 
 
-def release(folder: Path) -> int:
-    """Drop the entries of processes that do not run any more from .dvc/tmp/rwlock; return how many.
+def release(folder: Path) -> None:
+    """Drop the entries of processes that do not run any more from .dvc/tmp/rwlock.
 
     Call it with the workspace's lock held.
     """
@@ -26,15 +25,8 @@ def release(folder: Path) -> int:
         writers = {name: info for name, info in locks.get("write", {}).items() if not info or _runs(info["pid"])}
         readers = {name: [i for i in infos if _runs(i["pid"])] for name, infos in locks.get("read", {}).items()}
         kept = {"write": writers, "read": {name: infos for name, infos in readers.items() if infos}}
-        dropped = _count(locks) - _count(kept)
-        if dropped:
+        if kept != locks:
             write_text(path, json.dumps(kept))
-        return dropped
-    return 0
-
-
-def _count(locks: dict[str, dict[str, Any]]) -> int:
-    return len(locks.get("write", {})) + sum(len(infos) for infos in locks.get("read", {}).values())
 
 
 def _runs(pid: int) -> bool:

@@ -74,15 +74,11 @@ def plain(value: Any) -> Any:
     return value
 
 
-def did_you_mean(word: str, known: Iterable[str], least: float = 0.7) -> str:
-    """`; did you mean a or b?`: the known words most like this one, or that end in it after a dot; empty for none.
-
-    Args:
-        least: of a likeness from 0 to 1, as difflib has it.
-    """
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean a or b?`: the known words most like this one, or that end in it after a dot; empty for none."""
     names = list(dict.fromkeys(known))
     like = [name for name in names if name.endswith(f".{word}") or name.lower() == word.lower()]
-    like = like or difflib.get_close_matches(word, names, 2, least)
+    like = like or difflib.get_close_matches(word, names, 2, 0.7)
     return f"; did you mean {' or '.join(like)}?" if like else ""
 
 

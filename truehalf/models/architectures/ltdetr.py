@@ -144,12 +144,9 @@ def _on_convnext(arch: Architecture, decoder: str, classes: int) -> torch.nn.Mod
         out_features=["stage2", "stage3", "stage4"],  # type: ignore[call-arg]
     )
     shape = _shape(arch, classes, convnext, backbone.widths[1:])
-    network: torch.nn.Module
     if decoder == "dfine":
-        network = DFineForObjectDetection(DFineConfig(depth_mult=_depth(arch), **shape))
-    else:
-        network = RTDetrV2ForObjectDetection(RTDetrV2Config(**shape))
-    return network
+        return DFineForObjectDetection(DFineConfig(depth_mult=_depth(arch), **shape))
+    return RTDetrV2ForObjectDetection(RTDetrV2Config(**shape))
 
 
 def _on_vit(arch: Architecture, decoder: str, classes: int) -> torch.nn.Module:

@@ -139,6 +139,9 @@ def _downloaded(identity: str, revision: str, weights: bool) -> Path:
     named = f"model.options.id: {identity} at revision {revision}"
     try:
         folder = Path(snapshot_download(identity, revision=revision, allow_patterns=wanted))
+        if not (folder / CONFIGURATION).is_file():
+            raise FileNotFoundError(f"{folder} has no {CONFIGURATION}")
+        return folder
     except errors.GatedRepoError as error:
         message = f"{named}: its owner wants its terms accepted first: do so on its page, then `hf auth login`"
         raise StageError("access-refused", message) from error
@@ -157,12 +160,6 @@ def _downloaded(identity: str, revision: str, weights: bool) -> Path:
         raise StageError(
             "download-fails", _unreachable(named, identity, revision, wanted, constants.HF_HUB_CACHE, error)
         ) from error
-    if not (folder / CONFIGURATION).is_file():
-        lacking = FileNotFoundError(f"{folder} has no {CONFIGURATION}")
-        raise StageError(
-            "download-fails", _unreachable(named, identity, revision, wanted, constants.HF_HUB_CACHE, lacking)
-        )
-    return folder
 
 
 def _unreachable(named: str, identity: str, revision: str, wanted: list[str], cache: str, error: Exception) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config
+from truehalf.config.typed import did_you_mean
 from truehalf.errors import StageError, first_line
 from truehalf.models.checkpoints import read_checkpoint
 from truehalf.models.model import Task
@@ -50,11 +50,10 @@ def check_name(options: Options) -> None:
         if other is not None:
             choice = "torchvision" if other is Task.detection else "torchvision_classifier"
             raise StageError("in-conflict", f"model.options.task: {name} is a model for {other.value}: model={choice}")
-        near = difflib.get_close_matches(name, names[options.task], n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else "."
         raise StageError(
             "unknown-choice",
-            f"model.options.name: torchvision has no model {name!r} for {options.task.value}{hint} It has "
+            f"model.options.name: torchvision has no model {name!r} for {options.task.value}"
+            f"{did_you_mean(name, names[options.task]) or '.'} It has "
             f"{', '.join(names[options.task])}",
         )
     if options.task is Task.detection and "rcnn" in name:

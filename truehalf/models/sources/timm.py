@@ -7,7 +7,6 @@ one. Weights by tag come from the hub's cache, filled on demand. timm reads them
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config, Resample
+from truehalf.config.typed import did_you_mean
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, typed_line
 from truehalf.io_spec.spec import OutputSpec
@@ -104,8 +104,7 @@ def _pretrained(options: Options) -> Any:
     import timm
 
     if not timm.is_model(options.name):
-        near = difflib.get_close_matches(options.name or "", timm.list_models(), n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; timm.list_models() has all names"
+        hint = did_you_mean(options.name or "", timm.list_models()) or "; timm.list_models() has all names"
         message = f"model.options.name: timm {timm.__version__} has no model {options.name!r}{hint}"
         raise StageError("unknown-choice", message)
     tags = [name.partition(".")[2] for name in timm.list_pretrained(f"{options.name}.*")]
