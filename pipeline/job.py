@@ -39,6 +39,7 @@ from truehalf.codes import coded
 from truehalf.config.named_files import missing_files, missing_functions
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
+from truehalf.files import remove, swap_in
 from truehalf.models.configuration import validated
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/decisions.json", "artifacts/verify")
@@ -46,7 +47,7 @@ _BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/d
 
 def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
     """Run a configuration; the exit code is 0, 1 for a failure, 2 for a bad configuration, 130 for Ctrl-C."""
-    sweep, job = Sweep.joined(), _Job(number, overrides)
+    sweep, job = Sweep.joined(), JobResult(number, overrides)
     started = time.time()
     try:
         values = resolved(config)
@@ -61,19 +62,9 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
         traceback.print_exc()
         code, job.reason = 1, f"{type(error).__name__}: {error}"
     if sweep is not None:
-        sweep.note(JobResult(exit_code=code, seconds=round(time.time() - started, 1), **vars(job)))
+        job.exit_code, job.seconds = code, round(time.time() - started, 1)
+        sweep.note(job)
     return code
-
-
-@dataclass
-class _Job:
-    """What is known of a job while it runs; see JobResult."""
-
-    number: int
-    overrides: list[str]
-    name: str | None = None
-    reason: str | None = None
-    same_as: int | None = None
 
 
 def name_of(values: Params) -> str:
@@ -91,7 +82,7 @@ def claim_of(values: Params) -> str:
     return f"{name_of(values)}-{digest[:8]}"
 
 
-def _run(values: Params, sweep: Sweep | None, job: _Job) -> tuple[int, Path]:
+def _run(values: Params, sweep: Sweep | None, job: JobResult) -> tuple[int, Path]:
     """The exit code, and the folder with the run's reports; of a search, those of the run that it has chosen."""
     name = job.name = name_of(values)
     if not (values["workspace"]["isolated"] or (sweep is not None and sweep.parallel)):
@@ -128,7 +119,7 @@ class _Place:
         return code, kept
 
 
-def _searched(place: _Place, values: Params, job: _Job) -> tuple[int, Path]:
+def _searched(place: _Place, values: Params, job: JobResult) -> tuple[int, Path]:
     """Run a search; the workspace holds the chosen run afterwards."""
     project = place.project or place.folder
 
@@ -177,10 +168,9 @@ def collect_reports(place: Path, kept: Path) -> None:
 
 
 def _replace(place: Path, kept: Path) -> None:
-    building, old = kept.with_name(f"{kept.name}.partial"), kept.with_name(f"{kept.name}.replaced")
-    for leftover in (building, old):
-        shutil.rmtree(leftover, ignore_errors=True)
-    building.mkdir(parents=True)
+    building = kept.with_name(f"{kept.name}.partial")
+    remove(building)
+    building.mkdir()
     if (place / "reports").exists():
         shutil.copytree(place / "reports", building / "reports")
     for name in _BROUGHT_BACK:
@@ -190,10 +180,7 @@ def _replace(place: Path, kept: Path) -> None:
             shutil.copytree(source, target)
         elif source.exists():
             shutil.copy2(source, target)
-    if kept.exists():
-        kept.rename(old)
-    building.rename(kept)
-    shutil.rmtree(old, ignore_errors=True)
+    swap_in(building, kept)
 
 
 def _checked(values: Params) -> Config:

@@ -46,7 +46,7 @@ FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
 FOR_PIPELINE = (
     *("truehalf.codes", "truehalf.config", "truehalf.errors"),
     *("truehalf.engines.engine_report", "truehalf.runtime.machine", "truehalf.runtime.timing"),  # forms of reports
-    "truehalf.output_files",
+    *("truehalf.files", "truehalf.output_files"),
     "truehalf.json_values",
     *("truehalf.report", "truehalf.progress"),
     "truehalf.models.configuration",

@@ -20,9 +20,9 @@ from truehalf.output_files import write_text
 VARIABLE = "TRUEHALF_SWEEP"
 
 
-@dataclass(frozen=True)
+@dataclass
 class JobResult:
-    """What became of a job.
+    """What became of a job; while it runs, what is known of it.
 
     Attributes:
         name: of the run; None where the configuration is refused.
@@ -32,9 +32,9 @@ class JobResult:
 
     number: int
     overrides: list[str]
-    name: str | None
-    exit_code: int
-    seconds: float
+    name: str | None = None
+    exit_code: int = 0
+    seconds: float = 0.0
     reason: str | None = None
     same_as: int | None = None
 

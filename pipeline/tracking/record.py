@@ -23,6 +23,7 @@ from pipeline.sweep.snapshot import SUBJECT, NoSnapshot, git
 from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import STAGES, read_params, reports_of_run, write_params
 from truehalf.config.precision import OF_CONVERT_ALONE, Method
+from truehalf.files import remove, swap_in
 
 CONVERT = Method.convert.value
 PENDING = Path("runs") / ".pending"
@@ -134,8 +135,7 @@ def save_pending(record: Record, project: Path) -> Path:
         write_params(place, record.params)
         return place
     building = place.with_name(f"{place.name}.partial")
-    for leftover in (place, building):
-        shutil.rmtree(leftover, ignore_errors=True)
+    remove(building)
     for file in [*record.files, *record.model_files]:
         target = building / file.relative_to(record.folder)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def save_pending(record: Record, project: Path) -> Path:
     write_params(building, record.params)
     about = {"failed_stage": record.failed_stage, "tags": record.tags, "sweep": record.sweep}
     (building / _ABOUT).write_text(json.dumps(about, indent=2))
-    building.rename(place)
+    swap_in(building, place)
     return place
 
 
@@ -175,11 +175,10 @@ def move_pending(record: Record, project: Path) -> None:
         write_params(place, with_what_waits(record, project).params)
         return
     building = place.with_name(f"{place.name}.partial")
-    for leftover in (place, building):
-        shutil.rmtree(leftover, ignore_errors=True)
+    remove(building)
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(record.folder, building)
-    building.rename(place)
+    swap_in(building, place)
 
 
 def delete_pending(record: Record, project: Path) -> None:
