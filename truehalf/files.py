@@ -66,6 +66,25 @@ def read_json(path: Path) -> Any:
         raise StageError("file-unreadable", problem) from error
 
 
+def read_yaml(path: Path, named: str) -> Any:
+    """Read a YAML or JSON file of the user's.
+
+    Args:
+        named: what messages call it.
+
+    Raises:
+        StageError: when it is missing or broken.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        code = "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable"
+        problem = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        raise StageError(code, f"{named}: expected a mapping in JSON or YAML, but {problem}") from error
+
+
 def plain(value: Any) -> Any:
     """For JSON: numpy scalars and arrays as Python's; non-finite floats as "nan", "inf", "-inf"."""
     if isinstance(value, Mapping):

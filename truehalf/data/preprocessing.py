@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from truehalf.codes import coded
 from truehalf.data.images import open_image
 from truehalf.errors import StageError, refuse
+from truehalf.files import read_yaml
 from truehalf.io_spec.spec import InputSpec
 from truehalf.json_values import JsonObject
 
@@ -134,13 +134,7 @@ def preprocessing_of(source: JsonObject | Path | str) -> Preprocessing:
     named = "preprocessing"
     if isinstance(source, (str, Path)):
         named = f"preprocessing {source}"
-        try:
-            content = yaml.safe_load(Path(source).read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise StageError(
-                "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
-                f"{named}: expected a YAML or JSON file, but {error}",
-            ) from error
+        content = read_yaml(Path(source), named)
     if not isinstance(content, Mapping):
         message = f"{named}: expected a mapping of {', '.join(_keys())}, got {type(content).__name__}"
         raise StageError("wrong-type", message)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truehalf.errors import StageError, typed_line
-from truehalf.files import read_json
+from truehalf.files import read_json, read_yaml
 from truehalf.io_spec.outputs import check_shapes, problem_of_classes
 from truehalf.io_spec.spec import IoSpec, TensorSpec
 from truehalf.json_values import JsonObject
@@ -35,18 +35,7 @@ def given_spec(source: JsonObject | Path | str) -> IoSpec:
     Raises:
         StageError: a file that is missing or cannot be read, what is no I/O spec.
     """
-    import yaml
-
-    content: Any = source
-    if isinstance(source, (str, Path)):
-        try:
-            content = yaml.safe_load(Path(source).read_text())
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            problem = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-            raise StageError(
-                "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
-                f"I/O spec {source}: expected a mapping in JSON or YAML, but {problem}",
-            ) from error
+    content = read_yaml(Path(source), f"I/O spec {source}") if isinstance(source, (str, Path)) else source
     return IoSpec.from_json(content)
 
 
