@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, counted, gathered, of_mlflow
 from pipeline.compare.frontier import COSTS, ERRORS, chosen, front_of, measured
 from pipeline.compare.frontier_plot import drawn
@@ -113,8 +115,6 @@ def _grouped(runs: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
 
 def page(runs: Sequence[ComparedRun], rows: Sequence[JsonObject], folder: Path) -> str:
     """One page that opens anywhere: it loads nothing, and holds no date. Links to files are relative to `folder`."""
-    from markupsafe import Markup
-
     groups, first = [], 0
     for group in _grouped(runs):
         errors, costs = measured(ERRORS, group), measured(COSTS, group)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import yaml
+from markupsafe import Markup
 
 from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
@@ -177,8 +178,6 @@ def _stage_rows(verify: Verification | None, reports: Reports) -> list[dict[str,
 
 def _plots(reports: Reports, errors: Mapping[str, Histogram]) -> list[tuple[str, str]]:
     """(caption, SVG) of each plot that there are numbers for."""
-    from markupsafe import Markup
-
     verify: Mapping[str, Any] = reports.get("verify", {})
     found: list[tuple[str, str]] = []
     for name, caption, unit in (("score_error", "Score error", ""), ("box_error_px", "Box error", ", pixels")):

@@ -12,7 +12,7 @@ from truehalf.json_values import JsonObject
 
 INSIDE = "inside the graph"  # where a model normalises by itself
 KEYS = ("inputs", "outputs", "class_names", "trained")
-_LAYOUT = ("activation", "format", "normalized", "no_object")
+LAYOUT = ("activation", "format", "normalized", "no_object")
 _Form = TypeVar("_Form", bound="TensorSpec")
 
 
@@ -101,7 +101,7 @@ class OutputSpec(TensorSpec):
     no_object: bool | None = None
 
     def to_json(self) -> JsonObject:
-        return {**super().to_json(), **_declared({key: getattr(self, key) for key in _LAYOUT})}
+        return {**super().to_json(), **_declared({key: getattr(self, key) for key in LAYOUT})}
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config, InputConfig, InputKind, OutputConfig, OutputKind
-from truehalf.config.typed import plain
+from truehalf.config.typed import frozen, plain
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError
-from truehalf.io_spec.spec import IoSpec, OutputSpec
+from truehalf.io_spec.spec import LAYOUT, IoSpec, OutputSpec
 from truehalf.models.calling import all_taken, named_tensors
 from truehalf.models.model import Input
 
@@ -34,16 +34,7 @@ def declared_inputs(config: Config, preprocessing: Preprocessing | None = None) 
 
 def declared_preprocessing(config: Config, known: Preprocessing | None = None) -> Preprocessing:
     """From an image to the array; what is not declared is RGB in 0..1, stretched to the size, NCHW."""
-    given = config.model.preprocessing
-    values: dict[str, Any] = {
-        "resize": given.resize and given.resize.value,
-        "channels": given.channels and given.channels.value,
-        "layout": given.layout and given.layout.value,
-        "resample": given.resample and given.resample.value,
-        "range": given.range and tuple(given.range),
-        "mean": given.mean and tuple(given.mean),
-        "std": given.std and tuple(given.std),
-    }
+    values = dict(frozen(plain(config.model.preprocessing)))
     height, width = config.model.image_size
     if height is not None and width is not None:
         values["size"] = [height, width]
@@ -73,17 +64,11 @@ def outputs_of(config: Config, returned: Any) -> tuple[list[OutputSpec], list[st
 
 def declared_outputs(outputs: Sequence[OutputConfig]) -> list[OutputSpec]:
     """As the I/O spec will have them."""
-    return [
-        OutputSpec(
-            each.name,
-            None if each.kind is OutputKind.tensor else each.kind.value,
-            activation=each.activation,
-            format=each.format,
-            normalized=each.normalized,
-            no_object=each.no_object,
-        )
-        for each in outputs
-    ]
+    found = []
+    for each in outputs:
+        kind = None if each.kind is OutputKind.tensor else each.kind.value
+        found.append(OutputSpec(each.name, kind, **{key: getattr(each, key) for key in LAYOUT}))
+    return found
 
 
 def _take(declared: OutputConfig, position: int, named: dict[str, Any]) -> str:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from truehalf.report.forms import Decision
 from truehalf.report.graph import FP32, Node, islands
 from truehalf.report.module_map import SHADES, Module, module_map, modules, trunk
@@ -87,8 +89,6 @@ def _rules(rows: Sequence[Decision]) -> list[dict[str, Any]]:
 
 def _drawings(nodes: Sequence[Node]) -> dict[str, list[Any]]:
     """Of each FP32 island its neighbourhood, by the module that its first node is in."""
-    from markupsafe import Markup
-
     found: dict[str, list[Any]] = {}
     for island in islands(nodes)[:_DRAWN]:
         found.setdefault(nodes[island[0]]["scope"], []).append(Markup(neighbourhood(nodes, island)))
@@ -96,8 +96,6 @@ def _drawings(nodes: Sequence[Node]) -> dict[str, list[Any]]:
 
 
 def _maps(root: Module, links: Mapping[str, str]) -> dict[str, Any]:
-    from markupsafe import Markup
-
     addresses = _inherited(root, links)
     wide, narrow = (Markup(module_map(root, *size, addresses)) for size in (_WIDE, _NARROW))
     return {"wide": wide, "narrow": narrow, "shades": SHADES}

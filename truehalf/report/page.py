@@ -11,6 +11,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict
 
+from markupsafe import Markup
+
 from truehalf.config.verification import GatesConfig
 from truehalf.json_values import JsonObject
 from truehalf.report.drawings import Histogram, NodeError, error_chart, histogram
@@ -146,8 +148,6 @@ def errors_by_node(details: Details) -> dict[str, float]:
 
 
 def _suspects(suspects: Sequence[JsonObject], nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    from markupsafe import Markup
-
     positions = {node["node"]: i for i, node in enumerate(nodes)}
     found = []
     for suspect in suspects:
@@ -158,8 +158,6 @@ def _suspects(suspects: Sequence[JsonObject], nodes: Sequence[Node]) -> list[dic
 
 
 def _node_errors(profile: Sequence[NodeRow], nodes: Sequence[Node]) -> dict[str, Any] | None:
-    from markupsafe import Markup
-
     rows: list[NodeError] = [
         {**row, "local_error": _error(row["local_error"]), "error": _error(row["error"])} for row in profile
     ]
@@ -185,8 +183,6 @@ def _error(value: float | None) -> float:
 
 def _histograms(stages: Mapping[str, MeasuredStage]) -> list[dict[str, Any]]:
     """One per output: the final file as bars, the FP32 file before conversion as an outline."""
-    from markupsafe import Markup
-
     measured: list[MeasuredStage] = [stages.get(name) or {} for name in ("cast_cleanup", "slim")]
     final, before = (stage.get("histograms", {}) for stage in measured)
     found = []
@@ -198,6 +194,4 @@ def _histograms(stages: Mapping[str, MeasuredStage]) -> list[dict[str, Any]]:
 
 
 def _image(folder: Path, item: JsonObject) -> dict[str, Any]:
-    from markupsafe import Markup
-
     return dict(item) | {"svg": Markup((folder / str(item["file"])).read_text())}
