@@ -105,51 +105,40 @@ def inputs_and_outputs(subject: Subject) -> Iterator[LocatedFinding]:
     graph = subject.model.graph
     for value in graph.inputs:
         if not value.is_initializer():
-            yield from _of_value(value, "input")
+            yield from (DeploymentIo.of(value.name or "", *problem) for problem in _of_value(value, "input"))
     varying = _varying_axes(subject)
     for value in graph.outputs:
-        yield from _of_value(value, "output")
-        yield from _of_output(value, varying.get(value, []))
+        problems = [*_of_value(value, "output"), *_of_output(varying.get(value, []))]
+        yield from (DeploymentIo.of(value.name or "", *problem, last=True) for problem in problems)
 
 
-def _of_value(value: ir.Value, kind: str) -> Iterator[LocatedFinding]:
-    name, last = value.name or "", kind == "output"
+_Problem = tuple[str, str, str]  # message, remedy, severity
+
+
+def _of_value(value: ir.Value, kind: str) -> Iterator[_Problem]:
     if isinstance(value.type, (ir.SequenceType, ir.OptionalType)):
-        yield DeploymentIo.of(
-            name, f"The {kind} is no tensor; TensorRT binds tensors only.", "Give tensors.", "error", last=last
-        )
+        yield f"The {kind} is no tensor; TensorRT binds tensors only.", "Give tensors.", "error"
         return
     dtype = value.dtype
     if dtype is not None and dtype not in _BINDINGS:
-        yield DeploymentIo.of(
-            name, f"TensorRT has no {kind} of type {dtype.name}.", "Use float32 or int32.", "error", last=last
-        )
+        yield f"TensorRT has no {kind} of type {dtype.name}.", "Use float32 or int32.", "error"
     elif dtype == ir.DataType.DOUBLE:
-        yield DeploymentIo.of(
-            name,
+        yield (
             f"The {kind} is float64; the engine binds float32 in its place, and a client that sends or expects float64 "
             "reads other numbers.",
             "Convert to float32 before the engine, and after it.",
-            last=last,
+            "warning",
         )
     elif dtype in _SERVERS:
         severity, lacking = _SERVERS[dtype]
         remedy = "Use int32 or float32 where it is to run there." if dtype not in _NARROW else "Use float32 or float16."
-        yield DeploymentIo.of(name, f"The {kind} is {dtype.name.lower()}: {lacking}.", remedy, severity, last=last)
+        yield f"The {kind} is {dtype.name.lower()}: {lacking}.", remedy, severity
     if value.shape is not None and len(value.shape) == 0:
-        yield DeploymentIo.of(
-            name,
-            f"The {kind} is a scalar; Triton and DeepStream expect a batch axis.",
-            "Give it an axis: x[None].",
-            last=last,
-        )
-    if _SEPARATORS.search(name):
-        yield DeploymentIo.of(
-            name,
-            "Its name holds a character that trtexec's shapes or DeepStream's lists of names separate by.",
-            "Use letters, digits, dots, slashes and underscores.",
-            last=last,
-        )
+        message = f"The {kind} is a scalar; Triton and DeepStream expect a batch axis."
+        yield message, "Give it an axis: x[None].", "warning"
+    if _SEPARATORS.search(value.name or ""):
+        message = "Its name holds a character that trtexec's shapes or DeepStream's lists of names separate by."
+        yield message, "Use letters, digits, dots, slashes and underscores.", "warning"
 
 
 def _varying_axes(subject: Subject) -> dict[ir.Value, list[int]]:
@@ -180,36 +169,29 @@ def _bound(graph: ir.Graph, size: int) -> dict[str, list[int]]:
     }
 
 
-def _of_output(value: ir.Value, varying: list[int]) -> Iterator[LocatedFinding]:
+def _of_output(varying: list[int]) -> Iterator[_Problem]:
     if varying:
-        yield DeploymentIo.of(
-            value.name or "",
+        yield (
             f"Besides the batch, axis {', '.join(map(str, varying))} of the output varies; DeepStream's nvinfer keeps "
             "one size for all but the batch.",
             "Give a fixed number of rows (torch.topk, padding); Triton takes such an output with dims -1.",
             "info",
-            last=True,
         )
 
 
 def unread_inputs(subject: Subject) -> Iterator[LocatedFinding]:
-    for value in subject.model.graph.inputs:
-        if not value.is_initializer() and not value.uses() and value not in subject.outputs:
-            yield BakedItem.of(
-                value.name or "",
-                "Nothing reads this input: what was computed from it, with .item(), int() or in Python, is a constant "
-                "with the value that was traced.",
-                "Compute with the tensor itself; leave out an input that is not needed.",
-            )
-    present = {value.name for value in subject.model.graph.inputs}
-    for name in subject.expected_inputs:
-        if name not in present:
-            yield BakedItem.of(
-                name,
-                "The model was exported with this input, and the graph has it no more: what was computed from it, with "
-                ".item(), int() or in Python, is a constant with the value that was traced.",
-                "Compute with the tensor itself; leave out an input that is not needed.",
-            )
+    inputs = list(subject.model.graph.inputs)
+    unread = [each for each in inputs if not each.is_initializer() and not each.uses() and each not in subject.outputs]
+    lost = [name for name in subject.expected_inputs if name not in {each.name for each in inputs}]
+    found = [(each.name or "", "Nothing reads this input") for each in unread]
+    found += [(name, "The model was exported with this input, and the graph has it no more") for name in lost]
+    for name, what in found:
+        yield BakedItem.of(
+            name,
+            f"{what}: what was computed from it, with .item(), int() or in Python, is a constant with the value that "
+            "was traced.",
+            "Compute with the tensor itself; leave out an input that is not needed.",
+        )
 
 
 def positions(subject: Subject) -> Iterator[LocatedFinding]:
