@@ -188,12 +188,9 @@ def _plots(reports: Reports, errors: Mapping[str, Histogram]) -> list[tuple[str,
 
 
 def _engine(engine: EngineReport | None) -> dict[str, Any]:
+    sentence = engine_sentence(engine) if engine else "the engine stage has not run: no engine was built"
+    engine = engine or {}
     empty: dict[str, Any] = {"command": "", "where": "", "by_hand": []}
-    if not engine:
-        sentence = "The engine stage has not run: no engine was built."
-        nothing: dict[str, Any] = {key: [] for key in ("facts", "latency", "layers", "warnings", "findings")}
-        return empty | nothing | {"sentence": sentence, "layers_say": ""}
-    sentence = engine_sentence(engine)
     by_tensorrt = engine.get("backend") != "onnxruntime"
     return (empty if was_made(engine) and "compiled" not in engine else _elsewhere(engine.get("plan"), by_tensorrt)) | {
         "sentence": f"{sentence[:1].upper()}{sentence[1:]}.",
