@@ -117,7 +117,12 @@ def _of_no_use(config: Config) -> Iterator[str]:
 
 
 def _check_fp32(model: ir.Model, path: Path) -> None:
-    """Refuse FP16 anywhere, and other floats than FP32 at the ends."""
+    """Refuse FP16 anywhere, other floats than FP32 at the ends, and inputs that runs cannot feed sample by sample."""
+    for code, problem in _problems_of(model):
+        raise StageError(code, f"model.checkpoint: {path}: {problem}")
+
+
+def _problems_of(model: ir.Model) -> Iterator[tuple[str, str]]:
     import onnx_ir as ir
 
     from truehalf.ir.facts import all_nodes
@@ -134,38 +139,28 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
     ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if value.dtype in half_types]
     if weights or nodes or ends:
         first = [f"{value.name!r}" for value in (*ends, *weights)] + [f"node {node.name!r}" for node in nodes]
-        raise StageError(
+        yield (
             "wrong-dtype",
-            f"model.checkpoint: {path} is in half precision, in whole or in part: {len(weights)} weights, {len(nodes)} "
-            f"nodes, {len(ends)} inputs and outputs, such as {first[0]}; expected the FP32 file that it was made "
-            "from: FP16 is made here, and compared with FP32",
+            f"it is in half precision, in whole or in part: {len(weights)} weights, {len(nodes)} nodes, {len(ends)} "
+            f"inputs and outputs, such as {first[0]}; expected the FP32 file that it was made from: FP16 is made here, "
+            "and compared with FP32",
         )
     if not model.graph.inputs:
-        message = f"model.checkpoint: {path} has no inputs; expected a model that computes from its inputs"
-        raise StageError("wrong-file", message)
+        yield "wrong-file", "it has no inputs; expected a model that computes from its inputs"
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.dtype is None or value.shape is None:
-            message = f"model.checkpoint: {path}: {value.name!r} has no type or no shape; export the model anew"
-            raise StageError("wrong-file", message)
-        if not isinstance(value.type, ir.TensorType):
-            message = f"model.checkpoint: {path}: {value.name!r} is a {value.type}; expected tensors: leave it out"
-            raise StageError("not-supported", message)
-        if value.dtype.is_floating_point() and value.dtype != ir.DataType.FLOAT:
-            raise StageError(
-                "wrong-dtype",
-                f"model.checkpoint: {path}: {value.name!r} is {value.dtype.name}; expected floats at the ends to be "
-                "FLOAT, which is FP32; export the model in FP32",
-            )
+            yield "wrong-file", f"{value.name!r} has no type or no shape; export the model anew"
+        elif not isinstance(value.type, ir.TensorType):
+            yield "not-supported", f"{value.name!r} is a {value.type}; expected tensors: leave it out"
+        elif value.dtype.is_floating_point() and value.dtype != ir.DataType.FLOAT:
+            expected = "expected floats at the ends to be FLOAT, which is FP32; export the model in FP32"
+            yield "wrong-dtype", f"{value.name!r} is {value.dtype.name}; {expected}"
     for value in model.graph.inputs:
         if value.const_value is not None:
-            raise StageError(
-                "wrong-file",
-                f"model.checkpoint: {path}: input {value.name!r} has a value in the file, too, which runs may replace; "
-                "expected inputs without; export the model without keeping initializers as inputs",
-            )
+            expected = "expected inputs without; export the model without keeping initializers as inputs"
+            yield "wrong-file", f"input {value.name!r} has a value in the file, too, which runs may replace; {expected}"
         if not len(value.shape or ()):
-            message = f"model.checkpoint: {path}: input {value.name!r} has no axis; expected a row for a sample"
-            raise StageError("wrong-shape", message)
+            yield "wrong-shape", f"input {value.name!r} has no axis; expected a row for a sample"
 
 
 def _spec_inside(model: ir.Model, path: Path) -> IoSpec:
