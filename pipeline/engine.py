@@ -232,11 +232,10 @@ def engine_metrics(engine: EngineReport) -> dict[str, object]:
     facts = ("engine_mb", "build_seconds", "device_memory_mb", "layers", "half_layers_fraction", "half_io_fraction")
     found: dict[str, object] = {f"engine/{name}": engine.get(name) for name in facts}
     compiled = engine.get("compiled")
-    for name in ("computing_layers", "fused_attention", "attention_regions", "cast_layers"):
-        found[f"engine/{name}"] = compiled[name] if compiled else None
+    of_layers = ("computing_layers", "fused_attention", "attention_regions", "cast_layers")
+    for name in (*of_layers, "file_half_arithmetic", "half_arithmetic"):
+        found[f"engine/{name}"] = compiled.get(name) if compiled else None
     found["engine/fp16_nodes_in_fp32"] = len(compiled["computed_in_fp32"]) if compiled else None
-    shares = ("file_half_arithmetic", "half_arithmetic")
-    found |= {f"engine/{name}": compiled.get(name) if compiled else None for name in shares}
     found["engine/attention_excused"] = excused_count(engine.get("gates", [])) if compiled else None
     for row in engine.get("latency") or []:
         for point in row["points"]:

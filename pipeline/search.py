@@ -34,6 +34,7 @@ from truehalf.output_files import write_text
 from truehalf.report.terminal import print_table
 
 NONE: Section = {"name": "none", "runs": None, "samples": None}
+_PINS = ("node_block_list", "scope_block_list")  # of precision, and of a part
 
 Once = Callable[[Params], tuple[int, Path]]  # runs a configuration: its exit code, and the folder with its reports
 
@@ -176,14 +177,8 @@ class _Walk:
 
 def _pinned(values: Params, parts: Sequence[Part]) -> Section:
     """The section `precision` that keeps some parts FP32, beside what the configuration keeps."""
-    given = values["precision"]
-    nodes = [entry for part in parts for entry in part.node_block_list]
-    scopes = [entry for part in parts for entry in part.scope_block_list]
-    return {
-        "data_max": None,
-        "node_block_list": [*given["node_block_list"], *nodes],
-        "scope_block_list": [*given["scope_block_list"], *scopes],
-    }
+    pinned = {name: [entry for part in parts for entry in getattr(part, name)] for name in _PINS}
+    return {"data_max": None} | {name: [*values["precision"][name], *entries] for name, entries in pinned.items()}
 
 
 def _judged(step: Step) -> ComparedRun:
@@ -209,7 +204,7 @@ def _ended(steps: Sequence[Step], best: int | None) -> Step:
 
 def _experiment(step: Step) -> str:
     given = step.values["precision"]
-    section = {name: given.get(name) for name in ("data_max", "node_block_list", "scope_block_list")}
+    section = {name: given.get(name) for name in ("data_max", *_PINS)}
     head = f"# @package _global_\n# Found by search=frontier: {step.title}.\n"
     return head + yaml.safe_dump({"precision": section}, sort_keys=False, width=120)
 

@@ -257,9 +257,7 @@ def metrics(reports: Reports) -> dict[str, float]:
         report = of_stage(reports, stage) or {}
         model = report.get("model", {})
         found[f"seconds/{stage}"] = report.get("seconds")
-        found[f"size_mb/{stage}"] = model.get("size_mb")
-        found[f"nodes/{stage}"] = model.get("nodes")
-        found[f"casts/{stage}"] = model.get("casts")
+        found |= {f"{name}/{stage}": model.get(name) for name in ("size_mb", "nodes", "casts")}
     fp16 = reports.get("fp16", {})
     found["fp16/nodes_fp16_fraction"] = fp16.get("model", {}).get("fp16_fraction")
     found["fp16/arithmetic_fp16_fraction"] = fp16.get("fp16_arithmetic")
