@@ -55,22 +55,25 @@ class HalfNodes:
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    def op(
-        self, op_type: str, *inputs: ir.Value | None, dtype: ir.DataType = HALF, count: int = 1, **attributes: Any
-    ) -> Any:
-        """Outputs of a new node: its value, or a list of `count` values."""
+    def op(self, op_type: str, *inputs: ir.Value | None, dtype: ir.DataType = HALF, **attributes: Any) -> ir.Value:
+        """The output of a new node."""
+        return self.ops(1, op_type, *inputs, dtype=dtype, **attributes)[0]
+
+    def ops(
+        self, count: int, op_type: str, *inputs: ir.Value | None, dtype: ir.DataType = HALF, **attributes: Any
+    ) -> list[ir.Value]:
+        """The `count` outputs of a new node."""
         node = ir.node(op_type, list(inputs), attributes, num_outputs=count)
         node.name = self.fresh(op_type)
         for output in node.outputs:
             output.name, output.type = self.fresh(f"{op_type}/out"), ir.TensorType(dtype)
         self.nodes.append(node)
-        return node.outputs[0] if count == 1 else list(node.outputs)
+        return list(node.outputs)
 
     def constant(self, numbers: Any, dtype: ir.DataType) -> ir.Value:
         with np.errstate(over="ignore"):
             tensor = ir.tensor(np.asarray(numbers).astype(dtype.numpy()))
-        value: ir.Value = self.op("Constant", dtype=dtype, value=tensor)
-        return value
+        return self.op("Constant", dtype=dtype, value=tensor)
 
     def half(self, number: float) -> ir.Value:
         return self.constant(number, HALF)
@@ -79,20 +82,16 @@ class HalfNodes:
         return self.constant(list(numbers), _INT64)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        result: ir.Value = self.op("Cast", value, dtype=dtype, to=int(dtype))
-        return result
+        return self.op("Cast", value, dtype=dtype, to=int(dtype))
 
     def reduced(self, op_type: str, value: ir.Value, axes: Sequence[int], keepdims: int = 1) -> ir.Value:
         """A Reduce operator over `axes`, which stay with length 1 unless `keepdims` is 0."""
         if op_type == "ReduceSum" or self.opset >= 18:
-            result: ir.Value = self.op(op_type, value, self.ints(axes), keepdims=keepdims)
-        else:
-            result = self.op(op_type, value, axes=list(axes), keepdims=keepdims)
-        return result
+            return self.op(op_type, value, self.ints(axes), keepdims=keepdims)
+        return self.op(op_type, value, axes=list(axes), keepdims=keepdims)
 
     def shape(self, value: ir.Value) -> ir.Value:
-        result: ir.Value = self.op("Shape", value, dtype=_INT64)
-        return result
+        return self.op("Shape", value, dtype=_INT64)
 
     def fresh(self, wanted: str) -> str:
         """An unused name, for parts of a subgraph."""
@@ -101,8 +100,7 @@ class HalfNodes:
     def pieces(self, value: ir.Value, axis: int, length: int, block: int) -> list[ir.Value]:
         """`value` cut along `axis`, which has `length` > `block` elements."""
         sizes = [min(block, length - start) for start in range(0, length, block)]
-        found: list[ir.Value] = self.op("Split", value, self.ints(sizes), count=len(sizes), axis=axis)
-        return found
+        return self.ops(len(sizes), "Split", value, self.ints(sizes), axis=axis)
 
     def scan(
         self, start: ir.Value, sources: Sequence[ir.Value], axes: Sequence[int], step: _Step, **attributes: Any
@@ -120,12 +118,10 @@ class HalfNodes:
         step_graph = ir.Graph([state, *terms], results, nodes=inside, name=self.fresh("step"))
         step_graph.opset_imports.update({"": self.opset})
         attributes |= {"body": step_graph, "num_scan_inputs": len(axes), "scan_input_axes": list(axes)}
-        outputs = self.op("Scan", start, *sources, count=len(results), **attributes)
-        return [outputs] if len(results) == 1 else list(outputs)
+        return self.ops(len(results), "Scan", start, *sources, **attributes)
 
     def filled_like(self, value: ir.Value, number: float) -> ir.Value:
-        result: ir.Value = self.op("Expand", self.half(number), self.shape(value))
-        return result
+        return self.op("Expand", self.half(number), self.shape(value))
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
@@ -167,8 +163,7 @@ class HalfNodes:
         zeros = self.ints([0] * (rank + axis)), self.ints([0] * (rank - axis - 1))
         pads = self.op("Concat", zeros[0], missing, zeros[1], dtype=_INT64, axis=0)
         parted = self.op("Concat", before, self.ints([-1, BLOCK]), after, dtype=_INT64, axis=0)
-        result: ir.Value = self.op("Reshape", self.op("Pad", value, pads), parted)
-        return result
+        return self.op("Reshape", self.op("Pad", value, pads), parted)
 
     def mean(self, value: ir.Value, dims: Sequence[int | None], axes: Sequence[int]) -> ir.Value:
         """The sum over `axes`, divided by the number of terms."""
@@ -184,8 +179,7 @@ class HalfNodes:
     def divided(self, value: ir.Value, terms: int) -> ir.Value:
         """value / terms, rounded once, also where FP16 does not hold `terms`."""
         if terms <= 2048:
-            result: ir.Value = self.op("Div", value, self.half(terms))
-            return result
+            return self.op("Div", value, self.half(terms))
         wide = self.op("Div", self.cast(value, _FLOAT), self.constant(terms, _FLOAT), dtype=_FLOAT)
         return self.cast(wide, HALF)
 

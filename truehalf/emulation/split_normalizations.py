@@ -75,8 +75,7 @@ def mean_variance_normalization(build: HalfNodes) -> list[ir.Value]:
 
 def _normalized(build: HalfNodes, value: ir.Value, dims: Sequence[int | None], axes: Sequence[int]) -> ir.Value:
     centred = build.op("Sub", value, build.mean(value, dims, axes))
-    result: ir.Value = build.op("Mul", centred, _inverse_deviation(build, centred, dims, axes))
-    return result
+    return build.op("Mul", centred, _inverse_deviation(build, centred, dims, axes))
 
 
 def _inverse_deviation(
@@ -87,8 +86,7 @@ def _inverse_deviation(
 
 def _inverse_root(build: HalfNodes, variance: ir.Value | None) -> ir.Value:
     epsilon = build.half(build.node.attributes.get_float("epsilon", 1e-5))
-    result: ir.Value = build.op("Reciprocal", build.op("Sqrt", build.op("Add", variance, epsilon)))
-    return result
+    return build.op("Reciprocal", build.op("Sqrt", build.op("Add", variance, epsilon)))
 
 
 def _scaled(build: HalfNodes, value: ir.Value, parameters: Sequence[ir.Value | None]) -> ir.Value:
@@ -103,5 +101,4 @@ def _per_channel(build: HalfNodes, value: ir.Value | None, rank: int) -> ir.Valu
     """One number for each channel, to be combined with [N, C, ...]."""
     if value is None or rank <= 2:
         return value
-    result: ir.Value = build.op("Unsqueeze", value, build.ints(range(1, rank - 1)))
-    return result
+    return build.op("Unsqueeze", value, build.ints(range(1, rank - 1)))

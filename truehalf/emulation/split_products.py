@@ -167,10 +167,9 @@ def _grouped_pairs(build: HalfNodes, channels: int, block: int) -> list[tuple[ir
     source, weights = _operands(build.node)
     groups = build.node.attributes.get_int("group", 1)
 
-    def picked(value: ir.Value, axis: int, chosen: Sequence[int]) -> Any:
-        return build.op(
-            "Gather", value, build.ints([g * channels + c for g in range(groups) for c in chosen]), axis=axis
-        )
+    def picked(value: ir.Value, axis: int, chosen: Sequence[int]) -> ir.Value:
+        indices = build.ints([g * channels + c for g in range(groups) for c in chosen])
+        return build.op("Gather", value, indices, axis=axis)
 
     blocks = [range(start, min(start + block, channels)) for start in range(0, channels, block)]
     sources = [picked(source, 1, chosen) for chosen in blocks]

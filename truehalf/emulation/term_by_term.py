@@ -260,8 +260,8 @@ def _direction(build: HalfNodes, inputs: Sequence[ir.Value | None], way: int, ac
         one = build.op("Unsqueeze", terms[0], build.ints([0]))
         one.shape = ir.Shape([1, None, None])
         more = [] if peepholes is None else [peepholes]
-        node = build.op(build.node.op_type, one, *weights, None, *parts(state), *more, count=1 + count, **kept)
-        after, made = build.op("Concat", *node[1:], axis=2), node[1]
+        _, *states = build.ops(1 + count, build.node.op_type, one, *weights, None, *parts(state), *more, **kept)
+        after, made = build.op("Concat", *states, axis=2), states[0]
         if lengths is not None:
             goes_on = build.op("Less", terms[1], lengths, dtype=_BOOL)
             goes_on = build.op("Unsqueeze", goes_on, build.ints([0, 2]), dtype=_BOOL)
@@ -290,16 +290,15 @@ def _norm(build: HalfNodes, value: ir.Value, axis: int, length: int | None, p: i
 
 def _power(build: HalfNodes, value: ir.Value, p: int) -> ir.Value:
     if p == 2:
-        result: ir.Value = build.op("Mul", value, value)
-    else:
-        result = build.op("Abs", value)
-        result = result if p == 1 else build.op("Pow", result, build.half(p))
-    return result
+        return build.op("Mul", value, value)
+    magnitude = build.op("Abs", value)
+    return magnitude if p == 1 else build.op("Pow", magnitude, build.half(p))
 
 
 def _root(build: HalfNodes, total: ir.Value, p: int) -> ir.Value:
-    result: ir.Value = build.op("Sqrt", total) if p == 2 else total
-    return result if p in (1, 2) else build.op("Pow", total, build.half(1 / p))
+    if p == 2:
+        return build.op("Sqrt", total)
+    return total if p == 1 else build.op("Pow", total, build.half(1 / p))
 
 
 def _check_terms(terms: int | None, state: Iterable[int | None] = ()) -> None:
