@@ -30,7 +30,7 @@ WORDS = {  # ours: the field's
     r"\balone_on\b": "device_lock",
     r"\bAway\b": "RemoteJobs",
     r"\bwithout_password\b": "redact_credentials",
-    r"\bgrowth\b|\bOwnError\b": "node_errors, LocalError",
+    r"\bgrowth\b|\bOwnError\b": "node_errors, local_error",
     r"\bTwoFiles\b": "ModelPair",
     r"\bunjudged\b": "not_checked",
     r"\bmake_ready\b": "prepare",

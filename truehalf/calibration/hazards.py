@@ -43,7 +43,8 @@ import onnx_ir as ir
 
 from truehalf.float16 import NORMAL_MIN
 from truehalf.ir import ops
-from truehalf.ir.facts import constant_of
+from truehalf.ir.arithmetic import reduced_axes
+from truehalf.ir.facts import constant_of, opset_of
 from truehalf.ir.slots import is_float32
 
 _SOFTMAX_ROW_MIN = 65504  # a shorter row of exp(x - max) <= 1 accumulates to what float16 holds
@@ -183,7 +184,7 @@ def _reduction(node: ir.Node) -> Reduction | None:
         case "Attention":
             return _logits(node)
         case op_type if op_type in _REDUCES:
-            axes_or_none = _reduced_axes(node)
+            axes_or_none = reduced_axes(node)
             return None if axes_or_none == () else _over(node, "sum", _REDUCES[op_type], axes_or_none)
     return None
 
@@ -194,7 +195,7 @@ def _norm(node: ir.Node, p: int) -> Reduction | None:
         return _over(node, "sum", term, (node.attributes.get_int("axis", -1) or 0,))
     if node.op_type == "GlobalLpPool":
         return dataclasses.replace(_flattened(node, "sum", term, _SPATIAL), exponent=p)
-    if _opset(node) < AVERAGES_DILATED_FROM and any(side > 1 for side in node.attributes.get_ints("dilations", ())):
+    if opset_of(node) < AVERAGES_DILATED_FROM and any(side > 1 for side in node.attributes.get_ints("dilations", ())):
         return None
     terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
     return Reduction(node, "sum", _existing(node), term, by_node=True, terms=terms, exponent=p)
@@ -214,19 +215,11 @@ def _logits(node: ir.Node) -> Reduction:
 
 def _softmax(node: ir.Node) -> Reduction | None:
     """Below opset 13 everything from the axis on is one row."""
-    if _opset(node) < 13:
+    if opset_of(node) < 13:
         found = _flattened(node, "sum", Term.shifted_exp, node.attributes.get_int("axis", 1))
     else:
         found = _over(node, "sum", Term.shifted_exp, (node.attributes.get_int("axis", -1),))
     return None if found.terms is not None and found.terms <= _SOFTMAX_ROW_MIN else found
-
-
-def _reduced_axes(node: ir.Node) -> tuple[int, ...] | None:
-    """The axes of a Reduce operator; None: all, or not known before a run; (): it reduces nothing."""
-    if (attribute := node.attributes.get_ints("axes")) is not None:
-        return tuple(attribute) or None
-    axes = _constant_ints(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else ()
-    return axes or (() if axes == () and node.attributes.get_int("noop_with_empty_axes", 0) else None)
 
 
 def _constant_ints(value: ir.Value | None) -> tuple[int, ...] | None:
@@ -285,11 +278,6 @@ def _size(value: ir.Value | None) -> int | None:
 def _product(dims: list[int | None]) -> int | None:
     known = [dim for dim in dims if dim is not None]
     return math.prod(known) if len(known) == len(dims) else None
-
-
-def _opset(node: ir.Node) -> int:
-    imports = node.graph.opset_imports if node.graph is not None else {}
-    return node.version or imports.get("", 0)
 
 
 # --- small values -----------------------------------------------------------------------------------------------------

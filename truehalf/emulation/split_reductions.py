@@ -8,6 +8,8 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.emulation.half_nodes import HalfNodes, NotSplitError, known, source_of
+from truehalf.ir.arithmetic import reduced_axes
+from truehalf.ir.facts import constant_of
 
 
 def add(build: HalfNodes) -> list[ir.Value] | None:
@@ -46,15 +48,11 @@ def reduce(build: HalfNodes) -> list[ir.Value] | None:
 
 def _reduced_axes(node: ir.Node, rank: int) -> list[int]:
     """Not negative; none when the node reduces nothing."""
-    given = node.attributes.get_ints("axes")
-    if given is None and len(node.inputs) > 1 and node.inputs[1] is not None:
-        tensor = ir.convenience.get_const_tensor(node.inputs[1])
-        if tensor is None:
-            raise NotSplitError("its axes are no constant")
-        given = tensor.numpy().tolist()
-    if not given:
-        return [] if node.attributes.get_int("noop_with_empty_axes", 0) else list(range(rank))
-    return sorted(axis % rank for axis in given)
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is not None and constant_of(given) is None:
+        raise NotSplitError("its axes are no constant")
+    axes = reduced_axes(node)
+    return sorted(axis % rank for axis in (range(rank) if axes is None else axes))
 
 
 def global_average_pool(build: HalfNodes) -> list[ir.Value]:

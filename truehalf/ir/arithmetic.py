@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from truehalf.ir.facts import constant_of, opset_of
 from truehalf.ir.ops import Trait, has
 
 Shapes = Mapping[ir.Value, tuple[int, ...]]
@@ -54,6 +55,17 @@ def flops(node: ir.Node, shapes: Shapes | None = None) -> float:
     return float(written)
 
 
+def reduced_axes(node: ir.Node) -> tuple[int, ...] | None:
+    """The axes of a Reduce operator; None: all, or not known before a run; (): it reduces nothing."""
+    if (attribute := node.attributes.get_ints("axes")) is not None:
+        return tuple(attribute) or None
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        axes = constant_of(node.inputs[1])
+        if axes is None or axes.size:
+            return None if axes is None else tuple(int(axis) for axis in axes.ravel())
+    return () if node.attributes.get_int("noop_with_empty_axes", 0) else None
+
+
 class _Seen:
     """A node with shapes: dimensions as integers, 1 where unknown, () for a tensor of unknown rank."""
 
@@ -88,12 +100,6 @@ class _Seen:
     def numbers(self, name: str) -> list[int] | None:
         attribute = self.node.attributes.get(name)
         return None if attribute is None else list(attribute.as_ints())
-
-    @property
-    def opset(self) -> int:
-        graph = self.node.graph
-        imports = {} if graph is None or isinstance(graph, ir.GraphView) else graph.opset_imports
-        return self.node.version or imports.get("", _SOFTMAX_OVER_ONE_AXIS)
 
 
 def _over(shape: tuple[int, ...], axes: Sequence[int]) -> int:
@@ -202,17 +208,13 @@ def _product_flops(seen: _Seen) -> float:
 
 def _reduce(seen: _Seen) -> int:
     shape = seen.of(0)
-    axes = seen.numbers("axes") or seen.integers(1)
-    if not axes:
-        kept = seen.number("noop_with_empty_axes", 0)
-        computed = seen.input(1) is not None and axes is None  # axes that only the run knows: then all of them, at most
-        return 1 if kept and not computed else math.prod(shape)
-    return _over(shape, axes)
+    axes = reduced_axes(seen.node)
+    return math.prod(shape) if axes is None else _over(shape, axes)
 
 
 def _softmax(seen: _Seen) -> int:
     shape = seen.of(0)
-    if seen.opset < _SOFTMAX_OVER_ONE_AXIS:
+    if opset_of(seen.node, _SOFTMAX_OVER_ONE_AXIS) < _SOFTMAX_OVER_ONE_AXIS:
         axis = seen.number("axis", 1)
         return math.prod(shape[axis:] if axis >= 0 else shape[axis % max(1, len(shape)) :])
     return _over(shape, [seen.number("axis", -1)])

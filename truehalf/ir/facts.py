@@ -129,6 +129,12 @@ def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
     return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor.numpy()
 
 
+def opset_of(node: ir.Node, unknown: int = 0) -> int:
+    """Version of its domain's operators that holds for a node."""
+    imports = node.graph.opset_imports if node.graph is not None else {}
+    return node.version or imports.get(node.domain, unknown)
+
+
 def is_op(node: ir.Node | None, *op_types: str) -> bool:
     """Whether a node is one of these operators of ONNX's default domain."""
     return node is not None and node.domain == "" and node.op_type in op_types

@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, is_op, name_of
+from truehalf.ir.facts import all_nodes, is_op, name_of, opset_of
 from truehalf.ir.ops import Trait, adds_up, has, row_of
 
 HALF = "tensor(float16)"
@@ -46,8 +46,8 @@ class Slots:
 
 def schema_of(node: ir.Node) -> onnx.defs.OpSchema | None:
     """The schema in force for a node of a normalized model; None for an operator that onnx does not know."""
-    version = node.version or (node.graph.opset_imports.get(node.domain) if node.graph is not None else None)
-    return None if version is None else _schema(node.op_type, version, node.domain)
+    version = opset_of(node)
+    return _schema(node.op_type, version, node.domain) if version else None
 
 
 @functools.cache

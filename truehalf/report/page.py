@@ -43,7 +43,7 @@ _SECTIONS = (
 
 
 class NodeRow(TypedDict, total=False):
-    """NodeError as details.json has it: None where an error is not finite."""
+    """A node of the final file and the errors of its output, as details.json has it: None where one is not finite."""
 
     node: str
     op_type: str

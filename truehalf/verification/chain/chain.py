@@ -266,8 +266,7 @@ def profile_of(
     sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
     feeds = stacked([sample] * (file.fixed_batch or fp32.fixed_batch or 1))
     pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
-    errors = error_profile(BothFiles(fp32.model, file.model, pessimistic=pessimistic), feeds)
-    rows = [cast("NodeRow", asdict(row)) for row in errors]
+    rows = error_profile(BothFiles(fp32.model, file.model, pessimistic=pessimistic), feeds)
     for rank, row in enumerate(worst_nodes(rows), start=1):
         row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}
     return rows

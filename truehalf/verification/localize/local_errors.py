@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,50 +24,14 @@ from truehalf.verification.metrics.query_rows import outputs_apart
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from truehalf.report.page import NodeRow
+
 Feeds = Mapping[str, np.ndarray]
 WRONG = 0.05  # relative error that rounding does not explain
 _ASKED = 12  # nodes, at least, for their effect
 _MOST_ASKED = 400
 _PARTS = 8  # that they are asked in at first, where they are many
 _PASSED_OVER = 0.1  # of the effect of all: a part that has less has no error in it
-
-
-@dataclass(frozen=True)
-class LocalError:
-    """What a node does wrong when it reads the reference's tensors.
-
-    Attributes:
-        tensor: the output with the largest error.
-        local_error, error: its relative errors, on the reference's tensors and in the candidate's run; Inf: not finite.
-        effect: relative RMS error of the outputs (the worst one) when only this node is as the candidate has it.
-        whole: the same, of all nodes together.
-        inputs_absmax, output_absmax: largest |x| of the reference there.
-    """
-
-    node: ir.Node
-    tensor: str
-    local_error: float
-    error: float
-    effect: float
-    whole: float
-    inputs_absmax: float | None
-    output_absmax: float
-
-
-@dataclass(frozen=True)
-class NodeError:
-    """A node of the candidate and the errors of its output; None: not finite.
-
-    Attributes:
-        precision: "fp16" or "fp32", of its output.
-    """
-
-    node: str
-    op_type: str
-    tensor: str
-    precision: str
-    error: float | None
-    local_error: float | None
 
 
 class LocalErrors:
@@ -123,37 +87,34 @@ class LocalErrors:
         ]
         return any(self.error[i] >= WRONG for i in read if i is not None)
 
-    def by_effect(self) -> list[LocalError]:
-        """Those of the nodes with the largest, by effect."""
+    def by_effect(self) -> list[tuple[ir.Node, int, float]]:
+        """The nodes with the largest, by effect: each with its output's position in `pairs`, and the effect: the
+        relative RMS error of the outputs (the worst one) when only this node is as the candidate has it.
+        """
         groups: dict[ir.Node, list[int]] = defaultdict(list)
         for i, pair in enumerate(self.pairs):
             node = source_node(self._files.values[pair.candidate])
             if node is not None and self.local_error[i] > 0:
                 groups[node].append(i)
-        largest = {node: max(self.local_error[i] for i in positions) for node, positions in groups.items()}
-        asked = sorted(groups, key=lambda node: -largest[node])[:_MOST_ASKED]
-        asked = [node for i, node in enumerate(asked) if i < _ASKED or largest[node] >= WRONG]
+        worst = {node: max(positions, key=self.local_error.__getitem__) for node, positions in groups.items()}
+        asked = sorted(groups, key=lambda node: -self.local_error[worst[node]])[:_MOST_ASKED]
+        asked = [node for i, node in enumerate(asked) if i < _ASKED or self.local_error[worst[node]] >= WRONG]
         if not asked:
             return []
         effects = self._effects([groups[node] for node in asked])
-        whole = self._apart(self._worst.reference, self._worst.candidate)
         order = sorted(effects, key=lambda i: (-effects[i], i))
-        return [self._local_error(asked[i], groups[asked[i]], effects[i], whole) for i in order]
+        return [(asked[i], worst[asked[i]], effects[i]) for i in order]
 
-    def _local_error(self, node: ir.Node, positions: list[int], effect: float, whole: float) -> LocalError:
-        i = max(positions, key=lambda each: self.local_error[each])
+    @cached_property
+    def whole(self) -> float:
+        """Effect of all nodes together."""
+        return self._apart(self._worst.reference, self._worst.candidate)
+
+    def inputs_absmax(self, node: ir.Node) -> float | None:
+        """Largest |x| of the reference in what a node reads."""
         read = [str(value.name) for value in node.inputs if value is not None and value.name]
         inputs = [self.absmax[j] for name in read if name in self._files.values and (j := self.of(name)) is not None]
-        return LocalError(
-            node=node,
-            tensor=self.pairs[i].candidate,
-            local_error=float(self.local_error[i]),
-            error=float(self.error[i]),
-            effect=effect,
-            whole=whole,
-            inputs_absmax=max(map(float, inputs), default=None),
-            output_absmax=float(self.absmax[i]),
-        )
+        return max(map(float, inputs), default=None)
 
     def _effects(self, groups: list[list[int]]) -> dict[int, float]:
         """Effect by position in `groups`; those in parts without an effect are left out."""
@@ -177,7 +138,8 @@ class LocalErrors:
                 waiting += [part[: len(part) // 2], part[len(part) // 2 :]]
         return found
 
-    def profile(self) -> list[NodeError]:
+    def profile(self) -> list[NodeRow]:
+        """Of every node the output with the largest local error, in the order of the graph."""
         import onnx_ir as ir
 
         worst: dict[ir.Node, int] = {}
@@ -189,12 +151,18 @@ class LocalErrors:
             if node not in worst or self.local_error[i] > self.local_error[worst[node]]:
                 worst[node] = i
         order = {node: number for number, node in enumerate(self._files.candidate.graph)}
-        rows = []
+        rows: list[NodeRow] = []
         for node, i in sorted(worst.items(), key=lambda item: order[item[0]]):
             half = any(output.dtype == ir.DataType.FLOAT16 for output in node.outputs)
-            row = (finite(self.error[i]), finite(self.local_error[i]))
             rows.append(
-                NodeError(label_of(node), node.op_type, self.pairs[i].candidate, "fp16" if half else "fp32", *row)
+                {
+                    "node": label_of(node),
+                    "op_type": node.op_type,
+                    "tensor": self.pairs[i].candidate,
+                    "precision": "fp16" if half else "fp32",
+                    "error": finite(self.error[i]),
+                    "local_error": finite(self.local_error[i]),
+                }
             )
         return rows
 

@@ -14,15 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.combined import combined_selectors
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
-from truehalf.verification.localize.local_errors import WRONG, LocalErrors, NodeError
+from truehalf.verification.localize.local_errors import WRONG, LocalErrors
 from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, or_inf, summary
 from truehalf.verification.metrics.query_rows import rows_in_any_order
+
+if TYPE_CHECKING:
+    from truehalf.report.page import NodeRow
 
 Feeds = Mapping[str, np.ndarray]
 _SUSPECTS = 10
@@ -104,7 +108,7 @@ def locate(
     origins = [item for item in found if item.reaches_output]
     symptoms = [item for item in origins if local_errors.inherited(item)]
     first = [of_nonfinite(item, files, local_errors) for item in origins if item not in symptoms]
-    errors = [of_error(each, files) for each in local_errors.by_effect()]
+    errors = [of_error(*each, local_errors, files) for each in local_errors.by_effect()]
     wrong = [each for each in errors if _is_wrong(each)]
     later = [of_nonfinite(item, files, local_errors) for item in symptoms]
     rest = _wrong_ones_first([each for each in errors if each not in wrong])
@@ -146,7 +150,7 @@ def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str |
     return suspects[0].node
 
 
-def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeError]:
+def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeRow]:
     """Errors of every node with a float output, in graph order; behind TopK of the queries that the reference chooses.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from truehalf.config.precision import FP16_MAX
 from truehalf.ir.facts import label_of
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite
-from truehalf.verification.localize.local_errors import LocalError, LocalErrors, finite
+from truehalf.verification.localize.local_errors import LocalErrors, finite
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 @dataclass(frozen=True)
@@ -53,24 +56,23 @@ class Suspect:
     explained: bool = False
 
 
-def of_error(found: LocalError, files: BothFiles) -> Suspect:
+def of_error(node: ir.Node, position: int, effect: float, local_errors: LocalErrors, files: BothFiles) -> Suspect:
     """A node that computes something else than the reference from the same tensors."""
-    local_error, node = finite(found.local_error), found.node
+    local_error, whole = finite(local_errors.local_error[position]), local_errors.whole
     local = "is not finite" if local_error is None else f"is off by {_share(local_error)}"
-    finite_effect = np.isfinite(found.effect)
-    moved = f"moves the outputs by {_share(found.effect)}" if finite_effect else "makes the outputs NaN or Inf"
-    of = f" (all nodes together: {_share(found.whole)})" if np.isfinite(found.whole) else ""
+    moved = f"moves the outputs by {_share(effect)}" if np.isfinite(effect) else "makes the outputs NaN or Inf"
+    of = f" (all nodes together: {_share(whole)})" if np.isfinite(whole) else ""
     suspect = Suspect(
         node=label_of(node),
         op_type=node.op_type,
-        tensor=found.tensor,
+        tensor=local_errors.pairs[position].candidate,
         scope=files.scope(node),
         cause="nonfinite" if local_error is None else "error",
         local_error=local_error,
-        error=finite(found.error),
-        effect=finite(found.effect),
-        inputs_absmax=found.inputs_absmax,
-        output_absmax=found.output_absmax,
+        error=finite(local_errors.error[position]),
+        effect=finite(effect),
+        inputs_absmax=local_errors.inputs_absmax(node),
+        output_absmax=float(local_errors.absmax[position]),
         rule=None,
         selector=files.selector(node),
         explained=files.chooses_alike(node),

@@ -264,9 +264,11 @@ def _axis_of(node: ir.Node) -> int | None:
     """The one axis of a Softmax or Hardmax; before opset 13 it is of all from its own on, None where these are several
     or their number is unknown.
     """
+    from truehalf.ir.facts import opset_of
+
     value = node.inputs[0]
     rank = None if value is None or value.shape is None else len(value.shape)
-    version = node.version or (node.graph.opset_imports.get("", 0) if node.graph is not None else 0)
+    version = opset_of(node)
     axis = node.attributes.get_int("axis", -1 if version >= _OF_ONE_AXIS else 1)
     is_one = version >= _OF_ONE_AXIS or (rank is not None and axis % rank + 1 == rank)
     return axis if is_one else None
