@@ -123,8 +123,8 @@ class Fp16Report(TypedDict, total=False):
 
 
 class SameOutputs(TypedDict, total=False):
-    """Whether a run outputs what is expected: state and reason; where it ran what was found
-    (truehalf.verification.judging.judge.Agreement).
+    """Whether a run outputs what is expected: state and reason; where it ran what was found, of detections or of other
+    outputs (truehalf.verification.judging.judge.same_outputs).
     """
 
     state: str

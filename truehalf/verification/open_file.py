@@ -121,6 +121,7 @@ class OpenFile:
         self.file, self.evaluation, self._called = file, evaluation, called
         self._beyond_float16: dict[str, float] = {}
         self._unrounded: OpenFile | None = None
+        self._probe: tuple[tuple[str, ...], OpenFile] | None = None
         with self._naming():
             self.runner = runner or open_runner(file, evaluation)
 
@@ -173,7 +174,8 @@ class OpenFile:
             return None, shapes_unknown(self.shape_nodes, error)
 
     def probing(self, names: Sequence[str], given: Mapping[str, np.ndarray] | None = None) -> OpenFile:
-        """The file, run by the same evaluation, in emulation for CUDA, with these inner tensors as its outputs.
+        """The file, run by the same evaluation, in emulation for CUDA, with these inner tensors as its outputs; open
+        until others are asked for.
 
         Args:
             given: tensors that become inputs, such as these, where they are none yet.
@@ -181,6 +183,10 @@ class OpenFile:
         Raises:
             StageError: as open_runner.
         """
+        key = *names, *(given or ())
+        if self._probe is not None and self._probe[0] == key:
+            return self._probe[1]
+        self._close_probe()
         model = self.file.model.clone()
         values = {value.name: value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
         values |= {value.name: value for node in model.graph for value in node.outputs}
@@ -202,7 +208,13 @@ class OpenFile:
         pessimistic = self.evaluation == Evaluation.emulated_fp16_pessimistic.value
         is_fp32 = self.evaluation == FP32_CPU
         runner = Session(model) if is_fp32 else EmulatedSession(model, pessimistic=pessimistic)
-        return OpenFile(self.file, self.evaluation, runner, self._called)
+        self._probe = key, OpenFile(self.file, self.evaluation, runner, self._called)
+        return self._probe[1]
+
+    def _close_probe(self) -> None:
+        if self._probe is not None:
+            self._probe[1].close()
+            self._probe = None
 
     def run(self, part: Part) -> Arrays:
         """Outputs by name; of arrays that are float32 where the file takes float16, or the other way round. Samples are
@@ -254,6 +266,7 @@ class OpenFile:
     def close(self) -> None:
         """Free what runs it."""
         self.runner.close()
+        self._close_probe()
         if self._unrounded is not None:
             self._unrounded.close()
 
@@ -266,12 +279,6 @@ class OpenFile:
             if not self._called or str(self.file.path) in str(error):
                 raise
             raise StageError(error.code, f"{self.file.path} (the {self._called}): {error}") from error
-
-
-def run_over(runs: Sequence[Callable[[Part], Arrays]], parts: Iterable[Part]) -> Iterator[tuple[Part, list[Arrays]]]:
-    """Outputs of all that runs, such as OpenFile.run, on one part after the other."""
-    for part in parts:
-        yield part, [run(part) for run in runs]
 
 
 def outputs_on(samples: Sequence[Sample], size: int, run: Callable[[Part], Arrays], told: str) -> Arrays:
@@ -294,8 +301,7 @@ def parts_of(samples: Sequence[Sample], size: int, told: str) -> Iterator[tuple[
 
 def outputs_of(parts: Iterable[Part], run: Callable[[Part], Arrays]) -> Arrays:
     """Outputs of consecutive runs as one; see `outputs_on`."""
-    runs = run_over([run], parts)
-    return joined([{name: np.atleast_1d(as_read(value)) for name, value in each.items()} for _, (each,) in runs])
+    return joined([{name: np.atleast_1d(as_read(value)) for name, value in run(part).items()} for part in parts])
 
 
 def opened(file: ModelFile, asked: str) -> OpenFile:

@@ -11,6 +11,7 @@ from tests.measuring.shipped import shipped
 from tests.messages import expect
 from truehalf.codes import coded, codes_in
 from truehalf.config.verification import GatesConfig
+from truehalf.report.forms import SameOutputs
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -30,7 +31,7 @@ from truehalf.verification.judging.checks import (
     sums_not_rounded,
     unmet,
 )
-from truehalf.verification.judging.judge import Agreement, same_detections
+from truehalf.verification.judging.judge import same_detections
 from truehalf.verification.metrics.detections import Detections, match
 from truehalf.verification.open_file import Ran
 from truehalf.verification.reaction import Reactions
@@ -57,7 +58,7 @@ def found(*boxes: tuple[float, int, float]) -> Detections:
     return Detections(corners, labels, np.array([score for _, _, score in boxes], np.float32))
 
 
-def same(before: Detections, now: Detections) -> Agreement:
+def same(before: Detections, now: Detections) -> SameOutputs:
     return same_detections([match(before, now, 0.5, 0.9)], LIMITS)
 
 
@@ -164,21 +165,21 @@ def test_what_must_be_verified_and_is_open_is_said_and_what_failed_is_not_said_a
 
 def test_the_same_detections() -> None:
     before = found((0, 1, 0.9), (50, 2, 0.8))
-    assert same(before, before).state == "verified"
+    assert same(before, before)["state"] == "verified"
     for now in (
         found((0, 1, 0.9)),  # one is lost
         found((0, 1, 0.9), (50, 2, 0.8), (90, 0, 0.7)),  # one is new
         found((0, 1, 0.9), (50, 0, 0.8)),  # one is another class
     ):
-        assert same(before, now).state == "failed"
+        assert same(before, now)["state"] == "failed"
 
 
 def test_where_nothing_was_found_nothing_may_appear() -> None:
     nothing = found()
-    assert same(nothing, nothing).state == "verified"
+    assert same(nothing, nothing)["state"] == "verified"
     row = same(nothing, found((0, 1, 0.9)))
-    assert (row.state, row.measured["reference"], row.measured["extra"]) == ("failed", 0, 1)
-    expect(row.reason, None, 1)
+    assert (row["state"], row["reference"], row["extra"]) == ("failed", 0, 1)
+    expect(row["reason"], None, 1)
 
 
 @pytest.mark.parametrize(

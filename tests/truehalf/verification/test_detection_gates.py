@@ -82,11 +82,11 @@ def test_another_batch_is_held_to_the_same_gates() -> None:
     lowered = replace(start, scores=np.minimum(start.scores, np.float32(0.6)))
     sides = [found_in(as_top_k(each), IoSpec.from_json(spec_of(as_top_k(each)))) for each in (start, lowered)]
     limits = OPTIONS.gates
-    assert same_detections([match(a, a) for a in sides[0]], limits).state == "verified"
+    assert same_detections([match(a, a) for a in sides[0]], limits)["state"] == "verified"
     row = same_detections([match(a, b) for a, b in zip(*sides, strict=True)], limits)
-    assert row.state == "failed" and row.measured["matched_fraction"] == 1.0
+    assert row["state"] == "failed" and row["matched_fraction"] == 1.0
     forgiving = replace(limits, **{name: 1.0 for name in asdict(limits) if "_error_" in name})
-    assert same_detections([match(a, b) for a, b in zip(*sides, strict=True)], forgiving).state == "verified"
+    assert same_detections([match(a, b) for a, b in zip(*sides, strict=True)], forgiving)["state"] == "verified"
 
 
 def test_a_class_that_has_no_label_is_seen_by_rank_alone() -> None:

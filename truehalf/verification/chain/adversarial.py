@@ -10,11 +10,11 @@ import numpy as np
 
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.report.forms import AdversarialFacts
+from truehalf.report.forms import AdversarialFacts, SameOutputs
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
-from truehalf.verification.judging.judge import Agreement, same_outputs
+from truehalf.verification.judging.judge import same_outputs
 from truehalf.verification.open_file import OpenFile, UnevenShapes
 from truehalf.verification.runs import Arrays
 
@@ -44,17 +44,18 @@ def found_in_images(
         "samples": len(reference.names),
         "nonfinite": stage.facts["nonfinite"],
         "max_abs_error": stage.facts["max_abs_error"] or stage.facts["max_abs_error_all_queries"],
-        **judged(stage).facts(),
+        **judged(stage),
     }
 
 
-def judged(stage: StageResult) -> Agreement:
+def judged(stage: StageResult) -> SameOutputs:
     """Of a file measured on adversarial samples."""
     if stage.facts["shape_faults"]:
-        return Agreement(FAILED, "; ".join(stage.facts["shape_faults"]))
+        return {"state": FAILED, "reason": "; ".join(stage.facts["shape_faults"])}
     if stage.facts["nonfinite"] > stage.seen.options.gates.nonfinite_max:
         bad = [name for i, name in enumerate(stage.seen.runs[0].names) if not _finite(stage.outputs, i)]
-        return Agreement(FAILED, f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}")
+        reason = f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"
+        return {"state": FAILED, "reason": reason}
     return same_outputs(stage.seen)
 
 

@@ -93,11 +93,11 @@ def _measure(
     run = Run(_names(reference, rows), len(rows), before, outputs)
     seen = reference.measured_run(run, rows, options, [stage.found[i] for i in rows])
     found = same_outputs(seen)
-    facts = {**facts, **found.facts()}
-    if found.state == VERIFIED and found.measured.get("reference") == 0:
+    facts = {**facts, **found}
+    if found["state"] == VERIFIED and found.get("reference") == 0:
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
         return {**facts, "state": NOT_VERIFIED, "reason": reason}
-    if found.state == FAILED:
+    if found["state"] == FAILED:
         errors = errors_by_sample(seen.runs, seen.plain)
         of_detections = [bool(one.missed or len(one.extra)) for one in seen.matchings]
         differs = [bool(error == errors.max()) for error in errors] if "tensor_error" in facts else of_detections

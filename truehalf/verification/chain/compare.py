@@ -52,7 +52,7 @@ from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reached import reached_outputs
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.runs import Run
-from truehalf.verification.ties.settle import Margin, without_ties
+from truehalf.verification.ties.settle import without_ties
 
 _ALWAYS = "always"
 
@@ -186,10 +186,9 @@ def _measured(files: ModelPair, feeds: Any, runs: Sequence[Run], spec: IoSpec, o
     """Near ties settled."""
     if not options.tie_margin:
         return Measured(runs, spec, options)
-    margin = Margin(options.tie_margin, options.gates.tensor_error_max)
     decisions, inside = files.decisions(feeds)
     return without_ties(
-        runs, decisions, margin, inside, lambda settled, ties: Measured(settled, spec, options, ties=ties)
+        runs, decisions, options, inside, lambda settled, ties: Measured(settled, spec, options, ties=ties)
     )
 
 

@@ -21,7 +21,7 @@ from truehalf.errors import refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
-from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of, part_of, repeated, run_over
+from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of, part_of, repeated
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays as Given
 from truehalf.verification.runs import Part, Run
@@ -64,7 +64,6 @@ class ModelPair:
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
         self.shape_problem: str | None = None
         self.shapes_unknown: str | None = None
-        self._probes: dict[int, tuple[tuple[str, ...], OpenFile]] = {}
 
     @property
     def ran(self) -> Ran:
@@ -73,7 +72,7 @@ class ModelPair:
 
     def close(self) -> None:
         """Free what runs them."""
-        for file in (*self._open, *(file for _, file in self._probes.values())):
+        for file in self._open:
             file.close()
 
     def run(
@@ -91,8 +90,8 @@ class ModelPair:
         Raises:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
         """
-        parts = self._parts(feeds, names, batch, by_samples)
-        for part, (reference, candidate) in run_over([file.run for file in self._open], parts):
+        for part in self._parts(feeds, names, batch, by_samples):
+            reference, candidate = (file.run(part) for file in self._open)
             self._note(part)
             if self.shape_problem is None and self.shapes_unknown is None:
                 self.shape_problem, self.shapes_unknown = self._open[1].unrounded_shapes(
@@ -133,31 +132,19 @@ class ModelPair:
         copies = self._open[1].file.fixed_batch or self._open[0].file.fixed_batch or 1
         return repeated(part_of(feed, run.start + row, 1), copies)
 
-    def _inside(self, feeds: Iterable[Arrays], run: Run, names: Sequence[str], which: int, given: Given) -> Arrays:
-        """Tensors inside the reference (which: 0) or the candidate (1) by name, of one run, floats as float32.
-
-        Args:
-            given: tensors inside it by name, in place of its own.
-        """
-        key = *names, *given
-        opened = self._probes.get(which)
-        if opened is None or opened[0] != key:
-            if opened is not None:
-                opened[1].close()
-            opened = self._probes[which] = key, self._open[which].probing(names, given)
-        feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
-        part = part_of(feed, run.start, run.rows) if run.rows else feed
-        return opened[1].run(Part({**part, **given}, run.rows))
-
     def decisions(self, feeds: Iterable[Arrays]) -> tuple[Decisions, Inside]:
         """See truehalf.verification.ties; of decisions inside those that both files have by one name."""
         names = names_in(self.candidate)
 
+        def fed(run: Run, given: Given) -> Part:
+            feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
+            return Part({**(part_of(feed, run.start, run.rows) if run.rows else feed), **given}, run.rows)
+
         def ours(run: Run, names: Sequence[str], given: Given) -> Arrays:
-            return self._inside(feeds, run, names, 0, given)
+            return self._open[0].probing(names, given).run(fed(run, given))
 
         def theirs(run: Run, names: Sequence[str]) -> Arrays:
-            return self._inside(feeds, run, names, 1, {})
+            return self._open[1].probing(names).run(fed(run, {}))
 
         return Decisions.of(self.reference, names), Inside(ours, theirs, names)
 

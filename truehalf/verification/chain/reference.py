@@ -29,7 +29,7 @@ from truehalf.verification.open_file import OpenFile, opened, outputs_of, parts_
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays, Part, Run
 from truehalf.verification.ties.decisions import Decisions, names_in
-from truehalf.verification.ties.settle import Counts, Inside, Margin, without_ties
+from truehalf.verification.ties.settle import Counts, Inside, without_ties
 
 if TYPE_CHECKING:
     import torch
@@ -133,25 +133,19 @@ class Reference:
         names = {} if file is None else names_in(file.file.model)
         own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs have near ties
 
-        probes: dict[tuple[str, ...], OpenFile] = {}
-
         def samples() -> Sequence[Sample]:  # a slice holds none of them
             in_order = rows[: run.rows] == range(run.rows)
             return self.samples[: run.rows] if in_order else [self.samples[i] for i in rows[: run.rows]]
 
         def ours(run: Run, names: Sequence[str], given: Arrays) -> Arrays:
-            if (key := (*names, *given)) not in probes:
-                probes.clear()
-                probes[key] = own().probing(names, given)
-            return probes[key].run_all(samples(), options.batch, given)
+            return own().probing(names, given).run_all(samples(), options.batch, given)
 
         def theirs(run: Run, names: Sequence[str]) -> Arrays:
             return cast("OpenFile", file).probing(names).run_all(samples(), options.batch)
 
-        model, margin = self.file.model, Margin(options.tie_margin, options.gates.tensor_error_max)
-        decisions = Decisions.of(model, names)
+        decisions = Decisions.of(self.file.model, names)
         inside = Inside(ours, theirs if file is not None else None, names)
-        return without_ties([run], decisions, margin, inside, measure)
+        return without_ties([run], decisions, options, inside, measure)
 
     @property
     def index(self) -> list[JsonObject]:

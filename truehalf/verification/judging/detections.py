@@ -98,7 +98,7 @@ def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
     }
 
     def worst_of(name: str) -> list[worst.Worst]:
-        return [item for list_them in named[name] for item in list_them(seen)]
+        return [item for list_them in named[name] for item in worst.ranked(list_them(seen))]
 
     found = evaluate(asdict(seen.options.gates), values, reasons, worst_of)
     no_node = seen.misinterpreted is not None and seen.misinterpreted[1]

@@ -13,7 +13,7 @@ Each takes a Measured, which knows the gates, and returns findings; verdicts and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 from truehalf.codes import coded, uncoded
 from truehalf.config.verification import GatesConfig
@@ -77,7 +77,7 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     found += judge_classes(seen) if seen.task == CLASSIFICATION else judge_tensors(seen)
     nonfinite = sum(errors.nonfinite_new for errors in seen.errors.values())
     limits = asdict(seen.options.gates)
-    found += evaluate(limits, {"nonfinite": nonfinite}, {}, lambda name: worst.nonfinite_outputs(seen))
+    found += evaluate(limits, {"nonfinite": nonfinite}, {}, lambda name: worst.ranked(worst.nonfinite_outputs(seen)))
     found += judge_metrics(seen.runs, seen.options.metrics)
     classes, margin = (seen.classification or {}).get("near_ties", 0), seen.options.tie_margin
     ties = {f"indices, marks or steps in {name!r}": count for name, count in seen.ties.items()}
@@ -135,35 +135,20 @@ def judge_reactions(seen: Measured, reached: tuple[Reached, Reached] | None) -> 
     return reaction_findings(found)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Whether a run outputs what is expected, within the gates.
-
-    Attributes:
-        state, reason: of the first kind of output that is not the same, else of the last.
-        measured: of detections matched_fraction, extra and reference; of other outputs tensor_error.
+def same_outputs(seen: Measured) -> SameOutputs:
+    """Whether the outputs are the same, within the gates: state and reason of the first kind that is not, else of the
+    last; those of a detector first that are no detections.
     """
-
-    state: str
-    reason: str
-    measured: SameOutputs = field(default_factory=SameOutputs)
-
-    def facts(self) -> SameOutputs:
-        return {"state": self.state, "reason": self.reason, **self.measured}
-
-
-def same_outputs(seen: Measured) -> Agreement:
-    """Whether the outputs are the same; those of a detector first that are no detections."""
     plain = _same_plain(seen) if seen.plain else None
-    if plain is not None and (plain.state == FAILED or seen.task != DETECTIONS):
+    if plain is not None and (plain["state"] == FAILED or seen.task != DETECTIONS):
         return plain
     if seen.untrained:
-        return Agreement(NOT_VERIFIED, seen.untrained)
+        return {"state": NOT_VERIFIED, "reason": seen.untrained}
     same = same_detections(seen.matchings, seen.options.gates)
-    return plain if plain is not None and plain.state == NOT_VERIFIED and same.state == VERIFIED else same
+    return plain if plain is not None and plain["state"] == NOT_VERIFIED and same["state"] == VERIFIED else same
 
 
-def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> Agreement:
+def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> SameOutputs:
     """Whether a run finds what another finds; where the other finds nothing, this one may find nothing, either."""
     facts = summarize(matchings)
     measured: SameOutputs = {
@@ -175,11 +160,11 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> Agree
     failed = [uncoded(gate.reason) for gate in gates if gate.state == FAILED]
     summary = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
     if not failed:
-        return Agreement(VERIFIED, summary, measured)
-    return Agreement(FAILED, coded("beyond-gate", "; ".join([summary, *failed])), measured)
+        return {"state": VERIFIED, "reason": summary, **measured}
+    return {"state": FAILED, "reason": coded("beyond-gate", "; ".join([summary, *failed])), **measured}
 
 
-def _same_plain(seen: Measured) -> Agreement:
+def _same_plain(seen: Measured) -> SameOutputs:
     found = [*class_gate(seen), *judge_tensors(seen)]
     error, classes = float(errors_by_sample(seen.runs, seen.plain).max(initial=0.0)), seen.classification
     summary = f"the outputs differ by {error:.2g} of their largest value"
@@ -187,4 +172,4 @@ def _same_plain(seen: Measured) -> Agreement:
     state = worst_of(finding.state for finding in found)
     unverified = next((finding.reason for finding in found if finding.state == NOT_VERIFIED == state), "")
     summary = coded("outputs-differ", summary) if state == FAILED else summary
-    return Agreement(state, unverified or summary, {"tensor_error": error})
+    return {"state": state, "reason": unverified or summary, "tensor_error": error}

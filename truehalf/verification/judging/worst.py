@@ -26,96 +26,82 @@ class Worst:
         return asdict(self)
 
 
-_Ranked = list[tuple[float, Worst]]
+Ranked = Iterator[tuple[float, Worst]]  # by how bad they are, in the order of the samples
 
 
-def missed_detections(seen: Measured) -> list[Worst]:
+def ranked(items: Ranked) -> list[Worst]:
+    return [item for _, item in sorted(items, key=lambda pair: -pair[0])]
+
+
+def missed_detections(seen: Measured) -> Ranked:
     """Reference detections that were not matched, the most confident first."""
-    items: _Ranked = []
     for sample, ref, cand, matching in _matched_samples(seen):
         errors = {r: f"label became {_name(seen, cand, c)}" for r, c in matching.relabelled}
         errors |= {r: f"displaced by {_shift(ref, cand, r, c):.1f} px" for r, c in matching.displaced}
         errors |= dict.fromkeys(matching.absent, "absent")
-        items += [(float(ref.scores[r]), _item(sample, seen, ref, r, error)) for r, error in errors.items()]
-    return _worst_first(items)
+        yield from ((float(ref.scores[r]), _item(sample, seen, ref, r, error)) for r, error in errors.items())
 
 
-def flipped_detections(seen: Measured) -> list[Worst]:
+def flipped_detections(seen: Measured) -> Ranked:
     """Reference detections that became another class, the most confident first."""
-    items: _Ranked = []
     for sample, ref, cand, matching in _matched_samples(seen):
         for r, c in matching.relabelled:
-            items.append((float(ref.scores[r]), _item(sample, seen, ref, r, f"label became {_name(seen, cand, c)}")))
-    return _worst_first(items)
+            yield float(ref.scores[r]), _item(sample, seen, ref, r, f"label became {_name(seen, cand, c)}")
 
 
-def extra_detections(seen: Measured) -> list[Worst]:
+def extra_detections(seen: Measured) -> Ranked:
     """Detections that the reference does not have, the most confident first."""
-    items: _Ranked = []
     for sample, _, cand, matching in _matched_samples(seen):
-        items += [
-            (float(cand.scores[c]), _item(sample, seen, cand, c, "not in the FP32 reference")) for c in matching.extra
-        ]
-    return _worst_first(items)
+        for c in matching.extra:
+            yield float(cand.scores[c]), _item(sample, seen, cand, c, "not in the FP32 reference")
 
 
-def displaced_detections(seen: Measured) -> list[Worst]:
+def displaced_detections(seen: Measured) -> Ranked:
     """Matched detections, the largest box error first."""
-    items: _Ranked = []
     for sample, ref, _, matching in _matched_samples(seen):
         for (r, _), error in zip(matching.pairs, matching.box_error_px, strict=True):
-            items.append((float(error), _item(sample, seen, ref, int(r), f"box differs by {error:.2f} px")))
-    return _worst_first(items)
+            yield float(error), _item(sample, seen, ref, int(r), f"box differs by {error:.2f} px")
 
 
-def rescored_detections(seen: Measured) -> list[Worst]:
+def rescored_detections(seen: Measured) -> Ranked:
     """Matched detections, and samples by those below the score threshold, the largest score error first."""
-    items: _Ranked = []
     for sample, ref, cand, matching in _matched_samples(seen):
         for (r, c), error in zip(matching.pairs, np.abs(matching.score_error), strict=True):
-            items.append((float(error), _item(sample, seen, ref, int(r), f"score became {cand.scores[c]:.3f}")))
+            yield float(error), _item(sample, seen, ref, int(r), f"score became {cand.scores[c]:.3f}")
         if matching.low_score_error.size:
             low = float(matching.low_score_error.max())
-            items.append((low, Worst(sample, "scores", f"scores below the threshold differ by up to {low:.3f}")))
-    return _worst_first(items)
+            yield low, Worst(sample, "scores", f"scores below the threshold differ by up to {low:.3f}")
 
 
-def other_ranks(seen: Measured) -> list[Worst]:
+def other_ranks(seen: Measured) -> Ranked:
     """Samples by the largest difference of scores of one rank."""
-    items: _Ranked = []
     for sample, _, _, matching in _matched_samples(seen):
         error = float(matching.rank_error.max(initial=0.0))
-        items.append((error, Worst(sample, "scores, best first", f"scores of one rank differ by up to {error:.3f}")))
-    return _worst_first(items)
+        yield error, Worst(sample, "scores, best first", f"scores of one rank differ by up to {error:.3f}")
 
 
-def flipped_classes(seen: Measured) -> list[Worst]:
+def flipped_classes(seen: Measured) -> Ranked:
     """Samples whose best class is another, the one with the widest margin in the reference first."""
-    items: _Ranked = []
     name = classes_of(seen.spec)
     for run in seen.runs:
         for sample, r, c in zip(run.names, run.reference[name], run.candidate[name], strict=False):
             best, other = int(r.argmax()), int(c.argmax())
             if best != other:
                 error = f"{_class(seen, best)} became {_class(seen, other)}"
-                items.append((float(r[best] - r[other]), Worst(sample, name, error)))
-    return _worst_first(items)
+                yield float(r[best] - r[other]), Worst(sample, name, error)
 
 
-def worst_tensors(seen: Measured, name: str) -> list[Worst]:
+def worst_tensors(seen: Measured, name: str) -> Ranked:
     """Samples by the largest tensor error of an output, see truehalf.verification.metrics.plain_outputs."""
     names = [sample for run in seen.runs for sample in run.names[: max(run.rows, 1)]]
     alike = all(name in comparable(run.reference, run.candidate) for run in seen.runs)
-    items: _Ranked = []
     for sample, error in zip(names, errors_by_sample(seen.runs, [name]), strict=False):
         what = f"differs by {error:.2g} of the output's largest value" if alike else "has another shape"
-        items.append((float(error), Worst(sample, name, what)))
-    return _worst_first(items)
+        yield float(error), Worst(sample, name, what)
 
 
-def nonfinite_outputs(seen: Measured) -> list[Worst]:
+def nonfinite_outputs(seen: Measured) -> Ranked:
     """Outputs with NaN or Inf, the fullest first."""
-    items: _Ranked = []
     for run in seen.runs:
         for name, values in run.candidate.items():
             by_sample = run.rows and np.ndim(values)
@@ -124,8 +110,7 @@ def nonfinite_outputs(seen: Measured) -> list[Worst]:
                 nan, inf = int(np.isnan(value).sum()), int(np.isinf(value).sum())
                 if nan + inf:
                     error = f"{nan} NaN and {inf} Inf of {np.size(value)} values"
-                    items.append((float(nan + inf), Worst(sample, name, error)))
-    return _worst_first(items)
+                    yield float(nan + inf), Worst(sample, name, error)
 
 
 def _matched_samples(seen: Measured) -> Iterator[tuple[str, Detections, Detections, Matching]]:
@@ -150,7 +135,3 @@ def _class(seen: Measured, number: int) -> str:
 
 def _shift(a: Detections, b: Detections, i: int, j: int) -> float:
     return float(np.abs(a.boxes[i] - b.boxes[j]).max())
-
-
-def _worst_first(items: _Ranked) -> list[Worst]:
-    return [item for _, item in sorted(items, key=lambda pair: -pair[0])]

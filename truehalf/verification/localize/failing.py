@@ -125,7 +125,7 @@ def _images(file: ModelFile, images: Reference, final: StageResult, options: Ver
 
     def judge(stage: StageResult) -> list[Finding]:
         found = adversarial.judged(stage)
-        return [Finding("adversarial", found.state, found.reason)]
+        return [Finding("adversarial", found["state"], found["reason"])]
 
     return Failing(part, _measured(part, {name: value[bad] for name, value in outputs.items()}, final, options), judge)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from truehalf.config.precision import FP16_MAX
+from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
@@ -48,18 +49,10 @@ class Inside:
     names: Mapping[str, Decision | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Margin:
-    """What rounding explains: shares of the spread of what was decided on, and of the largest of an output."""
-
-    ties: float
-    tolerance: float
-
-
 def without_ties(
     runs: Sequence[Run],
     decisions: Decisions,
-    margin: Margin,
+    options: VerifyConfig,
     inside: Inside,
     measure: Callable[[Sequence[Run], Counts], Measured],
 ) -> Measured:
@@ -69,7 +62,7 @@ def without_ties(
     Args:
         measure: of the settled runs, and by output or value how many decisions a near tie explains.
     """
-    looked = _Looked(runs, margin, inside, [{} for _ in runs])
+    looked = _Looked(runs, options, inside, [{} for _ in runs])
     settled, ties = looked.settled_at_outputs(decisions.at_outputs)
     seen = measure(settled, ties)
     if not decisions.inside or not is_beyond(seen):
@@ -90,7 +83,7 @@ class _Looked:
     """
 
     runs: Sequence[Run]
-    margin: Margin
+    options: VerifyConfig
     inside: Inside
     given: Sequence[Arrays]
 
@@ -174,7 +167,7 @@ class _Looked:
                 replace(one, theirs=own, follows=each, is_shown=np.array_equal(own[name], one.candidate))
                 for one, own, each in rows
             ]
-        explained = explained_in(decided, decision, self.margin.ties)
+        explained = explained_in(decided, decision, self.options.tie_margin)
         if not any(each.any() for each in explained) or not all(
             self._alike(decided, names, decision.operands) for names in groups
         ):
@@ -204,7 +197,7 @@ class _Looked:
         """
         known = [name for name in names if all(one.is_of_one_shape(name) for one in decided)]
         pairs = {name: [_without_masks(one.inside[name], one.theirs[name]) for one in decided] for name in known}
-        places, tolerance = [run.names[0] for run in self.runs], self.margin.tolerance
+        places, tolerance = [run.names[0] for run in self.runs], self.options.gates.tensor_error_max
         if any(moved_alike(name, pairs[name]) for name in known):
             return False
         for name in known:

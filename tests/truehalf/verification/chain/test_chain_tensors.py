@@ -107,14 +107,14 @@ def test_what_is_hidden_of_a_detectors_mask() -> None:
     r["y"] += np.random.default_rng(2).uniform(0, 0.5, r["y"].shape).astype(np.float32)
     o = {"y": np.where(r["y"] > 100, r["y"], -r["y"])}
     found = same_outputs(Measured([Run("abcd", 4, r, o)], SPEC, OPTIONS))
-    assert found.state == "not verified"
-    expect(found.reason, "hidden-by-scale", "'y'")
-    assert same_outputs(Measured([Run("abcd", 4, r, {"y": 1.1 * r["y"]})], SPEC, OPTIONS)).state == "failed"
+    assert found["state"] == "not verified"
+    expect(found["reason"], "hidden-by-scale", "'y'")
+    assert same_outputs(Measured([Run("abcd", 4, r, {"y": 1.1 * r["y"]})], SPEC, OPTIONS))["state"] == "failed"
 
     samples = [Sample(f"{number}", {"x": X[number]}, None, None) for number in range(4)]
     reference = freeze(Mapped(WEIGHTS, 0.0), samples, SPEC, 4)
     same = measure(reference, reference.outputs, OPTIONS)
-    assert judged(same).state == "verified"
+    assert judged(same)["state"] == "verified"
     assert [finding.state for finding in judge_reactions(same.seen, None)] == ["verified"]
 
 

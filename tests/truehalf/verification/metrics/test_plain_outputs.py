@@ -102,7 +102,7 @@ def test_what_is_not_finite_is_infinitely_far(value: float) -> None:
     before = {"y": np.ones((2, 3)), "z": np.ones((2, 1))}
     after = {"y": np.where(np.eye(2, 3) == 1, value, 1.0), "z": np.ones((2, 1))}
     assert Measured([run_of(before, after)], TENSORS, OPTIONS).tensor_error == np.inf
-    assert same_outputs(Measured([run_of(before, after)], TENSORS, OPTIONS)).state == "failed"
+    assert same_outputs(Measured([run_of(before, after)], TENSORS, OPTIONS))["state"] == "failed"
 
 
 def test_an_output_of_zeros_must_stay_zero() -> None:
