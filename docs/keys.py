@@ -18,7 +18,7 @@ FORMS = {  # heading -> the classes whose keys stand there
         "truehalf.runtime.tensorrt.versions.EngineFacts",
     ),
     "compiled (in engine.json)": ("truehalf.engines.engine_report.CompilerFacts",),
-    "Metrics of tensors": ("truehalf.verification.metrics.tensors.TensorErrors",),
+    "Metrics of tensors": ("truehalf.verification.metrics.output_errors.OutputErrors",),
     "Metrics of detections": ("truehalf.report.forms.DetectionSummary",),
     "Metrics of classes": ("truehalf.verification.metrics.classification.ClassAgreement",),
 }

@@ -25,7 +25,7 @@ from truehalf.verification.metrics.precision import SelfPrecision, self_precisio
 from truehalf.verification.metrics.query_rows import beside_queries, rows_beyond, without_last_places
 from truehalf.verification.metrics.scales import masked_columns
 from truehalf.verification.metrics.score_errors import share_beyond
-from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
+from truehalf.verification.metrics.tensors import absolute_error, in_rows, pair_queries, query_outputs
 from truehalf.verification.output_shapes import UNLIKE, comparable, decodable
 from truehalf.verification.runs import Arrays, Run
 
@@ -239,7 +239,7 @@ class Measured:
                 errors,
                 paired=True,
                 queries_beyond=float(of_all.mean()) if of_all.size else 0.0,
-                confident_max_abs=tensor_errors(kept[0], kept[1])["max_abs"] if kept[0].size else None,
+                confident_max_abs=float(absolute_error(*kept).max()) if kept[0].size else None,
             )
         of_runs = (np.logical_or.reduce(rows) for rows in zip(*beyond, strict=True))
         return replace(found, beyond=[int(count) for rows in of_runs for count in rows.sum(axis=1)])

@@ -10,28 +10,33 @@ Inf            equals an Inf of its sign, as in a mask; everything else is infin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.verification.metrics.tensors import TensorErrors, tensor_errors
+from truehalf.verification.metrics.tensors import absolute_error
 
 FLOOR = 4 * 2.0**-24  # steps of FP16 next to 0: of a smaller error, rounding may be the cause, whatever the reference
+_ULP_BINS = {"0": 0, "1": 1, "2": 2, "<=4": 4, "<=16": 16, "<=256": 256}  # each holds what the one before does not
+_ULP_BEYOND = ">256"
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class OutputErrors:
-    """The errors of one output over all runs; definitions: truehalf.verification.metrics.tensors.tensor_errors,
-    docs/reference/verification.md.
+    """The errors of one output o over all runs, r being the reference's; see docs/reference/verification.md.
 
     Attributes:
         dtype: of the reference's array ("float32", "int64", ...); float16 appears as float32 under emulation.
         elements: of the reference.
-        max_abs, p99_abs, mean_abs, max_rel: absolute and relative errors; None of strings and of unequal shapes.
-        cosine, sqnr_db, ulp: of float outputs, else None.
+        max_abs, p99_abs, mean_abs: of |o - r|, infinite with a NaN on either side or an Inf on one; None of strings and
+            of unequal shapes.
+        max_rel: max of |o - r| / max(|r|, floor), floor = 0.001 max |r|; None as max_abs.
+        cosine: r . o / (|r| |o|); None where an error is infinite, and of outputs that are no floats.
+        sqnr_db: 10 log10(sum r^2 / sum (o - r)^2), dB; Inf when equal; None of outputs that are no floats.
+        ulp: histogram of |o - r| in FP16 steps at r; "<=4" holds 3 and 4; None of outputs that are no floats.
         nan, inf: in the candidate; nan_reference, inf_reference: in the reference.
         nonfinite_new: NaN and Inf in the candidate where the reference is finite.
         limit: the largest max_abs that passes; 0 of integers, None where the tensor rule does not judge.
@@ -94,17 +99,40 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
     measured = tensor_errors(a, b)
     is_float = a.dtype.kind == "f"
     limit, passed, reason = _judged_floats(a, b, measured, tolerance) if is_float else _judged_integers(a, b)
-    of_floats = {"cosine", "sqnr_db", "ulp"}
-    known = {each.name for each in fields(OutputErrors)} - (set() if is_float else of_floats)
-    kept: dict[str, Any] = {key: value for key, value in measured.items() if key in known}
-    return replace(
-        nothing,
-        **kept,
-        nan=measured["nan_other"],
-        inf=measured["inf_other"],
-        limit=limit,
-        passed=passed,
-        reason=coded("outputs-differ", f"output {name!r}: {reason}") if reason else "",
+    reason = coded("outputs-differ", f"output {name!r}: {reason}") if reason else ""
+    return replace(measured, limit=limit, passed=passed, reason=reason)
+
+
+def tensor_errors(reference: np.ndarray, other: np.ndarray) -> OutputErrors:
+    """How far a tensor is from its reference, element by element, not judged; all errors of empty tensors are 0.
+
+    Args:
+        reference, other: numbers of one shape; compared in float64.
+
+    Raises:
+        StageError: when the shapes differ.
+    """
+    error = absolute_error(reference, other)
+    magnitude = np.abs(np.asarray(reference, np.float64))
+    floor = 1e-3 * float(magnitude[np.isfinite(magnitude)].max(initial=0.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        relative = np.where(error == 0, 0.0, error / np.maximum(magnitude, floor))
+    is_float = reference.dtype.kind == "f"
+    return OutputErrors(
+        dtype=str(reference.dtype),
+        elements=int(error.size),
+        max_abs=float(error.max(initial=0.0)),
+        p99_abs=float(np.percentile(error, 99, method="higher")) if error.size else 0.0,
+        mean_abs=float(error.mean()) if error.size else 0.0,
+        max_rel=float(np.where(np.isnan(relative), np.inf, relative).max(initial=0.0)),
+        cosine=_cosine(reference, other, error) if is_float else None,
+        sqnr_db=_sqnr_db(reference, error) if is_float else None,
+        ulp=_ulp_histogram(reference, error) if is_float else None,
+        nan=int(np.isnan(other).sum()),
+        inf=int(np.isinf(other).sum()),
+        nan_reference=int(np.isnan(reference).sum()),
+        inf_reference=int(np.isinf(reference).sum()),
+        nonfinite_new=int((np.isfinite(reference) & ~np.isfinite(other)).sum()),
     )
 
 
@@ -126,25 +154,22 @@ def _judged_integers(a: np.ndarray, b: np.ndarray) -> tuple[float, bool, str]:
 
 
 def _judged_floats(
-    a: np.ndarray, b: np.ndarray, measured: TensorErrors, tolerance: float
+    a: np.ndarray, b: np.ndarray, measured: OutputErrors, tolerance: float
 ) -> tuple[float, bool | None, str]:
     """The limit, whether the tensor rule holds, and why not."""
     magnitude = np.abs(a[np.isfinite(a)].astype(np.float64))
     largest = float(magnitude.max(initial=0.0))
     limit = max(tolerance * largest, FLOOR)
     comparable = ~np.isnan(a)
-    wide = [each[comparable].astype(np.float64) for each in (a, b)]
-    with np.errstate(invalid="ignore"):
-        apart = np.where(wide[0] == wide[1], 0.0, np.abs(wide[0] - wide[1]))
-    error = float(np.where(np.isnan(apart), np.inf, apart).max(initial=0.0))
-    if new := measured["nonfinite_new"]:
+    error = float(absolute_error(a[comparable], b[comparable]).max(initial=0.0))
+    if new := measured.nonfinite_new:
         nan = int((np.isfinite(a) & np.isnan(b)).sum())
         reason = f"{nan} NaN and {new - nan} Inf of {a.size} values where the reference is finite"
         return limit, False, coded("not-finite", reason)
     if error > limit:
         where = "a finite value or another Inf where the reference is Inf" if np.isinf(error) else _beyond(error, limit)
         return limit, False, f"{where} (tolerance {tolerance:g} of max |reference| {largest:.4g})"
-    if nan := measured["nan_reference"]:
+    if nan := measured.nan_reference:
         reason = f"the reference itself holds {nan} NaN of {a.size} values: nothing can be compared with them"
         return limit, None, coded("not-finite", reason)
     return limit, True, ""
@@ -152,3 +177,45 @@ def _judged_floats(
 
 def _beyond(error: float, limit: float) -> str:
     return f"max |d| is {error:.4g}, expected at most {limit:.4g}"
+
+
+def _cosine(reference: np.ndarray, other: np.ndarray, error: np.ndarray) -> float | None:
+    """r . o / (|r| |o|) over the elements that are finite in both; 1 of two zero vectors, 0 where only one is zero."""
+    if np.isinf(error).any():
+        return None
+    finite = np.isfinite(reference)  # and so is the other there: no error is infinite
+    a, b = (np.asarray(each, np.float64)[finite] for each in (reference, other))
+    largest = [float(np.abs(each).max(initial=0.0)) for each in (a, b)]
+    if not all(largest):
+        return float(largest[0] == largest[1])
+    a, b = a / largest[0], b / largest[1]  # squares of what is left cannot overflow
+    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
+
+
+def _sqnr_db(reference: np.ndarray, error: np.ndarray) -> float:
+    """Over the finite elements of r: Inf where there is no error, -Inf where one is infinite or there is no signal."""
+    if not error.any():
+        return float("inf")
+    values = np.asarray(reference, np.float64)
+    return 20.0 * (_log10_norm(values[np.isfinite(values)]) - _log10_norm(error.ravel()))
+
+
+def _log10_norm(values: np.ndarray) -> float:
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0.0 or np.isinf(largest):
+        return -np.inf if largest == 0.0 else np.inf
+    return float(np.log10(largest) + 0.5 * np.log10(np.square(values / largest).sum()))
+
+
+def _ulp_histogram(reference: np.ndarray, error: np.ndarray) -> dict[str, int]:
+    """How many elements are off by how many FP16 steps: round(|o - r| / u(r)).
+
+    u(r) = 2^(max(floor(log2 |r|), -14) - 10), the step of FP16 at r. 0 is what rounding the reference
+    to FP16 costs at most. Above 65504 the steps go on as if FP16 did.
+    """
+    magnitude = np.abs(np.asarray(reference, np.float64))
+    exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 0.0))[1] - 1
+    steps = np.rint(np.ldexp(error, 10 - np.maximum(np.where(magnitude == 0, -14, exponent), -14)))
+    at_most = [int((steps <= bound).sum()) for bound in _ULP_BINS.values()]
+    counts = dict(zip(_ULP_BINS, np.diff(at_most, prepend=0).tolist(), strict=True))
+    return counts | {_ULP_BEYOND: int(error.size - at_most[-1])}

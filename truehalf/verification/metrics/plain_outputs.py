@@ -29,6 +29,7 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import ClassAgreement, classification_metrics
 from truehalf.verification.metrics.output_errors import FLOOR
 from truehalf.verification.metrics.scales import masked_by_scale
+from truehalf.verification.metrics.tensors import absolute_error
 from truehalf.verification.runs import Run
 
 SYSTEMATIC = 2.0**-9  # two steps of FP16
@@ -185,9 +186,6 @@ def _apart(run: Run, name: str, count: int) -> np.ndarray:
     if a.dtype.kind != "f" and b.dtype.kind != "f":
         apart = np.where(a == b, 0.0, np.inf)
     else:
-        a, b = a.astype(np.float64), b.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            apart = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
-        apart = np.where(np.isnan(apart), np.inf, apart)
+        apart = np.where(np.isnan(a), 0.0, absolute_error(a, b))
     by_sample = apart.ndim and len(apart) == count
     return np.asarray(apart.reshape(count if by_sample else 1, -1).max(axis=1, initial=0.0) + np.zeros(count))

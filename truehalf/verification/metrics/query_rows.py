@@ -11,7 +11,7 @@ from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import by_kind
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.score_errors import SCORE_ERROR
-from truehalf.verification.metrics.tensors import in_rows, query_outputs
+from truehalf.verification.metrics.tensors import absolute_error, in_rows, query_outputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -66,9 +66,7 @@ def _selected_by_top_k(model: ir.Model) -> set[ir.Value]:
 
 def rows_beyond(reference: np.ndarray, candidate: np.ndarray, limit: float | None) -> np.ndarray:
     """bool [images, queries]: a value of the row is further away than the limit, or is no number."""
-    a, b = reference.astype(np.float64), candidate.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        rows = ~((a == b) | (np.abs(a - b) <= (limit or 0.0)))
+    rows = absolute_error(reference, candidate) > (limit or 0.0)
     return np.asarray(rows.any(axis=tuple(range(2, rows.ndim))))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from truehalf.verification.metrics.output_errors import OutputErrors
+from truehalf.verification.metrics.tensors import absolute_error
 from truehalf.verification.runs import Run
 
 MOST_ROWS = 2000  # of which all pairs are held in memory
@@ -59,18 +60,13 @@ def _same_rows_of_one(pairs: Sequence[_Pair]) -> bool:
         (a.reshape(len(a), -1).astype(np.float64), b.reshape(len(b), -1).astype(np.float64), limit)
         for a, b, limit in pairs
     ]
-    if not all(_near(np.sort(a, axis=0), np.sort(b, axis=0), limit).all() for a, b, limit in columns):
+    if not all((absolute_error(np.sort(a, axis=0), np.sort(b, axis=0)) <= limit).all() for a, b, limit in columns):
         return False
     rows = len(columns[0][0])
     first, second = (np.repeat(np.arange(rows), rows), np.tile(np.arange(rows), rows))
     for a, b, limit in columns:
         for column in range(a.shape[1]):  # the first ones leave few pairs to the others
-            near = _near(a[first, column], b[second, column], limit)
+            near = absolute_error(a[first, column], b[second, column]) <= limit
             first, second = first[near], second[near]
     same = csr_array((np.ones(len(first), bool), (first, second)), shape=(rows, rows))
     return bool((maximum_bipartite_matching(same, perm_type="column") >= 0).all())
-
-
-def _near(a: np.ndarray, b: np.ndarray, limit: float) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        return np.asarray((a == b) | (np.abs(a - b) <= limit))

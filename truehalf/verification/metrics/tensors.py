@@ -14,7 +14,6 @@ Query rule      detectors of the DETR family put their queries in top-k order, s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
 
 import numpy as np
 
@@ -27,36 +26,7 @@ from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
 SHARE_OF_EACH = 0.9  # of the values of each output, of which there may be few
 _QUERY_KINDS = ("logits", "boxes", "scores", "labels")
-_ULP_BINS = {"0": 0, "1": 1, "2": 2, "<=4": 4, "<=16": 16, "<=256": 256}  # each holds what the one before does not
-_ULP_BEYOND = ">256"
 Outputs = Mapping[str, np.ndarray]
-
-
-class TensorErrors(TypedDict):
-    """How far a tensor o is from its reference r (see `tensor_errors`).
-
-    Attributes:
-        max_abs, p99_abs, mean_abs: of |o - r|; infinite with a NaN on either side or an Inf on one.
-        max_rel: max of |o - r| / max(|r|, floor), floor = 0.001 max |r|.
-        cosine: r . o / (|r| |o|); None where an error is infinite.
-        sqnr_db: 10 log10(sum r^2 / sum (o - r)^2), dB; Inf when equal.
-        ulp: histogram of |o - r| in FP16 steps at r; "<=4" holds 3 and 4.
-        nonfinite_new: NaN and Inf of o where r is finite.
-    """
-
-    elements: int
-    max_abs: float
-    p99_abs: float
-    mean_abs: float
-    max_rel: float
-    cosine: float | None
-    sqnr_db: float | None
-    ulp: dict[str, int]
-    nan_reference: int
-    inf_reference: int
-    nan_other: int
-    inf_other: int
-    nonfinite_new: int
 
 
 class ComparedRuns(Parity, total=False):
@@ -68,89 +38,8 @@ class ComparedRuns(Parity, total=False):
 
     agree: bool
     wrong: dict[str, float]
-    errors: dict[str, TensorErrors]
     nonfinite: int
     nonfinite_reference: int
-
-
-def tensor_errors(reference: np.ndarray, other: np.ndarray, floor: float | None = None) -> TensorErrors:
-    """How far a tensor is from its reference, element by element.
-
-    Args:
-        reference, other: numbers of one shape; compared in float64.
-        floor: least magnitude that an error is divided by in max_rel; default 1e-3 of the reference's largest.
-
-    Returns:
-        see TensorErrors; equal infinities differ by 0, and all errors of empty tensors are 0.
-
-    Raises:
-        StageError: when the shapes differ.
-    """
-    error = _absolute_error("tensor", reference, other)
-    magnitude = np.abs(np.asarray(reference, np.float64))
-    finite = magnitude[np.isfinite(magnitude)]
-    if floor is None:
-        floor = 1e-3 * float(finite.max(initial=0.0))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        relative = np.where(error == 0, 0.0, error / np.maximum(magnitude, floor))
-    relative = np.where(np.isnan(relative), np.inf, relative)
-    return {
-        "elements": int(error.size),
-        "max_abs": float(error.max(initial=0.0)),
-        "p99_abs": float(np.percentile(error, 99, method="higher")) if error.size else 0.0,
-        "mean_abs": float(error.mean()) if error.size else 0.0,
-        "max_rel": float(relative.max(initial=0.0)),
-        "cosine": _cosine(reference, other, error),
-        "sqnr_db": _sqnr_db(reference, error),
-        "ulp": _ulp_histogram(reference, error),
-        "nan_reference": int(np.isnan(reference).sum()),
-        "inf_reference": int(np.isinf(reference).sum()),
-        "nan_other": int(np.isnan(other).sum()),
-        "inf_other": int(np.isinf(other).sum()),
-        "nonfinite_new": int((np.isfinite(reference) & ~np.isfinite(other)).sum()),
-    }
-
-
-def _cosine(reference: np.ndarray, other: np.ndarray, error: np.ndarray) -> float | None:
-    """r . o / (|r| |o|) over the elements that are finite in both; 1 of two zero vectors, 0 where only one is zero."""
-    if np.isinf(error).any():
-        return None
-    finite = np.isfinite(reference)  # and so is the other there: no error is infinite
-    a, b = (np.asarray(each, np.float64)[finite] for each in (reference, other))
-    largest = [float(np.abs(each).max(initial=0.0)) for each in (a, b)]
-    if not all(largest):
-        return float(largest[0] == largest[1])
-    a, b = a / largest[0], b / largest[1]  # squares of what is left cannot overflow
-    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
-
-
-def _sqnr_db(reference: np.ndarray, error: np.ndarray) -> float:
-    """Over the finite elements of r: Inf where there is no error, -Inf where one is infinite or there is no signal."""
-    if not error.any():
-        return float("inf")
-    values = np.asarray(reference, np.float64)
-    return 20.0 * (_log10_norm(values[np.isfinite(values)]) - _log10_norm(error.ravel()))
-
-
-def _log10_norm(values: np.ndarray) -> float:
-    largest = float(np.abs(values).max(initial=0.0))
-    if largest == 0.0 or np.isinf(largest):
-        return -np.inf if largest == 0.0 else np.inf
-    return float(np.log10(largest) + 0.5 * np.log10(np.square(values / largest).sum()))
-
-
-def _ulp_histogram(reference: np.ndarray, error: np.ndarray) -> dict[str, int]:
-    """How many elements are off by how many FP16 steps: round(|o - r| / u(r)).
-
-    u(r) = 2^(max(floor(log2 |r|), -14) - 10), the step of FP16 at r. 0 is what rounding the reference
-    to FP16 costs at most. Above 65504 the steps go on as if FP16 did.
-    """
-    magnitude = np.abs(np.asarray(reference, np.float64))
-    exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 0.0))[1] - 1
-    steps = np.rint(np.ldexp(error, 10 - np.maximum(np.where(magnitude == 0, -14, exponent), -14)))
-    at_most = [int((steps <= bound).sum()) for bound in _ULP_BINS.values()]
-    counts = dict(zip(_ULP_BINS, np.diff(at_most, prepend=0).tolist(), strict=True))
-    return counts | {_ULP_BEYOND: int(error.size - at_most[-1])}
 
 
 def query_outputs(spec: IoSpec) -> list[str]:
@@ -238,7 +127,6 @@ def compare_runs(
             references.setdefault(name, []).append(np.ravel(reference[name]))
             others.setdefault(name, []).append(np.ravel(aligned[name]))
     joined = {name: (np.concatenate(references[name]), np.concatenate(others[name])) for name in references}
-    errors = {name: tensor_errors(*pair) for name, pair in joined.items()}
     within = {name: _within(*pair, atol, rtol) for name, pair in joined.items()}
     share = sum(int(each.sum()) for each in within.values()) / max(sum(each.size for each in within.values()), 1)
     shares = {name: float(each.mean()) for name, each in within.items() if each.size}
@@ -247,10 +135,9 @@ def compare_runs(
         "agree": share >= SHARE and not wrong,
         "wrong": {name: shares[name] for name in wrong},
         "share": share,
-        "max_abs": {name: error["max_abs"] for name, error in errors.items()},
-        "errors": errors,
-        "nonfinite": sum(error["nan_other"] + error["inf_other"] for error in errors.values()),
-        "nonfinite_reference": sum(error["nan_reference"] + error["inf_reference"] for error in errors.values()),
+        "max_abs": {name: float(absolute_error(*pair).max(initial=0.0)) for name, pair in joined.items()},
+        "nonfinite": sum(int((~np.isfinite(other)).sum()) for _, other in joined.values()),
+        "nonfinite_reference": sum(int((~np.isfinite(reference)).sum()) for reference, _ in joined.values()),
     }
     if queries and matched:
         result["matched_queries"] = float(np.concatenate(matched).mean())
@@ -286,7 +173,7 @@ def check_runs(
         facts |= {"matched_queries": compared["matched_queries"], "moved_queries": compared["moved_queries"]}
     if compared["agree"]:
         return {"status": VERIFIED, **facts}
-    if not any(error["elements"] for error in compared["errors"].values()):
+    if not any(np.size(value) for reference, _ in runs for value in reference.values()):
         return {"status": NOT_VERIFIED, "reason": coded("nothing-compared", "all outputs are empty"), **facts}
     worst = ", ".join(f"{name} {error:.3g}" for name, error in compared["max_abs"].items())
     each = "".join(f", on {share:.2%} of {name!r}" for name, share in compared["wrong"].items())
@@ -303,10 +190,6 @@ def check_runs(
 def _check_alike(reference: Outputs, other: Outputs) -> None:
     if list(reference) != list(other):
         raise StageError("not-comparable", f"outputs: expected {', '.join(reference)}, got {', '.join(other)}")
-    check_same_shapes(reference, other)
-
-
-def check_same_shapes(reference: Outputs, other: Outputs) -> None:
     """Raise StageError for the first output of another shape than the reference's."""
     for name, value in reference.items():
         if value.shape != other[name].shape:
@@ -324,7 +207,7 @@ def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: f
 def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) -> np.ndarray:
     magnitude = np.abs(np.asarray(reference, np.float64))
     limit = atol + rtol * np.where(np.isfinite(magnitude), magnitude, 0.0)
-    return np.asarray(_absolute_error("tensor", reference, other) <= limit)
+    return np.asarray(absolute_error(reference, other) <= limit)
 
 
 def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -336,11 +219,15 @@ def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(np.minimum(np.nan_to_num(apart, nan=1.0), 1.0).mean(axis=2))
 
 
-def _absolute_error(what: str, reference: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """|other - reference| in float64, infinite where the two cannot be compared."""
+def absolute_error(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """|other - reference| in float64; equal infinities differ by 0, what is no number is infinitely far from all.
+
+    Raises:
+        StageError: when the shapes differ.
+    """
     if np.shape(reference) != np.shape(other):
         raise StageError(
-            "not-comparable", f"{what}: expected shape {list(np.shape(reference))}, got {list(np.shape(other))}"
+            "not-comparable", f"tensor: expected shape {list(np.shape(reference))}, got {list(np.shape(other))}"
         )
     a, b = np.asarray(reference, np.float64), np.asarray(other, np.float64)
     with np.errstate(invalid="ignore"):
