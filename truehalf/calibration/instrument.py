@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from truehalf.ir.facts import reached, values_of, values_read
+from truehalf.ir.facts import After, reached, values_of, values_read
 from truehalf.runtime.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
@@ -121,7 +121,7 @@ class InsertionPoint:
 
     def __init__(self, graph: Instrumented, node: ir.Node | None, name: str) -> None:
         self.graph = graph
-        self._name, self._last = name, node
+        self._name, self._place = name, After(graph.graph, node)
         self._count = 0
 
     def node(
@@ -133,14 +133,7 @@ class InsertionPoint:
         node = ir.node(op_type, inputs, attributes or {}, num_outputs=outputs, name=name)
         for index, value in enumerate(node.outputs):
             value.name = f"{name}/{index}" if index else name
-        graph = self.graph.graph
-        if self._last is not None:
-            graph.insert_after(self._last, node)
-        elif (first := next(iter(graph), None)) is not None:
-            graph.insert_before(first, node)
-        else:
-            graph.append(node)
-        self._last = node
+        self._place.insert(node)
         return node.outputs[0]
 
     def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> list[ir.Value]:

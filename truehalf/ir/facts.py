@@ -83,14 +83,24 @@ def readers_of(node: ir.Node) -> list[ir.Node]:
 
 def insert_after(value: ir.Value, node: ir.Node) -> None:
     """Put a node directly after the one that writes a value, or before all others of the value's graph."""
-    graph, producer = value.graph, value.producer()
-    assert isinstance(graph, ir.Graph)
-    if producer is not None:
-        graph.insert_after(producer, node)
-    elif len(graph):
-        graph.insert_before(graph[0], node)
-    else:
-        graph.append(node)
+    assert isinstance(value.graph, ir.Graph)
+    After(value.graph, value.producer()).insert(node)
+
+
+class After:
+    """A place in a graph: after a node, or before all others, where nodes are inserted one after the other."""
+
+    def __init__(self, graph: ir.Graph, node: ir.Node | None) -> None:
+        self._graph, self._last = graph, node
+
+    def insert(self, node: ir.Node) -> None:
+        if self._last is not None:
+            self._graph.insert_after(self._last, node)
+        elif len(self._graph):
+            self._graph.insert_before(self._graph[0], node)
+        else:
+            self._graph.append(node)
+        self._last = node
 
 
 def cast_node(value: ir.Value, dtype: ir.DataType, name: str, result: str) -> ir.Node:

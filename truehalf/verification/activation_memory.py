@@ -19,6 +19,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from truehalf.data.samples import Sample, stacked
+from truehalf.ir.facts import values_read
 from truehalf.ir.normalize import concrete_shapes, elements
 from truehalf.ir.ops import Trait, has
 
@@ -43,7 +44,7 @@ def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]], float1
     alive = sum(size(value) for value in model.graph.inputs)
     most = alive
     for node in model.graph:
-        if not _is_view(node):
+        if not has(node, Trait.VIEW):
             alive += sum(size(value) for value in node.outputs)
         most = max(most, alive)
         for value in dict.fromkeys(_root(value) for value in [*_read(node), *node.outputs]):
@@ -74,26 +75,12 @@ def too_large(model: ir.Model, sample: Sample, batch: int, memory_gb: float) -> 
 
 def _read(node: ir.Node) -> list[ir.Value]:
     """Inputs of a node, and what its subgraphs read from outside."""
-    found = [value for value in node.inputs if value is not None]
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            inside = {value for inner in attribute.as_graph().all_nodes() for value in inner.outputs}
-            found += [
-                value
-                for inner in attribute.as_graph().all_nodes()
-                for value in inner.inputs
-                if value is not None and value not in inside and value.graph is node.graph
-            ]
-    return found
-
-
-def _is_view(node: ir.Node) -> bool:
-    return has(node, Trait.VIEW)
+    return [value for value in values_read(node) if value.graph is node.graph]
 
 
 def _root(value: ir.Value) -> ir.Value:
     """The value whose memory a view shows."""
-    while (node := value.producer()) is not None and _is_view(node) and node.inputs[0] is not None:
+    while (node := value.producer()) is not None and has(node, Trait.VIEW) and node.inputs[0] is not None:
         value = node.inputs[0]
     return value
 

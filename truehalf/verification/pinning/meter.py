@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,31 +40,23 @@ class Group:
 def grouped(board: Switchboard, base: Collection[str] = ()) -> Group:
     """The modules of a model as a tree, without the nodes of the base."""
     known = frozenset(base)
-    root = _Branch()
-    for node in board.nodes:
-        if node not in known:
-            branch = root
-            for part in filter(None, board.scopes[node].split(".")):
-                branch.nodes.append(node)
-                branch = branch.inner.setdefault(part, _Branch())
-            branch.nodes.append(node)
-            branch.direct.append(node)
-    return _group("", root)
+    nodes = [node for node in board.nodes if node not in known]
+    return _group("", nodes, {node: [part for part in board.scopes[node].split(".") if part] for node in nodes})
 
 
-@dataclass
-class _Branch:
-    nodes: list[str] = field(default_factory=list)
-    direct: list[str] = field(default_factory=list)
-    inner: dict[str, _Branch] = field(default_factory=dict)
-
-
-def _group(scope: str, branch: _Branch) -> Group:
-    parts = [_group(f"{scope}.{name}" if scope else name, part) for name, part in branch.inner.items()]
-    if len(parts) == 1 and len(parts[0].nodes) == len(branch.nodes):
-        only = parts[0]
-        return Group(scope or only.scope, only.nodes, only.direct, only.inner)
-    return Group(scope, tuple(branch.nodes), tuple(branch.direct), tuple(parts))
+def _group(scope: str, nodes: Sequence[str], paths: Mapping[str, Sequence[str]]) -> Group:
+    """Of nodes in a module; `paths` has the modules inside it that hold each, the outermost first."""
+    direct, inner = [node for node in nodes if not paths[node]], dict[str, list[str]]()
+    for node in nodes:
+        if paths[node]:
+            inner.setdefault(paths[node][0], []).append(node)
+    parts = [
+        _group(f"{scope}.{name}" if scope else name, held, {node: paths[node][1:] for node in held})
+        for name, held in inner.items()
+    ]
+    if len(parts) == 1 and not direct:
+        return replace(parts[0], scope=scope or parts[0].scope)
+    return Group(scope, tuple(nodes), tuple(direct), tuple(parts))
 
 
 def parts(group: Group) -> list[Group]:

@@ -35,7 +35,7 @@ from truehalf.conversion.rounding import Losses, half
 from truehalf.conversion.rules.base import RuleContext
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, with_subgraphs
+from truehalf.ir.facts import After, all_nodes, with_subgraphs
 from truehalf.ir.normalize import PREPARE, Names
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.selectors import scope_of
@@ -225,7 +225,7 @@ class _Wiring:
                 readers.setdefault(when, []).append(use)
         if not readers:
             return
-        place = _After(value, tensor.graph)
+        place = After(tensor.graph, value.producer())
         rounded = self._rounded(value, place)
         for when, uses in readers.items():
             chosen = rounded if when == _NEVER else self._where(when, value, rounded, place)
@@ -245,7 +245,7 @@ class _Wiring:
         for use in tensor.uses:
             if not _reads_no_values(use):
                 readers.setdefault(self._constant_when(tensor, use), []).append(use)
-        place = _After(value, tensor.graph)
+        place = After(tensor.graph, value.producer())
         wide = value
         if floor is not None and unclamped != _ALWAYS:
             clamped = self._constant(tensor, "clamped", lowered)
@@ -275,12 +275,12 @@ class _Wiring:
     def _constant(self, tensor: Tensor, suffix: str, array: np.ndarray) -> ir.Value:
         return constant(tensor.graph, self.names.fresh(f"{tensor.value.name}/{suffix}"), array)
 
-    def _rounded(self, value: ir.Value, place: _After) -> ir.Value:
+    def _rounded(self, value: ir.Value, place: After) -> ir.Value:
         narrow = self._new("Cast", [value], value, "half", place, {"to": int(FP16)})
         narrow.type = ir.TensorType(FP16)
         return self._new("Cast", [narrow], value, "rounded", place, {"to": int(FP32)})
 
-    def _where(self, when: _When, exact: ir.Value, rounded: ir.Value, place: _After) -> ir.Value:
+    def _where(self, when: _When, exact: ir.Value, rounded: ir.Value, place: After) -> ir.Value:
         self.choices[when] = None
         return self._new("Where", [self.conditions.scalar(when), exact, rounded], exact, "read", place)
 
@@ -290,7 +290,7 @@ class _Wiring:
         inputs: list[ir.Value],
         like: ir.Value,
         suffix: str,
-        place: _After,
+        place: After,
         attributes: Mapping[str, Any] | None = None,
     ) -> ir.Value:
         name = self.names.fresh(f"{like.name}/{suffix}")
@@ -308,22 +308,6 @@ class _Wiring:
             name = value.name
             value.name = self.names.fresh(f"{name}/written")
             chosen.name = name
-
-
-class _After:
-    """New nodes after the producer of a value, one after the other; before all nodes where it has none."""
-
-    def __init__(self, value: ir.Value, graph: ir.Graph) -> None:
-        self._graph, self._last = graph, value.producer()
-
-    def insert(self, node: ir.Node) -> None:
-        if self._last is not None:
-            self._graph.insert_after(self._last, node)
-        elif (first := next(iter(self._graph), None)) is not None:
-            self._graph.insert_before(first, node)
-        else:
-            self._graph.append(node)
-        self._last = node
 
 
 def _reads_no_values(use: Use) -> bool:
