@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from truehalf.ir import ops
 from truehalf.ir.facts import constant_of, is_op, reached
-from truehalf.ir.slots import is_float32
+from truehalf.ir.slots import computed_floats
 
 _MOVES = ops.MOVES & ops.with_trait(ops.Trait.NO_ARITHMETIC)
 _SHIFTS = ops.with_trait(ops.Trait.CANCELS) & ops.with_trait(ops.Trait.ELEMENTWISE)
@@ -36,8 +36,8 @@ def expectation(end: ir.Node) -> list[ir.Node]:
     path: list[ir.Node] = []
     node, adds_up = (end, False) if _is_result(end) else (None, False)
     while node is not None and len(path) < _LONGEST:
-        computed = [value for value in node.inputs if is_float32(value) and constant_of(value) is None]
-        if len(computed) != 1 or computed[0] is None:
+        computed = computed_floats(node)
+        if len(computed) != 1:
             break
         if is_op(node, "Softmax"):
             return path if adds_up else []
@@ -61,8 +61,8 @@ def error_at_a_tie(end: ir.Node, absmax: Callable[[ir.Value], float | None]) -> 
     weights = [constant for node in path for value in node.inputs if (constant := constant_of(value)) is not None]
     if not path:
         return 0.0
-    (weighted,) = (value for value in path[-1].inputs if is_float32(value) and constant_of(value) is None)
-    softmax = weighted.producer() if weighted is not None else None
+    (weighted,) = computed_floats(path[-1])
+    softmax = weighted.producer()
     logits = softmax.inputs[0] if softmax is not None else None
     largest = (absmax(logits) if logits is not None else None) or 0.0
     is_signed = any(is_op(node, *_SHIFTS) for node in path) or any(bool((each < 0).any()) for each in weights)

@@ -39,7 +39,7 @@ from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir import ops
 from truehalf.ir.facts import constant_of, is_op, subgraphs
 from truehalf.ir.ops import Trait
-from truehalf.ir.slots import is_float32
+from truehalf.ir.slots import computed_floats, is_float32
 
 _CANCELS = 16.0  # 2^-11 of each operand is then 2^-7 of the result
 _NOISE = 2.0**-17  # below this share of its terms a sum has float32's rounding of them, 2^-24, at 2^-7 of itself
@@ -143,7 +143,7 @@ def _inside(around: Neighbourhood) -> set[ir.Node]:
 
 
 def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> bool:
-    if not _computed(node):
+    if not computed_floats(node):
         return False
     match node.op_type:
         case "Div":
@@ -152,7 +152,7 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
             exponents = constant_of(node.inputs[1])
             return exponents is None or bool((exponents < 1).any())
         case "Mul":
-            return any(_is_inverse(value) for value in _computed(node))
+            return any(_is_inverse(value) for value in computed_floats(node))
         case "Softmax":
             return _is_result(node, _shown(node))
         case "CumSum":
@@ -213,7 +213,7 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
         node = waiting.popleft()
         if node is not end and node not in weighting and not _is_replayed(node, False):
             continue
-        for value in _computed(node):
+        for value in computed_floats(node):
             source = value.producer()
             with_products = everywhere or (node in to_products and (node is not end or _is_steep_at(end, value)))
             with_products |= node in weighting
@@ -229,7 +229,7 @@ def _neighbourhood(end: ir.Node, order: dict[ir.Node, int], deep: bool) -> Neigh
             left[moves] -= 1
             (waiting.append if depth > depths[node] else waiting.appendleft)(source)
     ordered = {node: depths[node] for node in sorted(depths, key=order.__getitem__)}
-    read = dict.fromkeys(value for node in ordered for value in _computed(node))
+    read = dict.fromkeys(value for node in ordered for value in computed_floats(node))
     leaves = tuple(value for value in read if value.producer() not in ordered)
     return Neighbourhood(end, ordered, leaves, () if end.op_type in _NORMS else tuple(_shown(end)))
 
@@ -274,15 +274,4 @@ def _is_replayed(node: ir.Node, deep: bool) -> bool:
 
 def _is_sum(node: ir.Node) -> bool:
     """Whether two of its inputs are computed."""
-    return len(_computed(node)) > 1
-
-
-def _computed(node: ir.Node) -> list[ir.Value]:
-    """The FLOAT inputs of a node that are no constants."""
-    return list(_computed_inputs(node))
-
-
-def _computed_inputs(node: ir.Node) -> Iterator[ir.Value]:
-    for value in node.inputs:
-        if value is not None and is_float32(value) and constant_of(value) is None:
-            yield value
+    return len(computed_floats(node)) > 1

@@ -38,13 +38,17 @@ def align(reference: ir.Model, candidate: ir.Model) -> dict[str, str]:
 
 def source_node(value: ir.Value) -> ir.Node | None:
     """The node that a tensor comes from, Casts and Identities passed over; the first Cast where nothing else is."""
-    node = value.producer()
-    while node is not None and has(node, Trait.SAME):
-        source = node.inputs[0]
-        if source is None or source.producer() is None:
-            return node
+    nodes = [node for each in uncast(value) if (node := each.producer()) is not None]
+    return nodes[-1] if nodes else None
+
+
+def uncast(value: ir.Value) -> Iterator[ir.Value]:
+    """A tensor, and what Casts and Identities make it of, one behind the other."""
+    source: ir.Value | None = value
+    while source is not None:
+        yield source
         node = source.producer()
-    return node
+        source = node.inputs[0] if node is not None and has(node, Trait.SAME) else None
 
 
 @dataclass
@@ -76,12 +80,7 @@ class _Side:
 
     def called(self, value: ir.Value) -> str | None:
         """The reference's name for a tensor, looked for through Casts and Identities."""
-        while value not in self.names:
-            node = value.producer()
-            if node is None or not has(node, Trait.SAME) or node.inputs[0] is None:
-                return None
-            value = node.inputs[0]
-        return self.names[value]
+        return next((self.names[each] for each in uncast(value) if each in self.names), None)
 
 
 class _Alignment:
@@ -167,9 +166,7 @@ class _Alignment:
 
 
 def _before_casts(value: ir.Value | None) -> ir.Value | None:
-    while value is not None and (node := value.producer()) is not None and has(node, Trait.SAME):
-        value = node.inputs[0]
-    return value
+    return None if value is None else list(uncast(value))[-1]
 
 
 def _operator(value: ir.Value) -> tuple[str, str, int] | None:

@@ -11,7 +11,7 @@ import numpy as np
 from truehalf.ir.facts import name_of
 from truehalf.ir.ops import Trait, has
 from truehalf.report.forms import Decision
-from truehalf.verification.localize.align import align, source_node
+from truehalf.verification.localize.align import align, source_node, uncast
 from truehalf.verification.pinning.as_argument import pins_argument
 
 if TYPE_CHECKING:
@@ -111,11 +111,7 @@ class BothFiles:
             with np.errstate(over="ignore"):
                 a, b = (each.astype(np.float16) if each.dtype.kind == "f" else each for each in (a, b))
             return np.array_equal(a, b)
-        names = {str(mine.name)}
-        while (node := mine.producer()) is not None and node.op_type in ("Cast", "Identity") and node.inputs[0]:
-            mine = node.inputs[0]
-            names.add(str(mine.name))
-        return self.aligned.get(str(ours.name), str(ours.name)) in names
+        return self.aligned.get(str(ours.name), str(ours.name)) in {str(value.name) for value in uncast(mine)}
 
     def candidate_as_run(self) -> ir.Model:
         """The candidate, with explicit sums where they are rounded; values keep their names."""

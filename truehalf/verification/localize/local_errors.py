@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.ir.facts import label_of
-from truehalf.verification.localize.align import source_node
+from truehalf.verification.localize.align import source_node, uncast
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite
 from truehalf.verification.localize.node_errors import Comparer, Switched
@@ -64,13 +64,8 @@ class LocalErrors:
 
     def of(self, tensor: str) -> int | None:
         """Position of the pair of a candidate's tensor, or of what it was cast from."""
-        value = self._files.values[tensor]
-        while str(value.name) not in self._by_tensor:
-            node = value.producer()
-            if node is None or node.op_type not in ("Cast", "Identity") or node.inputs[0] is None:
-                return None
-            value = node.inputs[0]
-        return self._by_tensor[str(value.name)]
+        names = (str(value.name) for value in uncast(self._files.values[tensor]))
+        return next((self._by_tensor[name] for name in names if name in self._by_tensor), None)
 
     def covers_outputs(self) -> bool:
         """Whether every output of the candidate is compared, so that nothing that spoils one is overlooked."""
