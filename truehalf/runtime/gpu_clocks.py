@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+
+from truehalf.runtime.machine import nvidia_smi
 
 Clocks = dict[str, float | str | None]
 _CLOCKS = {  # what nvidia-smi calls it -> key
@@ -39,18 +40,11 @@ def gpu_clocks(chosen: Sequence[str] | None = None) -> Clocks | None:
     Args:
         chosen: nvidia-smi's option for the GPU; by default for torch's current one.
     """
-    if not shutil.which("nvidia-smi"):
+    if not shutil.which("nvidia-smi"):  # torch need not be there then
         return None
     options = _chosen() if chosen is None else chosen
-    command = ["nvidia-smi", f"--query-gpu={','.join(_CLOCKS)}", "--format=csv,noheader,nounits", *options]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (subprocess.SubprocessError, OSError):
-        return None
-    cells = [cell.strip() for cell in answer.splitlines()[0].split(",")] if answer.strip() else []
-    if len(cells) != len(_CLOCKS):
-        return None
-    return dict(zip(_CLOCKS.values(), map(_number, cells), strict=True))
+    rows = nvidia_smi(_CLOCKS, "--format=csv,noheader,nounits", *options)
+    return dict(zip(_CLOCKS.values(), map(_number, rows[0]), strict=True)) if rows else None
 
 
 def _chosen() -> list[str]:

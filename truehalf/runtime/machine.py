@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -99,17 +99,18 @@ def _gpus() -> list[Gpu] | None:
 
 
 def _gpus_of_nvidia_smi() -> list[Gpu]:
+    rows = nvidia_smi(("name", "driver_version", "compute_cap", "memory.total"), "--format=csv,noheader")
+    return [{"name": row[0], "driver": row[1], "compute_capability": row[2], "memory": row[3]} for row in rows]
+
+
+def nvidia_smi(keys: Collection[str], *options: str) -> list[list[str]]:
+    """What nvidia-smi says of these keys, a row for each GPU; nothing where it is not there, or fails."""
     if not shutil.which("nvidia-smi"):
         return []
-    query = "name,driver_version,compute_cap,memory.total"
-    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
+    command = ["nvidia-smi", f"--query-gpu={','.join(keys)}", *options]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (subprocess.SubprocessError, OSError):
         return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
-    return [
-        {"name": row[0], "driver": row[1], "compute_capability": row[2], "memory": row[3]}
-        for row in rows
-        if len(row) == 4
-    ]
+    rows = ([cell.strip() for cell in line.split(",")] for line in answer.splitlines())
+    return [row for row in rows if len(row) == len(keys)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from truehalf.runtime import gpu_clocks as gpu_clocks_module
+from truehalf.runtime import machine
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
 
 torch = pytest.importorskip("torch")
@@ -75,8 +76,8 @@ def test_clocks_are_what_nvidia_smi_says(
         commands.append(command)
         return SimpleNamespace(stdout=answer)
 
-    monkeypatch.setattr(gpu_clocks_module.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(gpu_clocks_module.subprocess, "run", run)
+    monkeypatch.setattr(machine.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(machine.subprocess, "run", run)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="12ab"))
@@ -86,12 +87,12 @@ def test_clocks_are_what_nvidia_smi_says(
 
 
 def test_there_are_no_clocks_without_nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_clocks_module.shutil, "which", lambda name: None)
+    monkeypatch.setattr(machine.shutil, "which", lambda name: None)
     assert gpu_clocks() is None
 
     def failing(*_: Any, **__: Any) -> None:
         raise subprocess.CalledProcessError(9, "nvidia-smi")
 
-    monkeypatch.setattr(gpu_clocks_module.shutil, "which", lambda name: name)
-    monkeypatch.setattr(gpu_clocks_module.subprocess, "run", failing)
+    monkeypatch.setattr(machine.shutil, "which", lambda name: name)
+    monkeypatch.setattr(machine.subprocess, "run", failing)
     assert gpu_clocks() is None
