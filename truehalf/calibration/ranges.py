@@ -191,11 +191,6 @@ class Counts:
     def nonfinite(self) -> int:
         return self.nan + self.posinf + self.neginf
 
-    @property
-    def absmax(self) -> float | None:
-        """Largest |x| of the finite elements."""
-        return None if self.low is None or self.high is None else max(abs(self.low), abs(self.high))
-
 
 class Counter:
     """A session over a model that counts exactly in the tensors that need it.

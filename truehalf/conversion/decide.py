@@ -46,7 +46,8 @@ from truehalf.conversion.rules.sums import depth, inner
 from truehalf.conversion.rules.underflow import underflow
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.selectors import Lists, Selection, Selector, op_matcher, select, selectors, unmatched_message
+from truehalf.ir.patterns import is_named
+from truehalf.ir.selectors import Lists, Selection, Selector, select, selectors, unmatched_message
 
 Rule = Callable[[ir.Node, RuleContext], Decision | None]
 
@@ -134,7 +135,6 @@ class _Judge:
         self._context, self._blocked, self._included, self._region = context, blocked, included, region
         self._sealed = sealed_nodes(context.model)
         self._candidate_rules = _candidate_rules(context)
-        self._wanted = [(text, op_matcher(text)) for text in context.precision.fp16_ops or ()]
 
     def decision(self, node: ir.Node) -> Decision:
         include = self._included.nodes.get(node)
@@ -164,7 +164,7 @@ class _Judge:
         return next((found for found in findings if found is not None), None)
 
     def _rest(self, node: ir.Node) -> Decision:
-        wanted = next((text for text, matches in self._wanted if matches(node)), None)
+        wanted = next((text for text in self._context.precision.fp16_ops or () if is_named(node, text)), None)
         if wanted is not None:
             return Decision(Verdict.fp16, "fp16_ops", f"{wanted} is wanted in FP16")
         return Decision(Verdict.free, "none", "no rule keeps it FP32")

@@ -71,16 +71,12 @@ def unmatched_fp16_ops(model: ir.Model, precision: Precision) -> tuple[list[Sele
         StageError: when there is one and selectors are strict.
     """
     from truehalf.ir.facts import all_nodes
-    from truehalf.ir.selectors import Selector, near_matches, op_matcher
+    from truehalf.ir.patterns import is_named
+    from truehalf.ir.selectors import Selector, unmatched_message
 
-    unmatched, lines = [], []
-    for text in precision.fp16_ops or ():
-        is_meant = op_matcher(text)
-        if any(is_meant(node) for node in all_nodes(model)):
-            continue
-        near = near_matches(Selector("op", text), model)
-        unmatched.append(Selector("fp16_ops", text))
-        lines.append(f"{unmatched[-1]} matches no node" + (f" (the model has {', '.join(near)})" if near else ""))
+    nodes, wanted = list(all_nodes(model)), [Selector("fp16_ops", text) for text in precision.fp16_ops or ()]
+    unmatched = [each for each in wanted if not any(is_named(node, each.text) for node in nodes)]
+    lines = [unmatched_message(each, model) for each in unmatched]
     refuse_unmatched(lines, precision)
     return unmatched, lines
 

@@ -45,7 +45,7 @@ from math import ceil
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor, passed_on
+from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor, passed_on, type_at
 from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import constant_of, is_op, subgraphs
@@ -182,7 +182,7 @@ def min_cut(problem: Problem) -> Assignment:
 def cost(problem: Problem, assignment: Mapping[Owner, ir.DataType]) -> Cost:
     """What an assignment costs."""
     cast = [link for link in problem.links if _is_cast(link, assignment)]
-    twice = [each for each in problem.weights if len({_type(end, assignment) for end in each.readers}) > 1]
+    twice = [each for each in problem.weights if len({type_at(end, assignment) for end in each.readers}) > 1]
     extra = sum(bytes_ for owner, bytes_ in problem.fp32.items() if assignment[owner] == FP32)
     return Cost(
         bytes=sum(link.cost for link in cast) + sum(weight.cost for weight in twice) + extra,
@@ -193,12 +193,8 @@ def cost(problem: Problem, assignment: Mapping[Owner, ir.DataType]) -> Cost:
 
 
 def _is_cast(link: Link, assignment: Mapping[Owner, ir.DataType]) -> bool:
-    written = _type(link.producer, assignment)
-    return any(_type(reader, assignment) != written for reader in link.readers)
-
-
-def _type(end: End, assignment: Mapping[Owner, ir.DataType]) -> ir.DataType | None:
-    return end if end is None or isinstance(end, ir.DataType) else assignment[end]
+    written = type_at(link.producer, assignment)
+    return any(type_at(reader, assignment) != written for reader in link.readers)
 
 
 def _given(problem: Problem) -> set[ir.DataType]:

@@ -85,9 +85,10 @@ class Ports:
     tensors: list[Tensor] = field(default_factory=list)
     holders: dict[ir.Graph, ir.Node] = field(default_factory=dict)
 
-    def resolve(self, end: End, assignment: Mapping[Owner, ir.DataType]) -> ir.DataType | None:
-        """The type of an end under an assignment; what is not assigned stays FP32."""
-        return end if end is None or isinstance(end, ir.DataType) else assignment.get(end, FP32)
+
+def type_at(end: End, assignment: Mapping[Owner, ir.DataType]) -> ir.DataType | None:
+    """The type of an end under an assignment; what is not assigned stays FP32."""
+    return end if end is None or isinstance(end, ir.DataType) else assignment.get(end, FP32)
 
 
 def ports(

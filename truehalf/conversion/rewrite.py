@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use
+from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use, type_at
 from truehalf.conversion.rounding import Losses, half
 from truehalf.ir.facts import cast_node, insert_after
 from truehalf.ir.normalize import Names
@@ -84,7 +84,7 @@ class _Conversion:
         for tensor in self.ports.tensors:
             if tensor.constant:
                 self._store(tensor)
-            elif self.ports.resolve(tensor.producer, self.assignment) == FP16:
+            elif type_at(tensor.producer, self.assignment) == FP16:
                 self._retype(tensor.value)
         for tensor in self.ports.tensors:
             if not tensor.constant:
@@ -145,7 +145,7 @@ class _Conversion:
     # --- borders ------------------------------------------------------------------------------------------------------
 
     def _wanted(self, use: Use) -> ir.DataType | None:
-        return self.ports.resolve(use.end, self.assignment)
+        return type_at(use.end, self.assignment)
 
     def _bridge(self, tensor: Tensor) -> None:
         """Cast a tensor once if a consumer needs its other type."""

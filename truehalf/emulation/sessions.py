@@ -12,11 +12,8 @@ import onnx_ir as ir
 from truehalf.emulation.emulate import emulate
 from truehalf.emulation.pessimistic import split_sums
 from truehalf.emulation.term_by_term import NOT_SPLIT
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_file import loaded_from
 from truehalf.runtime.ort.session import Session
-
-EVALUATION = "emulated-fp16"
-PESSIMISTIC = "emulated-fp16-pessimistic"
 
 
 class EmulatedSession:
@@ -24,9 +21,7 @@ class EmulatedSession:
 
     Attributes:
         provider: the execution provider that runs the emulation, read back from ONNX Runtime.
-        input_names, output_names: in the model's order.
         cpu_nodes: None: all of them run there.
-        evaluation: "emulated-fp16", or "emulated-fp16-pessimistic".
         not_split: the FP16 nodes whose inner sums are not rounded, or not everywhere, each with the reason: of those
             that add up term by term (truehalf.emulation.term_by_term), and of a pessimistic session of all.
     """
@@ -44,14 +39,11 @@ class EmulatedSession:
         Raises:
             StageError: when the file cannot be loaded or emulated.
         """
-        loaded = _loaded(model)
-        self.evaluation = PESSIMISTIC if pessimistic else EVALUATION
+        loaded = loaded_from(model)
         emulated = emulate(split_sums(loaded) if pessimistic else loaded)
         self.not_split: dict[str, str] = emulated.meta[NOT_SPLIT]
         self._session = Session(emulated, **options)
         self.provider = self._session.provider
-        self.input_names = self._session.input_names
-        self.output_names = self._session.output_names
 
     def close(self) -> None:
         """Free the model; the session runs no more."""
@@ -63,13 +55,9 @@ class EmulatedSession:
         Raises:
             StageError: when the run fails.
         """
-        return self._session.run(_widened(feeds), outputs)
+        return self._session.run(widened(feeds), outputs)
 
 
-def _loaded(model: Path | str | ir.Model) -> ir.Model:
-    return model if isinstance(model, ir.Model) else load_model(model)
-
-
-def _widened(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def widened(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """float16 arrays as float32."""
     return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in feeds.items()}

@@ -93,10 +93,10 @@ class Neighbours:
 
     def attentions(self) -> list[Attention]:
         """Attentions in graph order: a Softmax that reads a MatMul of two computed tensors, and is read by one."""
-        products = {node for node in self._nodes if _is(node, "MatMul") and all(map(_is_computed, node.inputs))}
+        products = {node for node in self._nodes if is_named(node, "MatMul") and all(map(_is_computed, node.inputs))}
         found = []
         for node in self._nodes:
-            if _is(node, "Softmax"):
+            if is_named(node, "Softmax"):
                 before, after = self._feeding({node}) & products, self._reading({node}) & products
                 if before and after:
                     around = tuple(each for each in self._nodes if each in before | after)
@@ -124,9 +124,9 @@ class Neighbours:
     def _chain(self, chain: Chain) -> set[ir.Node]:
         step = self._feeding if chain.forward else self._reading
         last, *before = reversed(chain.op_types)
-        found = {node for node in self._nodes if _is(node, last)}
+        found = {node for node in self._nodes if is_named(node, last)}
         for op_type in before:
-            found = {node for node in step(found) if _is(node, op_type)}
+            found = {node for node in step(found) if is_named(node, op_type)}
         return found
 
     def _feeding(self, targets: set[ir.Node]) -> set[ir.Node]:
@@ -181,7 +181,7 @@ def beside(node: ir.Node) -> list[ir.Node]:
         if maker is not None:
             moved = _moved(maker)
             values += [maker.inputs[index] for index in moved]
-            found |= {} if moved or not maker.inputs or _is(maker, "Cast") else {maker: None}
+            found |= {} if moved or not maker.inputs or is_named(maker, "Cast") else {maker: None}
     values = list(node.outputs)
     while values:
         value = values.pop()
@@ -228,7 +228,8 @@ def _consumers(node: ir.Node) -> Iterator[ir.Node]:
             yield from value.consumers()
 
 
-def _is(node: ir.Node, op_type: str) -> bool:
+def is_named(node: ir.Node, op_type: str) -> bool:
+    """Whether a node is of an operator type; `Op` in any domain, `domain::Op` in that one (ai.onnx: the default)."""
     domain, _, name = op_type.rpartition("::")
     return node.op_type == name and (not domain or node.domain == ("" if domain == "ai.onnx" else domain))
 

@@ -18,16 +18,17 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.patterns import Neighbours, parse_pattern
+from truehalf.ir.patterns import Neighbours, is_named, parse_pattern
 
 _OP_TYPE = re.compile(r"(?:(?P<domain>[^\s:]+)::)?(?P<op_type>[^\s:]+)")
+_OF_OPERATORS = ("op_block_list", "op_include_list", "fp16_ops")
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # ['', 'decoder', 'decoder.layers.0', <name of the call>]
 
 
@@ -113,7 +114,7 @@ def scope_of(node: ir.Node) -> str:
 
 def near_matches(selector: Selector, model: ir.Model) -> list[str]:
     """Operator types of the model whose names are close to an unmatched op entry."""
-    if selector.kind != "op":
+    if selector.list_name not in _OF_OPERATORS:
         return []
     known = {node.op_type for node in all_nodes(model)}
     return difflib.get_close_matches(selector.text.split("::")[-1], sorted(known))
@@ -130,8 +131,7 @@ def _matched(
 ) -> Iterable[ir.Node]:
     match selector.kind:
         case "op":
-            is_meant = op_matcher(selector.text)
-            return [node for node in nodes if is_meant(node)]
+            return [node for node in nodes if is_named(node, selector.text)]
         case "node":
             name = re.compile(selector.text)
             return [node for node in nodes if name.search(node.name or "")]
@@ -140,15 +140,6 @@ def _matched(
             return [node for node in nodes if scope.search(scopes[node])]
         case _:
             return graph.select(parse_pattern(selector.text))
-
-
-def op_matcher(text: str) -> Callable[[ir.Node], bool]:
-    """Whether a node is of an operator type; `Op` in any domain, `domain::Op` in that one (ai.onnx: the default)."""
-    domain, _, op_type = text.rpartition("::")
-    if not domain:
-        return lambda node: node.op_type == op_type
-    domain = "" if domain == "ai.onnx" else domain
-    return lambda node: node.op_type == op_type and node.domain == domain
 
 
 def _scope_expression(text: str) -> re.Pattern[str]:

@@ -44,7 +44,6 @@ def test_one_non_finite_element_is_seen_wherever_it_stands(bad: float, position:
     assert (counts.nan, counts.posinf, counts.neginf) == (np.isnan(bad), bad == np.inf, bad == -np.inf)
     finite = x[np.isfinite(x)]
     assert (counts.low, counts.high) == (finite.min(), finite.max())
-    assert counts.absmax == np.abs(finite).max()
     assert counts.above == {2.0: (np.abs(finite) > 2).sum()}
 
 
@@ -71,7 +70,8 @@ def test_empty_and_scalar_tensors() -> None:
     scan = Scanner(identity(), ["x"]).run({"x": np.zeros(0, np.float32)})
     assert scan.elements.tolist() == [0]
     assert not scan.suspect.any()
-    assert Counter(identity(), {"x": (1.0,)}, {"x"}).run({"x": np.zeros(0, np.float32)})["x"].absmax is None
+    empty = Counter(identity(), {"x": (1.0,)}, {"x"}).run({"x": np.zeros(0, np.float32)})["x"]
+    assert (empty.low, empty.high) == (None, None)
     scalar = parsed("g (float x) => (float y) { y = Neg(x) }")
     scan = Scanner(scalar, ["x", "y"]).run({"x": np.array(3, np.float32)})
     assert (scan.low.tolist(), scan.high.tolist(), scan.elements.tolist()) == ([3, -3], [3, -3], [1, 1])

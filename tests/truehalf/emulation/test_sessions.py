@@ -27,8 +27,7 @@ OVERFLOW = """g (float[2,2] x) => (float[2,2] y)
 
 def test_it_is_a_session(tmp_path: Path) -> None:
     session = EmulatedSession(saved(tmp_path / "m.onnx", OVERFLOW))
-    assert (session.provider, session.evaluation) == (CPU, "emulated-fp16")
-    assert (session.input_names, session.output_names) == (["x"], ["y"])
+    assert session.provider == CPU
     assert np.isnan(session.run({"x": np.full((2, 2), 100, np.float32)})["y"]).all()
     assert session.run({"x": np.eye(2, dtype=np.float32)}, ["y"])["y"].dtype == np.float32
 

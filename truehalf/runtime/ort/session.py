@@ -64,7 +64,7 @@ class Session:
 
     Attributes:
         provider: the execution provider that runs it, read back from ONNX Runtime.
-        input_names, output_names: in the model's order.
+        output_names: in the model's order.
         cpu_nodes: of a profiled session, after its first run, the nodes of that run which computed floats on the CPU
             provider (see cpu_float_nodes); None before, and of any other. A branch not taken is not seen.
         kernels: of a profiled session, after its first run, all that ran in it (see kernels_of); None before.
@@ -127,7 +127,6 @@ class Session:
         if self.provider != provider:
             message = f"ONNX Runtime fell back to {self.provider} where {provider} was asked for; check its libraries"
             raise StageError("no-device", message)
-        self.input_names = [value.name for value in self._session.get_inputs()]
         self.output_names = [value.name for value in self._session.get_outputs()]
         self.not_split: dict[str, str] = {}
 

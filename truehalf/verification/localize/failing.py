@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from truehalf.config.verification import VerifyConfig
+from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
-from truehalf.emulation.sessions import PESSIMISTIC
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import Decision
 from truehalf.verification.chain import adversarial
@@ -82,7 +81,7 @@ class Failing:
             several = f"the worst {len(samples)} of {len(rows)} samples"
             looked_at = several if len(samples) > 1 else f"sample {samples[0].name}"
             looked_at += f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
-        pessimistic = evaluation == PESSIMISTIC
+        pessimistic = evaluation == Evaluation.emulated_fp16_pessimistic.value
         files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
         if evaluation in BACKENDS:
             looked_at += f", in emulated FP16 (the file failed on {evaluation})"

@@ -15,11 +15,13 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
-from truehalf.calibration.ranges import Counter, Counts, Scanner, float_tensors
+from truehalf.calibration.ranges import Counter, Scanner, float_tensors
+from truehalf.calibration.tensor_facts import TensorFacts
 from truehalf.emulation.emulate import before_rounding, emulate
 from truehalf.emulation.pessimistic import split_sums
+from truehalf.emulation.sessions import widened
 from truehalf.errors import StageError
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_file import loaded_from
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,12 @@ def first_nonfinite(
     Raises:
         StageError: when a model cannot be loaded, emulated or run.
     """
-    whole = _loaded(model)
+    whole = loaded_from(model)
     mixed = split_sums(whole) if pessimistic else whole
     emulated = emulate(mixed)
     batches = [feeds] if isinstance(feeds, Mapping) else list(feeds)
     fp16_inputs = [str(value.name) for value in mixed.graph.inputs if value.dtype == ir.DataType.FLOAT16]
-    batches = [_widened(batch, fp16_inputs) for batch in batches]
+    batches = [_rounded(batch, fp16_inputs) for batch in batches]
     looks = _looks(emulated, batches, [name for name in float_tensors(emulated) if name in _names(mixed)])
     if not any(look.nonfinite for look in looks):
         return []
@@ -162,22 +164,15 @@ def _looks(model: ir.Model, batches: Sequence[Mapping[str, np.ndarray]], tensors
 
 def _exact_counts(
     model: ir.Model, batches: Sequence[Mapping[str, np.ndarray]], tensors: Iterable[str]
-) -> dict[str, Counts]:
+) -> dict[str, TensorFacts]:
     """Over all batches."""
-    rungs: dict[str, tuple[float, ...]] = dict.fromkeys(tensors, ())
-    if not rungs:
-        return {}
-    counter = Counter(model, rungs, rungs.keys())
-    runs = [counter.run(feeds) for feeds in batches]
-    return {name: _added([run[name] for run in runs]) for name in rungs}
-
-
-def _added(runs: Sequence[Counts]) -> Counts:
-    nan, posinf, neginf = (sum(getattr(run, each) for run in runs) for each in ("nan", "posinf", "neginf"))
-    lows, highs = (
-        [x for x in each if x is not None] for each in zip(*((run.low, run.high) for run in runs), strict=True)
-    )
-    return Counts(nan, posinf, neginf, min(lows, default=None), max(highs, default=None), {})
+    found = {name: TensorFacts() for name in tensors}
+    if found:
+        counter = Counter(model, dict.fromkeys(found, ()), found.keys())
+        for number, feeds in enumerate(batches):
+            for name, counts in counter.run(feeds).items():
+                found[name].add(counts, str(number))
+    return found
 
 
 def _unrounded_absmax(
@@ -200,7 +195,7 @@ def _look_at_reference(
     """Tensor name -> all finite."""
     if reference is None:
         return {}
-    model = _loaded(reference)
+    model = loaded_from(reference)
     looks = _looks(model, batches, float_tensors(model))
     return {name: not any(name in look.nonfinite for look in looks) for name in looks[0].absmax}
 
@@ -212,11 +207,11 @@ def _finite_in_reference(value: ir.Value, in_reference: Mapping[str, bool]) -> b
     return known[0] if known else None
 
 
-def _counts_of_constant(value: ir.Value) -> Counts:
+def _counts_of_constant(value: ir.Value) -> TensorFacts:
     array = _constant(value)
     assert array is not None, f"{value.name} is neither measured nor constant"
-    counts = [int(where(array).sum()) for where in (np.isnan, np.isposinf, np.isneginf)]
-    return Counts(counts[0], counts[1], counts[2], None, None, {})
+    nan, posinf, neginf = (int(where(array).sum()) for where in (np.isnan, np.isposinf, np.isneginf))
+    return TensorFacts(nan=nan, posinf=posinf, neginf=neginf)
 
 
 def _inputs_absmax(node: ir.Node | None, look: _Look) -> float | None:
@@ -244,13 +239,9 @@ def _names(model: ir.Model) -> set[str | None]:
     return {value.name for value in model.graph.inputs} | {v.name for node in model.graph for v in node.outputs}
 
 
-def _loaded(model: Path | str | ir.Model) -> ir.Model:
-    return model if isinstance(model, ir.Model) else load_model(model)
-
-
-def _widened(feeds: Mapping[str, np.ndarray], rounded: Iterable[str]) -> dict[str, np.ndarray]:
+def _rounded(feeds: Mapping[str, np.ndarray], rounded: Iterable[str]) -> dict[str, np.ndarray]:
     """float16 arrays as float32; those in `rounded` through float16 first."""
     names = set(rounded)
     with np.errstate(over="ignore"):
         typed = {name: array.astype(np.float16) if name in names else array for name, array in feeds.items()}
-    return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in typed.items()}
+    return widened(typed)

@@ -20,9 +20,10 @@ from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.conversion.ports import FP16
 from truehalf.emulation.emulate import emulate
+from truehalf.emulation.sessions import widened
 from truehalf.errors import StageError, some_of
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_file import loaded_from
 from truehalf.ir.normalize import proto_without_weights
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.pinning.switched_graph import Board, switchboard
@@ -39,7 +40,6 @@ class Switchboard:
         scopes: of each, the dotted path of its module, "" where none is known.
         digest: SHA-256 of the model and of how the board was built.
         runs: how often `run` was called.
-        provider: the execution provider, read back from ONNX Runtime.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Switchboard:
         Raises:
             StageError: when the file cannot be loaded, or nothing in it can be switched.
         """
-        fp32 = load_model(model) if isinstance(model, (Path, str)) else model
+        fp32 = loaded_from(model)
         board = switchboard(fp32, precision or Precision(), ranges)
         self.nodes: list[str] = list(board.nodes)
         self.scopes = dict(board.scopes)
@@ -74,8 +74,6 @@ class Switchboard:
         made = (value for node in all_nodes(board.model) for value in node.outputs if value.name in names)
         had_fp16 = any(value.dtype == FP16 for value in made)
         self._session = Session(emulate(board.model) if had_fp16 else board.model, **(settings | options))
-        self.provider = self._session.provider
-        self.output_names = self._session.output_names
 
     def run(self, feeds: Feeds, fp32: Collection[str]) -> dict[str, np.ndarray]:
         """Outputs by name, float ones as float32, with the named nodes in FP32 and all others in FP16.
@@ -90,7 +88,7 @@ class Switchboard:
         bits = self._bits(fp32)
         self.runs += 1
         parts = [
-            self._session.run({name: _widened(array) for name, array in one.items()} | {self._input: bits})
+            self._session.run(widened(one) | {self._input: bits})
             for one in ([feeds] if isinstance(feeds, Mapping) else feeds)
         ]
         if len(parts) == 1:
@@ -123,10 +121,6 @@ class Switchboard:
                 "the FP32 model's nodes, as decisions.json has them",
             )
         return bits
-
-
-def _widened(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def _digest(board: Board) -> str:

@@ -55,7 +55,7 @@ class _Sides:
         shape: of all.
         places: one-dimensional index by axis; the arrays without another shape are float64 of these places.
         r, o: what was decided.
-        x, t: the values, and the threshold that parts r and o; NaN where none does.
+        t: the threshold that parts r and o; NaN where none does.
         exact: bool, whether they are equal, as is what they are made of, or whole numbers, to be written to.
         threshold: of all; NaN where each has its own.
         row: axes of elements that may stand for each other; empty: none do.
@@ -69,7 +69,6 @@ class _Sides:
     places: tuple[np.ndarray, ...]
     r: np.ndarray
     o: np.ndarray
-    x: np.ndarray
     t: np.ndarray
     exact: np.ndarray
     threshold: np.ndarray
@@ -95,7 +94,7 @@ class _Sides:
         def at(array: np.ndarray) -> np.ndarray:
             return np.broadcast_to(array, shape)[places].astype(np.float64)
 
-        r, o, x = (at(each) for each in (*sides, values))
+        r, o = map(at, sides)
         t = np.where((o == 0) | (o == 1), at(threshold), np.nan)
         t = _parting(r, o, step.kind) if step.threshold is None else t
         widest = BESIDE if not one.is_shown and step.threshold is None and step.kind != "Sign" else np.inf
@@ -105,7 +104,7 @@ class _Sides:
             lengths = (1,) * (len(shape) - threshold.ndim) + threshold.shape
             row = tuple(axis for axis, side in enumerate(lengths) if side < shape[axis]) or tuple(range(1, len(shape)))
         exact, near = np.ones(len(r), bool), np.zeros(len(r), bool)
-        return cls(shape, places, r, o, x, t, exact, threshold, row, widest, step.kind == "Round", near, guessed)
+        return cls(shape, places, r, o, t, exact, threshold, row, widest, step.kind == "Round", near, guessed)
 
     def note(self, values: np.ndarray, most: tuple[float, float], made: tuple[np.ndarray, np.ndarray] | None) -> None:
         """Where values are near enough to their threshold.
