@@ -18,6 +18,7 @@ from truehalf.conversion.convert import Conversion, convert_model
 from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, read_proto, save_model, source_weights
+from truehalf.ir.proto.names import graphs_of
 from truehalf.json_values import JsonObject
 from truehalf.output_paths import check_outputs
 from truehalf.report.forms import ModelFacts
@@ -123,9 +124,8 @@ def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
     kept: list[onnx.NodeProto] = []
     dropped = Counter[str]()
     for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                dropped += drop_repeated_nodes(subgraph)
+        for subgraph in graphs_of(node):
+            dropped += drop_repeated_nodes(subgraph)
         rivals = [first[name] for name in node.output if name in first]
         if rivals and all(rival == node for rival in rivals):
             dropped[node.op_type] += 1

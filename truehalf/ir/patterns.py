@@ -93,7 +93,7 @@ class Neighbours:
 
     def attentions(self) -> list[Attention]:
         """Attentions in graph order: a Softmax that reads a MatMul of two computed tensors, and is read by one."""
-        products = {node for node in self._nodes if is_named(node, "MatMul") and all(map(_is_computed, node.inputs))}
+        products = {node for node in self._nodes if is_named(node, "MatMul") and all(map(is_computed, node.inputs))}
         found = []
         for node in self._nodes:
             if is_named(node, "Softmax"):
@@ -234,5 +234,6 @@ def is_named(node: ir.Node, op_type: str) -> bool:
     return node.op_type == name and (not domain or node.domain == ("" if domain == "ai.onnx" else domain))
 
 
-def _is_computed(value: ir.Value | None) -> bool:
+def is_computed(value: ir.Value | None) -> bool:
+    """Whether a value is no constant."""
     return value is not None and not value.is_initializer() and ir.convenience.get_const_tensor(value) is None

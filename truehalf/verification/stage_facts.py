@@ -7,6 +7,7 @@ from typing import TypedDict
 from truehalf.report.forms import AdversarialFacts, DetectionSummary, SameOutputs
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.histograms import ErrorHistogram
+from truehalf.verification.metrics.precision import SelfPrecision
 
 
 class BatchRow(SameOutputs, total=False):
@@ -25,7 +26,7 @@ class Batches(TypedDict):
     sizes: list[BatchRow]
 
 
-class StageFacts(TypedDict, total=False):
+class StageFacts(SelfPrecision, total=False):
     """Of one file; what could not be measured is None, and `reasons` says why, by name.
 
     batch: samples of a run; unrounded_shapes: what is wrong with shapes that FP16 arithmetic decides where it is
@@ -70,10 +71,6 @@ class StageFacts(TypedDict, total=False):
     ap50_95: float | None
     ap50_fp32: float | None
     ap50_95_fp32: float | None
-    self_ap50: float | None
-    self_ap50_95: float | None
-    self_ap50_95_drop: float | None
-    low_self_ap50_95_drop: float | None
     reasons: dict[str, str]
     adversarial: AdversarialFacts
     batches: Batches

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import TensorRange
+from truehalf.conversion.ports import passed_on
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.float16 import MAX
 from truehalf.ir.facts import reached, subgraphs
@@ -80,12 +81,9 @@ def unmeasured(node: ir.Node, context: RuleContext) -> Decision | None:
 
 def _states(node: ir.Node) -> list[ir.Value]:
     """What a Loop or Scan hands from one turn to the next as float32."""
-    if node.domain != "" or node.op_type not in ("Loop", "Scan"):
-        return []
-    (subgraph,) = subgraphs(node)
-    count = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
-    states = subgraph.outputs[1 : len(subgraph.inputs) - 1] if node.op_type == "Loop" else subgraph.outputs[:count]
-    return [value for value in states if is_float32(value)]
+    states = [places for _, places in passed_on(node, subgraphs(node)) if None not in (places.input, places.output)]
+    values = (subgraph.outputs[index] for places in states for subgraph, index in places.subgraph_outputs)
+    return [value for value in values if is_float32(value)]
 
 
 def _is_known(value: ir.Value, context: RuleContext) -> bool:

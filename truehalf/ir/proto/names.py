@@ -52,9 +52,14 @@ def proto_graphs(graph: ProtoGraph) -> Iterator[ProtoGraph]:
     """A graph or function, and all graphs in it."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from proto_graphs(inner)
+        for inner in graphs_of(node):
+            yield from proto_graphs(inner)
+
+
+def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that a node holds in its attributes."""
+    for attribute in node.attribute:
+        yield from (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)
 
 
 def proto_tensors(graph: ProtoGraph) -> Iterator[onnx.TensorProto]:
@@ -69,18 +74,16 @@ def proto_tensors(graph: ProtoGraph) -> Iterator[onnx.TensorProto]:
 
 def _texts(graph: ProtoGraph) -> Iterator[str | bytes]:
     """Names of a graph or function and of the graphs in it."""
-    yield graph.name
-    for node in graph.node:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-        for attribute in node.attribute:
-            yield attribute.name
-            if attribute.type == attribute.GRAPH:
-                yield from _texts(attribute.g)
-    if hasattr(graph, "initializer"):
-        yield from (tensor.name for tensor in graph.initializer)
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            yield value.name
-            yield from (side.dim_param for side in value.type.tensor_type.shape.dim)
+    for each in proto_graphs(graph):
+        yield each.name
+        for node in each.node:
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
+        if isinstance(each, onnx.GraphProto):
+            yield from (tensor.name for tensor in each.initializer)
+            for value in (*each.input, *each.output, *each.value_info):
+                yield value.name
+                yield from (side.dim_param for side in value.type.tensor_type.shape.dim)
 
 
 def _undefined(graph: ProtoGraph, outer: frozenset[str]) -> Iterator[str]:
@@ -103,9 +106,8 @@ def _undefined(graph: ProtoGraph, outer: frozenset[str]) -> Iterator[str]:
         for name in node.input:
             if name not in defined:
                 yield f"node {node.name or node.op_type!r} ({node.op_type}) reads {name!r}, which nothing defines"
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _undefined(inner, defined)
+        for inner in graphs_of(node):
+            yield from _undefined(inner, defined)
     yield from (f"an output is {name!r}, which nothing defines" for name in results if name not in defined)
 
 

@@ -44,7 +44,8 @@ from truehalf.verification.findings import (
     NOT_VERIFIED,
     not_checked,
 )
-from truehalf.verification.judging.judge import Shapes, findings_on
+from truehalf.verification.judging.checks import shape_findings
+from truehalf.verification.judging.judge import findings_on
 from truehalf.verification.judging.user_metrics import user_metrics
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
@@ -113,7 +114,7 @@ def compare(
     for run in runs:
         check_values(run.reference, declared)
     seen = _measured(files, feeds, runs, declared, options)
-    shapes = Shapes([*filter(None, [files.shape_problem])], files.shapes_unknown)
+    shapes = shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
     reached = reached_outputs(files.reference), reached_outputs(files.candidate)
     found = without_draws(findings_on(seen, files.ran, shapes, reached), files.reference, files.candidate)
     caveats = outside_range(feeds, entry) if images is None else []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from truehalf.config.verification import VerifyConfig
 from truehalf.verification.chain.stage_results import FileResult
 from truehalf.verification.findings import Finding
-from truehalf.verification.judging.checks import of_conditions, unmet
-from truehalf.verification.judging.judge import Shapes, findings_on
+from truehalf.verification.judging.checks import of_conditions, shape_findings, unmet
+from truehalf.verification.judging.judge import findings_on
 
 
 def judge_final(final: FileResult, options: VerifyConfig) -> list[Finding]:
@@ -14,6 +14,6 @@ def judge_final(final: FileResult, options: VerifyConfig) -> list[Finding]:
     facts = final.facts
     wrong = [*facts["shape_faults"], *filter(None, [facts["unrounded_shapes"]])]
     reached = facts["reached"]["reference"], facts["reached"]["file"]
-    found = findings_on(final.seen, final.ran, Shapes(wrong, facts["shapes_unknown"]), reached, final.drop)
+    found = findings_on(final.seen, final.ran, shape_findings(wrong, facts["shapes_unknown"]), reached, final.drop)
     found += of_conditions(facts)
     return found + unmet(found, options.require)

@@ -13,7 +13,7 @@ Each takes a Measured, which knows the gates, and returns findings; verdicts and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 from truehalf.codes import coded, uncoded
 from truehalf.config.verification import GatesConfig
@@ -25,7 +25,6 @@ from truehalf.verification.judging.checks import (
     nothing_compared,
     of_run,
     reaction_findings,
-    shape_findings,
     tie_findings,
     without_labels,
 )
@@ -42,25 +41,21 @@ from truehalf.verification.output_shapes import UNLIKE, comparable
 from truehalf.verification.reaction import Reached, observed, reactions
 
 
-@dataclass(frozen=True)
-class Shapes:
-    """What is wrong with shapes of outputs, and why that is not known of those that FP16 arithmetic decides."""
-
-    wrong: Sequence[str] = ()
-    unknown: str | None = None
-
-
 def findings_on(
-    seen: Measured, ran: Ran, shapes: Shapes, reached: tuple[Reached, Reached] | None, drop: Drop | None = None
+    seen: Measured,
+    ran: Ran,
+    shapes: Sequence[Finding],
+    reached: tuple[Reached, Reached] | None,
+    drop: Drop | None = None,
 ) -> list[Finding]:
     """All that is found of the outputs of a file, of how it ran, and of the shapes, which come first: they explain the
     others.
 
     Args:
+        shapes: see truehalf.verification.judging.checks.shape_findings.
         reached, drop: see `judge_reactions` and `judge`.
     """
-    found = shape_findings(shapes.wrong, shapes.unknown)
-    return [*found, *judge(seen, drop), *judge_reactions(seen, reached), *of_run(ran)]
+    return [*shapes, *judge(seen, drop), *judge_reactions(seen, reached), *of_run(ran)]
 
 
 def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:

@@ -10,6 +10,7 @@ from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import name_of, with_subgraphs
 from truehalf.ir.model_file import model_size_mb
 from truehalf.ir.model_forms import ModelFile
+from truehalf.ir.patterns import is_computed
 from truehalf.ir.selectors import scope_of
 from truehalf.report.graph import FP16, FP32, Node, Outline, Tensor
 
@@ -56,17 +57,8 @@ def _node(node: ir.Node, positions: dict[ir.Node, int]) -> Node:
         "precision": "" if not floats else FP16 if set(floats) <= {"FP16", "BF16"} else FP32,
         "flops": sum(flops(each) for each in with_subgraphs(node)),
         "writes": written[0] if written else "",
-        "reads": [(_position(each, positions), type_of(each)) for each in node.inputs if each and _is_computed(each)],
+        "reads": [(_position(each, positions), type_of(each)) for each in node.inputs if each and is_computed(each)],
     }
-
-
-def _is_computed(value: ir.Value) -> bool:
-    return not value.is_initializer() and not _is_constant(value)
-
-
-def _is_constant(value: ir.Value) -> bool:
-    producer = value.producer()
-    return producer is not None and producer.op_type == "Constant"
 
 
 def _position(value: ir.Value, positions: dict[ir.Node, int]) -> int:
