@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.engine import Backend, LatencyConfig, WhenUnavailable
@@ -32,9 +34,6 @@ from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precisio
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts, Graph, unavailable_reason
 from truehalf.runtime.timing import Timing
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 _UNREAD = "the engine was not read"
 CPU_FP16 = "ONNX Runtime's CPU provider computes FP16 in FP32, so nothing here says what FP16 hardware does"

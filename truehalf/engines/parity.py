@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
@@ -32,9 +33,6 @@ from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIE
 from truehalf.verification.judging.judge import judge_reactions
 from truehalf.verification.open_file import outputs_on, repeated
 from truehalf.verification.runs import Part
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 Feeds = dict[str, np.ndarray]
 Run = Callable[[Feeds, int], Mapping[str, np.ndarray]]  # feeds and the number of the profile -> outputs by name

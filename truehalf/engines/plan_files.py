@@ -10,7 +10,9 @@ import re
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+import onnx_ir as ir
 
 from truehalf import output_files
 from truehalf.config.typed import plain
@@ -26,9 +28,6 @@ from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt import builder_config, layer_log, plan_content, proof, rtx, timing_cache, versions
 from truehalf.runtime.tensorrt import plugins as plugins_of_process
 from truehalf.runtime.tensorrt.versions import BuilderOptions, Profile
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 PLAN_FILE = "plan.json"
 SCRIPT_FILE = "build_engine.py"

@@ -11,7 +11,7 @@ truehalf.runtime.tensorrt.proof.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.engines.engine_report import PrecisionFacts
@@ -20,9 +20,6 @@ from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.ops import Trait, has
 from truehalf.runtime.tensorrt.versions import Graph
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 def float_facts(model: ir.Model) -> Graph:

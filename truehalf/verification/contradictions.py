@@ -19,7 +19,9 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
@@ -27,9 +29,6 @@ from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import holds_fp16
 from truehalf.verification.findings import FAILED, Finding, not_checked
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 _OURS = "truehalf."  # a key that begins so is the I/O spec, or says how a file was made
 _CHOICES = {"cxcywh", "xywh", "xyxy", "yxyx", "sigmoid", "softmax", "identity", "nchw", "nhwc", "rgb", "bgr"}

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.codes import coded
+from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
 from truehalf.errors import some_of
 from truehalf.float16 import LOST
 from truehalf.ir.facts import constant_of, is_op, label_of
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from truehalf.conversion.shape_arithmetic import ShapeArithmetic
+from truehalf.ir.inlining import InlineFunctions
+from truehalf.ir.normalize import OpsetsOfSubgraphs
 
 _NAMED = 3  # nodes or numbers of a sentence
 _STEP = 2.0**-10  # of a number, to the next one in FP16 at most
@@ -34,8 +32,6 @@ def float16_shape_arithmetic(model: ir.Model) -> list[str]:
     Args:
         model: as loaded. Of an output whose type the file does not state, what a Cast makes is known.
     """
-    import onnx_ir as ir
-
     half = ir.DataType.FLOAT16
     return [
         label_of(node)
@@ -46,10 +42,6 @@ def float16_shape_arithmetic(model: ir.Model) -> list[str]:
 
 
 def _region(model: ir.Model) -> ShapeArithmetic:
-    from truehalf.conversion.shape_arithmetic import shape_arithmetic
-    from truehalf.ir.inlining import InlineFunctions
-    from truehalf.ir.normalize import OpsetsOfSubgraphs
-
     if model.functions:
         model = model.clone()
         InlineFunctions()(model)

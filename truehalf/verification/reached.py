@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait, has, moved_inputs
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 _OF_EQUALS = frozenset({"Sub", "Xor"})  # and comparisons: of a value and itself they are the same whatever it is
 _NOTHING = frozenset[str]()
@@ -92,8 +89,6 @@ def _is_zero(value: ir.Value) -> bool:
 
 def _constant(value: ir.Value) -> np.ndarray | None:
     """[values], at least one."""
-    import onnx_ir as ir
-
     tensor = ir.convenience.get_const_tensor(value)
     return None if tensor is None or not tensor.size else tensor.numpy().ravel()
 

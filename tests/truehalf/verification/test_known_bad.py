@@ -228,7 +228,7 @@ PLACE = Place("", "", "", [], ["the planted Add"])  # type: ignore[list-item]
 def test_single_queries_that_no_gate_judges_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planted = nothing("l")
     planted[2, 5] = 2  # of -6: far from all scores that gates judge
-    monkeypatch.setattr("truehalf.verification.localize.locate.place_of", lambda *_: PLACE)
+    monkeypatch.setattr("truehalf.verification.chain.compare.place_of", lambda *_: PLACE)
     monkeypatch.setattr("truehalf.verification.report.first_bad_node", lambda suspects, failed: "".join(suspects))
     report = held(tmp_path, l=planted)
     files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
@@ -245,7 +245,7 @@ def test_many_queries_that_no_gate_judges_are_not_verified_and_located(
 ) -> None:
     planted = nothing("l")
     planted[1:, 4:] = 0.2  # of -6
-    monkeypatch.setattr("truehalf.verification.localize.locate.place_of", lambda *_: PLACE)
+    monkeypatch.setattr("truehalf.verification.chain.compare.place_of", lambda *_: PLACE)
     monkeypatch.setattr("truehalf.verification.report.first_bad_node", lambda suspects, failed: "".join(suspects))
     report = held(tmp_path, l=planted)
     assert report.verdict == "not verified" and metrics(report)["matched"] == 4

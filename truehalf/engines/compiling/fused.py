@@ -10,7 +10,9 @@ import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+import onnx_ir as ir
 
 from truehalf.config.precision import Precision
 from truehalf.engines.engine_report import EnginePlan
@@ -20,9 +22,6 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.patterns import Neighbours
 from truehalf.runtime.tensorrt.apart import build_apart
 from truehalf.runtime.tensorrt.versions import RTX, BuildPlan, Layer, tensorrt_version
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 _ATTENTION = re.compile(r"mha|flash|fmha", re.IGNORECASE)  # in the names of fused attention kernels
 _WHOLLY_FP16 = Precision(rules="autocast", data_max=None, init_max=None, init_overflow="clamp", placement="eager")

@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from truehalf.config.engine import EngineGates
 from truehalf.engines.compiling.fused import fused_in_fp16
@@ -31,9 +32,6 @@ from truehalf.linting import lint
 from truehalf.linting.rules.attention import AttentionWillNotFuse
 from truehalf.runtime.tensorrt.versions import BuildError, EngineFacts, Graph, Layer, Profile
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 _NAMED = 5  # nodes that a reason names
 _UNKNOWN = "the compiler's log does not tell"

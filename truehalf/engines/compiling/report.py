@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.engines.compiling.ahead import taken
@@ -29,9 +31,6 @@ from truehalf.runtime.tensorrt.proof import (
 )
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 NOT_RUN = "compiled, nothing was executed"
 _NO_REFUSAL = ("file-unwritable", "unknown-choice", "would-overwrite", "wrong-plan")  # of the file that is compiled

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedFunctionsPass, RemoveUnusedNodesPass
 
 from truehalf.codes import coded, codes_in
 from truehalf.errors import some_of
@@ -19,9 +20,6 @@ from truehalf.verification.contradictions import contradictions
 from truehalf.verification.declared.proposal import described
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding
 from truehalf.verification.open_file import FP32_CPU
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 _SHAPES = 3  # of a sentence
 _DIFFER = {"outputs-differ", "beyond-gate"}
@@ -100,8 +98,6 @@ def without_draws(found: Sequence[Finding], *models: ir.Model) -> list[Finding]:
 
 def _drawing(model: ir.Model) -> Iterator[ir.Node]:
     """Nodes that draw without a seed, of those that an output needs."""
-    from onnx_ir.passes.common import RemoveUnusedFunctionsPass, RemoveUnusedNodesPass
-
     needed = model.clone()
     RemoveUnusedNodesPass()(needed)
     RemoveUnusedFunctionsPass()(needed)  # type: ignore[no-untyped-call]

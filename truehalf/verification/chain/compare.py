@@ -47,6 +47,8 @@ from truehalf.verification.findings import (
 from truehalf.verification.judging.checks import shape_findings
 from truehalf.verification.judging.judge import findings_on
 from truehalf.verification.judging.user_metrics import user_metrics
+from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.locate import place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
@@ -197,9 +199,6 @@ def _measured(files: ModelPair, feeds: Any, runs: Sequence[Run], spec: IoSpec, o
 
 
 def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec, sample: str) -> Report:
-    from truehalf.verification.localize.both_files import BothFiles
-    from truehalf.verification.localize.locate import place_of
-
     files.close()
     queries = query_outputs(spec) if spec.outputs else None
     pessimistic = report.evaluation == Evaluation.emulated_fp16_pessimistic.value

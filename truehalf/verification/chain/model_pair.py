@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
@@ -27,9 +28,6 @@ from truehalf.verification.runs import Arrays as Given
 from truehalf.verification.runs import Part, Run
 from truehalf.verification.ties.decisions import Decisions, names_in
 from truehalf.verification.ties.settle import Inside
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 REFERENCE, CANDIDATE = "reference", "candidate"
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
+from truehalf.calibration.instrument import main_values
+from truehalf.emulation.pessimistic import split_sums
 from truehalf.ir.facts import name_of
+from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has
+from truehalf.ir.selectors import scope_of
 from truehalf.report.forms import Decision
 from truehalf.verification.localize.align import align, source_node, uncast
 from truehalf.verification.pinning.as_argument import pins_argument
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 class BothFiles:
@@ -47,9 +48,6 @@ class BothFiles:
         Raises:
             StageError: when types cannot be inferred.
         """
-        from truehalf.calibration.instrument import main_values
-        from truehalf.ir.normalize import InferTypes
-
         self.reference, self.candidate = reference, candidate.clone()
         InferTypes()(self.candidate)
         self.aligned = align(reference, self.candidate)
@@ -63,8 +61,6 @@ class BothFiles:
         """The node that causes a tensor's error: what writes it, without Casts; for a Cast to float16 of an FP32
         tensor, and for a constant, the first that reads it.
         """
-        import onnx_ir as ir
-
         value = self.values[tensor]
         node = value.producer()
         if node is not None and not has(node, Trait.SAME) and node.op_type != "Constant":
@@ -101,8 +97,6 @@ class BothFiles:
         return all(self._same(mine, ours) for mine, ours in zip(node.inputs, original.inputs, strict=True))
 
     def _same(self, mine: ir.Value | None, ours: ir.Value | None) -> bool:
-        import onnx_ir as ir
-
         if mine is None or ours is None:
             return mine is ours
         constants = [ir.convenience.get_const_tensor(value) for value in (mine, ours)]
@@ -115,14 +109,10 @@ class BothFiles:
 
     def candidate_as_run(self) -> ir.Model:
         """The candidate, with explicit sums where they are rounded; values keep their names."""
-        from truehalf.emulation.pessimistic import split_sums
-
         return split_sums(self.candidate) if self.pessimistic else self.candidate
 
     def scope(self, node: ir.Node) -> str:
         """The module that it was exported from."""
-        from truehalf.ir.selectors import scope_of
-
         return scope_of(self.original(node) or node)
 
     def decision(self, node: ir.Node) -> Decision | None:

@@ -11,15 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+
+import onnx_ir as ir
 
 from truehalf.ir.facts import name_of
 from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.suspects import Suspect
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 _MOST = 0.1  # of the graph's nodes that a module may have
 

@@ -13,17 +13,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.ir.facts import label_of
 from truehalf.verification.localize.align import source_node, uncast
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite
 from truehalf.verification.localize.node_errors import Comparer, Switched
+from truehalf.verification.localize.side_by_side import side_by_side
 from truehalf.verification.metrics.query_rows import outputs_apart
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from truehalf.report.page import NodeRow
 
 Feeds = Mapping[str, np.ndarray]
@@ -45,8 +45,6 @@ class LocalErrors:
     def __init__(
         self, files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], same_choices: bool = False
     ) -> None:
-        from truehalf.verification.localize.side_by_side import side_by_side
-
         self._files, self._queries = files, queries
         self._side = side_by_side(files.reference, files.candidate_as_run(), files.aligned, same_choices)
         comparer = Comparer(self._side)
@@ -135,8 +133,6 @@ class LocalErrors:
 
     def profile(self) -> list[NodeRow]:
         """Of every node the output with the largest local error, in the order of the graph."""
-        import onnx_ir as ir
-
         worst: dict[ir.Node, int] = {}
         for i, pair in enumerate(self.pairs):
             value = self._files.values[pair.candidate]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import by_kind
 from truehalf.io_spec.spec import IoSpec
+from truehalf.ir.facts import values_read
 from truehalf.verification.metrics.score_errors import SCORE_ERROR
 from truehalf.verification.metrics.tensors import absolute_error, in_rows, query_outputs
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 def outputs_apart(
@@ -55,8 +53,6 @@ def rows_in_any_order(reference: ir.Model) -> list[str]:
 
 def _selected_by_top_k(model: ir.Model) -> set[ir.Value]:
     """The values of the main graph that depend on a TopK."""
-    from truehalf.ir.facts import values_read
-
     found: set[ir.Value] = set()
     for node in model.graph:
         if node.op_type == "TopK" or any(value in found for value in values_read(node)):

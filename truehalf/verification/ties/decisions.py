@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
+from truehalf.ir.facts import is_op, opset_of, upstream
+from truehalf.ir.ops import Trait, has, row_of
 
 _OF_ONE_AXIS = 13  # the opset from which Softmax and Hardmax are
 
@@ -127,9 +127,6 @@ class Decisions:
 
 def _decision_behind(value: ir.Value | None, other: Collection[str] = ()) -> Decision | None:
     """That a value is, but for its shape and type, or one before it whose name is not among others."""
-    from truehalf.ir.facts import is_op
-    from truehalf.ir.ops import Trait, has
-
     while value is not None and (node := value.producer()) is not None and node.inputs:
         if decision := _decision(value):
             return decision
@@ -149,9 +146,6 @@ def names_in(model: ir.Model) -> dict[str, Decision | None]:
 
 def _decision(value: ir.Value) -> Decision | None:
     """That a value is."""
-    from truehalf.ir.facts import is_op
-    from truehalf.ir.ops import Trait, has, row_of
-
     node = value.producer()
     first = node.inputs[0] if node is not None and node.inputs else None
     if node is None or first is None or not first.name or (first.dtype is not None and not _is_float(first)):
@@ -183,30 +177,22 @@ def _operands(node: ir.Node) -> tuple[str, ...]:
 
 def _is_computed(value: ir.Value) -> bool:
     """Whether it is made of inputs, and not of constants alone."""
-    from truehalf.ir.facts import upstream
-
     made_of = upstream(value, lambda node: True)
     return any(each.is_graph_input() and each.const_value is None for each in made_of)
 
 
 def _made_by_cast(node: ir.Node) -> ir.DataType | None:
-    import onnx_ir as ir
-
     return ir.DataType(node.attributes.get_int("to", 0)) if node.op_type == "Cast" else None
 
 
 def _before_relu(value: ir.Value) -> ir.Value:
     """What a Relu makes a value of: no threshold but 0 is where it has cut off, and that is where it begins to."""
-    from truehalf.ir.facts import is_op
-
     node = value.producer()
     before = node.inputs[0] if node is not None and is_op(node, "Relu") else None
     return value if before is None or not before.name else before
 
 
 def _comparison(node: ir.Node) -> Step | None:
-    from truehalf.ir.facts import is_op
-
     sides = [value for value in node.inputs if value is not None and value.name]
     computed = [value for value in sides if value.const_value is None]
     if len(sides) != 2 or not computed:
@@ -230,9 +216,6 @@ def _in_order(value: ir.Value | None, axis: int | None) -> Iterator[str]:
     """Names of a value and of those that it is made of, each by a function that keeps their order along the axis; None:
     of all elements.
     """
-    from truehalf.ir.facts import is_op
-    from truehalf.ir.ops import Trait, has
-
     same_axes = axis is not None
     while value is not None and value.name:
         yield value.name
@@ -264,8 +247,6 @@ def _axis_of(node: ir.Node) -> int | None:
     """The one axis of a Softmax or Hardmax; before opset 13 it is of all from its own on, None where these are several
     or their number is unknown.
     """
-    from truehalf.ir.facts import opset_of
-
     value = node.inputs[0]
     rank = None if value is None or value.shape is None else len(value.shape)
     version = opset_of(node)

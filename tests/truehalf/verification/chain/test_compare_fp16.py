@@ -24,7 +24,7 @@ def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monke
         asked.update(fp16=(holds_fp16(files.reference), holds_fp16(files.candidate)), x=batches[0]["x"])
         return Place("", "", "", [], ["suspect"])  # type: ignore[list-item]
 
-    monkeypatch.setattr("truehalf.verification.localize.locate.place_of", place_of)
+    monkeypatch.setattr("truehalf.verification.chain.compare.place_of", place_of)
     monkeypatch.setattr("truehalf.verification.report.first_bad_node", lambda suspects, **_: f"of {suspects}")
     feeds = [{"x": X * 0.1}, {"x": np.full((1, 3), 60000, np.float32)}, {"x": X * 0.2}]
     report = held(tmp_path, SAME, OVERFLOW, feeds, locate=True)
@@ -43,7 +43,7 @@ def test_a_search_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def place_of(*_: Any) -> Place:
         raise error
 
-    monkeypatch.setattr("truehalf.verification.localize.locate.place_of", place_of)
+    monkeypatch.setattr("truehalf.verification.chain.compare.place_of", place_of)
     report = held(tmp_path, PLAIN, PLAIN.replace("Relu", "Neg"), locate=True)
     assert report.verdict == "failed" and report.first_bad_node is None
     assert [item for item in report.not_verified if str(error) in item]
