@@ -12,7 +12,7 @@ import onnx_ir as ir
 from truehalf.emulation.emulate import emulate
 from truehalf.emulation.pessimistic import split_sums
 from truehalf.emulation.term_by_term import NOT_SPLIT
-from truehalf.ir.model_file import loaded_from
+from truehalf.ir.model_forms import loaded_from
 from truehalf.runtime.ort.session import Session
 
 

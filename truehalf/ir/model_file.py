@@ -40,11 +40,6 @@ def load_model(path: Path | str) -> ir.Model:
     return adopt_proto(read_proto(path), path)
 
 
-def loaded_from(model: Path | str | ir.Model) -> ir.Model:
-    """A model as it is, or that of a file, see load_model."""
-    return load_model(model) if isinstance(model, (Path, str)) else model
-
-
 def read_proto(path: Path | str) -> onnx.ModelProto:
     """The content of an ONNX file without its external data.
 

@@ -128,6 +128,11 @@ def as_ir(model: Model) -> ir.Model:
     return adopt_proto(proto, "model")
 
 
+def loaded_from(model: Path | str | ir.Model) -> ir.Model:
+    """A model as it is, or that of a file, see truehalf.ir.model_file.load_model."""
+    return load_model(model) if isinstance(model, (Path, str)) else model
+
+
 def file_of(model: Path | str | ModelFile) -> ModelFile:
     """A file that may have been opened."""
     return model if isinstance(model, ModelFile) else ModelFile(Path(model))

@@ -121,7 +121,7 @@ class OpenFile:
         self.file, self.evaluation, self._called = file, evaluation, called
         self._beyond_float16: dict[str, float] = {}
         self._unrounded: OpenFile | None = None
-        self._probe: tuple[tuple[str, ...], OpenFile] | None = None
+        self._probes: dict[tuple[str, ...], OpenFile] = {}  # one at most
         with self._naming():
             self.runner = runner or open_runner(file, evaluation)
 
@@ -184,9 +184,9 @@ class OpenFile:
             StageError: as open_runner.
         """
         key = *names, *(given or ())
-        if self._probe is not None and self._probe[0] == key:
-            return self._probe[1]
-        self._close_probe()
+        if key in self._probes:
+            return self._probes[key]
+        self._close_probes()
         model = self.file.model.clone()
         values = {value.name: value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
         values |= {value.name: value for node in model.graph for value in node.outputs}
@@ -208,13 +208,11 @@ class OpenFile:
         pessimistic = self.evaluation == Evaluation.emulated_fp16_pessimistic.value
         is_fp32 = self.evaluation == FP32_CPU
         runner = Session(model) if is_fp32 else EmulatedSession(model, pessimistic=pessimistic)
-        self._probe = key, OpenFile(self.file, self.evaluation, runner, self._called)
-        return self._probe[1]
+        return self._probes.setdefault(key, OpenFile(self.file, self.evaluation, runner, self._called))
 
-    def _close_probe(self) -> None:
-        if self._probe is not None:
-            self._probe[1].close()
-            self._probe = None
+    def _close_probes(self) -> None:
+        while self._probes:
+            self._probes.popitem()[1].close()
 
     def run(self, part: Part) -> Arrays:
         """Outputs by name; of arrays that are float32 where the file takes float16, or the other way round. Samples are
@@ -266,7 +264,7 @@ class OpenFile:
     def close(self) -> None:
         """Free what runs it."""
         self.runner.close()
-        self._close_probe()
+        self._close_probes()
         if self._unrounded is not None:
             self._unrounded.close()
 
@@ -337,11 +335,6 @@ def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
     return {
         name: np.concatenate([array, np.repeat(array[-1:], count - len(array), axis=0)]) for name, array in feed.items()
     }
-
-
-def full_batches(samples: Sequence[Sample], size: int) -> list[Arrays]:
-    """Feeds of just `size` samples each, the last one filled up with its last sample."""
-    return [repeated(stacked(group), size) for group in batches(samples, size)]
 
 
 def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:

@@ -21,7 +21,7 @@ from truehalf.emulation.emulate import before_rounding, emulate
 from truehalf.emulation.pessimistic import split_sums
 from truehalf.emulation.sessions import widened
 from truehalf.errors import StageError
-from truehalf.ir.model_file import loaded_from
+from truehalf.ir.model_forms import loaded_from
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.metrics.tensors import total_error
-from truehalf.verification.open_file import full_batches
 from truehalf.verification.pinning.fp32_costs import fp32_costs
 from truehalf.verification.pinning.meter import Meter
 from truehalf.verification.pinning.ranking import Part, ranked
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.pinning.switchboard import Switchboard
+from truehalf.verification.pinning.switchboard import Switchboard, full_batches
 
 
 def ranked_parts(

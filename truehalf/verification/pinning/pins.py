@@ -26,11 +26,10 @@ from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reason
 from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.metrics.tensors import total_error
-from truehalf.verification.open_file import full_batches
 from truehalf.verification.pinning.as_argument import pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.suggest import Suggestion, suggest
-from truehalf.verification.pinning.switchboard import Switchboard
+from truehalf.verification.pinning.switchboard import Switchboard, full_batches
 
 SAMPLES = 4  # the worst, on which the search runs
 

@@ -19,17 +19,24 @@ import onnx_ir as ir
 from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.conversion.ports import FP16
+from truehalf.data.samples import Sample, batches, stacked
 from truehalf.emulation.emulate import emulate
 from truehalf.emulation.sessions import widened
 from truehalf.errors import StageError, some_of
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.model_file import loaded_from
+from truehalf.ir.model_forms import loaded_from
 from truehalf.ir.normalize import proto_without_weights
 from truehalf.runtime.ort.session import Session
+from truehalf.verification.open_file import repeated
 from truehalf.verification.pinning.switched_graph import Board, switchboard
 
 Feeds = Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
 _NAMED = 5
+
+
+def full_batches(samples: Sequence[Sample], size: int) -> list[dict[str, np.ndarray]]:
+    """Feeds of just `size` samples each, the last one filled up with its last sample."""
+    return [repeated(stacked(group), size) for group in batches(samples, size)]
 
 
 class Switchboard:
