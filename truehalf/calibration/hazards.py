@@ -44,7 +44,7 @@ import onnx_ir as ir
 from truehalf.float16 import NORMAL_MIN
 from truehalf.ir import ops
 from truehalf.ir.arithmetic import reduced_axes
-from truehalf.ir.facts import constant_of, opset_of
+from truehalf.ir.facts import constant_of, lengths_of, opset_of
 from truehalf.ir.slots import is_float32
 
 _SOFTMAX_ROW_MIN = 65504  # a shorter row of exp(x - max) <= 1 accumulates to what float16 holds
@@ -67,8 +67,8 @@ class Reduction:
     """A sum inside a node.
 
     The rows that are added up: the source, flattened into a matrix at axis `flatten` or reshaped to `shape` (0 keeps
-    an axis, -1 takes the rest) where one is given, reduced over `axes` (None: over all). Where `by_node`, only the
-    node itself knows its rows (CumSum, AveragePool, LpPool, LRN): it is to be applied to the terms.
+    an axis, -1 takes the rest) where one is given, reduced over `axes` (None: over all); but of CumSum, AveragePool,
+    LpPool and LRN, which alone know their rows, what these make of the terms.
 
     Attributes:
         node: the operator.
@@ -88,7 +88,6 @@ class Reduction:
     axes: tuple[int, ...] | None = None
     flatten: int | None = None
     shape: tuple[int, ...] | None = None
-    by_node: bool = False
     terms: int | None = None
     exponent: int = 2
     keys: tuple[ir.Value, ...] = ()
@@ -171,14 +170,14 @@ def _reduction(node: ir.Node) -> Reduction | None:
             return _flattened(node, "sum", Term.absolute, _SPATIAL)
         case "AveragePool":
             terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
-            return Reduction(node, "sum", _existing(node), Term.absolute, by_node=True, terms=terms)
+            return Reduction(node, "sum", _existing(node), Term.absolute, terms=terms)
         case "LpNormalization" | "GlobalLpPool" | "LpPool":
             return _norm(node, node.attributes.get_int("p", 2) or 2)
         case "LRN":
             terms = node.attributes.get_int("size", 1)
-            return Reduction(node, "sum", _existing(node), Term.square, by_node=True, terms=terms)
+            return Reduction(node, "sum", _existing(node), Term.square, terms=terms)
         case "CumSum":
-            return dataclasses.replace(_over(node, "sum", Term.absolute, _constant_ints(node.inputs[1])), by_node=True)
+            return _over(node, "sum", Term.absolute, _constant_ints(node.inputs[1]))
         case "Softmax" | "LogSoftmax":
             return _softmax(node)
         case "Attention":
@@ -198,12 +197,12 @@ def _norm(node: ir.Node, p: int) -> Reduction | None:
     if opset_of(node) < AVERAGES_DILATED_FROM and any(side > 1 for side in node.attributes.get_ints("dilations", ())):
         return None
     terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
-    return Reduction(node, "sum", _existing(node), term, by_node=True, terms=terms, exponent=p)
+    return Reduction(node, "sum", _existing(node), term, terms=terms, exponent=p)
 
 
 def _logits(node: ir.Node) -> Reduction:
     source = _existing(node)
-    dims = _dims(source)
+    dims = lengths_of(source)
     length = dims[-1] if dims else None
     if length is not None and len(dims or ()) == _PACKED_RANK:
         length //= node.attributes.get_int("q_num_heads", 1) or 1
@@ -229,8 +228,8 @@ def _constant_ints(value: ir.Value | None) -> tuple[int, ...] | None:
 
 def _over(node: ir.Node, quantity: str, term: Term, axes: tuple[int, ...] | None) -> Reduction:
     source = _existing(node)
-    dims = _dims(source)
-    terms = _size(source)
+    dims = lengths_of(source)
+    terms = _product(dims)
     if axes is not None:
         inside = dims is not None and all(-len(dims) <= axis < len(dims) for axis in axes)
         terms = _product([dims[axis] for axis in axes]) if dims is not None and inside else None
@@ -239,14 +238,14 @@ def _over(node: ir.Node, quantity: str, term: Term, axes: tuple[int, ...] | None
 
 def _flattened(node: ir.Node, quantity: str, term: Term, axis: int) -> Reduction:
     source = _existing(node)
-    dims = _dims(source)
+    dims = lengths_of(source)
     terms = _product(dims[axis:]) if dims is not None else None
     return Reduction(node, quantity, source, term, axes=(1,), flatten=axis, terms=terms)
 
 
 def _grouped(node: ir.Node, groups: int) -> Reduction:
     source = _existing(node)
-    dims = _dims(source)
+    dims = lengths_of(source)
     each = _product(dims[1:]) if dims is not None else None
     terms = each // groups if each is not None else None
     shape = (0, groups, -1 if terms is None else terms)
@@ -264,20 +263,9 @@ def _existing(node: ir.Node) -> ir.Value:
     return source
 
 
-def _dims(value: ir.Value) -> list[int | None] | None:
-    if value.shape is None:
-        return None
-    return [dim if isinstance(dim, int) else None for dim in value.shape]
-
-
-def _size(value: ir.Value | None) -> int | None:
-    dims = _dims(value) if value is not None else None
-    return _product(dims) if dims is not None else None
-
-
-def _product(dims: list[int | None]) -> int | None:
-    known = [dim for dim in dims if dim is not None]
-    return math.prod(known) if len(known) == len(dims) else None
+def _product(dims: list[int | None] | None) -> int | None:
+    known = [dim for dim in dims or () if dim is not None]
+    return math.prod(known) if dims is not None and len(known) == len(dims) else None
 
 
 # --- small values -----------------------------------------------------------------------------------------------------

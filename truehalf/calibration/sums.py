@@ -32,24 +32,17 @@ def report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> No
         source = _numbers(place, source, -LARGEST if reduction.term in (Term.exp, Term.shifted_exp) else 0.0)
     rows = _rows(place, source, reduction)
     terms = _terms(place, rows, reduction)
-    if reduction.node.op_type == "LRN":
-        total = _over_channels(place, terms, reduction.terms or 1)
-    elif reduction.by_node:
-        node = reduction.node
-        inputs = [terms, *(graph.value(str(value.name)) for value in node.inputs[1:] if value is not None)]
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        pools = node.op_type in ("AveragePool", "LpPool")
-        if pools:
-            attributes |= {"count_include_pad": 1} if graph.opset >= 7 else {}
-            attributes.pop("p", None)
-            if graph.opset < AVERAGES_DILATED_FROM:
-                attributes.pop("dilations", None)
-        total = place.node("AveragePool" if pools else node.op_type, inputs, attributes)
-        if pools:
-            total = place.node("Mul", [total, graph.constant(float(reduction.terms or 1))])
-    else:
-        combine = "ReduceMean" if reduction.quantity == "mean_square" else "ReduceSum"
-        total = place.reduced(combine, terms, reduction.axes)
+    match (node := reduction.node).op_type:
+        case "LRN":
+            total = _over_channels(place, terms, reduction.terms or 1)
+        case "AveragePool" | "LpPool":
+            total = _over_windows(place, terms, reduction)
+        case "CumSum":
+            axis = [graph.value(str(value.name)) for value in node.inputs[1:] if value is not None]
+            (total,) = place.copy(node, [terms, *axis])
+        case _:
+            combine = "ReduceMean" if reduction.quantity == "mean_square" else "ReduceSum"
+            total = place.reduced(combine, terms, reduction.axes)
     place.report("inner", "ReduceMax", place.flat(total))
 
 
@@ -70,6 +63,16 @@ def _logits(place: InsertionPoint, reduction: Reduction, suspect: bool) -> ir.Va
     written = place.node("Attention", inputs, attributes, _ATTENTION_OUTPUTS).producer()
     assert written is not None, "it was just made"
     return place.node("Abs", [written.outputs[-1]])
+
+
+def _over_windows(place: InsertionPoint, terms: ir.Value, reduction: Reduction) -> ir.Value:
+    """Sums over the windows of a pool, padded with 0."""
+    attributes = {name: each.value for name, each in reduction.node.attributes.items() if name != "p"}
+    attributes |= {"count_include_pad": 1} if place.graph.opset >= 7 else {}
+    if place.graph.opset < AVERAGES_DILATED_FROM:
+        attributes.pop("dilations", None)
+    mean = place.node("AveragePool", [terms], attributes)
+    return place.node("Mul", [mean, place.graph.constant(float(reduction.terms or 1))])
 
 
 def _over_channels(place: InsertionPoint, terms: ir.Value, size: int) -> ir.Value:

@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
+from truehalf.ir.facts import lengths_of
 from truehalf.ir.normalize import Names
 
 BLOCK = 128  # terms that are added up before a rounding
@@ -205,9 +206,9 @@ def dims_of(value: ir.Value) -> list[int | None]:
     Raises:
         NotSplitError: when not even the rank is known.
     """
-    if value.shape is None:
+    if (dims := lengths_of(value)) is None:
         raise NotSplitError(coded("sizes-unknown", "the rank of its input is unknown"))
-    return [dim if isinstance(dim, int) else None for dim in value.shape]
+    return dims
 
 
 def known(length: int | None, what: str) -> int:

@@ -24,6 +24,7 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.engines.engine_report import Parity, PointOfProfile
 from truehalf.errors import told
+from truehalf.ir.facts import lengths_of
 from truehalf.report.forms import AdversarialFacts
 from truehalf.runtime.tensorrt.versions import Profile
 from truehalf.verification.chain.adversarial import found_in_images
@@ -198,8 +199,7 @@ def _batch(model: ir.Model, point: Point, sample: Sample) -> tuple[int, str]:
             continue
         if name not in sample.feeds:
             return 0, f"the samples have no input {name!r}"
-        fixed = [side if isinstance(side, int) else None for side in value.shape or ()]
-        first, *rest = point.shapes.get(name, fixed) or [None]
+        first, *rest = point.shapes.get(name, lengths_of(value) or []) or [None]
         got = list(sample.feeds[name].shape)
         if len(rest) != len(got) or any(side not in (None, have) for side, have in zip(rest, got, strict=False)):
             return 0, f"a sample of {name!r} has shape {got}, and this point asks for {rest} in each of {first}"

@@ -30,6 +30,7 @@ from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, task_of
 from truehalf.io_spec.spec import IoSpec
+from truehalf.ir.facts import lengths_of
 from truehalf.json_values import JsonObject
 from truehalf.verification.chain.caveats import (
     not_compared,
@@ -149,7 +150,8 @@ def _spec_of(files: ModelPair, spec: JsonObject | Path | str | None) -> IoSpec:
     """The I/O spec in force, checked against the outputs; empty where there is none."""
     try:
         declared = spec_inside(files.reference) if spec is None else given_spec(spec)
-        check_spec(declared, [str(value.name) for value in files.reference.graph.outputs], _input_shapes(files))
+        shapes = {str(value.name): lengths_of(value) for value in files.reference.graph.inputs}
+        check_spec(declared, [str(value.name) for value in files.reference.graph.outputs], shapes)
     except StageError as error:
         source = f"{SPEC_KEY} in the metadata of {files.reference_path}" if spec is None else "spec"
         raise StageError(error.code, f"{error}\n({source}; an empty I/O spec, {{}}, compares tensors)") from error
@@ -174,15 +176,6 @@ def _with_shapes(spec: IoSpec, files: ModelPair) -> IoSpec:
     }
     outputs = (replace(each, shape=stated.get(each.name)) if each.shape is None else each for each in spec.outputs)
     return replace(spec, outputs=tuple(outputs))
-
-
-def _input_shapes(files: ModelPair) -> dict[str, list[int | None] | None]:
-    return {
-        str(value.name): None
-        if value.shape is None
-        else [side if isinstance(side, int) else None for side in value.shape]
-        for value in files.reference.graph.inputs
-    }
 
 
 def _measured(files: ModelPair, feeds: Any, runs: Sequence[Run], spec: IoSpec, options: VerifyConfig) -> Measured:
