@@ -10,6 +10,7 @@ from pipeline.caveats import not_verified, unmet
 from tests.conftest import in_workspace, make_workspace
 from tests.in_process import report, run_stages
 from tests.messages import expect
+from tests.tiers import first_of
 
 CODE = """
 import numpy as np
@@ -54,7 +55,7 @@ def with_own_model(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("data", [FUNCTION, NPZ, RANDOM], ids=lambda data: data[0])
+@pytest.mark.parametrize("data", first_of([FUNCTION, NPZ, RANDOM]), ids=lambda data: data[0])
 def test_a_classifier_passes_on(tmp_path: Path, data: tuple[str, ...]) -> None:
     run_stages(with_own_model(tmp_path), *MODEL, *data)
     verify = report(tmp_path, "verify")
