@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, subgraphs
+from truehalf.ir.opset import SCAN_WITHOUT_BATCH
 from truehalf.ir.slots import Slots, half_slots, is_float32, schema_of, takes_any_type
 
 FP32, FP16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
@@ -258,7 +259,7 @@ def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, SlotP
         for i in outputs:
             state = SlotPorts(i + 2, i, (subgraph.inputs[i + 2],), ((subgraph, i + 1),)) if i < states else None
             yield Slot(node, i), state or SlotPorts(output=i, subgraph_outputs=((subgraph, i + 1),))
-    elif kind == "Scan" and (schema := schema_of(node)) is not None and schema.since_version >= _SCAN_WITHOUT_BATCH:
+    elif kind == "Scan" and (schema := schema_of(node)) is not None and schema.since_version >= SCAN_WITHOUT_BATCH:
         (subgraph,) = held
         states = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
         for i in outputs:
@@ -266,9 +267,6 @@ def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, SlotP
             yield Slot(node, i), state or SlotPorts(output=i, subgraph_outputs=((subgraph, i),))
         for i in range(states, len(node.inputs)):
             yield Slot(node, len(node.outputs) + i - states), SlotPorts(input=i, subgraph_inputs=(subgraph.inputs[i],))
-
-
-_SCAN_WITHOUT_BATCH = 9
 
 
 def _half_slots(node: ir.Node) -> Slots:

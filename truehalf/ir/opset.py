@@ -29,13 +29,12 @@ from truehalf.ir.passes import Done, Pass
 _FP16_FROM = 7
 _NUMBERED_CASTS = 6  # Cast names its type by number from here on
 _CONSTANTS_OF_ANY_TYPE = 9
-_SCAN_WITHOUT_BATCH = 9
+SCAN_WITHOUT_BATCH = 9  # before, all that a Scan reads and writes has a batch axis
 
 # Until which opset an operator is restated here; meanwhile it stands in a domain that onnx does not touch.
 _BROADCAST_BY_ATTRIBUTE = with_trait(Trait.LOGIC | Trait.COMPARES) - {"Not"}
 _RECURRENT = with_trait(Trait.RECURRENT)
-_RESTATED_UNTIL = {"Cast": 5, "Pad": 1} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
-_RESTATED_UNTIL["Scan"] = _SCAN_WITHOUT_BATCH - 1
+_RESTATED_UNTIL = {"Cast": 5, "Pad": 1, "Scan": 8} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
 _HELD = "held"
 
 
@@ -72,7 +71,7 @@ class ToOpset(Pass):
         try:
             done.modified |= InlineFunctions()(model).modified
             scans = any(node.op_type == "Scan" and node.domain == "" for node in all_nodes(model))
-            stops = [_FP16_FROM, *([_SCAN_WITHOUT_BATCH] if scans else [])]
+            stops = [_FP16_FROM, *([SCAN_WITHOUT_BATCH] if scans else [])]
             for version in [*(stop for stop in stops if source < stop < target), target]:
                 _raise(model, version)
             done.counts[f"opset raised from {source} to {target}"] += 1

@@ -19,9 +19,8 @@ import onnx_ir as ir
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
 from truehalf.ir.facts import all_nodes, subgraphs, with_subgraphs
 from truehalf.ir.ops import Trait, has, with_trait
+from truehalf.ir.opset import SCAN_WITHOUT_BATCH
 from truehalf.ir.slots import is_float32, schema_of, takes_any_type
-
-_SCAN_WITHOUT_BATCH = 9
 
 
 def sealed_nodes(model: ir.Model) -> dict[ir.Node, ir.Node]:
@@ -82,4 +81,4 @@ def _is_open(node: ir.Node) -> bool:
     if not has(node, Trait.CONTROL_FLOW):
         return False
     schema = schema_of(node)
-    return schema is not None and (node.op_type != "Scan" or schema.since_version >= _SCAN_WITHOUT_BATCH)
+    return schema is not None and (node.op_type != "Scan" or schema.since_version >= SCAN_WITHOUT_BATCH)

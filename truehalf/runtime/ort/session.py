@@ -7,6 +7,7 @@ TF32 is off unless asked for: it would round what the file keeps in FP32.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -253,17 +254,13 @@ def _open(model: Path | str | bytes | ir.Model, settings: Any, provider: str, op
 
 
 def _of_newer_form(path: Path) -> ir.Model | None:
-    """A file of a later IR version than ONNX Runtime reads, in memory, where that number is all that it does not read;
-    None of any other file.
-    """
-    import google.protobuf.message
-    import onnx_ir as ir
+    """A file of a later IR version than ONNX Runtime reads, in memory; None of any other file."""
+    from truehalf.ir.model_file import load_model
 
-    try:
-        model = ir.load(path)
-    except (OSError, google.protobuf.message.DecodeError):
-        return None
-    return model if (model.ir_version or 0) > newest_ir_version() else None
+    with contextlib.suppress(StageError):  # of no model; ONNX Runtime has said so
+        model = load_model(path)
+        return model if (model.ir_version or 0) > newest_ir_version() else None
+    return None
 
 
 def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:

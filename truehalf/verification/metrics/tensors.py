@@ -188,9 +188,9 @@ def check_runs(
 
 
 def _check_alike(reference: Outputs, other: Outputs) -> None:
+    """Raise StageError where names differ, or for the first output of another shape than the reference's."""
     if list(reference) != list(other):
         raise StageError("not-comparable", f"outputs: expected {', '.join(reference)}, got {', '.join(other)}")
-    """Raise StageError for the first output of another shape than the reference's."""
     for name, value in reference.items():
         if value.shape != other[name].shape:
             raise StageError(
