@@ -155,10 +155,9 @@ def collect_garbage_less() -> None:
 @contextlib.contextmanager
 def ahead(name: str, root: Path) -> Iterator[subprocess.Popen[bytes]]:
     """What a later stage can do ahead (`python -m stages.<name> --ahead`), in a process beside this stage, which ends
-    with it and lets it go first. It says nothing: the stage will, if what stops it still does.
+    with it. It says nothing: the stage will, if what stops it still does.
     """
-    last = ["nice", "-n", "10"] if shutil.which("nice") else []
-    command = [*last, sys.executable, "-m", f"stages.{name}", "--ahead"]
+    command = [sys.executable, "-m", f"stages.{name}", "--ahead"]
     with subprocess.Popen(command, cwd=root, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL) as process:
         try:
             yield process

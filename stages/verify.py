@@ -4,24 +4,32 @@ no other stage has seen. A failed gate ends this stage well, its verdict written
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from stages.frame import Stage, ahead, stage_main
-from truehalf.config.options import read
-from truehalf.config.precision import Precision
-from truehalf.engines.precision import nothing_in_fp16
 from truehalf.files import read_json
-from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.device_lock import device_lock
-from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, Making, verify
-from truehalf.verification.chain.configured import batch_sizes, read_frozen
-from truehalf.verification.findings import FAILED
-from truehalf.verification.open_file import BACKENDS
-from truehalf.verification.pinning.reconversion import Reconversion
 
 
 def run(stage: Stage) -> Mapping[str, object]:
+    with ahead("engine", stage.root) as compiler:  # compiles while the modules of a verification are imported, too
+        report = _verified(stage)
+        if report["verdict"] != "failed":
+            compiler.wait()
+    return report
+
+
+def _verified(stage: Stage) -> Mapping[str, object]:
+    from truehalf.config.options import read
+    from truehalf.config.precision import Precision
+    from truehalf.engines.precision import nothing_in_fp16
+    from truehalf.ir.model_forms import ModelFile
+    from truehalf.runtime.device_lock import device_lock
+    from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, Making, verify
+    from truehalf.verification.chain.configured import batch_sizes, read_frozen
+    from truehalf.verification.open_file import BACKENDS
+    from truehalf.verification.pinning.reconversion import Reconversion
+
     config, root, spec = stage.config, stage.root, stage.io_spec()
     files = {name: ModelFile(stage.artifact(name)) for name in MEASURED_STAGES}
     kept = read_frozen(root / "artifacts" / "reference", config, root, spec)
@@ -44,12 +52,8 @@ def run(stage: Stage) -> Mapping[str, object]:
         conversion=Reconversion.of(anew, config.engine, spec, ranges) if anew else None,
     )
     on_device = options.evaluation.value in BACKENDS
-    lock = device_lock("cuda") if on_device else contextlib.nullcontext()  # another job may time an engine there
-    with lock, ahead("engine", root) as compiler:
-        report = verify(frozen.reference, files, stage.out(), options, made)
-        if report.verdict != FAILED:
-            compiler.wait()
-    return report.to_json()
+    with device_lock("cuda") if on_device else nullcontext():  # another job may time an engine there
+        return verify(frozen.reference, files, stage.out(), options, made).to_json()
 
 
 if __name__ == "__main__":

@@ -32,8 +32,7 @@ from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import headline, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, reasons_of, verdict_of, worst_of
 from truehalf.verification.judging.judge import judge_reactions
-from truehalf.verification.open_file import outputs_on, repeated
-from truehalf.verification.runs import Part
+from truehalf.verification.runs import Part, outputs_on, repeated
 
 Feeds = dict[str, np.ndarray]
 Run = Callable[[Feeds, int], Mapping[str, np.ndarray]]  # feeds and the number of the profile -> outputs by name

@@ -11,7 +11,7 @@ groups of just that size, the last one filled up with its last sample.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Protocol
@@ -20,22 +20,18 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.config.verification import Evaluation
-from truehalf.data.samples import Sample, batches, stacked
+from truehalf.data.samples import Sample
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError
 from truehalf.ir.facts import holds_fp16
 from truehalf.ir.model_forms import ModelFile
-from truehalf.progress import track
 from truehalf.runtime.ort.session import CUDA, Session
 from truehalf.verification.float16_shapes import causes, float16_shape_arithmetic, shape_problem, shapes_unknown
-from truehalf.verification.runs import Part, as_read, as_type
+from truehalf.verification.lanes import lanes_of, threads_of
+from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_on, part_of, repeated
 
 FP32_CPU = "fp32-cpu"
 Arrays = dict[str, np.ndarray]
-
-
-class UnevenShapes(StageError):
-    """An output whose shape varies from run to run, or whose axis 0 does not count the samples that went in."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +82,22 @@ def evaluation_of(file: ModelFile, asked: str) -> str:
     return asked if holds_fp16(file.model) else FP32_CPU
 
 
-def open_runner(file: ModelFile, evaluation: str) -> Runner:
+def open_runner(file: ModelFile, evaluation: str, lanes: int = 1) -> Runner:
     """What runs a file by an evaluation, none of which is ever replaced by another.
+
+    Args:
+        lanes: how many runs go beside each other (truehalf.verification.lanes).
 
     Raises:
         StageError: a file that cannot be loaded or emulated, or a provider that is not there.
     """
-    if evaluation == FP32_CPU:
-        return Session(file.runnable)
     if evaluation in BACKENDS:
         return BACKENDS[evaluation](file)
-    return EmulatedSession(file.model, pessimistic=evaluation == Evaluation.emulated_fp16_pessimistic.value)
+    threads = threads_of(lanes)
+    if evaluation == FP32_CPU:
+        return Session(file.runnable, intra_op_num_threads=threads)
+    pessimistic = evaluation == Evaluation.emulated_fp16_pessimistic.value
+    return EmulatedSession(file.model, pessimistic=pessimistic, intra_op_num_threads=threads)
 
 
 class OpenFile:
@@ -108,28 +109,32 @@ class OpenFile:
         runner: see `open_runner`.
     """
 
-    def __init__(self, file: ModelFile, evaluation: str, runner: Runner | None = None, called: str = "") -> None:
+    def __init__(
+        self, file: ModelFile, evaluation: str, runner: Runner | None = None, called: str = "", lanes: int = 1
+    ) -> None:
         """Open a file.
 
         Args:
             runner: where it is open already.
             called: what errors call it beside its path; empty: they name neither.
+            lanes: how many runs of `run_all` go beside each other.
 
         Raises:
             StageError: as open_runner.
         """
         self.file, self.evaluation, self._called = file, evaluation, called
-        self._beyond_float16: dict[str, float] = {}
+        self._lanes = lanes
+        self._beyond_float16: list[tuple[str, float]] = []  # by run
         self._unrounded: OpenFile | None = None
         self._probes: dict[tuple[str, ...], OpenFile] = {}  # one at most
         with self._naming():
-            self.runner = runner or open_runner(file, evaluation)
+            self.runner = runner or open_runner(file, evaluation, lanes)
 
     @property
     def ran(self) -> Ran:
         """How it ran up to now."""
-        runner = self.runner
-        return Ran(self.evaluation, runner.provider, runner.cpu_nodes, runner.not_split, dict(self._beyond_float16))
+        runner, largest = self.runner, dict(sorted(self._beyond_float16, key=lambda found: found[1]))
+        return Ran(self.evaluation, runner.provider, runner.cpu_nodes, runner.not_split, largest)
 
     @cached_property
     def dtypes(self) -> dict[str, np.dtype]:
@@ -223,8 +228,7 @@ class OpenFile:
             StageError: when the run fails.
         """
         typed = {name: as_type(value, self.dtypes.get(name)) for name, value in part.feed.items()}
-        for name, largest in self.beyond_float16(part.feed).items():
-            self._beyond_float16[name] = max(largest, self._beyond_float16.get(name, 0.0))
+        self._beyond_float16 += self.beyond_float16(part.feed).items()
         fixed = self.file.fixed_batch if part.rows else None
         with self._naming():
             if fixed is None or fixed == part.rows:
@@ -249,7 +253,8 @@ class OpenFile:
             more = part_of(given or {}, part.start, part.rows)
             return self.run(replace(part, feed={**part.feed, **more}))
 
-        return outputs_on(samples, self.file.fixed_batch or batch, run, f"verify: {self.file.path.parent.name}")
+        size, told = self.file.fixed_batch or batch, f"verify: {self.file.path.parent.name}"
+        return outputs_on(samples, size, run, told, self._lanes)
 
     def beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The largest finite |x| of each float32 input that the file takes as float16, where it becomes an Inf."""
@@ -279,62 +284,10 @@ class OpenFile:
             raise StageError(error.code, f"{self.file.path} (the {self._called}): {error}") from error
 
 
-def outputs_on(samples: Sequence[Sample], size: int, run: Callable[[Part], Arrays], told: str) -> Arrays:
-    """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `size` at most.
-
-    Args:
-        told: what the progress says.
-
-    Raises:
-        UnevenShapes: an output that cannot be put together, since its shape varies.
-    """
-    return outputs_of((part for part, _ in parts_of(samples, size, told)), run)
-
-
-def parts_of(samples: Sequence[Sample], size: int, told: str) -> Iterator[tuple[Part, list[Sample]]]:
-    """Runs of `size` samples at most, with these samples; see `outputs_on`."""
-    for number, group in enumerate(track(batches(samples, size), told, -(-len(samples) // size))):
-        yield Part(stacked(group), len(group), [sample.name for sample in group], start=number * size), group
-
-
-def outputs_of(parts: Iterable[Part], run: Callable[[Part], Arrays]) -> Arrays:
-    """Outputs of consecutive runs as one; see `outputs_on`."""
-    return joined([{name: np.atleast_1d(as_read(value)) for name, value in run(part).items()} for part in parts])
-
-
-def opened(file: ModelFile, asked: str) -> OpenFile:
-    """A file with what runs it where an evaluation is asked for."""
-    return OpenFile(file, evaluation_of(file, asked))
-
-
-def joined(parts: Sequence[Arrays]) -> Arrays:
-    """Outputs of consecutive batches as one.
-
-    Raises:
-        UnevenShapes: when the shape of an output varies from batch to batch beyond its first axis.
-    """
-    for name in parts[0]:
-        shapes = dict.fromkeys(part[name].shape[1:] for part in parts)
-        if len(shapes) > 1:
-            got = " and ".join(str(list(shape)) for shape in list(shapes)[:2])
-            raise UnevenShapes(
-                "wrong-shape",
-                f"output {name!r}: expected one shape for every sample, got {got}: it depends on what goes in. Fill it "
-                "up to a fixed number of rows (top-k, or padding) inside the model",
-            )
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def part_of(feed: Mapping[str, np.ndarray], start: int, count: int) -> Arrays:
-    """Samples `start` to `start + count - 1` of axis 0, as far as there are any."""
-    return {name: array[start : start + count] for name, array in feed.items()}
-
-
-def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
-    """The samples of a feed and its last one again, until there are `count`."""
-    return {
-        name: np.concatenate([array, np.repeat(array[-1:], count - len(array), axis=0)]) for name, array in feed.items()
-    }
+def opened(file: ModelFile, asked: str, runs: int = 1) -> OpenFile:
+    """A file with what runs it where an evaluation is asked for; of many runs, those of an emulation go in lanes."""
+    evaluation = evaluation_of(file, asked)
+    return OpenFile(file, evaluation, lanes=1 if evaluation in BACKENDS else lanes_of(runs))
 
 
 def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:

@@ -4,13 +4,22 @@ samples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from truehalf.data.samples import Sample, batches, stacked
+from truehalf.errors import StageError
+from truehalf.progress import track
+from truehalf.verification.lanes import in_lanes
+
 Arrays = Mapping[str, np.ndarray]
+
+
+class UnevenShapes(StageError):
+    """An output whose shape varies from run to run, or whose axis 0 does not count the samples that went in."""
 
 
 @dataclass(frozen=True)
@@ -66,3 +75,60 @@ def as_read(value: Any) -> np.ndarray:
     """An output as it is compared: floats of any width as float32."""
     array = np.asarray(value)
     return array if array.dtype.kind in "iubOSU" else array.astype(np.float32)
+
+
+def outputs_on(
+    samples: Sequence[Sample], size: int, run: Callable[[Part], Arrays], told: str, lanes: int = 1
+) -> dict[str, np.ndarray]:
+    """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `size` at most.
+
+    Args:
+        told: what the progress says.
+        lanes: how many runs go beside each other.
+
+    Raises:
+        UnevenShapes: an output that cannot be put together, since its shape varies.
+    """
+    return outputs_of((part for part, _ in parts_of(samples, size, told)), run, lanes)
+
+
+def parts_of(samples: Sequence[Sample], size: int, told: str) -> Iterator[tuple[Part, list[Sample]]]:
+    """Runs of `size` samples at most, with these samples; see `outputs_on`."""
+    for number, group in enumerate(track(batches(samples, size), told, -(-len(samples) // size))):
+        yield Part(stacked(group), len(group), [sample.name for sample in group], start=number * size), group
+
+
+def outputs_of(parts: Iterable[Part], run: Callable[[Part], Arrays], lanes: int = 1) -> dict[str, np.ndarray]:
+    """Outputs of consecutive runs as one; see `outputs_on`."""
+    ran = in_lanes(parts, run, lanes)
+    return joined([{name: np.atleast_1d(as_read(value)) for name, value in outputs.items()} for outputs in ran])
+
+
+def joined(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    """Outputs of consecutive batches as one.
+
+    Raises:
+        UnevenShapes: when the shape of an output varies from batch to batch beyond its first axis.
+    """
+    for name in parts[0]:
+        shapes = dict.fromkeys(part[name].shape[1:] for part in parts)
+        if len(shapes) > 1:
+            got = " and ".join(str(list(shape)) for shape in list(shapes)[:2])
+            raise UnevenShapes(
+                "wrong-shape",
+                f"output {name!r}: expected one shape for every sample, got {got}: it depends on what goes in. Fill it "
+                "up to a fixed number of rows (top-k, or padding) inside the model",
+            )
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def part_of(feed: Arrays, start: int, count: int) -> dict[str, np.ndarray]:
+    """Samples `start` to `start + count - 1` of axis 0, as far as there are any."""
+    return {name: array[start : start + count] for name, array in feed.items()}
+
+
+def repeated(feed: Arrays, count: int) -> dict[str, np.ndarray]:
+    """The samples of a feed and its last one again, until there are `count`."""
+    return {
+        name: np.concatenate([array, np.repeat(array[-1:], count - len(array), axis=0)]) for name, array in feed.items()
+    }

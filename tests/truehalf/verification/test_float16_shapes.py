@@ -94,10 +94,10 @@ def test_a_file_that_the_cpu_provider_refuses_is_not_verified(tmp_path: Path, mo
     reference = reference_of(fp32)
 
     class Refuses(Session):
-        def __init__(self, path: Path, *args: Any) -> None:
+        def __init__(self, path: Path, **options: Any) -> None:
             if path == half:
                 raise StageError("runtime-refuses", "no kernel")
-            super().__init__(path, *args)
+            super().__init__(path, **options)
 
     monkeypatch.setattr(open_file, "Session", Refuses)
     report = verify(reference, {"slim": fp32, "cast_cleanup": half}, tmp_path / "out", replace(OPTIONS, profile=False))

@@ -18,8 +18,8 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort.session import Session
 from truehalf.verification import open_file
 from truehalf.verification.chain.compare import compare
-from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes, evaluation_of, opened
-from truehalf.verification.runs import Part
+from truehalf.verification.open_file import FP32_CPU, OpenFile, evaluation_of, opened
+from truehalf.verification.runs import Part, UnevenShapes
 
 SAMPLES = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X[:3])]
 
@@ -32,12 +32,22 @@ def test_only_a_file_that_holds_fp16_is_emulated(tmp_path: Path) -> None:
     assert np.isfinite(OpenFile(half, FP32_CPU).run(feed)["y"]).all()
 
 
+@pytest.mark.parametrize("runs", [1, 2])
 @pytest.mark.parametrize("size", ["N", "1", "2", "3", "8"])
-def test_a_file_is_fed_in_the_batch_that_it_is_fixed_to(size: str, tmp_path: Path) -> None:
-    file = opened(ModelFile(model(tmp_path / "a.onnx", PLAIN.replace("N", size))), "emulated-fp16")
+def test_a_file_is_fed_in_the_batch_that_it_is_fixed_to(size: str, runs: int, tmp_path: Path) -> None:
+    file = opened(ModelFile(model(tmp_path / "a.onnx", PLAIN.replace("N", size))), "emulated-fp16", runs)
     expected = np.maximum(X[:3], 0)
     assert np.array_equal(file.run_all(SAMPLES, 2)["y"], expected)
     assert np.array_equal(file.run(Part({"x": X[:3]}, 3))["y"], expected)
+
+
+def test_of_inputs_beyond_float16_the_largest_of_all_runs_is_known(tmp_path: Path) -> None:
+    half = "(float16[N,3] x) => (float16[N,3] y) { y = Relu (x) }"
+    file = opened(ModelFile(model(tmp_path / "a.onnx", half)), "emulated-fp16", runs=4)
+    rows = [np.full(3, value, np.float32) for value in (7e4, 9e4, 1, 8e4)]
+    with np.errstate(over="ignore"):
+        file.run_all([Sample(str(i), {"x": row}, None, None) for i, row in enumerate(rows)], 1)
+    assert file.ran.beyond_float16 == {"x": 9e4}
 
 
 def test_rows_of_a_fixed_batch_that_are_no_samples_are_not_cut_off(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
 from truehalf.verification.judging.judge import same_outputs
-from truehalf.verification.open_file import OpenFile, UnevenShapes
-from truehalf.verification.runs import Arrays
+from truehalf.verification.open_file import OpenFile
+from truehalf.verification.runs import Arrays, UnevenShapes
 
 
 def measure_adversarial(file: OpenFile, reference: Reference | str, options: VerifyConfig) -> AdversarialFacts:

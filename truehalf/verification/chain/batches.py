@@ -27,9 +27,9 @@ from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, worst_of
 from truehalf.verification.judging.judge import same_outputs
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
-from truehalf.verification.open_file import OpenFile, UnevenShapes
+from truehalf.verification.open_file import OpenFile
 from truehalf.verification.output_shapes import UNLIKE, shape_problems
-from truehalf.verification.runs import Arrays, Run
+from truehalf.verification.runs import Arrays, Run, UnevenShapes
 from truehalf.verification.stage_facts import Batches, BatchRow
 
 

@@ -42,7 +42,7 @@ class HeldAgainst:
 
     def measured(self, model: ModelFile, count: int, sizes: Sequence[int]) -> FileResult:
         """A file on the first samples, on the adversarial ones and at these batch sizes."""
-        file = opened(model, self.options.evaluation.value)
+        file = opened(model, self.options.evaluation.value, count // (model.fixed_batch or self.options.batch))
         stage = measure_file(file, self.reference, count, self.options)
         facts: StageFacts = {
             **stage.facts,

@@ -22,10 +22,10 @@ from truehalf.errors import refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
-from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of, part_of, repeated
+from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of
 from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays as Given
-from truehalf.verification.runs import Part, Run
+from truehalf.verification.runs import Part, Run, part_of, repeated
 from truehalf.verification.ties.decisions import Decisions, names_in
 from truehalf.verification.ties.settle import Inside
 

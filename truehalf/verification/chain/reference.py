@@ -25,9 +25,9 @@ from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.precision import Precision, precision
-from truehalf.verification.open_file import OpenFile, opened, outputs_of, parts_of
+from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.reaction import digest
-from truehalf.verification.runs import Arrays, Part, Run
+from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
 from truehalf.verification.ties.decisions import Decisions, names_in
 from truehalf.verification.ties.settle import Counts, Inside, without_ties
 

@@ -20,9 +20,9 @@ from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.open_file import OpenFile, Ran, UnevenShapes
+from truehalf.verification.open_file import OpenFile, Ran
 from truehalf.verification.output_shapes import UNLIKE, comparable, shape_problems
-from truehalf.verification.runs import Arrays
+from truehalf.verification.runs import Arrays, UnevenShapes
 from truehalf.verification.stage_facts import StageFacts
 
 

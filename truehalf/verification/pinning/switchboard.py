@@ -27,8 +27,8 @@ from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import loaded_from
 from truehalf.ir.normalize import proto_without_weights
 from truehalf.runtime.ort.session import Session
-from truehalf.verification.open_file import repeated
 from truehalf.verification.pinning.switched_graph import Board, switchboard
+from truehalf.verification.runs import repeated
 
 Feeds = Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
 _NAMED = 5

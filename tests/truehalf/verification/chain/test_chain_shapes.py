@@ -25,7 +25,7 @@ from truehalf.runtime.ort.session import Session
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.metrics.decoded import found_in
-from truehalf.verification.open_file import joined
+from truehalf.verification.runs import joined
 
 CHECKED = {"tensors", "classes", "detections", "average_precision"}
 X = np.random.default_rng(0).random((7, 300), dtype=np.float32)

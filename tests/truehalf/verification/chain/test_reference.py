@@ -16,7 +16,7 @@ from truehalf.data.samples import Sample
 from truehalf.io_spec.spec import IoSpec, OutputSpec
 from truehalf.verification.chain import reference
 from truehalf.verification.chain.reference import freeze, read_reference, write_reference
-from truehalf.verification.open_file import joined
+from truehalf.verification.runs import joined
 
 SPEC = IoSpec.from_json(
     {
