@@ -1,7 +1,7 @@
 """ONNX's backend tests: one small model for each operator and what it can do, as data for our own tests.
 
-`make test` takes the sample, `make test-all` the whole: in the order of their names of every two the one whose inputs
-are smaller, and of what is left over the first of each operator that the others do not have.
+`make test` takes the sample, `make test-all` the whole: in the order of their names of every eight the one whose
+inputs are smallest, and of what is left over the first of each operator that the others do not have.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import onnx
 import pytest
 
 FLOAT = onnx.TensorProto.FLOAT
+_ONE_OF = 8
 # For a test's parameter `whole`.
 SAMPLE_AND_WHOLE = [pytest.param(False, id="sample"), pytest.param(True, id="whole", marks=pytest.mark.slow)]
 
@@ -36,7 +37,8 @@ def cases(whole: bool = True) -> Iterator[Case]:
 def sampled(models: Iterable[tuple[str, onnx.ModelProto]]) -> set[str]:
     """The names of the sample."""
     in_order = sorted(models, key=lambda pair: pair[0])
-    groups = [sorted(in_order[i : i + 3], key=lambda pair: _numbers(pair[1])) for i in range(0, len(in_order), 3)]
+    starts = range(0, len(in_order), _ONE_OF)
+    groups = [sorted(in_order[i : i + _ONE_OF], key=lambda pair: _numbers(pair[1])) for i in starts]
     kept, left = [group[0] for group in groups], [each for group in groups for each in group[1:]]
     names, seen = {name for name, _ in kept}, {each for _, model in kept for each in operators_of(model)}
     for name, model in left:

@@ -98,6 +98,7 @@ def test_a_picture_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.C
     assert re.search(r"\bbroken/\d+\.png\b.* \[file-unreadable\]", capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_one_corrupt_picture_is_named_or_left_out_as_asked(
     after_chain: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

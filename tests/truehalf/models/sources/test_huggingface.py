@@ -38,7 +38,7 @@ from truehalf.runtime.ort.session import Session
 
 SIGMOID, SOFTMAX = {"activation": "sigmoid"}, {"activation": "softmax", "no_object": True}
 SOFTMAX_FAMILIES = {"detr", "table-transformer", "yolos"}
-SLOW_IN_DYNAMO = set(DETECTORS) - {"yolos"}  # each takes seconds: five to sixteen
+BY_DYNAMO = ["yolos", *(name for name in (*DETECTORS, *CLASSIFIERS) if name != "yolos")]  # the quickest detector first
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -74,13 +74,7 @@ def test_a_family_opens_says_what_it_is_and_traces(model_type: str, tmp_path: Pa
     _same_in_onnx(model, tmp_path, "torchscript", 17)
 
 
-@pytest.mark.parametrize(
-    "model_type",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_IN_DYNAMO else [])
-        for name in (*DETECTORS, *CLASSIFIERS)
-    ],
-)
+@pytest.mark.parametrize("model_type", first_of(BY_DYNAMO))
 def test_a_family_exports_with_dynamo(model_type: str, tmp_path: Path) -> None:
     saved(tmp_path, model_type)
     _same_in_onnx(opened(tmp_path, model=choice_of(model_type)), tmp_path, "dynamo", 18)
