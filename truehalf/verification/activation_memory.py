@@ -4,10 +4,10 @@ Nodes run in the order of the graph, and a tensor is freed after its last use. R
 instead of copying it. Weights and subgraphs of control flow are left out; what a subgraph reads is read by its node.
 An estimate: a runtime may fuse nodes, run them in another order, and keep more than it needs.
 
-verify.memory_gb holds the activations of a run. Samples that are only to be got through run in batches of half of it. A
-batch size that must be looked at has all of it, and is not verified beyond. The process takes up to twice as much and
-what it holds besides (0.9 GB with torch and a small detector), as emulation rounds by copies: measured with the models
-of benchmarks/zoo.py.
+verify.memory_gb holds the activations of a run. Samples that are only to be got through run in batches of half of it,
+two at once. A batch size that must be looked at has all of it, and is not verified beyond. The process takes up to
+twice as much and what it holds besides (0.9 GB with torch and a small detector), as emulation rounds by copies:
+measured with the models of benchmarks/zoo.py.
 """
 
 from __future__ import annotations
