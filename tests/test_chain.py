@@ -303,6 +303,7 @@ def test_two_runs_at_once_take_turns(after_chain: Path) -> None:
     assert in_workspace(workspace, "dvc", "status").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_crash_is_tracked_drawn_and_summed_up(after_chain: Path) -> None:
     workspace = after_chain
     code = workspace / "stages/slim.py"

@@ -188,6 +188,7 @@ def test_jobs_that_outlive_what_started_them_leave_the_next_start_alone(project:
     assert ran.names().count("own-32") == 1, "the second job waited for the first one, and took what it made"
 
 
+@pytest.mark.slow
 def test_the_jobs_of_a_slurm_array(project: tuple[Path, Ran], tmp_path: Path) -> None:
     workspace, ran = project
     for name, text in SLURM.items():

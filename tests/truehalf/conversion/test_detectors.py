@@ -12,7 +12,6 @@ import pytest
 
 from tests.measuring.converted import to_fp16
 from tests.measuring.shipped import shipped
-from tests.tiers import first_of
 from truehalf.config.precision import PRODUCTS
 from truehalf.config.typed import typed
 from truehalf.conversion.casts_of_file import clean_casts
@@ -44,7 +43,8 @@ def exported(decoder: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("decoder", first_of(DECODERS))
+@pytest.mark.slow  # the embedded one goes through the whole chain in `make test`
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.filterwarnings("ignore")
 def test_a_detector_converts(decoder: str, tmp_path: Path) -> None:
     source = exported(decoder, tmp_path)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from tests.tiers import third_of
 from tests.truehalf.conversion.rules.rounding.losses import TOLERANCE, Losses, losses
 
 TURNS = 1500
@@ -46,7 +47,7 @@ def found_in(text: str, turns: int, seed: int = 0) -> Losses:
     return losses(text, feed, weights)
 
 
-@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("name", third_of(UPDATES))
 @pytest.mark.parametrize("kind", [scan, loop])
 def test_long_ones_stay_float32(name: str, kind: object) -> None:
     text = scan(UPDATES[name], TURNS) if kind is scan else loop(UPDATES[name], TURNS)
