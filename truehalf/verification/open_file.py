@@ -71,6 +71,9 @@ class Runner(Protocol):
         """Free what it holds; it does not run again."""
 
 
+# On the processors, and in the memory that truehalf.verification.activation_memory estimates: sums that are split take
+# more, and a device has its own.
+_IN_LANES = (FP32_CPU, Evaluation.emulated_fp16.value)
 # What runs FP16 itself, by the evaluation that asks for it; the other evaluations emulate it.
 BACKENDS: Mapping[str, Callable[[ModelFile], Runner]] = {
     Evaluation.cuda.value: lambda file: Session(file.runnable, CUDA),
@@ -285,9 +288,13 @@ class OpenFile:
 
 
 def opened(file: ModelFile, asked: str, runs: int = 1) -> OpenFile:
-    """A file with what runs it where an evaluation is asked for; of many runs, those of an emulation go in lanes."""
+    """A file with what runs it where an evaluation is asked for.
+
+    Args:
+        runs: how many there will be; many go beside each other.
+    """
     evaluation = evaluation_of(file, asked)
-    return OpenFile(file, evaluation, lanes=1 if evaluation in BACKENDS else lanes_of(runs))
+    return OpenFile(file, evaluation, lanes=lanes_of(runs) if evaluation in _IN_LANES else 1)
 
 
 def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort.session import Session
-from truehalf.verification import open_file
+from truehalf.verification import lanes, open_file
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.open_file import FP32_CPU, OpenFile, evaluation_of, opened
 from truehalf.verification.runs import Part, UnevenShapes
@@ -30,6 +31,25 @@ def test_only_a_file_that_holds_fp16_is_emulated(tmp_path: Path) -> None:
     feed = Part({"x": np.full((1, 3), 40, np.float32)}, 0)
     assert np.isinf(opened(half, "emulated-fp16").run(feed)["y"]).all()
     assert np.isfinite(OpenFile(half, FP32_CPU).run(feed)["y"]).all()
+
+
+def test_runs_go_beside_each_other_where_their_memory_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "_processors", lambda: 2)
+    half, both = ModelFile(model(tmp_path / "a.onnx", OVERFLOW)), threading.Barrier(2)
+
+    def at_once(asked: str, limit: float) -> bool:
+        file = opened(half, asked, runs=3)
+        run = file.runner.run
+        file.runner.run = lambda feeds: (both.wait(1) and None) or run(feeds)  # type: ignore[method-assign]
+        try:
+            file.run_all(SAMPLES[:2], 1)
+        except threading.BrokenBarrierError:
+            both.reset()
+            return False
+        return True
+
+    assert at_once("emulated-fp16", limit=20)
+    assert not at_once("emulated-fp16-pessimistic", limit=0.5), "sums that are split take more than is estimated"
 
 
 @pytest.mark.parametrize("runs", [1, 2])
