@@ -9,12 +9,13 @@ from contextlib import nullcontext
 
 from stages.frame import Stage, ahead, stage_main
 from truehalf.files import read_json
+from truehalf.verification.findings import FAILED
 
 
 def run(stage: Stage) -> Mapping[str, object]:
     with ahead("engine", stage.root) as compiler:  # compiles while the modules of a verification are imported, too
         report = _verified(stage)
-        if report["verdict"] != "failed":
+        if report["verdict"] != FAILED:
             compiler.wait()
     return report
 
@@ -51,8 +52,7 @@ def _verified(stage: Stage) -> Mapping[str, object]:
         measured=read_json(stage.artifact("verify_fp32", "measured.json")),
         conversion=Reconversion.of(anew, config.engine, spec, ranges) if anew else None,
     )
-    on_device = options.evaluation.value in BACKENDS
-    with device_lock("cuda") if on_device else nullcontext():  # another job may time an engine there
+    with device_lock("cuda") if options.evaluation.value in BACKENDS else nullcontext():  # where engines are timed
         return verify(frozen.reference, files, stage.out(), options, made).to_json()
 
 

@@ -42,13 +42,5 @@ def in_lanes(items: Iterable[T], work: Callable[[T], R], lanes: int) -> Iterator
             yield future.result()
 
 
-def begun(work: Callable[[], R]) -> Callable[[], R]:
-    """Begin `work` beside the caller; what is returned waits for its result, or raises its error."""
-    pool = ThreadPoolExecutor(1)
-    future = pool.submit(work)
-    pool.shutdown(wait=False)
-    return future.result
-
-
 def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -242,11 +242,18 @@ class OpenFile:
                 parts.append(_trimmed(outputs, fixed, min(fixed, part.rows - start)))
             return joined(parts)
 
-    def run_all(self, samples: Sequence[Sample], batch: int, given: Mapping[str, np.ndarray] | None = None) -> Arrays:
+    def run_all(
+        self,
+        samples: Sequence[Sample],
+        batch: int,
+        given: Mapping[str, np.ndarray] | None = None,
+        alone: bool = False,
+    ) -> Arrays:
         """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
 
         Args:
             given: further inputs, [samples, ...] by name.
+            alone: one run at a time, as one may take all the memory that a verification has.
 
         Raises:
             UnevenShapes: an output that cannot be put together, since its shape varies.
@@ -257,7 +264,7 @@ class OpenFile:
             return self.run(replace(part, feed={**part.feed, **more}))
 
         size, told = self.file.fixed_batch or batch, f"verify: {self.file.path.parent.name}"
-        return outputs_on(samples, size, run, told, self._lanes)
+        return outputs_on(samples, size, run, told, 1 if alone else self._lanes)
 
     def beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The largest finite |x| of each float32 input that the file takes as float16, where it becomes an Inf."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from truehalf.verification import lanes
-from truehalf.verification.lanes import begun, in_lanes, lanes_of, threads_of
+from truehalf.verification.lanes import in_lanes, lanes_of, threads_of
 
 WAIT = 20  # seconds, where something would never come
 
@@ -47,23 +47,6 @@ def test_an_error_comes_where_its_result_would(count: int) -> None:
     assert [next(results), next(results)] == [2, 4]
     with pytest.raises(ZeroDivisionError):
         next(results)
-
-
-def test_what_was_begun_goes_on_beside_its_caller_and_raises_when_it_is_asked() -> None:
-    started, go = threading.Event(), threading.Event()
-
-    def work() -> int:
-        started.set()
-        go.wait(WAIT)
-        return 7
-
-    result = begun(work)
-    assert started.wait(WAIT)
-    go.set()
-    assert result() == result() == 7
-    failed = begun(lambda: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        failed()
 
 
 @pytest.mark.parametrize(

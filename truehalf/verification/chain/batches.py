@@ -75,7 +75,7 @@ def _measure(
     rows = mixed + (mixed[:1] * size if size > 1 else [])
     first = _names(reference, rows[:size])
     try:
-        outputs = file.run_all([reference.samples[i] for i in rows], size)
+        outputs = file.run_all([reference.samples[i] for i in rows], size, alone=size > options.batch)
     except StageError as error:
         reason = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
         return {"batch": size, "state": FAILED, "reason": reason, "samples": first}

@@ -50,19 +50,17 @@ from truehalf.verification.findings import (
     not_checked,
     verdict_of,
 )
-from truehalf.verification.lanes import begun
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import Place, error_profile
 from truehalf.verification.localize.outline import outline
 from truehalf.verification.localize.pictures import draw
 from truehalf.verification.localize.worst_sample import worst_samples
-from truehalf.verification.open_file import FP32_CPU, evaluation_of
+from truehalf.verification.open_file import FP32_CPU
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.report import Report, report_on
-from truehalf.verification.runs import Arrays
 from truehalf.verification.stage_facts import Batches, StageFacts
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
@@ -132,7 +130,6 @@ def verify(
     fp32, last, images = opened["slim"], opened[FINAL], made.adversarial
     images = images if isinstance(images, str) else images.beside(fp32)
     chain = _Chain(reference.beside(fp32), images, fp32, options, last, made)
-    errors_on = chain.node_errors() if options.profile else None
     final, stages = chain.measured_all(opened)
     findings = [
         *judge_final(final, options),
@@ -143,8 +140,8 @@ def verify(
     ]
     place, suggestion = chain.at_fault(final, findings)
     profile = None
-    if errors_on:
-        profile = _tried(_PROFILE, findings, lambda: profile_of(chain, final, errors_on()))
+    if options.profile:
+        profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, chain.reference, final, made.pinned))
     facts, named = final.facts, {name: _short(each) for name, each in stages.items()}
     report = replace(
         report_on(final.seen, findings, final.ran, "torch", facts["labelled"]),
@@ -207,16 +204,6 @@ class _Chain(HeldAgainst):
             stages[name] = known[model.digest]
         return final, stages
 
-    def node_errors(self) -> Callable[[], Callable[[Arrays], list[NodeRow]]]:
-        """Begin to prepare what finds the errors of every node of the final file, beside what is measured meanwhile;
-        none of a file without FP16.
-        """
-        if (evaluation := evaluation_of(self.last, self.options.evaluation.value)) == FP32_CPU:
-            return lambda: lambda _: []
-        pessimistic = evaluation == Evaluation.emulated_fp16_pessimistic.value
-        models = self.fp32.model, self.last.model
-        return begun(lambda: error_profile(BothFiles(*models, pessimistic=pessimistic)))
-
     def at_fault(self, final: FileResult, findings: list[Finding]) -> tuple[Place | None, SuggestedPins | None]:
         """Where a failed file goes wrong, and further pins; a search that ends with an error adds a finding."""
         if verdict_of(findings) != FAILED:
@@ -266,16 +253,22 @@ def beyond(stages: Mapping[str, StageFacts], total: int) -> Iterator[Finding]:
         yield not_checked(f"{', '.join(fewer)}: measured on the first {SUBSET} of {ran} samples")
 
 
-def profile_of(chain: _Chain, final: StageResult, errors_on: Callable[[Arrays], list[NodeRow]]) -> list[NodeRow]:
-    """The error of every node of the final file on the worst sample, in graph order.
+def profile_of(
+    file: ModelFile, fp32: ModelFile, reference: Reference, final: StageResult, pinned: Sequence[str] = ()
+) -> list[NodeRow]:
+    """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16.
 
     The nodes that make the largest errors by themselves have `rank`, 1 for the first, and `selector`, what pins them
-    beside those that are pinned.
+    beside `pinned`.
     """
-    sample = chain.reference.samples[worst_samples(sample_facts(chain.reference, final), 1)[0]]
-    rows = errors_on(stacked([sample] * (chain.last.fixed_batch or chain.fp32.fixed_batch or 1)))
+    if final.facts["evaluation"] == FP32_CPU:
+        return []
+    sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
+    feeds = stacked([sample] * (file.fixed_batch or fp32.fixed_batch or 1))
+    pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
+    rows = error_profile(BothFiles(fp32.model, file.model, pessimistic=pessimistic), feeds)
     for rank, row in enumerate(worst_nodes(rows), start=1):
-        row |= {"rank": rank, "selector": node_argument(row["node"], chain.made.pinned)}
+        row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}
     return rows
 
 

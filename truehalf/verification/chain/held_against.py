@@ -42,7 +42,9 @@ class HeldAgainst:
 
     def measured(self, model: ModelFile, count: int, sizes: Sequence[int]) -> FileResult:
         """A file on the first samples, on the adversarial ones and at these batch sizes."""
-        file = opened(model, self.options.evaluation.value, count // (model.fixed_batch or self.options.batch))
+        size = model.fixed_batch or self.options.batch
+        runs = -(-count // size) if size <= self.options.batch else 1  # a larger one may take all the memory there is
+        file = opened(model, self.options.evaluation.value, runs)
         stage = measure_file(file, self.reference, count, self.options)
         facts: StageFacts = {
             **stage.facts,

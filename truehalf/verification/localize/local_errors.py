@@ -34,15 +34,6 @@ _PARTS = 8  # that they are asked in at first, where they are many
 _PASSED_OVER = 0.1  # of the effect of all: a part that has less has no error in it
 
 
-def comparer_of(files: BothFiles, same_choices: bool = False) -> Comparer:
-    """What runs both files.
-
-    Raises:
-        StageError: as truehalf.verification.localize.side_by_side.side_by_side.
-    """
-    return Comparer(side_by_side(files.reference, files.candidate_as_run(), files.aligned, same_choices))
-
-
 class LocalErrors:
     """Errors of all nodes: the largest of all batches.
 
@@ -52,18 +43,11 @@ class LocalErrors:
     """
 
     def __init__(
-        self, files: BothFiles, comparer: Comparer, batches: Sequence[Feeds], queries: Collection[str]
+        self, files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], same_choices: bool = False
     ) -> None:
-        """Run both files.
-
-        Args:
-            comparer: see `comparer_of`.
-            queries: see truehalf.verification.localize.locate.locate.
-
-        Raises:
-            StageError: when a run fails.
-        """
-        self._files, self._queries, self._side = files, queries, comparer.side
+        self._files, self._queries = files, queries
+        self._side = side_by_side(files.reference, files.candidate_as_run(), files.aligned, same_choices)
+        comparer = Comparer(self._side)
         runs = [comparer.run(feeds) for feeds in batches]
         self.pairs = comparer.pairs
         self.local_error, self.error, self.absmax = (

@@ -12,7 +12,7 @@ rows of anything else are compared as they stand, because there another order is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ import numpy as np
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.combined import combined_selectors
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
-from truehalf.verification.localize.local_errors import WRONG, LocalErrors, comparer_of
+from truehalf.verification.localize.local_errors import WRONG, LocalErrors
 from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, or_inf, summary
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 
@@ -100,8 +100,7 @@ def locate(
     Raises:
         StageError: when a model cannot be emulated or run, or their inputs differ.
     """
-    queries = rows_in_any_order(files.reference) if queries is None else queries
-    local_errors = LocalErrors(files, comparer_of(files), batches, queries)
+    local_errors = LocalErrors(files, batches, rows_in_any_order(files.reference) if queries is None else queries)
     found: list[Nonfinite] = []
     if not np.isfinite(local_errors.error).all() or not local_errors.covers_outputs():
         found = first_nonfinite(files.candidate, batches, reference=files.reference, pessimistic=files.pessimistic)
@@ -151,13 +150,10 @@ def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str |
     return suspects[0].node
 
 
-def error_profile(files: BothFiles) -> Callable[[Feeds], list[NodeRow]]:
-    """What finds, on a feed, the errors of every node with a float output, in graph order; behind TopK of the queries
-    that the reference chooses.
+def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeRow]:
+    """Errors of every node with a float output, in graph order; behind TopK of the queries that the reference chooses.
 
     Raises:
         StageError: as locate.
     """
-    comparer = comparer_of(files, same_choices=True)
-    comparer.open()
-    return lambda feeds: LocalErrors(files, comparer, [feeds], ()).profile()
+    return LocalErrors(files, [feeds], (), same_choices=True).profile()

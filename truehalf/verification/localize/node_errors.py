@@ -50,17 +50,16 @@ class Comparer:
     """A session over both graphs.
 
     Attributes:
-        side: the graphs.
         pairs: those that are compared: of floats, integers and bools.
     """
 
     def __init__(self, side: SideBySide) -> None:
-        self.side = side
+        self._side = side
         values = main_values(side.model)
         self.pairs = [pair for pair in side.pairs if _is_counted(values[pair.reference])]
         self._outputs = [str(value.name) for value in side.model.graph.outputs]
         self._same_sizes = True  # until a run shows another one
-        self._session: ReportingSession | None = None  # until `open`, or the first run
+        self._session: ReportingSession | None = None
         self._whole: tuple[set[int], ReportingSession | None] = set(), None
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Errors:
@@ -78,26 +77,18 @@ class Comparer:
         masked = [i for i in range(len(self.pairs)) if not np.isfinite(norms[0][i]) or not np.isfinite(absmax[i])]
         for i, exact in zip(masked, self._exactly(masked, feeds), strict=True):
             local_error[i], error[i], absmax[i] = exact
-        count = len(self.side.outputs)
-        candidate = {name: values[output] for name, output in self.side.outputs.items()}
+        count = len(self._side.outputs)
+        candidate = {name: values[output] for name, output in self._side.outputs.items()}
         return Errors(local_error, error, absmax, {name: values[name] for name in self._outputs[:-count]}, candidate)
-
-    def open(self) -> ReportingSession:
-        """Make the session, where there is none.
-
-        Raises:
-            StageError: when it cannot be loaded.
-        """
-        if self._session is None:
-            graph = Instrumented(self.side.model)
-            for pair in self.pairs:
-                _report(graph, pair, self._same_sizes)
-            self._session = graph.open(self._outputs)
-        return self._session
 
     def _reported(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         try:
-            return self.open().run(feeds)
+            if self._session is None:
+                graph = Instrumented(self._side.model)
+                for pair in self.pairs:
+                    _report(graph, pair, self._same_sizes)
+                self._session = graph.open(self._outputs)
+            return self._session.run(feeds)
         except StageError:
             if not self._same_sizes:
                 raise
@@ -119,7 +110,7 @@ class Comparer:
             known = known | masked
             pairs = [self.pairs[i] for i in sorted(known)]
             names = [name for pair in pairs for name in (pair.reference, pair.local, pair.accumulated)]
-            session = Instrumented(self.side.model).open(names)
+            session = Instrumented(self._side.model).open(names)
             self._whole = known, session
         return session
 

@@ -164,12 +164,12 @@ def test_equal_files_have_no_suspects() -> None:
 
 
 def test_the_profile_goes_along_the_graph() -> None:
-    rows = error_profile(BothFiles(model(REFERENCE), model(HALF)))(FEEDS)
+    rows = error_profile(BothFiles(model(REFERENCE), model(HALF)), FEEDS)
     assert [row["node"] for row in rows] == ["up", "first", "down", "second", "dead", "sum"]
     assert {row["precision"] for row in rows} == {"fp16"}
     errors = [row["local_error"] for row in rows if row["node"] != "dead"]
     assert all(0 < error < 1e-2 for error in errors if error is not None)
-    overflowing = error_profile(BothFiles(model(REFERENCE), model(HALF)))({"x": FEEDS["x"] * 40})
+    overflowing = error_profile(BothFiles(model(REFERENCE), model(HALF)), {"x": FEEDS["x"] * 40})
     assert overflowing[0]["error"] is None
 
 
@@ -257,7 +257,7 @@ def test_sums_are_searched_where_they_failed() -> None:
     assert (found[0].node, found[0].op_type, found[0].cause) == ("mean", "ReduceMean", "nonfinite")
     expect(found[0].sentence, None, "sum", "node 'mean'")
     assert {each.node for each in found} <= {"mean", "less", "last"}
-    profile = error_profile(BothFiles(reference, half, pessimistic=True))(feeds)
+    profile = error_profile(BothFiles(reference, half, pessimistic=True), feeds)
     assert [(row["node"], row["local_error"] is None) for row in profile] == [
         ("mean", True),
         ("less", False),

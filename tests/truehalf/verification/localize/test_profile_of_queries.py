@@ -39,6 +39,6 @@ def test_rows_are_compared_by_query(seed: int, largest: int) -> None:
     scores = (1 + 1e-5 * rng.permutation(64)).astype(np.float32).reshape(1, 64)
     feeds = {"x": rng.normal(size=(1, 64, 4)).astype(np.float32), "s": scores}
     assert len(np.unique(scores.astype(np.float16))) < 4
-    errors = {row["node"]: row["error"] for row in error_profile(files(largest))(feeds)}
+    errors = {row["node"]: row["error"] for row in error_profile(files(largest), feeds)}
     assert {"rows", "act"} <= set(errors)
     assert all(error is not None and error < 2e-3 for error in errors.values()), errors
