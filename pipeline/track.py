@@ -24,7 +24,7 @@ from typing import Any
 
 from pipeline.forms import Outcome, Section
 from pipeline.report.page import draw
-from pipeline.tracking.naming import PAGE, description, distinct_name
+from pipeline.tracking.naming import PAGE, description, distinct_name, overrides
 from pipeline.tracking.record import (
     Record,
     delete_pending,
@@ -114,7 +114,7 @@ def catch_up(project: Path) -> int:
         records = pending_records(project)
         for record in records:
             outcome = log(record, project)
-            print(f"track: {distinct_name(record.params)}: {outcome['message']}")
+            print(f"track: {distinct_name(record.params, overrides(record.params))}: {outcome['message']}")
             if outcome["status"] == "pending":
                 left += 1
             else:
@@ -212,9 +212,11 @@ def _log(mlflow: Any, experiment: str, record: Record) -> Outcome:
         client.delete_run(earlier.info.run_id)
     parent = {} if record.sweep is None else {_PARENT_TAG: _parent(client, experiment, record.sweep)}
     start, end = record.span
-    run_id = str(client.create_run(experiment, start, _system_tags(record) | parent, distinct_name(params)).info.run_id)
+    told = overrides(params)
+    name = distinct_name(params, told)
+    run_id = str(client.create_run(experiment, start, _system_tags(record) | parent, name).info.run_id)
     with mlflow.start_run(run_id=run_id):
-        mlflow.set_tags({DIGEST_TAG: digest, _NOTE_TAG: description(record)} | record.tags)
+        mlflow.set_tags({DIGEST_TAG: digest, _NOTE_TAG: description(record, told)} | record.tags)
         mlflow.log_params(flat_params(params))
         mlflow.log_metrics(metrics(record.reports))
         for file in record.files:

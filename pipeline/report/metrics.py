@@ -1,11 +1,22 @@
-"""Metrics of a run for `dvc metrics`, reports/metrics.json: figures to compare runs by, with flat keys."""
+"""Metrics of a run for `dvc metrics`, reports/metrics.json: figures to compare runs by, with flat keys.
+
+    python -m pipeline.report.metrics
+
+is the stage `report`. The page shows the difference to the run before, so it is no out of a stage: `pipeline.track`
+draws it in every run.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 from typing import TypedDict
 
 from pipeline.caveats import has_failed
 from pipeline.forms import Params, Reports, model_of, of_stage
+from pipeline.workspace import read_params, read_reports, root
+from truehalf.output_files import write_text
+from truehalf.report.terminal import run_program
 
 
 class Metrics(TypedDict):
@@ -35,6 +46,12 @@ class Metrics(TypedDict):
     verdict: str
 
 
+def main() -> None:
+    folder = root()
+    metrics = metrics_of(read_reports(folder), read_params(folder))
+    write_text(folder / "reports" / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+
+
 def metrics_of(reports: Reports, params: Params) -> Metrics:
     verify, compiled = reports.get("verify", {}), reports.get("engine", {}).get("compiled")
     before, after = (model_of(of_stage(reports, stage) or {}) for stage in ("slim", "cast_cleanup"))
@@ -57,3 +74,8 @@ def metrics_of(reports: Reports, params: Params) -> Metrics:
 
 def _rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits) + 0.0  # no -0.0
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser("python -m pipeline.report.metrics", description=__doc__).parse_args()
+    run_program(main)

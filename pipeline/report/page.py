@@ -1,5 +1,4 @@
-"""report: everything that a run found, as one page (truehalf.report.page), reports/report.html, and the
-figures by which runs are compared, reports/metrics.json.
+"""report: everything that a run found, as one page (truehalf.report.page), reports/report.html.
 
     python -m pipeline.report
 
@@ -10,7 +9,6 @@ missing: a run that crashed half-way still gets its page.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +22,6 @@ from pipeline.forms import Params, Reports, StageReport, Verification, model_of,
 from pipeline.report.data import data_of
 from pipeline.report.deliverable import file_facts, judged
 from pipeline.report.headlines import headline, tiles
-from pipeline.report.metrics import metrics_of
 from pipeline.report.previous import difference, remember
 from pipeline.workspace import STAGES, json_of, only, read_reports, root
 from truehalf.engines.engine_report import EnginePlan, EngineReport
@@ -53,10 +50,6 @@ _STAGE_WORK = {
 def main() -> None:
     folder = root()
     place = draw(folder)
-    reports, crash = _reports(folder)
-    if not crash:  # figures of a run that crashed are none to compare by
-        metrics = metrics_of(reports, _params(folder))
-        write_text(folder / "reports" / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     if not is_told():
         print(f"report: {place.relative_to(folder)}")
 

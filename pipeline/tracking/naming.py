@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,14 @@ _FIGURES = (
 )
 
 
-def distinct_name(params: Params) -> str:
-    """The name of `run_name` and the overrides that differ from the defaults: ltdetr_nano-dfine-fp16-data_max=128."""
-    changed = {key: value for key, value in overrides(params).items() if key not in _INTERFACE}
+def distinct_name(params: Params, told: Mapping[str, Any]) -> str:
+    """The name of `run_name` and what a run was told, its `overrides`: ltdetr_nano-dfine-fp16-data_max=128."""
+    changed = {key: value for key, value in told.items() if key not in _INTERFACE}
     keys = sorted(changed, key=lambda key: _PLACES.get(key.split(".")[0], 1))
     last = [key.rpartition(".")[2] for key in keys]
     named = [key if last.count(name) > 1 else name for key, name in zip(keys, last, strict=True)]
-    told = [f"{name}={_short(changed[key])}" for name, key in zip(named, keys, strict=True)][:_SHOWN]
-    return "-".join([run_name(params), *told, *([f"+{len(keys) - _SHOWN}"] if len(keys) > _SHOWN else [])])
+    shown = [f"{name}={_short(changed[key])}" for name, key in zip(named, keys, strict=True)][:_SHOWN]
+    return "-".join([run_name(params), *shown, *([f"+{len(keys) - _SHOWN}"] if len(keys) > _SHOWN else [])])
 
 
 def overrides(params: Params) -> dict[str, Any]:
@@ -66,16 +66,16 @@ def overrides(params: Params) -> dict[str, Any]:
     return found
 
 
-def description(record: Record) -> str:
-    """Markdown for the run's page in MLflow: verdict, main figures, overrides."""
+def description(record: Record, told: Mapping[str, Any]) -> str:
+    """Markdown for the run's page in MLflow: verdict, main figures, its `overrides`."""
     tags, reports = record.tags, record.reports
     how = f" in {record.failed_stage}" if record.failed_stage else f" ({tags['evaluation']}), engine: {tags['engine']}"
-    told = ", ".join(f"`{key}={_text(value)}`" for key, value in overrides(record.params).items())
+    listed = ", ".join(f"`{key}={_text(value)}`" for key, value in told.items())
     verdict = "failed" if record.failed and tags["verdict"] == "passed" else tags["verdict"]  # by the engine
     figures = worded(_FIGURES, reports.get("verify", {}))
     figures += worded(["{fp16_arithmetic:%1} of the arithmetic in FP16"], reports.get("fp16", {}))
     lines = [f"**{verdict}**{how}", ", ".join(figures)]
-    lines += [f"Differs from the defaults in: {told}"] if told else []
+    lines += [f"Differs from the defaults in: {listed}"] if told else []
     lines += [f"Report: artifact `{PAGE}`"] if record.page else []
     return "\n\n".join(line for line in lines if line)
 

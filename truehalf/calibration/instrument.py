@@ -22,7 +22,7 @@ from truehalf.ir.facts import After, reached, values_of, values_read
 from truehalf.runtime.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
-Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Graph]  # of a node
+Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Graph | ir.Attr]  # of a node
 KEEP = {"keepdims": 1}
 LARGEST = float(np.finfo(np.float32).max)
 _OPSET = 17
@@ -151,7 +151,7 @@ class InsertionPoint:
             return self.node(op_type, [value], KEEP)
         if "axes" not in onnx.defs.get_schema(op_type, self.graph.opset).attributes:
             return self.node(op_type, [value, self.graph.constant(list(axes))], KEEP)
-        return self.node(op_type, [value], {**KEEP, "axes": list(axes)})
+        return self.node(op_type, [value], {**KEEP, "axes": ir.AttrInt64s("axes", axes)})
 
     def is_number(self, values: ir.Value) -> ir.Value:
         """Neither NaN nor Inf."""

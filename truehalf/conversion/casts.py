@@ -31,7 +31,7 @@ import onnx_ir as ir
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
 from truehalf.ir.facts import all_nodes, insert_after, is_op
 from truehalf.ir.moves import Region, has_kernel, regions
-from truehalf.ir.normalize import NORMALIZE, Names
+from truehalf.ir.normalize import TYPED, Names
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
 
@@ -55,7 +55,7 @@ class CleanCasts(Pass):
     fold_max_bytes: int | None = None
 
     def edit(self, model: ir.Model, done: Done) -> None:
-        done.modified = NORMALIZE(model).modified
+        done.modified = TYPED(model).modified
         _Cleaning(model, self, done.counts).run()
 
 

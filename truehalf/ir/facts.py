@@ -161,6 +161,12 @@ def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     return node if is_op(node, *op_types) else None
 
 
+def is_typed(model: ir.Model) -> bool:
+    """Whether the type and the rank of every value are known."""
+    values = (value for node in all_nodes(model) for value in node.outputs if value.name)
+    return all(value.type is not None and value.shape is not None for value in values)
+
+
 def model_facts(model: ir.Model, path: Path | str | None = None) -> ModelFacts:
     """Counts of a model whose value types are known (run shape inference first), and the size of its file.
 

@@ -25,7 +25,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, is_op, label_of, name_of, subgraphs, values_of
+from truehalf.ir.facts import all_nodes, is_op, is_typed, label_of, name_of, subgraphs, values_of
 from truehalf.ir.inlining import InlineFunctions, WeightsApart
 from truehalf.ir.passes import Done, Pass, Passes
 
@@ -82,21 +82,24 @@ class NameNodes(Pass):
 
 @dataclass(frozen=True)
 class InferTypes(Pass):
-    """Fills in value types and shapes as far as onnx can infer them; weights are not copied.
-
-    Known types stay, and so do the shapes that the model states for its outputs.
+    """Fills in value types and shapes as far as onnx can infer them; weights are not copied. Known types stay, and so
+    do the shapes that the model states for its outputs.
 
     Attributes:
         strict: what cannot be is an error, and the shapes of outputs are inferred, too.
+        missing: nothing where type and rank of every value are known; a size may then follow from others all the same.
 
     Raises:
         onnx.shape_inference.InferenceError: only with `strict`.
     """
 
     strict: bool = False
+    missing: bool = False
 
     def edit(self, model: ir.Model, done: Done) -> None:
         strict = self.strict
+        if self.missing and is_typed(model):
+            return
         stated = {value for value in model.graph.outputs if value.shape is not None and not strict}
         unknown = contextlib.nullcontext() if strict else contextlib.suppress(onnx.shape_inference.InferenceError)
         with unique_names(model), unknown:
@@ -148,6 +151,7 @@ class LiftConstants(Pass):
 
 
 NORMALIZE = Passes(SortNodes(), NameNodes(), InferTypes(), OpsetsOfSubgraphs())
+TYPED = Passes(SortNodes(), NameNodes(), InferTypes(missing=True), OpsetsOfSubgraphs())
 PREPARE = Passes(InlineFunctions(), WeightsApart(), LiftConstants(lambda dtype: dtype == ir.DataType.FLOAT), NORMALIZE)
 
 

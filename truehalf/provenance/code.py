@@ -64,7 +64,13 @@ def code_of(module: Path, root: Path = ROOT) -> list[Path]:
         found.add(path)
         if path.suffix == ".py":
             waiting += _read(path, root)
-    return sorted(path for path in found if not any(path.relative_to(root).match(each) for each in _NO_RESULT))
+    return sorted(path for path in found if not _is_without_result(path, root))
+
+
+@functools.cache
+def _is_without_result(path: Path, root: Path) -> bool:
+    place = path.relative_to(root)
+    return any(place.match(each) for each in _NO_RESULT)
 
 
 @functools.cache
@@ -95,11 +101,10 @@ def _imported(text: str, root: Path) -> Iterator[Path]:
                 yield from _files(name, root)
 
 
-def _files(name: str, root: Path) -> Iterator[Path]:
+@functools.cache
+def _files(name: str, root: Path) -> list[Path]:
     place = root.joinpath(*name.split("."))
-    for path in (place.with_suffix(".py"), place / "__init__.py"):
-        if path.is_file():
-            yield path
+    return [path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()]
 
 
 def _digest(files: list[Path], root: Path) -> CodeDigest:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.metrics import Metrics, metrics_of
-from pipeline.report.page import main
+from pipeline.report.metrics import Metrics, main, metrics_of
 from tests.configurations import write_params
 
 VERIFY: Any = {

@@ -39,7 +39,8 @@ NAME, IMAGES = "ltdetr_nano-dfine-fp16", "data.folder=/somewhere/images"
     ],
 )
 def test_a_name_has_what_differs_from_the_defaults(told: list[str], name: str) -> None:
-    assert distinct_name(composed(*told)) == name
+    params = composed(*told)
+    assert distinct_name(params, overrides(params)) == name
 
 
 KEYS = {"seed": 1, "precision.data_max": 99, "verify.batch": 3, "engine.latency.runs": 7, "data.seed": 5}
@@ -62,7 +63,8 @@ def test_runs_of_every_shipped_model_have_the_name_alone(subtests: pytest.Subtes
 def test_a_description_has_one_verdict_and_no_empty_part(tmp_path: Path, engine: str) -> None:
     scratch_run(tmp_path)
     (tmp_path / "reports/engine.json").write_text(json.dumps({"stage": "engine", "status": engine}))
-    text = description(of_workspace(tmp_path))
+    record = of_workspace(tmp_path)
+    text = description(record, overrides(record.params))
     assert text.startswith("**failed**" if engine == "failed" else "**passed**") and f"engine: {engine}" in text
     assert "defaults" not in text and PAGE not in text
 

@@ -102,6 +102,16 @@ def test_outputs_keep_the_shape_that_the_model_states() -> None:
     assert [str(node.outputs[0].shape) for node in model.graph] == ["[2,3]", "[n,3]", "[2,3]"]
 
 
+def test_what_is_missing_is_inferred_where_a_type_or_a_rank_is() -> None:
+    graph = '(float[2, 3] x) => (float[2, 3] y) <float["n", 3] a> { a = Relu(x) b = Relu(a) y = Relu(b) }'
+    model = ir.from_onnx_text(HEAD + graph)
+    InferTypes(missing=True)(model)
+    assert [str(node.outputs[0].shape) for node in model.graph][1:] == ["[2,3]", "[2,3]"]
+    model.graph[0].outputs[0].shape = ir.Shape(["n", 3])
+    assert not InferTypes(missing=True)(model).modified
+    assert str(model.graph[0].outputs[0].shape) == "[n,3]"
+
+
 def test_normalizing_twice_changes_nothing_more() -> None:
     model = ir.from_onnx_text(HEAD + "(float[2] x) => (float[2] y) { a = Relu(x) a2 = Relu(a) y = Relu(a2) }")
     NORMALIZE(model)

@@ -49,7 +49,7 @@ class BothFiles:
             StageError: when types cannot be inferred.
         """
         self.reference, self.candidate = reference, candidate.clone()
-        InferTypes()(self.candidate)
+        InferTypes(missing=True)(self.candidate)
         self.aligned = align(reference, self.candidate)
         self.values = main_values(self.candidate)
         self._in_reference = {mine: ours for ours, mine in self.aligned.items()}

@@ -295,7 +295,7 @@ def _alike(reference: ir.Model, candidate: ir.Model) -> tuple[ir.Model, ir.Model
     copies = []
     for model in (reference, candidate):
         model = model.clone()
-        Passes(InlineFunctions(), ToOpset(max(*opsets, _WHERE_FROM)), InferTypes())(model)
+        Passes(InlineFunctions(), ToOpset(max(*opsets, _WHERE_FROM)), InferTypes(missing=True))(model)
         copies.append(model)
     return copies[0], copies[1]
 
