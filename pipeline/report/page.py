@@ -1,4 +1,4 @@
-"""report: everything that a run found, as one page (truehalf.report.page), reports/report.html.
+"""The page of a run: everything that it found (truehalf.report.page), reports/report.html.
 
     python -m pipeline.report
 

@@ -26,8 +26,8 @@ _SAID: dict[str, tuple[str, ...]] = {  # of a stage's report, in parts; see true
     "verify": ("{verdict}", "{matched_fraction:%2} matched"),
     "probe": ("{gpus}",),
     "engine": ("{status}", "{compiled}"),
-    "report": ("reports/report.html",),
-    "track": ("MLflow: {status}",),
+    "report": ("reports/metrics.json",),
+    "track": ("reports/report.html", "MLflow: {status}"),
 }
 
 

@@ -51,8 +51,8 @@ class RoundingErrors:
         self.cancelling = [replay for replay in self._replays() if replay.around.end not in known]
 
     def _replays(self) -> list[Replay]:
-        found = neighbourhoods(self._model, self._absmax)
-        return [Replay(each) for each in found if all(node.name for node in each.depths)]
+        self._around = neighbourhoods(self._model, self._absmax)
+        return [Replay(each) for each in self._around if all(node.name for node in each.depths)]
 
     def add(self, replays: Sequence[Replay], errors: Sequence[float], sample: str) -> None:
         """Errors of replays on a sample."""
@@ -69,7 +69,7 @@ class RoundingErrors:
         """Of expectations, whatever the samples showed of them: those, and what writes the logits, in float32."""
         found = {}
         limit = limit_of("cancellation", True)
-        for around in neighbourhoods(self._model, self._absmax):
+        for around in self._around:
             error = error_at_a_tie(around.end, self._absmax)
             if error > limit and all(node.name for node in around.depths):
                 nodes = [_name(node) for node in around.depths]
