@@ -2,6 +2,9 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
+# Each stage is a process, and so is each test of a command: without bytecode, all compile the same 200 modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-all test-rest test-gpu test-lightly docs lint ui report clean bench bench-peers bench-lightly bench-sweep zoo
 
