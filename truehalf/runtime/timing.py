@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
-
-import numpy as np
+from typing import TYPE_CHECKING, TypedDict
 
 from truehalf.runtime.gpu_clocks import Clocks
+
+if TYPE_CHECKING:  # whoever reads a report needs the form alone
+    import numpy as np
 
 
 class BeforeAndAfter(TypedDict):
@@ -42,6 +43,8 @@ def timing(rounds: Sequence[np.ndarray], samples: int, per_s: Sequence[float], c
         samples: in one run.
         per_s: samples per second, by round; the median counts.
     """
+    import numpy as np
+
     p50, p95, p99 = (float(np.percentile(np.concatenate(rounds), q)) for q in (50, 95, 99))
     medians = [float(np.median(times)) for times in rounds]
     return {
