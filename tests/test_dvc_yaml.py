@@ -50,7 +50,7 @@ def test_whatever_opens_the_model_depends_on_all_that_opening_reads() -> None:
         assert {"artifacts/inputs/weights.json", "artifacts/inputs/trace.json"} <= set(stage["deps"]), name
 
 
-@pytest.mark.parametrize("name", [name for name in CACHED if name != "report"])  # whose page shows all keys
+@pytest.mark.parametrize("name", [name for name in CACHED if name != "report"])  # which reads them as a mapping
 def test_params_are_read(name: str) -> None:
     text = "".join(path.read_text() for path in code(name))
     words = {key: key.rpartition(".")[2].replace("fp32_pins", "pins") for key in STAGES[name]["params"]}  # Config.pins

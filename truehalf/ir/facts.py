@@ -162,8 +162,9 @@ def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
 
 
 def is_typed(model: ir.Model) -> bool:
-    """Whether the type and the rank of every value are known."""
-    values = (value for node in all_nodes(model) for value in node.outputs if value.name)
+    """Whether the type and the rank of every value but weights are known, inside subgraphs, too."""
+    read = (value for graph in model.graphs() for value in graph.inputs)  # inner graphs need not state them
+    values = [*read, *(value for node in all_nodes(model) for value in node.outputs if value.name)]
     return all(value.type is not None and value.shape is not None for value in values)
 
 

@@ -1,6 +1,6 @@
 """The forms that other passes rely on, and sizes at the shapes that a model will run with (`concrete_shapes`).
 
-    NORMALIZE    nodes are sorted, names of nodes are there and unique, types of values are known
+    NORMALIZE    nodes are sorted, names of nodes are there and unique, types of values are known (TYPED: not all sizes)
     PREPARE      the form in which graphs are measured, judged and converted; constants are alike, too:
                      function calls                     inlined
                      Constant nodes of float32          initializers of the same name, in subgraphs, too (not sparse)

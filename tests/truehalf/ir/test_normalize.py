@@ -112,6 +112,17 @@ def test_what_is_missing_is_inferred_where_a_type_or_a_rank_is() -> None:
     assert str(model.graph[0].outputs[0].shape) == "[n,3]"
 
 
+def test_inner_graphs_that_state_no_types_of_their_inputs_get_them() -> None:
+    body = "body = b (float[2] s, float[2] r) => (float[2] t, float[2] u) { t = Add(s, r) u = Relu(t) }"
+    graph = f"{{ y, z = Scan<num_scan_inputs = 1, {body}>(i, x) }}"
+    model = ir.from_onnx_text(HEAD + "(float[2] i, float[3, 2] x) => (float[2] y, float[3, 2] z) " + graph)
+    inner = next(graph for graph in model.graphs() if graph is not model.graph)
+    for value in inner.inputs:
+        value.type = value.shape = None
+    InferTypes(missing=True)(model)
+    assert [value.dtype for value in inner.inputs] == [ir.DataType.FLOAT] * 2
+
+
 def test_normalizing_twice_changes_nothing_more() -> None:
     model = ir.from_onnx_text(HEAD + "(float[2] x) => (float[2] y) { a = Relu(x) a2 = Relu(a) y = Relu(a2) }")
     NORMALIZE(model)
