@@ -15,12 +15,27 @@ from pipeline.cache.stale_locks import release
 from pipeline.forms import Params
 from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, VERBOSE_VARIABLE, locked, remove_leftovers, write_params
+from truehalf.codes import CONFIGURATION, codes_in
 from truehalf.output_files import write_text
 from truehalf.progress import PLACE_VARIABLE
 
 LOCK_FILE = ".truehalf.lock"
 FIRST = "inputs"  # the stage that reads what a run takes from outside, and makes nothing
 NOT_BEGUN = 2
+# What ends `trace`, which makes the first file, before it has made any: the model is not what the configuration says.
+_MISTAKEN = {
+    *CONFIGURATION,
+    "function-fails",
+    "module-fails",
+    "revision-moves",
+    "wrong-class-count",
+    "wrong-dtype",
+    "wrong-feeds",
+    "wrong-name",
+    "wrong-preprocessing",
+    "wrong-return",
+    "wrong-spec",
+}
 _WAITING = "pipeline: another run is at work in this workspace; waiting for it to end"
 
 
@@ -43,7 +58,7 @@ class _Place:
 
 def run(folder: Path, values: Params, project: Path | None = None, output: TextIO | None = None) -> int:
     """Run the chain for a validated configuration and return the exit code: 0, 1 for a failure, 2 where it could not
-    begin as what it would read is not there or cannot be read, 130 for Ctrl-C.
+    begin as what it would read is not there, cannot be read, or is not what the configuration says, 130 for Ctrl-C.
 
     Progress and the verdict come from the stages themselves, the verdict from the last. When a stage crashes, DVC stops
     before that; then the last good files are put back, and page, tracked run and verdict are made from here. One that
@@ -100,9 +115,14 @@ def _chain(place: _Place, repro: list[str]) -> int:
 
 
 def _not_begun(error_file: Path) -> str:
-    """What is wrong with what a run would read; empty where it has begun."""
-    found = json.loads(error_file.read_text()) if error_file.exists() else {}
-    return str(found["message"]) if found.get("stage") == FIRST else ""
+    """What is wrong with what a run would read, or with what is said of it; empty where it has begun."""
+    if not error_file.exists():
+        return ""
+    found = json.loads(error_file.read_text())
+    message = str(found["message"])
+    codes = codes_in(message.partition("\n")[0])[-1:]
+    mistaken = found["stage"] == "trace" and not _MISTAKEN.isdisjoint(codes)
+    return message if found["stage"] == FIRST or mistaken else ""
 
 
 def _report_crash(error_file: Path, place: _Place) -> None:

@@ -68,8 +68,10 @@ def ended(folder: Path, failed_stage: str | None = None) -> Ended:
 
 
 def show_verdict(run: Ended) -> None:
-    """Link the file that the run delivers, and print the block; a run that failed delivers none."""
-    if run.verdict == "failed":
+    """Link the file that the run delivers, and print the block. A run that failed delivers none, and what was delivered
+    before goes, unless it failed before it made a file.
+    """
+    if run.verdict == "failed" and (run.crash is None or run.crash["stage"] != "trace"):
         withdraw(run.folder)
     made = None if run.verdict == "failed" else deliver(run.folder, run.params)
     show(text(run, made, terminal_width()))

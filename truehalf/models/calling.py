@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from truehalf.config.typed import did_you_mean
 from truehalf.errors import StageError, failing
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def taken(returned: Any, takes: Sequence[str]) -> tuple[torch.Tensor, ...]:
         raise StageError(
             "wrong-name",
             f"model.outputs: the model returns {', '.join(named) or 'no tensor'}; expected {', '.join(missing)}, too"
-            f"{''.join(f' ({note})' for note in inner)}; name the key, field or position of each output in `take`",
+            f"{''.join(f' ({note})' for note in inner)}; name the key, field or position of each output in `take`"
+            f"{''.join(did_you_mean(take, named) for take in missing)}",
         )
     return tuple(named[take] for take in takes)
 
@@ -126,7 +128,8 @@ def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
         raise StageError(
             "no-match",
             f"model.drop_outputs: the model returns no {', '.join(unknown)}; it returns "
-            f"{', '.join(parts) or 'no tensor'} (positions 0 to {len(parts) - 1})",
+            f"{', '.join(parts) or 'no tensor'} (positions 0 to {len(parts) - 1})"
+            f"{''.join(did_you_mean(each, parts) for each in unknown)}",
         )
     left = {name: part for name, part in parts.items() if name not in out}
     if nested := [name for name, (_, value) in left.items() if _holds_tensors(value)]:

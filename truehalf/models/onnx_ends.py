@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config, DataSource
+from truehalf.config.typed import did_you_mean
 from truehalf.data.preprocessing import Preprocessing, declared_by
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
@@ -28,7 +29,8 @@ def inputs_of(config: Config, model: ir.Model, spec: IoSpec) -> list[Input]:
     if config.model.inputs is not None:
         declared = {each.name: each for each in config.model.inputs}
         if sorted(declared) != sorted(values):
-            message = f"model.inputs: expected the file's, {_listed(values.values())}, got {', '.join(declared)}"
+            like = "".join(did_you_mean(name, values) for name in declared if name not in values)
+            message = f"model.inputs: expected the file's, {_listed(values.values())}, got {', '.join(declared)}{like}"
             raise StageError("wrong-name", message)
         for name, entry in declared.items():
             if entry.dtype != _dtype(values[name]):
@@ -103,7 +105,8 @@ def outputs_of(config: Config, model: ir.Model, spec: IoSpec, path: Path) -> lis
     if config.model.outputs is not None:
         known = {each.name: each for each in declared_outputs(config.model.outputs)}
         if unknown := [name for name in known if name not in names]:
-            message = f"model.outputs: {path} has no {', '.join(unknown)}; it has {', '.join(names)}"
+            like = "".join(did_you_mean(name, names) for name in unknown)
+            message = f"model.outputs: {path} has no {', '.join(unknown)}; it has {', '.join(names)}{like}"
             raise StageError("wrong-name", message)
         return [known.get(name, OutputSpec(name)) for name in names]
     declared = {entry.name: entry for entry in spec.outputs}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from truehalf.config.schema import Config
+from truehalf.config.typed import did_you_mean
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import INSIDE, InputSpec, IoSpec, TensorSpec
 from truehalf.models import sources
@@ -67,7 +68,8 @@ def io_spec(
     names = [each.name for each in model.inputs] + [each.name for each in model.outputs]
     unknown = [name for name in axes if name not in names]
     if unknown:
-        message = f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}"
+        like = "".join(did_you_mean(name, names) for name in unknown)
+        message = f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}{like}"
         raise StageError("wrong-name", message)
     batch = axes.get(model.inputs[0].name, {}).get(0)
     named = {each.name: axes.get(each.name, {} if batch is None else {0: batch}) for each in model.outputs}
