@@ -100,7 +100,7 @@ class _Conversion:
             node.attributes["value"] = ir.AttrTensor("value", self._half(fill, None))
 
     def _retype(self, value: ir.Value) -> None:
-        value.dtype = FP16
+        _make_half(value)
         if value.const_value is not None:  # an input's default, which the caller may override
             value.const_value = self._half(value.const_value, value.name)
 
@@ -115,7 +115,8 @@ class _Conversion:
         exact, other = value.const_value, FP32 if named == FP16 else FP16
         assert exact is not None
         if named == FP16:
-            value.const_value, value.dtype = self._half(exact, value.name), FP16
+            value.const_value = self._half(exact, value.name)
+            _make_half(value)
         if other in wanted:
             twin = self._twin(tensor, exact, other)
             for use in tensor.uses:
@@ -169,6 +170,11 @@ class _Conversion:
         insert_after(value, cast)
         self.counts[f"casts_to_{_SUFFIX[dtype]}"] += 1
         return cast.outputs[0]
+
+
+def _make_half(value: ir.Value) -> None:
+    """Give a tensor a type of its own: clones, as of a function that was inlined twice, share one."""
+    value.type = ir.TensorType(FP16, denotation=value.type.denotation if value.type is not None else None)
 
 
 def _named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:

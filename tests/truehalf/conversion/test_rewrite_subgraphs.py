@@ -70,3 +70,23 @@ def test_a_branch_may_put_out_what_it_captures_or_a_constant() -> None:
         else_branch = e () => (float[2] q) { q = Constant<value_floats = [0.5, 0.25]>() }> y = Add(r, a) }"""
     for c in (True, False):
         same(text, X[0], c)
+
+
+CALLED_TWICE = """<ir_version: 10, opset_import: ["": 17, "l": 1]> g (float[2,2] x, bool c) => (float[2,2] y)
+    { h = l.f(x, c) y = l.f(h, c) }
+    <domain: "l", opset_import: ["": 17]> f (a, c) => (b) %s"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """{ [i] b = If(c) <then_branch = t () => (float[2,2] p) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}>
+            { [m] p = MatMul(a, w) },
+                else_branch = e () => (float[2,2] q) { [r] q = Relu(a) }> }""",
+        "<float[2,2] m> { [m] m = MatMul(a, a) [r] b = Relu(m) }",
+    ],
+)
+@pytest.mark.parametrize("pins", ["_2$", "^.$"])  # nodes of the second call, and of the first
+def test_calls_of_a_function_that_states_types_are_converted_each_by_itself(body: str, pins: str) -> None:
+    for c in (True, False):
+        same(CALLED_TWICE % body, X, c, pins=pins)
