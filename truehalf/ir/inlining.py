@@ -4,21 +4,23 @@ sees all nodes and all constants.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, RemoveInitializersFromInputsPass
 
-from truehalf.ir.facts import all_nodes, name_of, values_of
+from truehalf.ir.facts import all_nodes, name_of, subgraphs, values_of
 from truehalf.ir.passes import Done, Pass
+from truehalf.ir.slots import schema_of
 
 _CALL = "truehalf.call"  # of the call that a node is being inlined from
 _TAKEN_OUT = "truehalf.weights_taken_out"  # key of ir.Model.meta
 _WEIGHTS_AMONG_INPUTS_UNTIL = 3  # IR version
 _LISTED = 5  # names in a line of a report
 _NODE_NAME = "truehalf.name"  # that a node has in its function
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 
 class InlineFunctions(Pass):
@@ -26,7 +28,8 @@ class InlineFunctions(Pass):
 
     def edit(self, model: ir.Model, done: Done) -> None:
         if model.functions:
-            done.modified = InlinePass()(model).modified
+            done.modified = _inline_calls(model, lambda function: True)
+            _keep_apart(model)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def _inline(model: ir.Model, kept: Collection[str]) -> None:
         for key in ready:
             for node in model.functions[key].all_nodes():
                 node.meta[_NODE_NAME] = name_of(node)
-        InlinePass(criteria=lambda function: function.identifier() in ready)(model)
+        _inline_calls(model, lambda function: function.identifier() in ready)
         for node in all_nodes(model, functions=True):
             call = node.metadata_props.pop(_CALL, None)
             if call is not None and _NODE_NAME in node.meta:
@@ -81,6 +84,55 @@ def _inline(model: ir.Model, kept: Collection[str]) -> None:
     left = sorted(name for domain, name, *_ in model.functions if not _is_kept(domain, name, kept))
     if left:
         raise ValueError(f"{', '.join(left)}: functions that call each other")
+    _keep_apart(model)
+
+
+def _inline_calls(model: ir.Model, inlined: Callable[[ir.Function], bool]) -> bool:
+    """Run onnx_ir's pass on what it reads as it is meant: each output of a function is one value that the function
+    computes, as the pass gives it the name that the call has for it, and a call has all of them.
+    """
+    for function in filter(inlined, model.functions.values()):
+        graph = function.graph
+        for index, value in enumerate(graph.outputs):
+            if value.is_graph_input() or value in graph.outputs[:index]:
+                graph.append(same := ir.node("Identity", [value], name=f"Identity_{value.name}"))
+                graph.outputs[index] = same.outputs[0]
+    for node in all_nodes(model, functions=True):
+        if (called := model.functions.get(node.op_identifier())) is not None and inlined(called):
+            given = len(node.outputs)
+            node.resize_outputs(len(called.outputs))
+            for value in node.outputs[given:]:
+                value.name = ""  # skipped
+    return InlinePass(criteria=inlined)(model).modified
+
+
+def _keep_apart(model: ir.Model) -> None:
+    """Name what was inlined where onnx_ir's pass does not: outputs that a call skips, and that are read or required,
+    and values of inner graphs called as one around them, which they would hide.
+    """
+    from truehalf.ir.normalize import Names, rename
+
+    names = Names(model)
+    for node in all_nodes(model):
+        for index, value in enumerate(node.outputs):
+            if not value.name and (value.uses() or _is_required(node, index)):
+                value.name = names.fresh(name_of(node))
+    rename(model, {value: names.fresh(str(value.name)) for value in _hiding(model.graph, frozenset())})
+
+
+def _is_required(node: ir.Node, index: int) -> bool:
+    schema = schema_of(node)
+    return schema is not None and schema.outputs[min(index, len(schema.outputs) - 1)].option != _OPTIONAL
+
+
+def _hiding(graph: ir.Graph, outer: frozenset[str | None]) -> Iterator[ir.Value]:
+    """Values of inner graphs whose name one of a graph around them has."""
+    own = dict.fromkeys(values_of(graph))
+    yield from (value for value in own if value.name and value.name in outer)
+    around = outer.union(value.name for value in own)
+    for node in graph:
+        for inner in subgraphs(node):
+            yield from _hiding(inner, around)
 
 
 def _other_versions(model: ir.Model) -> list[str]:
