@@ -14,7 +14,7 @@ functions of another opset than the graph                  of the graph's, or in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -172,7 +172,26 @@ def _inlined(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
         proto = onnx.version_converter.convert_version(bare, version)
         proto.functions.extend(functions)
     typed = onnx.shape_inference.infer_shapes(proto)
-    return onnx.inliner.inline_local_functions(typed, convert_version=True)
+    weights = {name for inner in proto_graphs(typed.graph) for name in _state_weights(inner)}
+    inlined = onnx.inliner.inline_local_functions(typed, convert_version=True)
+    for inner in proto_graphs(inlined.graph):
+        for value in [value for value in inner.value_info if value.name in weights]:
+            inner.value_info.remove(value)
+    defined = [name for node in inlined.graph.node for name in node.output[:1]]
+    for index in reversed(range(len(defined))):
+        if inlined.graph.node[index].op_type == "Constant" and defined[index] in defined[:index]:
+            del inlined.graph.node[index]  # the inliner copies a Constant that is an argument
+    return inlined
+
+
+def _state_weights(graph: ProtoGraph) -> Iterator[str]:
+    """State the types of weights, which inference leaves out and the inliner asks for; names of those that had none."""
+    if isinstance(graph, onnx.GraphProto):
+        stated = {value.name for value in (*graph.input, *graph.value_info)}
+        for tensor in graph.initializer:
+            if tensor.name not in stated:
+                graph.value_info.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+                yield tensor.name
 
 
 def _of(function: onnx.FunctionProto) -> Sequence[onnx.NodeProto]:

@@ -32,6 +32,12 @@ def of_function(body: str, inner: int, outer: int = 17) -> onnx.ModelProto:
     return text("a = my.F(x) y = Neg(a)", function, head)
 
 
+def with_weight(nodes: str) -> onnx.ModelProto:
+    """Calls of a function of another opset that may get a weight."""
+    function = ' <domain: "my", opset_import: ["": 11]> F (a, b) => (c) { t = Softmax<axis=1>(a) c = Mul(t, b) }'
+    return text(nodes, function, HEAD + "<float[4] w = {1.0, 2.0, 3.0, 4.0}> ")
+
+
 def drawn_function(seed: int) -> onnx.ModelProto:
     """Operators whose definition changed between the two opsets, in a drawn order."""
     rng = np.random.default_rng(seed)
@@ -79,6 +85,11 @@ def convert(model: onnx.ModelProto, folder: Path) -> None:
         lambda: of_function("a = Constant<value_ints=[1]>() t = ReduceMean<keepdims=1>(x, a) y = Sub(x, t)", 18),
         lambda: of_function("y = Clip<min=-1.0, max=1.0>(x)", 6, 20),
         lambda: of_function("y = Relu(x)", 14),  # defined alike in both
+        lambda: with_weight("a = my.F(x, w) y = Neg(a)"),
+        lambda: with_weight("a = my.F(x, w) y = my.F(a, w)"),
+        lambda: with_weight(
+            "k = Constant<value_floats=[1.0, 2.0, 3.0, 4.0]>() a = my.F(x, k) b = my.F(a, w) y = Add(b, k)"
+        ),
         *(lambda seed=seed: drawn_function(seed) for seed in range(3)),
     ],
 )
