@@ -31,6 +31,8 @@ _PROBLEMS_SHOWN = 20
 class Feeds:
     """Complete inputs of a model, one run each; may be iterated over again and again, one file in memory at a time.
 
+    To come to a feed with NaN is a StageError (not-finite).
+
     Attributes:
         names: one for each feed: the file's name without its ending, with [index] where the file holds several.
     """
@@ -72,8 +74,10 @@ class Feeds:
     def _all(self) -> Iterator[dict[str, np.ndarray]]:
         for part in self._parts:
             arrays = part.source.load()
-            for index in range(part.samples):
-                yield {name: part.of(name, array, index) for name, array in arrays.items()}
+            for index, called in enumerate(part.names()):
+                feed = {name: part.of(name, array, index) for name, array in arrays.items()}
+                _refuse_nan(feed, called)
+                yield feed
 
 
 def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds:
@@ -99,6 +103,15 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
     of = f" {source}" if isinstance(source, (str, Path)) else ""
     refuse("wrong-feeds", f"{what}{of} does not fit the model", problems, _PROBLEMS_SHOWN)
     return feeds
+
+
+def _refuse_nan(feed: Mapping[str, np.ndarray], called: str) -> None:
+    problems = [
+        f"{name!r} of {called}: {int(np.isnan(array).sum())} of {array.size} values"
+        for name, array in feed.items()
+        if array.dtype.kind == "f" and np.isnan(array).any()
+    ]
+    refuse("not-finite", "NaN in the inputs, where nothing can be measured or compared", problems)
 
 
 # --- against the model ------------------------------------------------------------------------------------------------

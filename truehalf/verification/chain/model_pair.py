@@ -108,7 +108,6 @@ class ModelPair:
             else:
                 called = [f"{names[number]}[{i}]" for i in range(rows)] if rows > 1 else [names[number]]
             first += rows
-            _refuse_nan(feed, called)
             self._check_candidate(feed, rows)
             for start in range(0, rows, batch):
                 group = called[start : start + batch]
@@ -239,20 +238,6 @@ def samples_of(feed: Mapping[str, np.ndarray]) -> int:
 def _digests(feed: Mapping[str, np.ndarray]) -> list[str]:
     rows = samples_of(feed)
     return [digest(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest(feed)]
-
-
-def _refuse_nan(feed: Mapping[str, np.ndarray], called: Sequence[str]) -> None:
-    problems = [
-        f"{name!r} of {_first_bad(array, called)}: {int(np.isnan(array).sum())} of {array.size} values"
-        for name, array in feed.items()
-        if array.dtype.kind == "f" and np.isnan(array).any()
-    ]
-    refuse("not-finite", "NaN in the inputs, where nothing can be compared", problems)
-
-
-def _first_bad(array: np.ndarray, called: Sequence[str]) -> str:
-    row = int(np.argwhere(np.isnan(array))[0][0]) if len(called) > 1 else 0
-    return called[row]
 
 
 def _size(feed: Mapping[str, np.ndarray], image: tuple[str, str] | None) -> tuple[int, int] | None:
