@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import gc
 import json
 import os
 import random
@@ -20,7 +21,6 @@ import pytest
 from hypothesis import settings
 
 from tests.tiers import ALL_EXAMPLES
-from truehalf.garbage import collect_less
 from truehalf.io_spec.spec import IoSpec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,7 +61,9 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_collection_finish() -> None:
-    collect_less()
+    """As `collect_garbage_less` of stages/frame.py: what was imported is not looked at again and again."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
 
 
 def _place(item: pytest.Item) -> int:

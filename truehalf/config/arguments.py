@@ -13,7 +13,6 @@ from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
 from truehalf.errors import StageError
 from truehalf.files import explain
-from truehalf.garbage import collecting_less
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,7 +20,7 @@ R = TypeVar("R")
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """A function that raises StageError for an argument of another type than its annotation says (wrong-type), and for
-    what the system refuses while it works (file-unwritable). While it works, Python looks for garbage less often.
+    what the system refuses while it works (file-unwritable).
 
     A type that is imported for type checkers alone is unknown at run time: the function checks such an argument itself.
     """
@@ -39,8 +38,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 got = reprlib.repr(value)
                 raise StageError("wrong-type", f"{function.__name__}: {name}: expected {annotation}, got {got}")
         try:
-            with collecting_less():
-                return function(*args, **kwargs)
+            return function(*args, **kwargs)
         except OSError as error:
             if error.errno is None:  # not the system's: of code that was given
                 raise

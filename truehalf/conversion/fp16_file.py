@@ -11,14 +11,12 @@ from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.errors import StageError
 from truehalf.files import explain, write_json
-from truehalf.garbage import collecting_less
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.report.forms import Fp16Report
 
 
-@collecting_less()
 def to_fp16(
     model_path: Path | str,
     out_path: Path | str,

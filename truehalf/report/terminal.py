@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import os
 import re
@@ -12,7 +14,6 @@ from typing import Any, TextIO
 
 import click
 
-from truehalf.garbage import collect_less
 from truehalf.report.text import listed
 
 _COLOURS = {"passed": "green", "done": "green", "converted": "green", "built": "green", "failed": "red", "error": "red"}
@@ -46,7 +47,7 @@ def run_program(main: Callable[[], int | None]) -> None:
         raw = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
         text = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=name == "stderr" or stream.isatty())
         setattr(sys, name, text)
-    collect_less()
+    atexit.register(gc.freeze)  # what is left goes with the process: Python need not look for garbage in it
     sys.exit(main())
 
 
