@@ -37,7 +37,7 @@ from truehalf.calibration.rounding.expectations import expectation
 from truehalf.calibration.rounding.terms import terms_of
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir import ops
-from truehalf.ir.facts import constant_of, is_op, subgraphs
+from truehalf.ir.facts import constant_of, is_op, lengths_of, subgraphs
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import computed_floats, is_float32
 
@@ -156,9 +156,9 @@ def _amplifies(node: ir.Node, absmax: Callable[[ir.Value], float | None]) -> boo
         case "Softmax":
             return _is_result(node, _shown(node))
         case "CumSum":
-            axis, shape = constant_of(node.inputs[1]), node.inputs[0].shape if node.inputs[0] is not None else None
-            length = shape[int(axis.item())] if shape and axis is not None else None
-            return isinstance(length, int) and length >= _CUMULATIVE_MIN
+            axes, lengths = constant_of(node.inputs[1]), lengths_of(computed_floats(node)[0]) or []
+            inside = [] if axes is None else [int(axis) for axis in axes.flat if -len(lengths) <= axis < len(lengths)]
+            return any((lengths[axis] or 0) >= _CUMULATIVE_MIN for axis in inside)
     if ops.has(node, _AMPLIFY) or expectation(node):
         return True
     terms, last = terms_of(node, absmax), [node, *_shown(node)][-1]

@@ -1,4 +1,4 @@
-"""Names in protos of models: each is defined once, domains are imported, and calls of functions end."""
+"""Names in protos of models: each is defined once, domains are imported, and calls of functions fit them and end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ IMPLIED = {"ai.onnx": 26, "ai.onnx.ml": 5, "com.microsoft": 1}
 
 def check_names(proto: onnx.ModelProto, path: Path) -> None:
     """Check that every name that is read is defined, once, but for weights of one type and shape; that the domain of
-    every node is imported; and that no function leads back to itself.
+    every node is imported; that calls fit their functions, and no function leads back to itself; and that a Constant
+    has one value.
 
     Raises:
         StageError: naming the node and the name, or the functions on the circle.
@@ -36,6 +37,8 @@ def check_names(proto: onnx.ModelProto, path: Path) -> None:
                 f"{path}: {where}{text}: expected one node, input or weight for each name; the tool that wrote this "
                 "file broke it, convert the original again",
             )
+        for text in _malformed(graph, proto):
+            raise StageError("model-invalid", f"{path}: {where}{text}; correct the node, or export the model anew")
         for text in _unimported(graph, proto):
             raise StageError(
                 "model-invalid", f"{path}: {where}{text}: expected it in opset_import; export the model anew"
@@ -108,7 +111,23 @@ def _undefined(graph: ProtoGraph, outer: frozenset[str]) -> Iterator[str]:
                 yield f"node {node.name or node.op_type!r} ({node.op_type}) reads {name!r}, which nothing defines"
         for inner in graphs_of(node):
             yield from _undefined(inner, defined)
-    yield from (f"an output is {name!r}, which nothing defines" for name in results if name not in defined)
+    for name in sorted({*results} - {*known, ""}):
+        by = "only a graph around it, and no node in it, defines" if name in defined else "nothing defines"
+        yield f"an output is {name!r}, which {by}"
+
+
+def _malformed(graph: ProtoGraph, proto: onnx.ModelProto) -> Iterator[str]:
+    """Calls that have more inputs or outputs than their function, and Constants of no or of several values."""
+    functions = {(each.domain, each.name, each.overload): each for each in proto.functions}
+    for node in (node for inner in proto_graphs(graph) for node in inner.node):
+        named = f"node {node.name or node.op_type!r} ({node.op_type})"
+        if called := functions.get((node.domain, node.op_type, node.overload)):
+            for ends, given, most in (("inputs", node.input, called.input), ("outputs", node.output, called.output)):
+                if len(given) > len(most):
+                    yield f"{named} has {len(given)} {ends}: expected at most {len(most)}, as its function has"
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.attribute) != 1:
+            values = ", ".join(attribute.name for attribute in node.attribute) or "none"
+            yield f"{named} makes {', '.join(node.output)}: expected one value, got {values}"
 
 
 def _unimported(graph: ProtoGraph, proto: onnx.ModelProto) -> Iterator[str]:

@@ -72,9 +72,9 @@ def _inline(node: ir.Node, taken: bool, writer: Writer) -> list[ir.Node]:
     for value in (*initializers, *(output for inner in inside for output in inner.outputs if output.name)):
         if value.name in taken_names:  # as sibling subgraphs may use one name
             value.name = writer.names.fresh(value.name or "constant")
+    branch.outputs.clear()  # which may be initializers
     for value in initializers:
         graph.register_initializer(value)
-    branch.outputs.clear()
     for inner in inside:
         branch.remove(inner)
         graph.insert_before(node, inner)

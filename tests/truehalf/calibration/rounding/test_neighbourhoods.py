@@ -82,6 +82,8 @@ def test_what_is_shown_of_a_result(reader: str, shown: list[str]) -> None:
         "y = Mul(x, z)",
         "y = Pow(x, c)",
         "y = CumSum(x, axis)",
+        "far = Constant<value_int = 9>() y = CumSum(x, far)",  # which no runtime takes
+        "two = Constant<value_ints = [9, -9]>() y = CumSum(x, two)",
         "y = Exp(x)",
         "a = Softmax(x) t = Transpose(z) s = MatMul(a, t) y = MatMul(s, x)",
         "a = Softmax(x) b = MatMul(a, w) y = Erf(b)",

@@ -233,6 +233,24 @@ def test_what_the_checker_of_onnx_refuses_and_the_runtime_runs(tmp_path: Path, m
     np.testing.assert_allclose(Session(made).run(feed)["y"], expected, 1e-2, 1e-2)
 
 
+TWO = "value_float = 1.0, value_int = 1"
+
+
+def called(nodes: str, inner: str = "y = my.F(x)") -> onnx.ModelProto:
+    """A graph that calls a function F of one input and one output, or G, which calls F."""
+    domain = '<domain: "my", opset_import: ["": 17, "my": 1]>'
+    return text(nodes, f" {domain} F (x) => (y) {{ y = Neg(x) }} {domain} G (x) => (y) {{ {inner} }}")
+
+
+def branching(nodes: str, result: str = "p") -> onnx.ModelProto:
+    """A graph with a branch of these nodes, and with this output of it."""
+    return called(
+        "a = Relu(x) c = Constant<value_int=1>() b = Cast<to=9>(c)"
+        f"y = If(b) <then_branch = t () => (float[2,4] {result}) {{ {nodes} }},"
+        " else_branch = e () => (float[2,4] q) { q = Neg(a) }>"
+    )
+
+
 CIRCLE = ' <domain: "my", opset_import: ["": 17, "my": 1]> '
 
 
@@ -252,6 +270,16 @@ CIRCLE = ' <domain: "my", opset_import: ["": 17, "my": 1]> '
             "model-invalid",
             ["my::F -> my::G -> my::F"],
         ),
+        (lambda: called("y = my.F(x, x)"), "model-invalid", ["(F)", 2, 1]),
+        (lambda: called("y, z = my.F(x)"), "model-invalid", ["(F)", 2, 1]),
+        (lambda: called("y = my.G(x)", "y = my.F(x, x)"), "model-invalid", ["'G'", "(F)", 2, 1]),
+        (lambda: branching("p = my.F(x, x)"), "model-invalid", ["(F)", 2, 1]),
+        (lambda: text("k = Constant() y = Add(x, k)"), "model-invalid", ["(Constant)", "k"]),
+        (lambda: text(f"k = Constant<{TWO}>() y = Add(x, k)"), "model-invalid", ["(Constant)", "value_int"]),
+        (lambda: of_function("k = Constant() y = Add(x, k)", 17), "model-invalid", ["'F'", "(Constant)", "k"]),
+        (lambda: branching(f"k = Constant<{TWO}>() p = Add(x, k)"), "model-invalid", ["(Constant)", "value_int"]),
+        (lambda: branching("", "a"), "model-invalid", ["'a'"]),
+        (lambda: branching("", "x"), "model-invalid", ["'x'"]),
         (lambda: named_twice("w", [4, 4], [4, 8]), "model-invalid", ["'w'"]),
         (lambda: of_no_type(named_twice("w", [4, 4])), "file-unreadable", ["'w'"]),
         (lambda: text("x = Relu(x) y = Neg(x)"), "model-invalid", ["'x'"]),

@@ -54,6 +54,19 @@ def test_if_becomes_its_branch(taken: int) -> None:
     assert_equal(before, after, [{"x": uniform(2, 3)}])
 
 
+@pytest.mark.parametrize("output", ["y = If", "a = If"])
+def test_a_branch_may_hold_what_it_gives(output: str) -> None:
+    before = parsed(
+        f"""net (float[3] x) => (float[3] y) <bool yes = {{1}}>
+        {{ {output} (yes) <
+            then_branch = a () => (float[3] p) <float[3] p = {{1.0, 2.0, 3.0}}> {{ }},
+            else_branch = b () => (float[3] r) {{ r = Abs (x) }}> {"y = Add (a, x)" if output[0] == "a" else ""} }}"""
+    )
+    after, _ = repaired(before, "fold_constants")
+    assert "If" not in ops(after)
+    assert_equal(before, after, [{"x": uniform(3)}])
+
+
 def test_if_inside_a_branch_of_another() -> None:
     before = parsed(
         """net (bool given, float[3] x) => (float[3] y)
