@@ -81,6 +81,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     from truehalf.ir.normalize import check_acyclic, sort_nodes
     from truehalf.ir.proto.forms import restate
     from truehalf.ir.proto.names import check_names
+    from truehalf.ir.proto.tensors import hold_as_arrays, tensors_of
 
     path = Path(path)
     if not proto.graph.node and not proto.graph.output:
@@ -99,12 +100,13 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
         model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
     files: dict[str, int] = {}
     path = path.absolute()
-    for tensor in _tensors(model):
+    for tensor in tensors_of(model):
         if isinstance(tensor, ir.ExternalTensor):
             tensor.base_dir = path.parent
             _check_external(tensor, path, files)
         elif isinstance(tensor, ir.TensorProtoTensor):
             _check_size(tensor, path)
+    hold_as_arrays(model)
     model.meta[_SOURCE] = path, frozenset(map(os.path.realpath, files))
     model.meta[_RESTATED] = restated
     return model
@@ -306,12 +308,13 @@ def _attributes_inside(model: ir.Model) -> Iterator[None]:
     """External data of attributes stored in the model file: only initializers go to <name>.data."""
     import onnx_ir as ir
 
-    replaced: list[tuple[ir.Node, ir.Attr]] = []
     from truehalf.ir.facts import all_nodes
+    from truehalf.ir.proto.tensors import attribute_tensors
 
+    replaced: list[tuple[ir.Node, ir.Attr]] = []
     for node in all_nodes(model, functions=True):
         for attribute in list(node.attributes.values()):
-            tensors = _attribute_tensors(attribute)
+            tensors = attribute_tensors(attribute)
             if any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors):
                 stored = [_inside(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor for tensor in tensors]
                 single = attribute.type == ir.AttributeType.TENSOR
@@ -324,25 +327,3 @@ def _attributes_inside(model: ir.Model) -> Iterator[None]:
     finally:
         for node, attribute in replaced:
             node.attributes[attribute.name] = attribute
-
-
-def _attribute_tensors(attribute: ir.Attr) -> list[ir.TensorProtocol]:
-    import onnx_ir as ir
-
-    if attribute.is_ref():
-        return []
-    if attribute.type == ir.AttributeType.TENSOR:
-        return [attribute.as_tensor()]
-    return list(attribute.as_tensors()) if attribute.type == ir.AttributeType.TENSORS else []
-
-
-def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Every tensor of a model: initializers and attributes, in subgraphs and functions, too."""
-    from truehalf.ir.facts import all_nodes
-
-    roots = [model.graph, *(function.graph for function in model.functions.values())]
-    for graph in [graph for root in roots for graph in (root, *root.subgraphs())]:
-        yield from (value.const_value for value in graph.initializers.values() if value.const_value is not None)
-    for node in all_nodes(model, functions=True):
-        for attribute in node.attributes.values():
-            yield from _attribute_tensors(attribute)
