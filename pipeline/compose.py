@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -75,6 +76,10 @@ def _wrong(key: str, value: str, models: Sequence[str]) -> Iterator[str]:
     if key.split("/")[0].split(".")[0] == "hydra":  # with choices that other packages bring
         return
     if (CONF / key).is_dir():
+        if value.startswith("{"):  # keys of the group's section
+            with contextlib.suppress(HydraException):  # what cannot be read is said already
+                given: Any = OverridesParser.create().parse_override(f"{key}={value}").value()
+                yield from (error for name in given for error in _wrong(f"{key}.{name}", "", models))
         choices = sorted(path.stem for path in (CONF / key).glob("*.yaml"))
         for name in () if value.startswith(tuple("[{'\"$")) else value.split(","):
             if name not in (*choices, "null"):

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from truehalf.codes import coded, codes_in
 
+RAISED = (Exception, SystemExit)  # by code of others, which may call sys.exit
+_SHOWN = 500  # characters of an error's message
+
 
 class StageError(Exception):
     """An error that the user can fix: its text says what, where, expected, got, and what to do.
@@ -58,6 +61,12 @@ def typed_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error) if str(error).strip() else 'no message'}"
 
 
+def typed_text(error: BaseException) -> str:
+    """The name of an error's type and its message, in one line of at most _SHOWN characters."""
+    text = " ".join(str(error).split()) or "no message"
+    return f"{type(error).__name__}: {text if len(text) <= _SHOWN else f'{text[:_SHOWN]} ...'}"
+
+
 def told(error: Exception) -> str:
     """What to say of an error where it ends nothing."""
     return str(error) if isinstance(error, StageError) else typed_line(error)
@@ -65,10 +74,15 @@ def told(error: Exception) -> str:
 
 @contextlib.contextmanager
 def failing(code: str, what: str, remedy: str = "") -> Iterator[None]:
-    """Within, all that code of others raises is a StageError: "<what>: <error><remedy>"."""
+    """Within, all that code of others raises is a StageError: "<what>: <error><remedy>". Where it asks for a GPU, the
+    remedy is that of the CPU, which models are traced on.
+    """
     try:
         yield
     except StageError:
         raise
-    except Exception as error:
-        raise StageError(code, f"{what}: {typed_line(error)}{remedy}") from error
+    except RAISED as error:
+        text = typed_text(error)
+        if "CUDA" in text or "NVIDIA" in text:
+            remedy = "; the model runs on the CPU here: take .cuda() and device=... out of its code"
+        raise StageError(code, f"{what}: {text}{remedy}") from error

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import RAISED, StageError, typed_text
 
 _OURS = tuple(Path(__file__).resolve().parents[1] / room for room in ("stages", "truehalf"))
 
@@ -38,7 +38,11 @@ def imported(key: str, name: str, root: Path) -> Callable[..., Any]:
     @functools.wraps(function)
     def called(*arguments: Any, **keywords: Any) -> Any:
         with importing_from(root):
-            return function(*arguments, **keywords)
+            try:
+                return function(*arguments, **keywords)
+            except SystemExit as error:  # an error as any other, for who calls it
+                ended = RuntimeError(f"sys.exit({error.code!r})")
+                raise ended.with_traceback(error.__traceback__) from None
 
     return called
 
@@ -59,7 +63,7 @@ def found_in_code(key: str, name: str, root: Path) -> Any:
     try:
         with importing_from(root):
             found: Any = importlib.import_module(module)
-    except Exception as error:  # whatever the user's module raises
+    except RAISED as error:  # whatever the user's module raises
         raise StageError(
             "function-fails",
             f"{key}: {name!r}: module {module!r} cannot be imported from {root} or from what is installed: "
@@ -83,11 +87,11 @@ def importing_from(root: Path) -> Iterator[None]:
             sys.path.remove(str(root))
 
 
-def described(error: Exception) -> str:
-    """The error's type, the first line of its message, and the last line outside this package that led to it."""
+def described(error: BaseException) -> str:
+    """The error's type, its message, and the last line outside this package that led to it."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{typed_line(error)}{place}"
+    return f"{typed_text(error)}{place}"
 
 
 def _is_ours(file: str) -> bool:

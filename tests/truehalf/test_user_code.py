@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.messages import raises
-from truehalf.user_code import imported
+from truehalf.user_code import described, imported
 
 KEY = "precision.custom_rule"
 
@@ -20,9 +20,10 @@ KEY = "precision.custom_rule"
         ("x = 1\nraise KeyError('path')", ["KeyError: 'path' (", "/named_1.py, line 2)"]),
         ("import absent_of_mine", ["ModuleNotFoundError", "'absent_of_mine'", "/named_2.py, line 1)"]),
         ("def make(:", ["SyntaxError", "named_3.py, line 1)"]),
-        ("raise RuntimeError('one\\ntwo')", ["RuntimeError: one (", "/named_4.py, line 1)"]),
+        ("raise RuntimeError('one\\ntwo')", ["RuntimeError: one two (", "/named_4.py, line 1)"]),
         ("x = 1", ["'named_5'", "'make'"]),
         ("make = 3", ["int"]),
+        ("import sys\nsys.exit('a script')", ["SystemExit: a script (", "/named_7.py, line 2)"]),
     ],
 )
 def test_what_cannot_be_imported(
@@ -57,3 +58,13 @@ def test_code_that_edits_the_path_is_let_do_so(tmp_path: Path, monkeypatch: pyte
     before = list(sys.path)
     assert imported(KEY, "named_editor:make", tmp_path)() == 3
     assert sys.path == before
+
+
+@pytest.mark.parametrize("how", ["sys.exit('no weights')", "sys.exit(3)", "sys.exit(0)", "raise SystemExit"])
+def test_a_function_that_ends_the_process_raises_an_error_with_its_line(how: str, tmp_path: Path) -> None:
+    name = f"named_ends_{len(how)}"
+    (tmp_path / f"{name}.py").write_text(f"import sys\n\ndef make():\n    {how}\n")
+    with pytest.raises(RuntimeError) as caught:
+        imported(KEY, f"{name}:make", tmp_path)()
+    said = described(caught.value)
+    assert "sys.exit(" in said and said.endswith(f"{name}.py, line 4)")

@@ -15,6 +15,7 @@ from truehalf.config.selector_entries import misspelt_operators, problems_of_lis
 from truehalf.config.typed import plain
 
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
+_MOST_PIXELS = 16_384  # of a side: three channels of such a square are 3 GB
 _OPSETS = {Exporter.torchscript: (17, 20), Exporter.dynamo: (18, 23)}
 
 
@@ -89,6 +90,9 @@ def _rules_of_model(c: Config) -> Iterator[str]:
     if len(m.image_size) != 2 or any(side is not None and side < 1 for side in m.image_size):
         message = f"model.image_size: expected [height, width], or [null, null], got {plain(m.image_size)}"
         yield coded("wrong-shape", message)
+    elif any(side is not None and side > _MOST_PIXELS for side in m.image_size):
+        message = f"model.image_size: expected at most {_MOST_PIXELS} pixels a side, got {plain(m.image_size)}"
+        yield coded("out-of-range", message)
     elif c.data.source is DataSource.digits and m.image_size[0] != m.image_size[1]:
         yield coded("wrong-shape", f"model.image_size: digit scenes are square, got {plain(m.image_size)}")
     if m.classes is not None and len(set(m.classes)) != len(m.classes):

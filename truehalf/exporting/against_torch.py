@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.config.schema import TraceConfig
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import RAISED, StageError, typed_text
 from truehalf.exporting.export import evaluation_mode
 from truehalf.io_spec.in_file import named_axes, names_of
 from truehalf.io_spec.spec import IoSpec
+from truehalf.models.calling import as_tensors
 from truehalf.models.sizes import other_axes, refusal
 from truehalf.report.forms import Parity
 from truehalf.runtime.ort.session import Session
@@ -53,7 +54,7 @@ def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: 
             outputs: Any = module(*tensors)
     except StageError:
         raise
-    except Exception as error:  # whatever the module raises
+    except RAISED as error:  # whatever the module raises
         if not other_axes(feed, example):
             raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(feed)}") from error
         raise refusal(feed, example, named_axes(spec), torch_fails(error)) from error
@@ -62,18 +63,18 @@ def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: 
 
 
 def tensors_of(spec: IoSpec, feeds: Arrays) -> tuple[torch.Tensor, ...]:
-    """A feed in the order in which the module takes it; StageError where it has other names than the spec."""
-    import torch
-
+    """A copy of a feed, which a module may change in place, in the order in which the module takes it; StageError where
+    it has other names than the spec.
+    """
     names = names_of(spec.inputs)
     if sorted(names) != sorted(feeds):
         raise StageError("wrong-feeds", f"the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
-    return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
+    return as_tensors(feeds, names)
 
 
-def torch_fails(error: Exception) -> str:
+def torch_fails(error: BaseException) -> str:
     """What to say of an error that the module raised."""
-    return f"the module itself fails in torch: {typed_line(error)}"
+    return f"the module itself fails in torch: {typed_text(error)}"
 
 
 def shapes_of(feed: Arrays) -> str:

@@ -45,7 +45,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
     example = filled(samples[:traced], batch)
     with failing("module-fails", f"the module itself fails in torch on {shapes_of(example)}"):
-        spec = spec_of(model, example, axes)
+        spec = spec_of(model, example, axes, rows=True)
     feeds = [filled(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
     options = Tracing(
         trace=config.trace,

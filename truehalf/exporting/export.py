@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from truehalf.config.schema import Exporter, TraceConfig
-from truehalf.errors import StageError
+from truehalf.errors import RAISED, StageError
 from truehalf.exporting.after_export import (
     DropCastsToOwnType,
     DynamicAxes,
@@ -90,7 +90,7 @@ def export(
                 ir.save(DropCastsToOwnType()(ir.load(path)).model, path)
         except (StageError, OSError):
             raise
-        except Exception as error:  # the exporters raise what the module's code and torch's internals raise
+        except RAISED as error:  # the exporters raise what the module's code and torch's internals raise
             raise _explained(error, options) from error
     return list(caught)
 
@@ -247,7 +247,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
         logger.setLevel(level)
 
 
-def _explained(error: Exception, options: TraceConfig) -> StageError:
+def _explained(error: BaseException, options: TraceConfig) -> StageError:
     """The operation that has no translation, else the first line of the last cause that has one."""
     exporter, opset = options.exporter.value, options.opset
     causes: list[BaseException] = [error]

@@ -18,7 +18,7 @@ from truehalf.errors import StageError, failing
 from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import aside
-from truehalf.models.calling import all_taken, as_network, calling, no_tensors
+from truehalf.models.calling import all_taken, as_network, as_tensors, calling, no_tensors
 from truehalf.models.model import Input, Model
 from truehalf.models.source import spec_of
 from truehalf.report.forms import Parity
@@ -128,7 +128,7 @@ def _in_order(network: torch.nn.Module, sample: Arrays) -> list[str]:
 def _returned(network: torch.nn.Module, inputs: Sequence[Input], sample: Arrays) -> Any:
     import torch
 
-    tensors = [torch.from_numpy(np.ascontiguousarray(sample[each.name])) for each in inputs]
+    tensors = as_tensors(sample, [each.name for each in inputs])
     shapes = ", ".join(f"{each.name} {each.dtype} {list(sample[each.name].shape)}" for each in inputs)
     remedy = "; expected the inputs that forward takes: give samples that hold each by its name, of sizes that it takes"
     with failing("module-fails", f"export: the module fails on {shapes}", remedy), torch.no_grad():

@@ -7,8 +7,10 @@ of it than is wanted. Each output is taken by its key, its field or its position
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from truehalf.config.typed import did_you_mean
 from truehalf.errors import StageError, failing
@@ -28,6 +30,13 @@ def calling(
         fixed: further keywords of each call.
     """
     return _called_class()(network, tuple(takes), tuple(keywords) if keywords else None, fixed).eval()
+
+
+def as_tensors(feed: Mapping[str, np.ndarray], names: Iterable[str]) -> tuple[torch.Tensor, ...]:
+    """Copies of a feed's arrays, in this order: a module may change in place what it is given."""
+    import torch
+
+    return tuple(torch.from_numpy(np.array(feed[name], order="C")) for name in names)
 
 
 def as_network(found: Any, what: str) -> torch.nn.Module:

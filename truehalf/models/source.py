@@ -12,9 +12,11 @@ import numpy as np
 from truehalf.config.schema import Config
 from truehalf.config.typed import did_you_mean
 from truehalf.errors import StageError
+from truehalf.io_spec.in_file import check_declared
 from truehalf.io_spec.spec import INSIDE, InputSpec, IoSpec, TensorSpec
 from truehalf.models import sources
 from truehalf.models.as_made import aside
+from truehalf.models.calling import as_tensors
 from truehalf.models.declared import IMAGES
 from truehalf.models.model import Input, Model
 
@@ -41,14 +43,32 @@ def open_model(config: Config, root: Path) -> Model:
     return opened
 
 
-def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes) -> IoSpec:
-    """The I/O spec of a model, which is run on an example: arrays by input name, with their batch axis. See io_spec."""
+def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes, rows: bool = False) -> IoSpec:
+    """The I/O spec of a model, which is run on an example: arrays by input name, with their batch axis. See io_spec.
+
+    Args:
+        rows: whether each output needs a row for each sample.
+
+    Raises:
+        StageError: as io_spec; where outputs, as they are in this run, are not what they are declared to be.
+    """
     import torch
 
-    tensors = [torch.from_numpy(np.ascontiguousarray(example[each.name])) for each in model.inputs]
+    tensors = as_tensors(example, [each.name for each in model.inputs])
     with torch.no_grad():
         outputs = aside(model.module)(*tensors)
-    return io_spec(model, tensors, outputs, axes)
+    spec = io_spec(model, tensors, outputs, axes)
+    in_run = [replace(each, shape=tuple(values.shape)) for each, values in zip(spec.outputs, outputs, strict=True)]
+    samples = len(tensors[0]) if tensors[0].ndim else 0
+    for each in in_run if rows else ():
+        if each.sides[:1] != (samples,):
+            raise StageError(
+                "wrong-shape",
+                f"output {each.name!r} is {list(each.sides)} for {samples} samples; expected as many on its first "
+                "axis; leave it out with model.drop_outputs, or return a row for each sample",
+            )
+    check_declared(replace(spec, outputs=tuple(in_run)))
+    return spec
 
 
 def io_spec(

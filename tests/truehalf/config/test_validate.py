@@ -175,6 +175,13 @@ def test_a_faulty_size_is_one_error(size: object) -> None:
     expect(error, None, "'wide'" if of_a_side else size)
 
 
+@pytest.mark.parametrize("size", [[128, 100_000_000], [100_000_000, 128], [16_385, 16_384]])
+def test_a_size_that_no_memory_holds_is_refused(size: list[int]) -> None:
+    (error,) = errors_of(f"model.image_size={size}", "data=random")
+    assert told([error]) == [("model.image_size", "out-of-range")]
+    expect(error, None, 16384, size)
+
+
 def test_dynamo_needs_its_opset() -> None:
     (error,) = errors_of("trace.exporter=dynamo")
     assert told([error]) == [("trace.opset", "out-of-range")]

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 from tests.configurations import composed
@@ -102,6 +104,58 @@ def test_classes_are_as_many_as_the_model_has(source: str, tmp_path: Path) -> No
         assert exported(tmp_path, *options, "model.classes=[ant,bee,cat]")["exporter"] == PASSED_ON
     with raises("wrong-class-count", "model.classes", 3, "'y'", 2):
         exported(tmp_path, *options, "model.classes=[ant,bee]")
+
+
+@pytest.mark.parametrize("kind", ["kind: classes", "kind: logits, activation: sigmoid"])
+def test_classes_are_counted_in_a_run_where_the_file_does_not_say_how_many(kind: str, tmp_path: Path) -> None:
+    """The axis of the classes has a name in the file."""
+    per_row = "Flatten (p)" if "classes" in kind else "Reshape (p, s)"
+    axes, ends = ("n, c", "") if "classes" in kind else ("n, q, c", ", float[n, 1, 4] b")
+    boxes = "" if not ends else "v = Gather <axis = 1> (p, i) b = Reshape (v, u)"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3, 8, 8] x) => (float[{axes}] y{ends}) {{
+      p = GlobalAveragePool (x) s = Constant <value_ints = [0, 1, 3]> () u = Constant <value_ints = [0, 1, 4]> ()
+      i = Constant <value_ints = [0, 0, 0, 0]> ()
+      y = {per_row} {boxes} }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    more = ", {name: b, kind: boxes, format: xyxy, normalized: true}" if ends else ""
+    options = ["model=onnx", "model.checkpoint=m.onnx", "data=random", f"model.outputs=[{{name: y, {kind}}}{more}]"]
+    exported(tmp_path, *options, "model.classes=[ant,bee,cat]")
+    for names in ("[ant,bee]", "[ant]", "[a,b,c,d]"):
+        with raises("wrong-class-count", "model.classes", 3, "'y'", names.count(",") + 1):
+            exported(tmp_path, *options, f"model.classes={names}")
+
+
+NO_ROWS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.fc = how, torch.nn.Linear(3, 5)
+
+    def forward(self, x):
+        y = self.fc(x.mean((2, 3)))
+        if self.how == "empty":
+            return y, y.reshape(-1)[(y.sigmoid() > 2).reshape(-1)]
+        if self.how == "empty rows":
+            return y, y[y[:, 0] > 1e9]
+        if self.how == "found":
+            return y, torch.nonzero(y > -1e9)
+        if self.how == "one":
+            return y, y.mean(0, keepdim=True)
+
+def build(how):
+    return Net(how)
+"""
+
+
+@pytest.mark.parametrize("how", ["empty", "empty rows", "found", "one"])
+def test_an_output_without_a_row_for_each_sample_ends_it_before_anything_is_traced(how: str, tmp_path: Path) -> None:
+    (tmp_path / "no_rows_of_mine.py").write_text(NO_ROWS)
+    options = ["model=torch", "model.options.factory=no_rows_of_mine:build", f"model.options.kwargs={{how: {how}}}"]
+    with raises("wrong-shape", "'output_1'", "model.drop_outputs"):
+        exported(tmp_path, *options, "data=random", "model.image_size=[8,8]")
+    assert not (tmp_path / "out").exists()
 
 
 def test_arrays_cannot_be_resized_so_other_sizes_are_not_verified(tmp_path: Path) -> None:

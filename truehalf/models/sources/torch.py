@@ -26,7 +26,7 @@ from truehalf.data.npz import headers_of
 from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.as_made import aside
-from truehalf.models.calling import as_network, calling
+from truehalf.models.calling import as_network, as_tensors, calling
 from truehalf.models.common_problems import key_of_no_checkpoint, own_decoder
 from truehalf.models.declared import IMAGES, declared_inputs, outputs_of, problems_of_declared, takes_images
 from truehalf.models.model import Input, Model
@@ -172,7 +172,7 @@ def _outputs(
     shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
     what = f"model.options.factory: the module fails on {shapes}"
     with failing("module-fails", what, "; model.inputs and model.image_size say what goes in"), torch.no_grad():
-        returned = aside(network)(*(torch.from_numpy(feeds[each.name]) for each in inputs))
+        returned = aside(network)(*as_tensors(feeds, [each.name for each in inputs]))
     outputs, takes = outputs_of(config, returned)
     names = [each.name for each in inputs]
     if clashing := [each.name for each in outputs if each.name in names]:
