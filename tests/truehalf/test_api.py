@@ -215,9 +215,6 @@ def test_a_fault_leaves_no_file(tmp_path: Path) -> None:
         convert(tmp_path / "model.onnx", tmp_path / "model.onnx", samples=SAMPLES)
     with raises("wrong-feeds", "'z'"):
         convert(tmp_path / "model.onnx", tmp_path / "out.onnx", samples={"z": SAMPLES[0]["x"]})
-    broken = [*SAMPLES, {"x": np.full_like(SAMPLES[0]["x"], np.nan)}]
-    with raises("not-finite", "'x'", "NaN"):
-        convert(tmp_path / "model.onnx", tmp_path / "out.onnx", samples=broken)
     assert (tmp_path / "model.onnx").read_bytes() == before and list(tmp_path.iterdir()) == [tmp_path / "model.onnx"]
 
 

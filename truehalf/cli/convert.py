@@ -182,6 +182,7 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
     Raises:
         StageError: samples that do not fit the model, or that neither step would use.
     """
+    from truehalf.data.feeds import Feeds, refuse_nan
     from truehalf.data.given import of_file, split
 
     if given["spec"] is not None and (given["samples"] is None or given["no_verify"]):
@@ -195,6 +196,9 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
     share = split(len(feeds.names), *most)
     calibration, verification = (feeds.only(part) if part else None for part in (share.calibration, share.verification))
+    if isinstance(verification, Feeds):  # before a file is written; images hold none
+        for name, feed in zip(verification.names, verification, strict=True):
+            refuse_nan(feed, [name])
     return calibration, verification, share
 
 

@@ -31,8 +31,6 @@ _PROBLEMS_SHOWN = 20
 class Feeds:
     """Complete inputs of a model, one run each; may be iterated over again and again, one file in memory at a time.
 
-    To come to a feed with NaN is a StageError (not-finite).
-
     Attributes:
         names: one for each feed: the file's name without its ending, with [index] where the file holds several.
     """
@@ -74,10 +72,8 @@ class Feeds:
     def _all(self) -> Iterator[dict[str, np.ndarray]]:
         for part in self._parts:
             arrays = part.source.load()
-            for index, called in enumerate(part.names()):
-                feed = {name: part.of(name, array, index) for name, array in arrays.items()}
-                _refuse_nan(feed, called)
-                yield feed
+            for index in range(part.samples):
+                yield {name: part.of(name, array, index) for name, array in arrays.items()}
 
 
 def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds:
@@ -105,13 +101,23 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
     return feeds
 
 
-def _refuse_nan(feed: Mapping[str, np.ndarray], called: str) -> None:
+def refuse_nan(feed: Mapping[str, np.ndarray], called: Sequence[str]) -> None:
+    """StageError (not-finite) where an input of a feed that is to be compared holds NaN.
+
+    Args:
+        called: names of its samples: one, or one for each row.
+    """
     problems = [
-        f"{name!r} of {called}: {int(np.isnan(array).sum())} of {array.size} values"
+        f"{name!r} of {_first_bad(array, called)}: {int(np.isnan(array).sum())} of {array.size} values"
         for name, array in feed.items()
         if array.dtype.kind == "f" and np.isnan(array).any()
     ]
-    refuse("not-finite", "NaN in the inputs, where nothing can be measured or compared", problems)
+    refuse("not-finite", "NaN in the inputs, where nothing can be compared", problems)
+
+
+def _first_bad(array: np.ndarray, called: Sequence[str]) -> str:
+    row = int(np.argwhere(np.isnan(array))[0][0]) if len(called) > 1 else 0
+    return called[row]
 
 
 # --- against the model ------------------------------------------------------------------------------------------------

@@ -292,11 +292,15 @@ def test_corrupt_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["model.onnx", "-o", "out.onnx", "--samples", "images"], "needs-value", ["preprocessing"]),
         (["model.onnx", "-o", "out.onnx", "--data-max", "-1"], "bad-options", ["data_max"]),
         (["model.onnx", "-o", "images"], "file-unwritable", ["images"]),
+        (["model.onnx", "-o", "out.onnx", "--samples", "nan.npz"], "not-finite", ["'images'", "1 of 192"]),
     ],
 )
 def test_bad_input_is_2_and_writes_nothing(
     folder: Path, flags: list[str], code: str, facts: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    samples = np.ones((4, 1, 3, 8, 8), np.float32)
+    samples[3, 0, 0, 0, 0] = np.nan
+    np.savez("nan.npz", images=samples)
     before = sorted(path.name for path in folder.iterdir())
     assert truehalf(["convert", *flags]) == 2
     said = capsys.readouterr()

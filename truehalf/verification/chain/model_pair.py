@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
+from truehalf.data.feeds import refuse_nan
 from truehalf.errors import refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
@@ -108,6 +109,7 @@ class ModelPair:
             else:
                 called = [f"{names[number]}[{i}]" for i in range(rows)] if rows > 1 else [names[number]]
             first += rows
+            refuse_nan(feed, called)
             self._check_candidate(feed, rows)
             for start in range(0, rows, batch):
                 group = called[start : start + batch]
