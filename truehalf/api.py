@@ -112,6 +112,8 @@ def convert(
         raise StageError("not-supported", f"{traced}. `python -m pipeline precision.method=...` traces")
     if samples is not None and ranges is not None:
         raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
+    if preprocessing is not None and samples is None:
+        raise StageError("needs-value", "preprocessing: expected samples, the images that it prepares, got none")
     if unknown := sorted({*skip} - {*_SKIPPABLE}):
         raise StageError("unknown-choice", f"skip: expected some of {', '.join(_SKIPPABLE)}, got {', '.join(unknown)}")
     with folder_for_models() as folder:
@@ -294,7 +296,7 @@ def lint(
 
     if model is None and torch is None:
         raise StageError(
-            "needs-value", "lint: expected an ONNX model, torch code (module:factory), or both; got neither"
+            "needs-value", "lint: expected an ONNX model, torch code (module:factory) or both, got neither"
         )
     ignores = parse_ignores(ignore, RULES)
     versions = parse_version(tensorrt)

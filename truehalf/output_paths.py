@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mimetypes
 import os
 import tempfile
@@ -55,8 +56,12 @@ def _sample_in(written: Mapping[str, Path], read: Mapping[str, Path]) -> tuple[s
 
 
 def _check_writable(name: str, path: Path) -> None:
+    missing: list[Path] = []
     try:
+        if path == Path("-"):
+            raise NoPlace(path, "no file is written to stdout")
         place = destination(path)
+        missing = [folder for folder in place.parents if not folder.exists()]
         place.parent.mkdir(parents=True, exist_ok=True)
         destination(place)  # its name, too, now that its folder is there
         with tempfile.TemporaryFile(dir=place.parent):
@@ -65,3 +70,7 @@ def _check_writable(name: str, path: Path) -> None:
         raise StageError("file-unwritable", f"{name} {path}: {error.strerror}") from error
     except OSError as error:
         raise StageError("file-unwritable", f"{name} {path}: {explain(error)}") from error
+    finally:  # a command that is refused later leaves none
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()

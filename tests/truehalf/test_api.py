@@ -136,6 +136,8 @@ def test_ranges_serve_many_conversions(tmp_path: Path) -> None:
     assert digest(first.model) == digest(second.model) == digest(convert(model(), samples=SAMPLES, skip=["slim"]).model)
     with raises("in-conflict", "samples", "ranges"):
         convert(model(), samples=SAMPLES, ranges=ranges)
+    with raises("needs-value", "preprocessing", "samples"):
+        convert(model(), ranges=ranges, preprocessing={"size": [8, 8]})
 
 
 def feeds() -> Iterator[Mapping[str, np.ndarray]]:

@@ -118,6 +118,21 @@ def test_no_regular_file(door: str, kind: str, folder: Path, capsys: pytest.Capt
     assert facts() == before
 
 
+@pytest.mark.parametrize(
+    "door", [door for door in DOORS if door not in ("engine", "build_engine.py", "decisions", "verify")]
+)
+def test_a_model_is_not_written_to_stdout(door: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused("file-unwritable", lambda: DOORS[door](folder, Path("-")), capsys)
+    assert not (folder / "-").exists()
+
+
+@pytest.mark.parametrize("door", ["fp16", "api.convert", "verify"])
+def test_what_is_refused_leaves_no_folder(door: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(folder / "samples" / "0.npz", x=np.ones((1, 5), np.float32))
+    refused("wrong-shape", lambda: DOORS[door](folder, folder / "new" / "deep" / "o.onnx"), capsys)
+    assert not (folder / "new").exists()
+
+
 READ = {  # door -> what it reads, in the folder
     "fp16": ["in.onnx", "w.bin", "samples/0.npz"],
     "decisions": ["in.onnx", "w.bin", "samples/0.npz", "o.onnx", "o.onnx.data"],

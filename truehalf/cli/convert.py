@@ -188,6 +188,8 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
     if given["spec"] is not None and (given["samples"] is None or given["no_verify"]):
         raise StageError("in-conflict", "--spec says how to verify, and nothing is verified: expected --samples")
     if given["samples"] is None:
+        if preprocessing is not None or given["skip_corrupt"]:
+            raise StageError("needs-value", "options of images: expected --samples, the images, got none")
         return None, None, None
     calibrated, verified = given["ranges"] is None, not given["no_verify"]
     if not calibrated and not verified:

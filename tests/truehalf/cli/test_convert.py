@@ -292,6 +292,9 @@ def test_corrupt_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["model.onnx", "-o", "out.onnx", "--samples", "images"], "needs-value", ["preprocessing"]),
         (["model.onnx", "-o", "out.onnx", "--data-max", "-1"], "bad-options", ["data_max"]),
         (["model.onnx", "-o", "images"], "file-unwritable", ["images"]),
+        (["model.onnx", "-o", "-"], "file-unwritable", ["--out"]),
+        (["model.onnx", "-o", "out.onnx", "--size", "8x8"], "needs-value", ["--samples"]),
+        (["model.onnx", "-o", "out.onnx", "--skip-corrupt"], "needs-value", ["--samples"]),
         (["model.onnx", "-o", "out.onnx", "--samples", "nan.npz"], "not-finite", ["'images'", "1 of 192"]),
     ],
 )
