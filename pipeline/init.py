@@ -2,7 +2,7 @@
 
 python -m pipeline.init model.onnx --samples images/
 python -m pipeline.init detector:build --samples images/ --size 640x640 --checkpoint weights.pt
-python -m pipeline model=mine data.folder=images/                 when the file is confirmed
+python -m pipeline model=mine data.folder=images/                 when the file is confirmed; init prints it
 
 Every proposal has the reason beside it, in the file. They are those of `truehalf inspect --samples`; a torch module is
 exported for it by `truehalf export`, and traced anew by the pipeline.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,17 @@ def main() -> None:
         print(f"not clear: {each}")
     kinds = ", ".join(f"{each['name']}: {each.get('kind', 'any tensor')}" for each in tensors)
     print(f"done: {place} ({kinds}). Confirm what it proposes, then:")
-    print(f"  python -m pipeline model={arguments.name} data.folder={arguments.samples}")
+    print(f"  {_next(arguments)}")
+
+
+def _next(arguments: argparse.Namespace) -> str:
+    """The command that runs the pipeline on the same samples."""
+    given = Path(arguments.samples)
+    if given.suffix == ".npz" or any(given.glob("*.npz")):
+        data = ["data=npz", f"data.file={given}"]
+    else:
+        data = [f"data.folder={given.parent if given.is_file() else given}"]
+    return shlex.join(["python", "-m", "pipeline", f"model={arguments.name}", *data])
 
 
 def _is_module(arguments: argparse.Namespace) -> bool:
@@ -101,7 +112,7 @@ def _lines(arguments: argparse.Namespace, proposed: Json) -> Iterator[str]:
     weights = arguments.checkpoint if is_module else arguments.model
     images = next((each for each in spec["inputs"] if each.get("kind") == "images"), None)
     yield f"# Proposed by python -m pipeline.init from {arguments.samples}; confirm every line that has a reason."
-    yield f"# Use:  python -m pipeline model={arguments.name} data.folder={arguments.samples}"
+    yield f"# Use:  {_next(arguments)}"
     yield from ("defaults:", f"  - {'torch' if is_module else 'onnx'}", "  - _self_", f"name: {arguments.name}")
     if weights is not None:
         yield line("checkpoint: ", str(Path(weights).resolve()))

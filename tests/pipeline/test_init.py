@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,23 @@ def test_images_of_bytes_with_channels_last_are_proposed(workspace: Path) -> Non
     found = proposed(workspace, "bytes.onnx")
     assert found["preprocessing"] == {"range": [0, 255], "layout": "NHWC"}
     assert found["inputs"] == [{"name": "x", "kind": "images", "dtype": "uint8"}]
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [("arrays", ["data=npz", "data.file=arrays"]), ("my pictures/0.png", ["data.folder=my pictures"])],
+)
+def test_the_command_that_is_named_takes_the_samples(workspace: Path, samples: str, expected: list[str]) -> None:
+    (workspace / "arrays").mkdir()
+    (workspace / "pictures").rename(workspace / "my pictures")
+    np.savez(workspace / "arrays/0.npz", x=np.random.default_rng(0).random((3, 3, 8, 8), np.float32))
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 3, 8, 8] x) => (float[N, 3] y)
+        { y = ReduceMean<axes = [2, 3], keepdims = 0>(x) }"""
+    onnx.save(onnx.parser.parse_model(text), workspace / "theirs.onnx")
+    done = in_workspace(workspace, "python", "-m", "pipeline.init", "theirs.onnx", "--samples", samples)
+    command = shlex.split(done.stdout.splitlines()[-1])
+    assert command == ["python", "-m", "pipeline", "model=mine", *expected]
+    assert shlex.join(command) in (workspace / "conf/model/mine.yaml").read_text()
 
 
 @pytest.mark.slow
