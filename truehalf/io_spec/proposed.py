@@ -9,7 +9,8 @@ unasked.
     logits   as many rows as there are boxes; scores ("identity") where all are in 0..1; softmax with a "no object"
              where the last class is the largest in most rows; else sigmoid
     scores, labels   floats and integers [N, boxes]: top-k inside the model
-    classes  two axes, the first of samples, where there are no boxes
+    classes  two axes, the first of samples, where there are no boxes; named so, or the only output and no vector of
+             length 1
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ SIDES = 2.0  # of the image: normalised boxes are hardly larger
 _SIZE = re.compile(r"size|shape|hw$|height|width", re.IGNORECASE)
 _BOXES = re.compile(r"box|bbox|coord", re.IGNORECASE)
 _CLASSES = re.compile(r"logit|score|class|cls|prob|conf|label", re.IGNORECASE)
-_IMAGENET = (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225]))
+_VECTORS = re.compile(r"embed|feat|descriptor|latent|vector|pool", re.IGNORECASE)
+_NORMALIZATIONS = {  # the narrowest first: pixels that the second takes to 0..1 may well do so by the last, too
+    "the mean and std 0.5": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "ImageNet's mean and std": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+_IN_ONE = "output {!r}: boxes in pixels and scores seem to be in one tensor; put them out apart to compare detections"
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,11 @@ def _range(pixels: np.ndarray) -> tuple[dict[str, object], str]:
     seen = f"values from {low:.3g} to {high:.3g}"
     if low >= 0:
         return {"range": [0, 255 if high > 1.0 + 1e-3 else 1]}, seen
-    mean, std = _IMAGENET
-    back = pixels.reshape(-1, 3) * std + mean
-    if back.min() >= -0.01 and back.max() <= 1.01:
-        given = {"mean": mean.tolist(), "std": std.tolist()}
-        return {"range": [0, 1], "normalization": given}, f"{seen}, which ImageNet's mean and std take to 0..1"
+    for named, (mean, std) in _NORMALIZATIONS.items():
+        back = pixels.reshape(-1, 3) * std + mean
+        if back.min() >= -0.01 and back.max() <= 1.01:
+            given = {"mean": list(mean), "std": list(std)}
+            return {"range": [0, 1], "normalization": given}, f"{seen}, which {named} take to 0..1"
     return {}, f"{seen}: normalised, in a way that is not known"
 
 
@@ -99,6 +105,7 @@ def _detections(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) ->
     floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
     boxes = _first({name: a for name, a in floats.items() if a.ndim == 3 and a.shape[-1] == 4}, _BOXES, doubts)
     if boxes is None:
+        doubts += [_IN_ONE.format(name) for name, array in floats.items() if array.ndim == 3 and _are_rows(array)]
         return {}
     rows = outputs[boxes].shape[:2]
     beside = {name: array for name, array in outputs.items() if name != boxes and array.shape[:2] == rows}
@@ -109,9 +116,19 @@ def _detections(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) ->
     if scores is not None and labels is not None:
         found = {scores: OutputSpec(scores, "scores"), labels: OutputSpec(labels, "labels")}
         reasons[scores], reasons[labels] = (f"one {what} for each box" for what in ("float", "integer"))
+        if (largest := outputs[scores].max()) > 1.001:
+            doubts.append(f"output {scores!r}: values up to {largest:.3g}, scores are 0 to 1")
     elif logits is not None:
         found = {logits: _logits(logits, outputs[logits], reasons, doubts)}
     return {**found, boxes: _boxes(boxes, outputs[boxes], reasons)} if found else {}
+
+
+def _are_rows(array: np.ndarray) -> bool:
+    """Whether axis 1 or 2 holds four coordinates in pixels, and a score or more."""
+    both = [each for each in (array, array.swapaxes(1, 2)) if each.shape[2] > 4]
+    return any(
+        each[..., :4].max() > SIDES and each[..., 4].min() >= 0 and 0 < each[..., 4].max() <= 1.001 for each in both
+    )
 
 
 def _boxes(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:
@@ -141,13 +158,22 @@ def _logits(name: str, array: np.ndarray, reasons: dict[str, str], doubts: list[
 def _classification(
     outputs: Outputs, samples: Collection[int], reasons: dict[str, str], doubts: list[str]
 ) -> dict[str, OutputSpec]:
-    rows = {name: a for name, a in outputs.items() if a.ndim == 2 and a.shape[-1] > 1 and a.dtype.kind == "f"}
+    rows = {
+        name: a for name, a in outputs.items() if a.ndim == 2 and a.shape[-1] > 1 and a.size and a.dtype.kind == "f"
+    }
     of_rows = {a.shape[:2] for a in outputs.values() if a.ndim > 2}  # numbers of what another output says more of
     rows = {name: a for name, a in rows.items() if a.shape not in of_rows and len(a) in samples}
-    name = _first(rows, _CLASSES, doubts)
-    if name is None or not (_CLASSES.search(name) or len(outputs) == 1):
+    named = {name: array for name, array in rows.items() if _CLASSES.search(name)}
+    name = _first(named or (rows if len(outputs) == 1 else {}), _CLASSES, doubts)
+    if name is None:
         return {}
-    reasons[name] = f"{rows[name].shape[-1]} numbers for each image"
+    values = rows[name].astype(np.float64)
+    is_share, lengths = values.min() >= 0, np.linalg.norm(values, axis=1)
+    if not named and (_VECTORS.search(name) or (not is_share and np.allclose(lengths, 1, atol=1e-3))):
+        return {}
+    reasons[name] = f"{values.shape[1]} numbers for each image"
+    if not named and not (is_share and np.allclose(values.sum(axis=1), 1, atol=1e-3)):
+        doubts.append(f"output {name!r}: nothing but its shape says that these are classes, no embedding or measures")
     return {name: OutputSpec(name, "classes")}
 
 

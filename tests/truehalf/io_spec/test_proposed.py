@@ -105,6 +105,61 @@ def test_images(images: np.ndarray, expected: dict[str, Any]) -> None:
     assert (spec.kind, spec.pixels) == ("images", expected)
 
 
+UNIT = RNG.normal(0, 1, (4, 64))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind", "doubts"),
+    [
+        ({"output": UNIT / np.linalg.norm(UNIT, axis=1, keepdims=True)}, None, 0),  # an embedding
+        ({"features": UNIT}, None, 0),
+        ({"image_embeds": UNIT}, None, 0),
+        ({"output": UNIT}, "classes", 1),  # or measures
+        ({"Identity": np.exp(UNIT) / np.exp(UNIT).sum(1, keepdims=True)}, "classes", 0),
+        ({"cls": UNIT / np.linalg.norm(UNIT, axis=1, keepdims=True)}, "classes", 0),
+        ({"rotation": UNIT[:, :4], "translation": UNIT[:, :3]}, None, 0),
+    ],
+)
+def test_vectors_are_classes_where_name_or_values_say_so(
+    outputs: dict[str, np.ndarray], kind: str | None, doubts: int
+) -> None:
+    found = of_run({name: np.float32(array) for name, array in outputs.items()})
+    assert found.spec.outputs[0].kind == kind and len(found.doubts) == doubts
+
+
+PIXELS, SCORES = CENTRED * 640, 1 / (1 + np.exp(-LOGITS))
+ROWS = np.concatenate([PIXELS, SCORES], -1)
+
+
+@pytest.mark.parametrize(
+    ("output", "is_said"),
+    [
+        (ROWS, True),
+        (ROWS.swapaxes(1, 2), True),
+        (np.concatenate([CORNERS * 640, SCORES[..., :1], RNG.integers(0, 80, (4, 20, 1))], -1), True),
+        (np.concatenate([CORNERS * 640, SCORES[..., :1]], -1), True),
+        (RNG.normal(0, 3, (4, 20, 64)), False),  # tokens
+        (np.concatenate([PIXELS[..., :2], SCORES[..., :1]], -1), False),  # points
+        (SCORES, False),
+        (np.abs(PIXELS), False),
+    ],
+)
+def test_boxes_and_scores_in_one_tensor_are_said(output: np.ndarray, is_said: bool) -> None:
+    found = of_run({"output0": output})
+    assert [each.kind for each in found.spec.outputs] == [None]
+    assert ["'output0'" in each for each in found.doubts] == ([True] if is_said else [])
+
+
+def test_scores_that_are_none_are_said() -> None:
+    outputs = {"labels": RNG.integers(0, 7, (4, 20)), "boxes": CORNERS, "scores": 100 * RNG.random((4, 20))}
+    assert len(of_run(outputs).doubts) == 1 and not of_run(outputs | {"scores": RNG.random((4, 20))}).doubts
+
+
+def test_pixels_around_zero() -> None:
+    (spec,) = of_run({"y": LOGITS}, {"x": IMAGES * 2 - 1}).spec.inputs
+    assert spec.normalization.mean == spec.normalization.std == [0.5, 0.5, 0.5]
+
+
 def test_imagenets_normalization_is_recognised() -> None:
     normalised = (np.moveaxis(IMAGES, 1, -1) - MEAN) / STD
     (spec,) = of_run({"y": LOGITS}, {"x": np.moveaxis(normalised, -1, 1)}).spec.inputs
