@@ -66,7 +66,7 @@ def given_samples(
         source: a folder of images, one image, an .npz file, a folder of them, Polygraphy's JSON, arrays by input name,
             or an iterable of such mappings; what this function has returned is passed on.
         model: whose inputs they are.
-        entry: of the input, in the I/O spec; says the preprocessing of images where `preprocessing` does not.
+        entry: of the input, in the I/O spec; says of the preprocessing of images what `preprocessing` does not.
         preprocessing: of images (truehalf.data.preprocessing): a mapping, or a YAML or JSON file.
         skip_corrupt: leave out images that cannot be read instead of stopping.
 
@@ -114,7 +114,8 @@ def _images(
             raise StageError("file-missing", f"samples {source}: expected .npz files or images, found neither")
     elif not is_image(source):
         return None
-    applied = preprocessing_of(preprocessing) if preprocessing is not None else declared_by(entry)
+    declared = declared_by(entry)
+    applied = declared if preprocessing is None else preprocessing_of(preprocessing, declared)
     if applied is None:
         raise StageError(
             "needs-value",

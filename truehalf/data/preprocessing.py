@@ -14,7 +14,7 @@ Resampling is Pillow's, all but nearest with antialiasing, and EXIF's orientatio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from truehalf.codes import coded
 from truehalf.data.images import open_image
 from truehalf.errors import StageError, refuse
 from truehalf.files import read_yaml
-from truehalf.io_spec.spec import InputSpec
+from truehalf.io_spec.spec import PIXELS, InputSpec
 from truehalf.json_values import JsonObject
 
 if TYPE_CHECKING:
@@ -55,6 +55,13 @@ class Preprocessing:
 
     def as_dict(self) -> JsonObject:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    def declared(self) -> JsonObject:
+        """As `declared_by` reads it of an input in an I/O spec; beside size, range and layout what is no default."""
+        default, values = Preprocessing().as_dict(), self.as_dict()
+        told: dict[str, Any] = {k: v for k, v in values.items() if k in ("range", "layout") or v != default[k]}
+        normalization = {key: told.pop(key) for key in ("mean", "std") if key in told}
+        return told | ({"normalization": normalization} if normalization else {})
 
     def read(self, path: Path, dtype: str = "float32") -> np.ndarray:
         """An image as one sample, [3, height, width] or [height, width, 3] by `layout`, without the batch axis.
@@ -124,8 +131,11 @@ class Preprocessing:
         return canvas
 
 
-def preprocessing_of(source: JsonObject | Path | str) -> Preprocessing:
+def preprocessing_of(source: JsonObject | Path | str, base: Preprocessing | None = None) -> Preprocessing:
     """A preprocessing from a mapping or from a YAML or JSON file that holds one.
+
+    Args:
+        base: what holds of keys that it leaves out; None: the defaults.
 
     Raises:
         StageError: listing every problem: unknown keys, values that are none of those at the top of this module.
@@ -143,17 +153,17 @@ def preprocessing_of(source: JsonObject | Path | str) -> Preprocessing:
     tuples = {key: tuple(given[key]) for key in ("mean", "std", "range") if key in given}
     if "size" in given:
         given["size"] = [int(side) for side in given["size"]]
-    return Preprocessing(**given | tuples)
+    return replace(base or Preprocessing(), **given | tuples)
 
 
 def declared_by(entry: InputSpec) -> Preprocessing | None:
     """What the entry of an input in an I/O spec says of it: size, layout, channels, range, resize, resample and
     normalization (unless it takes place inside the graph); None where it says nothing of pixels.
     """
-    if not {"channels", "range"} & set(entry.pixels):
+    if not {"channels", "range", "normalization"} & set(entry.pixels):
         return None
     normalization = entry.normalization
-    values = {key: entry.pixels.get(key) for key in ("size", "channels", "range", "resize", "layout", "resample")}
+    values = {key: entry.pixels.get(key) for key in PIXELS if key != "normalization"}
     outside = {} if normalization.inside else {"mean": normalization.mean, "std": normalization.std}
     return preprocessing_of(values | outside)
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from truehalf.codes import coded
+from truehalf.config.typed import did_you_mean
 from truehalf.errors import StageError, refuse
 from truehalf.json_values import JsonObject
 
 INSIDE = "inside the graph"  # where a model normalises by itself
 KEYS = ("inputs", "outputs", "class_names", "trained")
+PIXELS = ("size", "channels", "range", "resize", "layout", "resample", "normalization")
 LAYOUT = ("activation", "format", "normalized", "no_object")
 _Form = TypeVar("_Form", bound="TensorSpec")
 
@@ -56,8 +58,8 @@ class InputSpec(TensorSpec):
     """An input.
 
     Attributes:
-        pixels: of images, by the keys that truehalf.data.preprocessing.declared_by reads: size, channels, range,
-            resize, layout, resample, normalization {mean, std, where}.
+        pixels: of images, by the keys of PIXELS, which truehalf.data.preprocessing.declared_by reads; normalization
+            is {mean, std, where}.
         traced: the shape it was traced with, where a side varies and nothing else gives its size.
     """
 
@@ -112,7 +114,7 @@ class IoSpec:
         inputs, outputs: in the model's order.
         class_names: in the order of the model's classes; empty where they have none.
         trained: whether there are weights to trust.
-        unknown: keys of the JSON it was read from that no I/O spec has.
+        unknown: of each key of the JSON it was read from that no I/O spec has, a sentence.
     """
 
     inputs: tuple[InputSpec, ...] = ()
@@ -136,7 +138,7 @@ class IoSpec:
             outputs=tuple(_read(OutputSpec, each) for each in content.get("outputs", ())),
             class_names=tuple(content.get("class_names") or ()),
             trained=content.get("trained", True),
-            unknown=tuple(key for key in content if key not in KEYS),
+            unknown=tuple(_unknown(content)),
         )
 
     def to_json(self) -> JsonObject:
@@ -163,6 +165,17 @@ def _malformed(content: Mapping[str, Any]) -> Iterator[str]:
         value = content.get(key, [])
         if not isinstance(value, Sequence) or not all(isinstance(each, Mapping) and "name" in each for each in value):
             yield coded("wrong-type", f"{key}: expected a list of mappings, each with a name, got {value!r}")
+
+
+def _unknown(content: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that nothing reads, of the whole, of inputs and of outputs."""
+    of_inputs, of_outputs = ([each.name for each in fields(form)] for form in (InputSpec, OutputSpec))
+    places = [("", content, [*KEYS])]
+    places += [(f"input {each['name']!r}: ", each, [*of_inputs, *PIXELS]) for each in content.get("inputs", ())]
+    places += [(f"output {each['name']!r}: ", each, of_outputs) for each in content.get("outputs", ())]
+    for place, entry, known in places:
+        for key in (key for key in entry if key not in known):
+            yield f"{place}{key}: expected {', '.join(known)}{did_you_mean(str(key), known)}"
 
 
 def _read(form: type[_Form], entry: Mapping[str, Any]) -> _Form:

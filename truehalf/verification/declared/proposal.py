@@ -17,6 +17,8 @@ import onnx_ir as ir
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import calibration_feeds
+from truehalf.data.image_feeds import ImageFeeds
+from truehalf.data.preprocessing import Preprocessing
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, by_kind, task_of
 from truehalf.io_spec.proposed import Proposal, proposed
@@ -32,6 +34,7 @@ from truehalf.verification.runs import as_type
 
 _SAMPLES = 8  # that are run
 _MOST_FOUND = 0.5  # of a detector's queries: a trained one finds nothing with most of them
+_OF_TRAINING = {"range", "mean", "std"}
 _Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -46,8 +49,8 @@ def propose_spec(
     Args:
         path: of an FP32 or FP16 file.
         samples: as truehalf.data.given.given_samples takes them; the first eight are run.
-        preprocessing: of images; default: as the I/O spec in the file, or RGB of the input's layout, in 0..1, and uint8
-            in 0..255. The range is then what it says.
+        preprocessing: of images; keys that it leaves out: as the I/O spec in the file, or RGB of the input's layout, in
+            0..1, and uint8 in 0..255. The proposal says what was applied.
         skip_corrupt: leave out images that cannot be read instead of stopping.
 
     Raises:
@@ -55,17 +58,30 @@ def propose_spec(
     """
     file = ModelFile(Path(path))
     entry = spec_inside(file.model).first_input
+    is_told = bool(entry.pixels or isinstance(preprocessing, (str, Path)) or {*(preprocessing or ())} & _OF_TRAINING)
     if not entry.pixels:
         entry = InputSpec("", "images", pixels=_by_shape(file.model))
-        preprocessing = {**entry.pixels, **preprocessing} if isinstance(preprocessing, Mapping) else preprocessing
     feeds = calibration_feeds(samples, file.model, preprocessing, entry, skip_corrupt)
     types = {each.name: each.dtype for each in _inputs(file.model)}
     session = Session(file.runnable)
     typed = [{name: as_type(feed[name], types[name]) for name in types} for feed in _first(feeds)]
     found = proposal_of(file.model, typed, session.run)
+    if isinstance(feeds, ImageFeeds):
+        found = _as_read(found, entry, feeds.preprocessing, is_told)
     model = file.model.clone()
     InferTypes()(model)
     return replace(found, notes=[*found.notes, *empty_tensors(model, typed)])
+
+
+def _as_read(found: Proposal, entry: InputSpec, applied: Preprocessing, is_told: bool) -> Proposal:
+    """With the preprocessing that images have had, of which their pixels say nothing."""
+    image = replace(found.spec.first_input, pixels={**entry.pixels, **applied.declared()})
+    name, (low, high) = image.name, applied.range
+    found.reasons[name] = f"images, read {'as told' if is_told else f'in {low}..{high}'}"
+    if not is_told and image.dtype != "uint8":
+        taken = f"images were read as {applied.channels} in {low}..{high} without mean and std"
+        found.notes.append(f"input {name!r}: {taken}; nothing shows what the training used")
+    return replace(found, spec=replace(found.spec, inputs=(image,)))
 
 
 def proposal_of(

@@ -239,6 +239,31 @@ def test_layout_and_range_are_those_of_the_input_and_odd_outputs_are_named(
     image = found.spec.first_input
     assert image.layout == layout and image.pixels["range"] == pixels
     assert codes_in("\n".join(found.notes)) == ([code] if code else [])
+    assert any("'x': images were read" in each for each in found.notes) is (image.dtype != "uint8"), "none are shown"
+
+
+TOLD: dict[str, Any] = {"channels": "BGR", "range": [0, 255], "mean": [9.0, 8.0, 7.0], "std": [2.0, 2.0, 2.0]}
+
+
+def test_a_spec_keeps_preprocessing_that_was_given_and_parts_given_beside_it_change_those_alone(tmp_path: Path) -> None:
+    """--size beside a spec leaves the spec's channels, range, mean and std."""
+    given, output, _ = SHOWN["not finite"]
+    text = f'<ir_version: 8, opset_import: ["": 17]> g ({given}) => ({output}) {{ y = Neg(x) }}'
+    model = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(text), model)
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (60, 40), (250, 9, 80)).save(tmp_path / "pictures" / "a.png")
+    found = propose_spec(model, tmp_path / "pictures", TOLD | {"resize": "letterbox"})
+    assert not any("images were read" in each for each in found.notes)
+    spec = found.spec.to_json()
+    for preprocessing, expected in (
+        (None, TOLD),
+        ({"size": [8, 6]}, TOLD),
+        ({"range": [0, 1], "mean": [0.0, 0.0, 0.0]}, TOLD | {"range": [0, 1], "mean": [0.0, 0.0, 0.0]}),
+    ):
+        report = compare(model, model, tmp_path / "pictures", spec=spec, preprocessing=preprocessing)
+        assert report.preprocessing is not None
+        assert report.preprocessing == report.preprocessing | expected | {"resize": "letterbox", "size": [8, 6]}
 
 
 def keeping(level: float) -> onnx.ModelProto:
