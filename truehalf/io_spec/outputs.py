@@ -21,7 +21,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import refuse
-from truehalf.io_spec.spec import KEYS, IoSpec, OutputSpec
+from truehalf.io_spec.spec import IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 DECLARE = (  # a remedy
@@ -170,7 +170,7 @@ def problem_of_classes(spec: IoSpec) -> str | None:
 
 
 def _problems_of_inputs(spec: IoSpec, inputs: Mapping[str, Sequence[int | None] | None]) -> Iterable[str]:
-    yield from (coded("unknown-key", f"{key}: expected {', '.join(KEYS)}") for key in spec.unknown)
+    yield from (coded("unknown-key", each) for each in spec.unknown)
     for entry in spec.inputs:
         if entry.name not in inputs:
             message = f"input {entry.name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"

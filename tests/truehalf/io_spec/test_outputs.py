@@ -226,6 +226,23 @@ def test_inputs_are_held_against_the_model() -> None:
     expect(name, "wrong-name", "input 'z'", "'x'")
 
 
+@pytest.mark.parametrize(
+    ("entry", "facts"),
+    [
+        ({"inputs": [{"name": "x", "rang": [0, 255]}]}, ["input 'x': rang:", "did you mean range?"]),
+        ({"inputs": [{"name": "x", "mean": [0.5, 0.5, 0.5]}]}, ["input 'x': mean:", "normalization"]),
+        ({"outputs": [LOGITS | {"no_objet": True}, BOXES]}, ["output 'l': no_objet:", "did you mean no_object?"]),
+        ({"outputs": [LOGITS, BOXES | {"normalised": True}]}, ["output 'b': normalised:", "mean normalized?"]),
+        ({"class_name": ["a"]}, ["class_name:", "did you mean class_names?"]),
+    ],
+)
+def test_keys_that_nothing_reads_are_named(entry: dict, facts: list[object]) -> None:
+    with raises("wrong-spec") as error:
+        check_spec(IoSpec.from_json({"outputs": [LOGITS, BOXES]} | entry), ["l", "b"], {"x": [None, 3, 8, 8]})
+    (line,) = str(error.value).splitlines()[1:]
+    expect(line, "unknown-key", *facts)
+
+
 def test_arrays_are_held_against_their_kinds() -> None:
     declared, outputs = spec(LOGITS, BOXES), {"l": np.zeros((2, 3, 4)), "b": np.zeros((2, 3, 4))}
     check_values(outputs, declared)
