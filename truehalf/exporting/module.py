@@ -82,7 +82,7 @@ def export_module(
         for name in _in_order(network, samples[0])
     ]
     returned = _returned(network, inputs, samples[0])
-    found = all_taken(returned, ())
+    found = all_taken(returned, leave_nested=True)
     names = list(found) if outputs is None else list(outputs)
     if len(names) != len(found):
         listed = ", ".join(found)

@@ -112,13 +112,14 @@ def no_tensors(returned: Any) -> list[str]:
     return [f"{key} ({type(value).__name__})" for key, value in beside]
 
 
-def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
+def all_taken(returned: Any, dropped: Sequence[str] = (), leave_nested: bool = False) -> dict[str, str]:
     """Every tensor that a module returned, as outputs: by name, what to take for it.
 
     Keys and fields are names as they stand, and a position n is called output_n.
 
     Args:
         dropped: names, keys or positions of what is left out.
+        leave_nested: leave out parts that hold tensors inside them, beside others.
 
     Raises:
         StageError: when one of `dropped` is not among what was returned, when nothing is left, or when a part that is
@@ -141,14 +142,15 @@ def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
             f"{''.join(did_you_mean(each, parts) for each in unknown)}",
         )
     left = {name: part for name, part in parts.items() if name not in out}
-    if nested := [name for name, (_, value) in left.items() if _holds_tensors(value)]:
+    found = {name: take for name, (take, value) in left.items() if isinstance(value, torch.Tensor)}
+    nested = [name for name, (_, value) in left.items() if _holds_tensors(value)]
+    if nested and not (leave_nested and found):
         raise StageError(
             "wrong-return",
             f"model.outputs: {', '.join(f'{name} is {_kind(left[name][1])}' for name in nested)} with tensors inside, "
             "which have no name; an ONNX file has a flat row of outputs: drop it with "
             f"model.drop_outputs=[{','.join(nested)}], or return its tensors one by one",
         )
-    found = {name: take for name, (take, value) in left.items() if isinstance(value, torch.Tensor)}
     if not found:
         dropped_all = f", of which model.drop_outputs drops {', '.join(sorted(out))}" if out else ""
         message = f"model.outputs: expected one tensor or more, got {', '.join(parts) or _kind(returned)}{dropped_all}"

@@ -72,9 +72,14 @@ def declared_outputs(outputs: Sequence[OutputConfig]) -> list[OutputSpec]:
 
 
 def _take(declared: OutputConfig, position: int, named: dict[str, Any]) -> str:
-    """The key, field or position; where it is not declared, the output's name, or its position among them."""
+    """The key, field or position; where it is not declared, the output's name, n of "output_n", or its position among
+    them.
+    """
     if declared.take is not None:
         return declared.take
+    numbered = declared.name.removeprefix("output_")
+    if numbered.isdigit() and numbered in named and declared.name not in named:
+        return numbered
     return str(position) if declared.name not in named and str(position) in named else declared.name
 
 

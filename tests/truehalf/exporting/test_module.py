@@ -55,6 +55,34 @@ def test_a_module_may_change_its_input_in_place(how: str, exporter: Exporter, tm
         assert np.allclose(found, module(torch.tensor(X)), atol=1e-5)
 
 
+class Nesting(nn.Module):
+    """Detectors return what only training reads beside their outputs."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y, inner = x * 2, [{"y": x}]
+        return {"dict": {"y": y, "aux": inner}, "tuple": (y, [x, x]), "first": ((x, x), y), "alone": inner}[self.how]
+
+
+@pytest.mark.parametrize(
+    ("how", "outputs", "left_out"), [("dict", ["y"], "aux"), ("tuple", ["output_0"], "1"), ("first", ["output_1"], "0")]
+)
+def test_parts_with_tensors_inside_are_left_out_and_said(
+    how: str, outputs: list[str], left_out: str, tmp_path: Path
+) -> None:
+    report = export_module(Nesting(how).eval(), tmp_path / "m.onnx", [{"x": X}])
+    assert list(Session(tmp_path / "m.onnx").run({"x": X})) == outputs
+    assert any(f" {left_out} (" in note for note in report.notes or [])
+
+
+def test_a_module_that_returns_nothing_else_is_refused(tmp_path: Path) -> None:
+    with raises("wrong-return", "model.outputs", "output_0", "dict"):
+        export_module(Nesting("alone").eval(), tmp_path / "m.onnx", [{"x": X}])
+
+
 class Raising(nn.Module):
     def __init__(self, how: str) -> None:
         super().__init__()

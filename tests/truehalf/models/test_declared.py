@@ -64,6 +64,14 @@ def test_declared_outputs_are_taken_by_name_or_else_by_position(returned: Any, t
     assert found == list(takes) and [each.kind for each in outputs] == ["classes", None]
 
 
+def test_the_names_that_positions_are_given_stay_theirs() -> None:
+    """Whatever is taken out of a proposed list, or moved in it."""
+    returned = tuple(torch.zeros(1, count) for count in (2, 3, 4))
+    for names in (["output_1"], ["output_2", "output_0"], ["output_0", "output_1", "output_2"]):
+        declared = config(f"model.outputs=[{', '.join(output(name) for name in names)}]")
+        assert outputs_of(declared, returned)[1] == [name[-1] for name in names]
+
+
 def test_without_a_declaration_every_tensor_is_an_output_but_those_that_are_dropped() -> None:
     returned = {"y": torch.zeros(1, 2), "auxiliary": torch.zeros(1, 2)}
     outputs, takes = outputs_of(config("model.drop_outputs=[auxiliary]"), returned)
