@@ -133,7 +133,7 @@ class Measured:
         free = ~paired.confident & ~confident_queries(paired.outputs, self.spec, self.options.score_threshold)
         beyond = []
         for name, other in paired.outputs.items():
-            limit = self._by_tensor_rule(name, [(run.reference[name], other)]).limit
+            limit = self._by_tensor_rule(name, [(run.reference[name], other)], [run]).limit
             beyond.append(rows_beyond(run.reference[name], other, limit))
         expected = {name: run.reference[name] for name in self._beside_queries(run)}
         free &= np.logical_or.reduce(beyond)
@@ -223,7 +223,7 @@ class Measured:
         for name in names:
             pairs = [(run.reference[name], one.outputs[name]) for run, one in both]
             judged = [(run.reference[name], other[name]) for run, other in zip(self.runs, held, strict=True)]
-            errors = self._by_tensor_rule(name, pairs)
+            errors = self._by_tensor_rule(name, pairs, self.runs)
             tolerance, places = self.options.gates.tensor_error_max, [run.names for run in self.runs]
             has_values = pairs[0][0].ndim > 2  # [N, n] has but rows
             if has_values and (masked := masked_columns(name, judged, tolerance, places)):
@@ -253,7 +253,7 @@ class Measured:
         for name, first in self.runs[0].reference.items():
             if all(name in run.candidate for run in self.runs):
                 pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self.runs]
-                found[name] = self.queries.errors.get(name) or self._by_tensor_rule(name, pairs)
+                found[name] = self.queries.errors.get(name) or self._by_tensor_rule(name, pairs, self.runs)
             else:
                 found[name] = OutputErrors(str(np.asarray(first).dtype), np.size(first), passed=False, reason=UNLIKE)
         counts = {*plain_outputs(self.spec, found)} - {*self.plain}
@@ -274,8 +274,10 @@ class Measured:
         """The largest; None without such outputs."""
         return max(self.tensor_errors.values(), default=None)
 
-    def _by_tensor_rule(self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> OutputErrors:
-        places = [run.names[0] for run in self.runs]
+    def _by_tensor_rule(
+        self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]], runs: Sequence[Run]
+    ) -> OutputErrors:
+        places = [run.names[0] for run in runs]
         return output_errors(name, pairs, self.options.gates.tensor_error_max, places)
 
 

@@ -5,12 +5,13 @@ put queries in another order, and these go with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from tests.corpus.pairs import Pair, numbers, replayed
 from tests.corpus.pairs.detections import ROWS, as_queries, as_top_k, scene, spec_of
+from truehalf.config.verification import VerifyConfig
 
 Array = np.ndarray
 
@@ -35,11 +36,11 @@ def pairs() -> Iterator[Pair]:
         ]
         for name, candidate, beside, expected, codes in cases:
             models = [replayed(found | {kind: rows}), replayed(candidate | {kind: beside})]
-            yield _pair(f"{kind}-beside-{made}-{name}", models, samples, expected, codes, spec_of(found))
-
-
-def _pair(name: str, models: list[Any], samples: int, expected: str, codes: tuple[str, ...], spec: Any) -> Pair:
-    return Pair(name, *models, {"x": numbers(samples)}, expected, spec, codes=codes)
+            pair = Pair(f"{kind}-beside-{made}-{name}", *models, {"x": numbers(samples)}, expected, spec_of(found))
+            yield replace(pair, codes=codes)
+            if name.startswith("moved"):
+                in_runs = {"options": VerifyConfig(batch=5)}
+                yield replace(pair, name=f"{pair.name}-in-runs", options=in_runs, codes=codes)
 
 
 def _in(values: Array, order: Array) -> Array:
