@@ -295,9 +295,7 @@ def lint(
     from truehalf.linting.support import parse_version
 
     if model is None and torch is None:
-        raise StageError(
-            "needs-value", "lint: expected an ONNX model, torch code (module:factory) or both, got neither"
-        )
+        raise StageError("needs-value", "lint: expected an ONNX model, torch code (module:factory) or both, got none")
     ignores = parse_ignores(ignore, RULES)
     versions = parse_version(tensorrt)
     path, findings = str(model) if isinstance(model, (str, Path)) else None, []
