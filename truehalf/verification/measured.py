@@ -195,6 +195,9 @@ class Measured:
 
     def self_precision(self, labelled: bool = False) -> SelfPrecision:
         """truehalf.verification.metrics.precision.self_precision; Nones where detections mean nothing."""
+        if labelled and (whole := self._self_precision.get(False)):
+            nothing = self_precision([], self.spec, self.options.score_threshold)
+            return {**nothing, "low_self_ap50_95_drop": whole["low_self_ap50_95_drop"]}
         if labelled not in self._self_precision:
             found = [] if self.meaningless else self.found
             made = self_precision(found, self.spec, self.options.score_threshold, labelled)

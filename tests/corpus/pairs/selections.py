@@ -1,4 +1,6 @@
-"""Boxes that a NonMaxSuppression inside keeps: in another order, or others, where rounding decides; and wrong ones."""
+"""Boxes that a NonMaxSuppression or a TopK inside keeps: in another order, or others, where rounding decides; and wrong
+ones.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.corpus.pairs import Pair, numbers, replayed
+from tests.corpus.pairs.detections import CONFIDENT, scene, spec_of
 from tests.corpus.pairs.ties import CLEAR, FAILED, NEAR, PASSED, TIES
 
 SAMPLES, CLASSES, BOXES = 6, 3, 40
@@ -39,6 +42,7 @@ _AFTER = {
 
 
 def pairs() -> Iterator[Pair]:
+    yield from last_of_top_k()
     for seed, (name, text) in enumerate(_TEXTS.items()):
         for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
             scores, boxes = _scene(seed)
@@ -62,6 +66,33 @@ def pairs() -> Iterator[Pair]:
     for name, (old, new) in _WRONG.items():
         other = text.replace(old, new).replace("level)", f"level){_AFTER.get(name, '')}")
         yield _pair(name, (scores, scores), boxes, (text, other), FAILED, ())
+
+
+def last_of_top_k() -> Iterator[Pair]:
+    """One detection of 120 is another, of nearly the same score: of all gates average precision alone sees it."""
+    text = "scores, i = TopK<axis = 1>(y, kept) labels = GatherElements<axis = 1>(l, i) u = Unsqueeze(i, two)"
+    text += " e = Expand(u, four) boxes = GatherElements<axis = 1>(b, e)"
+    for seed, (margin, what, expected, codes) in enumerate(
+        2 * ((NEAR, "near-tie", PASSED, TIES), (CLEAR, "clear", FAILED, ()))
+    ):
+        start = scene(seed, pictures=24)
+        models = []
+        for way in (1, -1):
+            scores = start.scores.copy()
+            scores[0, CONFIDENT - 1 : CONFIDENT + 1] = 0.525 + np.float32([0.4, -0.4]) * margin * way
+            model = replayed({"y": scores, "b": start.boxes, "l": start.labels})
+            model.graph.node.extend(onnx.parser.parse_graph(f"g (float[N] y) => (float[N] z) {{ {text} }}").node)
+            whole = {"kept": [CONFIDENT], "two": [2], "four": [1, 1, 4]}
+            model.graph.initializer.extend(
+                numpy_helper.from_array(np.array(each), name) for name, each in whole.items()
+            )
+            del model.graph.output[:]
+            model.graph.output.extend(
+                helper.make_empty_tensor_value_info(name) for name in ("scores", "labels", "boxes")
+            )
+            models.append(onnx.shape_inference.infer_shapes(model))
+        spec = spec_of(dict.fromkeys(("scores", "labels", "boxes"), scores))
+        yield Pair(f"selection-last-of-top-k-{what}-{seed}", *models, {"x": numbers(24)}, expected, spec, codes=codes)
 
 
 def _scene(seed: int) -> tuple[Array, Array]:

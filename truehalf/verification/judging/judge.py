@@ -87,7 +87,9 @@ def is_beyond(seen: Measured) -> bool:
     """
     if any(errors.nonfinite_new for errors in seen.errors.values()):
         return False
-    gates = gates_of_detections(seen) if seen.task == DETECTIONS and not seen.meaningless else {}
+    gates: dict[str, float | None] = {}
+    if seen.task == DETECTIONS and not seen.meaningless:
+        gates = {"ap50_95_drop": seen.self_precision()["self_ap50_95_drop"], **gates_of_detections(seen)}
     limits = asdict(seen.options.gates)
     return seen.plain_differ or any(gate.state == FAILED for gate in evaluate(limits, gates))
 
