@@ -9,7 +9,6 @@ from dataclasses import is_dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -21,6 +20,7 @@ from truehalf.config.precision import Precision, PrecisionName
 from truehalf.config.schema import Config
 from truehalf.config.typed import did_you_mean, plain
 from truehalf.config.validate import as_typed, completed
+from truehalf.files import read_yaml
 
 # Precisions that people ask for and that conf/precision has no file of, with the reason.
 _NO_PRECISION = {
@@ -100,7 +100,7 @@ def _wrong(key: str, value: str, models: Sequence[str]) -> Iterator[str]:
 def _options(model: str) -> dict[str, Any]:
     """What is under `options` in the file of a choice, and in those that it starts from."""
     path = CONF / "model" / f"{model}.yaml"
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    content = read_yaml(path) if path.is_file() else None
     content = content if isinstance(content, dict) else {}
     bases = [each for each in content.get("defaults") or () if isinstance(each, str) and each not in ("_self_", model)]
     found: dict[str, Any] = {}

@@ -34,9 +34,10 @@ from pipeline.sweep.snapshot import NoSnapshot, take
 from pipeline.sweep.sweep import JobResult, Sweep
 from pipeline.track import without_address
 from pipeline.tracking.record import run_name
-from pipeline.workspace import AWAY_VARIABLE, locked, problems_of_lock, read_params, read_reports, root, without_git
+from pipeline.workspace import AWAY_VARIABLE, locked, problems_of_lock, read_reports, root, without_git
 from truehalf.codes import coded
 from truehalf.config.named_files import missing_files, missing_functions
+from truehalf.config.params import read_params
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.files import remove, swap_in

@@ -16,6 +16,8 @@ import yaml
 
 from pipeline.forms import Params, Reports
 from truehalf.codes import coded
+from truehalf.errors import StageError
+from truehalf.files import read_yaml
 from truehalf.output_files import write_text
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -24,7 +26,6 @@ PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isola
 AWAY_VARIABLE = "TRUEHALF_AWAY"  # of the environment: this is a worker of a sweep, and may not see its project
 VERBOSE_VARIABLE = "TRUEHALF_VERBOSE"  # of the environment: the terminal shows what DVC says
 LOCKS = "truehalf.locks"  # a folder in DVC's cache
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times faster, where PyYAML has it
 _HEADER = "# Generated from conf/ by `python -m pipeline`; change conf/ or the command line, not this file.\n"
 
 
@@ -112,8 +113,8 @@ def write_params(folder: Path, values: Params) -> None:
     """
     path = folder / "params.yaml"
     text = yaml.safe_dump(dict(values), sort_keys=False)
-    with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
-        if yaml.safe_dump(yaml.load(path.read_text(), LOADER), sort_keys=False) == text:
+    with contextlib.suppress(StageError):
+        if yaml.safe_dump(read_yaml(path), sort_keys=False) == text:
             return
     write_text(path, _HEADER + text)
 
@@ -129,15 +130,12 @@ def reports_of_run(folder: Path, failed_stage: str | None) -> Reports:
 
 def problems_of_lock(folder: Path) -> list[str]:
     """What is wrong with dvc.lock, which DVC would end each run for: a sentence, or none."""
+    lock = folder / "dvc.lock"
     try:
-        yaml.load((folder / "dvc.lock").read_text(), LOADER)
-    except FileNotFoundError:
-        return []
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f", line {mark.line + 1}"
-        message = f"dvc.lock{where}: expected YAML; delete the file: finished stages come back from DVC's cache"
-        return [coded("file-unreadable", message)]
+        if lock.exists():
+            read_yaml(lock, "dvc.lock", "YAML")
+    except StageError as error:
+        return [coded(error.code, f"{error.text}; delete the file: finished stages come back from DVC's cache")]
     return []
 
 
@@ -154,12 +152,6 @@ def without_git(folder: Path) -> list[str]:
 
 def only(stages: Container[str], reports: Reports) -> Reports:
     return cast("Reports", {stage: report for stage, report in reports.items() if stage in stages})
-
-
-def read_params(folder: Path) -> Params:
-    values = yaml.load((folder / "params.yaml").read_text(), LOADER)
-    assert isinstance(values, dict)
-    return values
 
 
 def json_of(path: Path) -> Any:

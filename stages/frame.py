@@ -20,14 +20,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from subprocess import DEVNULL
 
-import yaml
-
 from truehalf.codes import coded
 from truehalf.config.params import params_digest, read_params
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
-from truehalf.files import MODEL_FILE, explain, refuse_no_folder, remove, swap_in, write_json
+from truehalf.files import MODEL_FILE, explain, read_yaml, refuse_no_folder, remove, swap_in, write_json
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.spec import IoSpec
 from truehalf.output_files import PARTIAL, destination, is_protected
@@ -235,7 +233,7 @@ def _locked_outs(root: Path, stage: str) -> list[dict[str, str]]:
     lock = root / "dvc.lock"
     if not lock.exists():
         return []
-    stages = (yaml.safe_load(lock.read_text()) or {}).get("stages", {})
+    stages = (read_yaml(lock) or {}).get("stages", {})
     outs: list[dict[str, str]] = stages.get(stage, {}).get("outs", [])
     return outs
 

@@ -16,13 +16,14 @@ import yaml
 
 from pipeline.caveats import failures
 from pipeline.summary.stage_lines import STOPPED
-from pipeline.workspace import read_params, read_reports
+from pipeline.workspace import read_reports
 from tests.conftest import ROOT, Run, in_workspace
 from tests.in_process import report, run_stages
 from tests.messages import expect
 from tests.tiers import first_of
 from tests.waiting import HANG_S, until
 from truehalf.codes import codes_in
+from truehalf.config.params import read_params
 
 METRICS = {
     *("accuracy/ap50_fp32", "accuracy/ap50", "accuracy/matched_fraction", "accuracy/box_error_px_p99"),

@@ -20,12 +20,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pipeline.forms import Section
 from pipeline.tracking.redact import redact_credentials
-from pipeline.workspace import LOADER, root
+from pipeline.workspace import root
 from truehalf.codes import coded
+from truehalf.files import read_yaml
 from truehalf.report.terminal import run_program
 
 _ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
@@ -190,7 +189,7 @@ def _read(path: Path) -> dict[str, Any]:
     """An entry or a dvc.lock, which are alike; empty where there is none."""
     if not path.exists():
         return {}
-    loaded = yaml.load(path.read_text(), Loader=LOADER)
+    loaded = read_yaml(path)
     return loaded if isinstance(loaded, dict) else {}
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import yaml
-
 from pipeline.caveats import has_failed
 from pipeline.track import COMPLETE_TAG, DIGEST_TAG, SWEEP_TAG, be_brief
 from pipeline.tracking.naming import PAGE
 from pipeline.tracking.record import Record, flat_params, in_effect, metrics, run_name
 from pipeline.tracking.redact import first_line
-from pipeline.workspace import read_params, reports_of_run
+from pipeline.workspace import reports_of_run
 from truehalf.codes import coded, codes_in
+from truehalf.config.params import read_params
+from truehalf.errors import StageError
 from truehalf.report.forms import Decision
 
 _IGNORED = ("tracking.", "workspace.", "search.")
@@ -122,7 +122,7 @@ def _readable(name: str, place: Path) -> Iterator[ComparedRun]:
     """The run of a folder; None where its files are damaged, with a message: the others can still be compared."""
     try:
         yield of_folder(name, place)
-    except (AssertionError, AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError, StageError) as error:
         expected = "expected params.yaml and reports as a run leaves them"
         message = f"compare: {place} is left out: {expected}; got {first_line(error)}; delete the folder"
         print(coded("file-unreadable", message), file=sys.stderr)

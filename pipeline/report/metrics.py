@@ -14,7 +14,8 @@ from typing import TypedDict
 
 from pipeline.caveats import has_failed
 from pipeline.forms import Params, Reports, model_of, of_stage
-from pipeline.workspace import read_params, read_reports, root
+from pipeline.workspace import read_reports, root
+from truehalf.config.params import read_params
 from truehalf.output_files import write_text
 from truehalf.report.terminal import run_program
 

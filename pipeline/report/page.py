@@ -24,7 +24,9 @@ from pipeline.report.deliverable import file_facts, judged
 from pipeline.report.headlines import headline, tiles
 from pipeline.report.previous import difference, remember
 from pipeline.workspace import STAGES, json_of, only, read_reports, root
+from truehalf.config.params import read_params
 from truehalf.engines.engine_report import EnginePlan, EngineReport
+from truehalf.errors import StageError
 from truehalf.output_files import write_text
 from truehalf.progress import is_told
 from truehalf.report.drawings import Histogram, histogram
@@ -129,10 +131,9 @@ def _reports(folder: Path) -> tuple[Reports, dict[str, str] | None]:
 
 
 def _params(folder: Path) -> Params:
-    with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
-        values = yaml.safe_load((folder / "params.yaml").read_text())
-        if isinstance(values, dict):
-            return values
+    with contextlib.suppress(StageError):
+        values: Params = read_params(folder)
+        return values
     return {}
 
 

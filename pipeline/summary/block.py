@@ -18,8 +18,9 @@ from pipeline.forms import Outcome, Params, Reports, model_of, names_of, of_stag
 from pipeline.report.headlines import found
 from pipeline.report.metrics import metrics_of
 from pipeline.summary.deliverable import deliver, withdraw
-from pipeline.workspace import json_of, read_params, reports_of_run, root
+from pipeline.workspace import json_of, reports_of_run, root
 from truehalf.codes import codes_in
+from truehalf.config.params import read_params
 from truehalf.report.numbers import count, percent, worded
 from truehalf.report.terminal import show, terminal_width
 

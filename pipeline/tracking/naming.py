@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import OmegaConf
 
 from pipeline.forms import Params
 from pipeline.tracking.record import NO_EFFECT, Record, flat_params, in_effect, run_name
-from pipeline.workspace import CONF, LOADER
+from pipeline.workspace import CONF
+from truehalf.files import read_yaml
 from truehalf.report.numbers import worded
 
 PAGE = "index.html"  # the report among a run's artifacts, which are listed by name
@@ -126,7 +126,7 @@ def _choices(defaults: list[Any]) -> dict[str, Any]:
 @functools.cache
 def _file(path: Path) -> dict[str, Any]:
     """A file of conf/, on top of the one of its group that its defaults name."""
-    content: dict[str, Any] = yaml.load(path.read_text(), LOADER)
+    content: dict[str, Any] = read_yaml(path)
     defaults = content.get("defaults", [])
     for name in (each for each in defaults if isinstance(each, str) and each != "_self_"):
         below = _file(path.with_name(f"{name}.yaml"))

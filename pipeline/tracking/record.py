@@ -21,7 +21,8 @@ from pipeline.engine import engine_metrics, engine_stage
 from pipeline.forms import Params, Reports, of_stage
 from pipeline.sweep.snapshot import SUBJECT, NoSnapshot, git
 from pipeline.sweep.sweep import Sweep
-from pipeline.workspace import STAGES, read_params, reports_of_run, write_params
+from pipeline.workspace import STAGES, reports_of_run, write_params
+from truehalf.config.params import read_params
 from truehalf.config.precision import OF_CONVERT_ALONE, Method
 from truehalf.files import remove, swap_in
 

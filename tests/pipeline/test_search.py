@@ -14,12 +14,13 @@ import yaml
 from pipeline.search import Part, Stopped, frontier, searching, tracked
 from pipeline.sweep.sweep import Sweep
 from pipeline.track import track
-from pipeline.workspace import read_params, write_params
+from pipeline.workspace import write_params
 from tests.configurations import composed
 from tests.conftest import in_workspace
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, line_with, make_chain
 from tests.pipeline.tracking.test_registry import verified_run
+from truehalf.config.params import read_params
 
 PARTS = [Part([], [f"module.part{number}"]) for number in range(64)]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from truehalf.errors import StageError
-from truehalf.json_values import Json
+from truehalf.files import read_yaml
 
 
 def params_digest(root: Path) -> str:
@@ -18,21 +17,15 @@ def params_digest(root: Path) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_params(root: Path) -> dict[str, Json]:
-    """The content of a workspace's params.yaml.
+def read_params(root: Path) -> Any:
+    """The mapping in a workspace's params.yaml.
 
     Raises:
         StageError: when it is missing, or no YAML mapping.
     """
     path = root / "params.yaml"
-    try:
-        values = yaml.safe_load(path.read_text())
-    except FileNotFoundError as error:
-        raise StageError("file-missing", f"{path} is missing; `python -m pipeline` writes it") from error
-    except yaml.YAMLError as error:
-        message = f"{path} is no valid YAML: {error}; `python -m pipeline` writes it anew"
-        raise StageError("file-unreadable", message) from error
+    expected = "a mapping, as `python -m pipeline` writes it"
+    values = read_yaml(path, expected=expected)
     if not isinstance(values, dict):
-        message = f"{path}: expected a mapping, got {type(values).__name__}; `python -m pipeline` writes it anew"
-        raise StageError("file-unreadable", message)
+        raise StageError("file-unreadable", f"{path}: expected {expected}, got {type(values).__name__}")
     return values

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
-import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError, first_line
+from truehalf.files import read_json
 from truehalf.output_files import written_whole
 
 if TYPE_CHECKING:
@@ -206,9 +206,9 @@ _CLASS = "polygraphy_class"
 
 def _from_json(path: Path, inputs: Mapping[str, ir.Value], problems: list[str]) -> list[Source]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        problems.append(coded("file-unreadable", f"{path}: expected JSON, got a file that is none ({error})"))
+        content = read_json(path, expected="JSON")
+    except StageError as error:
+        problems.append(str(error))
         return []
     feeds = [content] if isinstance(content, dict) and not _class_of(content) else content
     if not isinstance(feeds, list) or not all(isinstance(feed, dict) and not _class_of(feed) for feed in feeds):

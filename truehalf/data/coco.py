@@ -7,7 +7,6 @@ which nothing is to be found.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from truehalf.config.schema import Config
 from truehalf.data.drawn import Drawn, LabelledImage
 from truehalf.data.images import left_out, open_image, same_content, take
 from truehalf.errors import StageError, refuse, some_of
+from truehalf.files import read_json
 from truehalf.json_values import is_finite_number
 
 EMPTY = "boxes without an area"
@@ -182,21 +182,12 @@ def _is_id(value: Any) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StageError(
-            "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
-            f"data.annotations: {path}: expected COCO's JSON with the boxes, but {error}",
-        ) from error
-    except ValueError as error:
-        raise StageError("file-unreadable", f"data.annotations: {path} is no JSON ({error})") from error
+    named, expected = f"data.annotations: {path}", "COCO's JSON with the boxes"
+    content: dict[str, Any] = read_json(path, named, expected)
     keys = ("images", "annotations", "categories")
     missing = [key for key in keys if not isinstance(content, dict) or not isinstance(content.get(key), list)]
     if missing:
-        message = f"data.annotations: {path} lacks {', '.join(missing)}; expected COCO's JSON with the boxes"
-        raise StageError("wrong-file", message)
-    assert isinstance(content, dict)
+        raise StageError("wrong-file", f"{named} lacks {', '.join(missing)}; expected {expected}")
     return content
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
-import yaml
+from truehalf.files import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 _ROOMS = ("pipeline", "stages", "truehalf")
@@ -43,7 +43,7 @@ class CodeDigest(TypedDict):
 
 def code_digests(root: Path = ROOT) -> dict[str, CodeDigest]:
     """By stage of dvc.yaml that runs when something has changed: the SHA-256 of all its code, and the files by name."""
-    stages = yaml.load((root / "dvc.yaml").read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))["stages"]
+    stages = read_yaml(root / "dvc.yaml")["stages"]
     modules = {name: module_of(stage["cmd"], root) for name, stage in stages.items() if not stage.get("always_changed")}
     return {name: _digest(code_of(module, root), root) for name, module in modules.items()}
 

@@ -7,12 +7,12 @@ not move there.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from truehalf.codes import coded
 from truehalf.errors import StageError, first_line
+from truehalf.files import read_json
 
 CONFIGURATION = "config.json"
 PROCESSOR = "preprocessor_config.json"
@@ -81,19 +81,16 @@ def located(identity: str, revision: str | None, root: Path, weights: bool) -> P
     return folder
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_mapping(path: Path) -> dict[str, Any]:
     """A JSON file that holds a mapping.
 
     Raises:
         StageError: when it does not.
     """
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise StageError("file-unreadable", f"model.options.id: {path}: expected a JSON file, but {error}") from error
+    named = f"model.options.id: {path}"
+    content = read_json(path, named, "a JSON file")
     if not isinstance(content, dict):
-        message = f"model.options.id: {path}: expected a mapping, got {type(content).__name__}"
-        raise StageError("file-unreadable", message)
+        raise StageError("file-unreadable", f"{named}: expected a mapping, got {type(content).__name__}")
     return content
 
 
@@ -102,7 +99,7 @@ def _has_weights(folder: Path) -> bool:
     if (folder / _WEIGHTS[0]).is_file():
         return True
     index = folder / _INDEX
-    parts = set(read_json(index).get("weight_map", {}).values()) if index.is_file() else set()
+    parts = set(read_mapping(index).get("weight_map", {}).values()) if index.is_file() else set()
     return bool(parts) and all((folder / part).is_file() for part in parts)
 
 

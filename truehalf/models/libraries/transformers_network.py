@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.config.schema import Config
 from truehalf.errors import StageError, failing, first_line, some_of
 from truehalf.models.architectures.ltdetr import begin_as_torch
-from truehalf.models.hub.files import CONFIGURATION, read_json
+from truehalf.models.hub.files import CONFIGURATION, read_mapping
 from truehalf.models.model import Task
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def configuration(folder: Path, task: Task) -> Any:
     import transformers
 
     path = folder / CONFIGURATION
-    content = read_json(path)
+    content = read_mapping(path)
     kind = content.get("model_type")
     if kernels := sorted(set(_foreign_kernels(content))):
         raise StageError(

@@ -21,7 +21,7 @@ from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling, taken, tried
 from truehalf.models.common_problems import another_layout, half_a_size, own_decoder
 from truehalf.models.declared import declared_inputs, outputs_of, problems_of_declared
-from truehalf.models.hub.files import PROCESSOR, files_in, is_folder, located, problem_of_revision, read_json
+from truehalf.models.hub.files import PROCESSOR, files_in, is_folder, located, problem_of_revision, read_mapping
 from truehalf.models.hub.processor import preprocessing_of_processor
 from truehalf.models.libraries.transformers_network import configuration, opened_network
 from truehalf.models.model import Model, Task
@@ -142,7 +142,7 @@ def open_model(config: Config, root: Path) -> Model:
 
 def _preprocessing(folder: Path, config: Config) -> Preprocessing:
     path = folder / PROCESSOR
-    content = read_json(path) if path.is_file() else None
+    content = read_mapping(path) if path.is_file() else None
     return preprocessing_of_processor(content, config, str(path))
 
 
