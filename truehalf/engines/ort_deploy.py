@@ -82,23 +82,13 @@ class Deployed:
         self.provider = self._observed.provider
 
     def _optimise(self, model_path: Path, written: Path, options: Mapping[str, str]) -> None:
+        entries: dict[str, Any] = {"optimized_model_filepath": str(written)}
         if self._name == TENSORRT:  # a graph with compiled nodes is written as an EP context, not as an optimised model
-            context: dict[str, Any] = {
-                "ep.context_enable": "1",
-                "ep.context_file_path": str(written),
-                "ep.context_embed_mode": "1",
-            }
-            Session(model_path, self._name, provider_options=options, profiled=False, **context)
-            return
-        outside: dict[str, Any] = {"session.optimized_model_external_initializers_file_name": f"{written.name}.data"}
-        Session(
-            model_path,
-            self._name,
-            provider_options=options,
-            profiled=False,
-            optimized_model_filepath=str(written),
-            **(outside if model_size_mb(model_path) > _EXTERNAL_FROM_MB else {}),
-        )
+            place = str(written)
+            entries = {"ep.context_enable": "1", "ep.context_file_path": place, "ep.context_embed_mode": "1"}
+        elif model_size_mb(model_path) > _EXTERNAL_FROM_MB:
+            entries["session.optimized_model_external_initializers_file_name"] = f"{written.name}.data"
+        Session(model_path, self._name, provider_options=options, profiled=False, **entries)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name."""

@@ -175,15 +175,7 @@ _TYPES = (
 
 def _layer_row(layer: Any, keys: Sequence[str]) -> Layer:
     if not isinstance(layer, dict):  # a verbosity that shows only names
-        return {
-            "name": str(layer),
-            "type": None,
-            "inputs": [],
-            "outputs": [],
-            "weights": None,
-            "constants": [],
-            "onnx_nodes": [],
-        }
+        layer = {"Name": layer}
     weights = layer.get("Weights")
     return {
         "name": str(layer.get("Name", "")),
