@@ -65,7 +65,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wo
     """TensorRT 10 and then 11, as a stand-in that answers for one dynamic input and records what is called."""
     world = World(version=request.param)
     monkeypatch.setitem(sys.modules, "tensorrt", module(world))
-    monkeypatch.setattr(plugins, "_LOADED_PLUGINS", {})
+    monkeypatch.setattr(plugins, "_LOADED_PLUGINS", set())
     for module_ in (builder, cuda_driver):
         monkeypatch.setattr(module_, "gpu_name", lambda: "NVIDIA L4")
     return world

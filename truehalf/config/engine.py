@@ -187,7 +187,7 @@ class EngineConfig(Options):
     plugins: tuple[str, ...] = key((), "files of TensorRT plugins, loaded before the model is read: [build/libmine.so]")
     plugin_ops: tuple[str, ...] = key(
         (),
-        "operators that the plugins bring along, for lint: [Mine, com.acme::Other]; []: asked of TensorRT, where it is",
+        "operators that the plugins bring along, for lint: [Mine, com.acme::Other]; []: all of domains that ONNX lacks",
     )
     when_unavailable: WhenUnavailable = key(
         WhenUnavailable.plan, "where none can be built here: plan (write how to build it on another machine) | fail"

@@ -168,7 +168,7 @@ def _only_point(model: ir.Model) -> Point:
 def _findings(model: ir.Model, plan: EnginePlan, probe: Machine) -> tuple[list[Finding], list[str]]:
     """TensorRT compatibility of the file, and what had to be assumed of its plugins."""
     plugins = [plugin["path"] for plugin in plan["plugins"]]
-    ops, assumed = ops_of_plugins(model, plugins, plan["plugin_ops"], probe.get("plugin_ops"))
+    ops, assumed = ops_of_plugins(model, plugins, plan["plugin_ops"])
     findings = lint(
         model,
         tensorrt=".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None,

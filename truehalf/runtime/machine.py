@@ -21,7 +21,6 @@ class Machine(TypedDict):
     tensorrt: str | None
     tensorrt_rtx: str | None
     plugins: dict[str, str | None]
-    plugin_ops: dict[str, list[str]] | None
     onnxruntime: str
     onnxruntime_providers_built: list[str]
     onnxruntime_providers: list[str]
@@ -33,8 +32,7 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
     platform, operating system and architecture; gpu, the one that is used, the first that CUDA shows (None, or name,
     driver, compute capability and memory); tensorrt, tensorrt_rtx
     (TensorRT for RTX) and onnxruntime, versions or None; plugins, the SHA-256 of each
-    file, or None where there is none; plugin_ops, where there are a GPU, TensorRT and plugins that it takes, the
-    operators that each has registered, else None; and of ONNX Runtime's execution providers those that it was built
+    file, or None where there is none; and of ONNX Runtime's execution providers those that it was built
     with and those that load (a session reports them; on a machine without a GPU only the CPU provider is tried).
 
     Args:
@@ -44,19 +42,16 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
     """
     from truehalf.runtime.ort import installed
     from truehalf.runtime.tensorrt import plan_content, versions
-    from truehalf.runtime.tensorrt.plugins import registered_ops
 
-    gpus, tensorrt = _gpus(), versions.tensorrt_version("tensorrt")
+    gpus = _gpus()
     files = {name: (root or Path.cwd()) / name for name in plugins}
-    operators = registered_ops(list(files.values())) if gpus and tensorrt and plugins else None
     return {
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor() if processor else None,
         "gpus": gpus,
-        "tensorrt": tensorrt,
+        "tensorrt": versions.tensorrt_version("tensorrt"),
         "tensorrt_rtx": versions.tensorrt_version("tensorrt_rtx"),
         "plugins": {name: plan_content.sha256(file) if file.is_file() else None for name, file in files.items()},
-        "plugin_ops": None if operators is None else dict(zip(plugins, operators, strict=True)),
         "onnxruntime": installed.runtime_version(),
         "onnxruntime_providers_built": installed.built_providers(),
         "onnxruntime_providers": installed.loadable_providers() if gpus else ["CPUExecutionProvider"],

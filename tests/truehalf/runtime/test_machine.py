@@ -150,26 +150,6 @@ def test_plugins_are_told_apart_by_their_content(tmp_path: Path) -> None:
     assert probe(["libmine.so"], tmp_path)["plugins"]["libmine.so"] != first["libmine.so"]
 
 
-def test_operators_of_plugins_are_asked_of_tensorrt_where_it_can_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Path] = []
-
-    def registered(files: list[Path]) -> list[list[str]]:
-        asked.extend(files)
-        return [["Mine"]]
-
-    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
-    monkeypatch.setattr("truehalf.runtime.tensorrt.versions.tensorrt_version", lambda module: "11.4.0.106")
-    monkeypatch.setattr("truehalf.runtime.tensorrt.plugins.registered_ops", registered)
-    monkeypatch.setattr("truehalf.runtime.ort.installed.loadable_providers", list)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert probe(["libmine.so"], tmp_path)["plugin_ops"] == {"libmine.so": ["Mine"]}
-    assert asked == [tmp_path / "libmine.so"] and probe()["plugin_ops"] is None
-    monkeypatch.setattr("truehalf.runtime.tensorrt.plugins.registered_ops", lambda files: None)
-    assert probe(["libmine.so"], tmp_path)["plugin_ops"] is None
-
-
 def test_providers_are_tried_where_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     monkeypatch.setattr("truehalf.runtime.ort.installed.loadable_providers", lambda: ["CUDAExecutionProvider"])

@@ -13,7 +13,7 @@ from truehalf.runtime.tensorrt.plan_content import quoted
 from truehalf.runtime.tensorrt.versions import BuildError
 
 _LOGS: dict[Any, Any] = {}  # of a module, the logger: it keeps the first that a process gives it, and no other
-_LOADED_PLUGINS: dict[str, list[str]] = {}  # a library registers its plugins once in a process
+_LOADED_PLUGINS: set[str] = set()  # a library registers its plugins once in a process
 
 
 def message_log(trt: Any) -> Any:
@@ -47,21 +47,17 @@ def _message_log(trt: Any) -> Any:
     return MessageLog()
 
 
-def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> list[list[str]]:
+def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> None:
     """Register TensorRT's plugins and those of the libraries given, before a parser or an engine needs them.
 
     A library that has no entry point for the registry registers itself when it is loaded.
-
-    Returns:
-        of each library the operators that it has registered.
 
     Raises:
         BuildError: when a library cannot be loaded, or registers no plugin.
     """
     trt.init_libnvinfer_plugins(logger, "")
     registry = trt.get_plugin_registry()
-    paths = [str(Path(file).resolve()) for file in files]
-    for path in paths:
+    for path in (str(Path(file).resolve()) for file in files):
         if path in _LOADED_PLUGINS:
             continue
         before = _creators(trt)
@@ -76,8 +72,7 @@ def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> list[lis
                     f"plugin {path}: the library registers no plugin{quoted(logger.errors)}\n"
                     "expected one that exports getCreators() or registers its creators when it is loaded",
                 )
-        _LOADED_PLUGINS[path] = sorted({name for name, _, _ in _creators(trt) - before})
-    return [_LOADED_PLUGINS[path] for path in paths]
+        _LOADED_PLUGINS.add(path)
 
 
 def _creators(trt: Any) -> set[tuple[str, str, str]]:
@@ -88,13 +83,3 @@ def _creators(trt: Any) -> set[tuple[str, str, str]]:
         for creator in trt.get_plugin_registry().all_creators
         for name, version, space in [tuple(str(getattr(creator, key, "")) for key in keys)]
     }
-
-
-def registered_ops(files: Iterable[Path | str]) -> list[list[str]] | None:
-    """As `load_plugins` returns them; None where TensorRT refuses a library: what is wrong with it, a build says."""
-    import tensorrt as trt
-
-    try:
-        return load_plugins(trt, message_log(trt), files)
-    except (BuildError, AttributeError, RuntimeError, TypeError):
-        return None
