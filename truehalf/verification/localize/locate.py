@@ -36,19 +36,6 @@ _NEXT_TO = 0.1  # of the largest effect of rounding: a wrong node that has less 
 
 
 @dataclass(frozen=True)
-class Located:
-    """What a search has found.
-
-    Attributes:
-        suspects: nodes of the candidate that may cause the failure, the likeliest first.
-        nonfinite: what is not finite although it is in the reference, in graph order.
-    """
-
-    suspects: list[Suspect]
-    nonfinite: list[Nonfinite]
-
-
-@dataclass(frozen=True)
 class Place:
     """Where a file goes wrong.
 
@@ -58,7 +45,7 @@ class Place:
         selectors: what keeps those suspects FP32 whose error rounding does not explain, or all where it explains each
             of them, quoted for the command line.
         nonfinite: tensors that are not finite, those first that reach an output; five at most.
-        suspects: see Located.
+        suspects: nodes of the candidate that may cause the failure, the likeliest first.
     """
 
     sample: str
@@ -77,17 +64,18 @@ def place_of(
         sample: the name of the worst.
         looked_at: what `batches` are called.
     """
-    found = locate(files, batches, queries)
-    nonfinite = sorted(found.nonfinite, key=lambda item: not item.reaches_output)
-    sentence = summary(found.suspects, [blamed(item, files) for item in nonfinite], looked_at)
-    at_fault = [each for each in found.suspects if each.cause == "nonfinite" or _is_wrong(each)] or found.suspects
-    return Place(sample, sentence, combined_selectors(at_fault, files), nonfinite[:5], found.suspects)
+    suspects, nonfinite = locate(files, batches, queries)
+    nonfinite = sorted(nonfinite, key=lambda item: not item.reaches_output)
+    sentence = summary(suspects, [blamed(item, files) for item in nonfinite], looked_at)
+    at_fault = [each for each in suspects if each.cause == "nonfinite" or _is_wrong(each)] or suspects
+    return Place(sample, sentence, combined_selectors(at_fault, files), nonfinite[:5], suspects)
 
 
 def locate(
-    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] | None = None, limit: int = _SUSPECTS
-) -> Located:
-    """Search for the nodes at fault.
+    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] | None = None
+) -> tuple[list[Suspect], list[Nonfinite]]:
+    """Search for the nodes at fault: _SUSPECTS at most, the likeliest first; and what is not finite although it is in
+    the reference, in graph order.
 
     Args:
         files: the FP32 reference, and the file made from it, FP16 or mixed, by whatever tool.
@@ -95,7 +83,6 @@ def locate(
         queries: outputs [N, queries, values], whose rows may come in any order; None: those that the I/O spec in the
             reference's metadata declares as such, and where there is no spec, those of three axes that depend on a
             TopK.
-        limit: suspects at most.
 
     Raises:
         StageError: when a model cannot be emulated or run, or their inputs differ.
@@ -115,7 +102,7 @@ def locate(
     suspects: dict[str, Suspect] = {}
     for each in [*first, *wrong, *later, *rest]:
         suspects.setdefault(each.node, each)
-    return Located(list(suspects.values())[:limit], found)
+    return list(suspects.values())[:_SUSPECTS], found
 
 
 def _is_wrong(suspect: Suspect) -> bool:

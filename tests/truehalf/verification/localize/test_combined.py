@@ -104,5 +104,5 @@ def test_suspects_of_a_search_are_pinned_by_name_where_they_have_none() -> None:
     )
     reference, candidate = (ir.from_proto(onnx.parser.parse_model(each)) for each in (text, half))
     files = BothFiles(reference, candidate)
-    found = locate(files, [{"x": np.float32([100, 1])}]).suspects
+    found = locate(files, [{"x": np.float32([100, 1])}])[0]
     assert found[0].cause == "nonfinite" and entries(combined_selectors(found, files))[0] == "^Mul_a$"
