@@ -26,9 +26,9 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.cache.remote_cache import without_remote
 from pipeline.caveats import failures
 from pipeline.compose import effective, resolved
-from pipeline.forms import Params
+from pipeline.forms import Params, Section
 from pipeline.run import NOT_BEGUN, run
-from pipeline.search import NoRanking, Part, Stopped, frontier, searching, tracked
+from pipeline.search import NoRanking, Stopped, frontier, searching, tracked
 from pipeline.sweep.isolated import isolated
 from pipeline.sweep.snapshot import NoSnapshot, take
 from pipeline.sweep.sweep import JobResult, Sweep
@@ -124,15 +124,15 @@ def _searched(place: _Place, values: Params, job: JobResult) -> tuple[int, Path]
     """Run a search; the workspace holds the chosen run afterwards."""
     project = place.project or place.folder
 
-    def parts_of(count: int, samples: int) -> list[Part]:
+    def parts_of(count: int, samples: int) -> list[Section]:
         folder = project / "runs" / ".ranking" / name_of(values)
         options = ["--count", str(count), "--samples", str(samples), "--checkpoint", str(folder / "checkpoint.json")]
         command = [sys.executable, "-m", "stages.frontier", *options, "--out", str(folder / "parts.json")]
         done = subprocess.run(command, cwd=place.folder, stdout=subprocess.DEVNULL, stderr=place.output)
         if done.returncode:
             raise NoRanking
-        rows = json.loads((folder / "parts.json").read_text())
-        return [Part(row["node_block_list"], row["scope_block_list"]) for row in rows]
+        rows: list[Section] = json.loads((folder / "parts.json").read_text())
+        return rows
 
     stream = sys.stdout if place.output is None else place.output
     with tracked(values, project, job.overrides), contextlib.redirect_stdout(stream):

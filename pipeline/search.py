@@ -40,14 +40,6 @@ Once = Callable[[Params], tuple[int, Path]]  # runs a configuration: its exit co
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the model, as entries of precision.node_block_list and scope_block_list."""
-
-    node_block_list: Sequence[str]
-    scope_block_list: Sequence[str]
-
-
-@dataclass(frozen=True)
 class Step:
     """A run of the search.
 
@@ -90,14 +82,15 @@ def searching(values: Params) -> bool:
     return bool(values["search"]["name"] != "none")
 
 
-def frontier(values: Params, once: Once, parts_of: Callable[[int, int], Sequence[Part]]) -> Step:
+def frontier(values: Params, once: Once, parts_of: Callable[[int, int], Sequence[Section]]) -> Step:
     """Search; return the step that is chosen, which the workspace then holds, or where none is inside the gates the
     last one.
 
     Args:
         values: a validated configuration with search=frontier.
         once: runs a configuration in the workspace of the search.
-        parts_of: (count, samples) -> at most so many parts of the model in the workspace, those first that pay most.
+        parts_of: (count, samples) -> at most so many parts of the model in the workspace, those first that pay most:
+            of each its entries of node_block_list and scope_block_list.
 
     Raises:
         Stopped: with the exit code and the folder of the step that ended it.
@@ -175,9 +168,9 @@ class _Walk:
         return step
 
 
-def _pinned(values: Params, parts: Sequence[Part]) -> Section:
+def _pinned(values: Params, parts: Sequence[Section]) -> Section:
     """The section `precision` that keeps some parts FP32, beside what the configuration keeps."""
-    pinned = {name: [entry for part in parts for entry in getattr(part, name)] for name in _PINS}
+    pinned = {name: [entry for part in parts for entry in part[name]] for name in _PINS}
     return {"data_max": None} | {name: [*values["precision"][name], *entries] for name, entries in pinned.items()}
 
 

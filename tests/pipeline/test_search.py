@@ -11,7 +11,8 @@ import mlflow
 import pytest
 import yaml
 
-from pipeline.search import Part, Stopped, frontier, searching, tracked
+from pipeline.forms import Section
+from pipeline.search import Stopped, frontier, searching, tracked
 from pipeline.sweep.sweep import Sweep
 from pipeline.track import track
 from pipeline.workspace import write_params
@@ -22,7 +23,7 @@ from tests.pipeline.small_project import Ran, line_with, make_chain
 from tests.pipeline.tracking.test_registry import verified_run
 from truehalf.config.params import read_params
 
-PARTS = [Part([], [f"module.part{number}"]) for number in range(64)]
+PARTS = [{"node_block_list": [], "scope_block_list": [f"module.part{number}"]} for number in range(64)]
 
 
 class Chain:
@@ -56,7 +57,7 @@ class Chain:
             (place / "reports" / f"{name}.json").write_text(json.dumps(report))
         return self.code(len(self.ran)) or int(verdict == "failed" or pinned >= self.all), place
 
-    def parts_of(self, count: int, samples: int) -> list[Part]:
+    def parts_of(self, count: int, samples: int) -> list[Section]:
         self.asked.append((count, samples))
         return PARTS[:count]
 
@@ -82,7 +83,8 @@ def test_the_fewest_parts_that_pass_are_found_within_the_budget(needed: int, tmp
     assert len(step.values["precision"]["scope_block_list"]) == needed and step.values["precision"]["data_max"] is None
     kept = yaml.safe_load((step.folder / "experiment.yaml").read_text())["precision"]
     assert (
-        kept["scope_block_list"] == [part.scope_block_list[0] for part in PARTS[:needed]] and kept["data_max"] is None
+        kept["scope_block_list"] == [part["scope_block_list"][0] for part in PARTS[:needed]]
+        and kept["data_max"] is None
     )
 
 
