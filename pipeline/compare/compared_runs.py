@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -150,8 +150,8 @@ def of_folder(name: str, place: Path) -> ComparedRun:
     options, numbers = _compared(flat_params(params)), metrics(reports)
     page = place / "reports" / "report.html"
     record = Record(place, params, reports, None if crash is None else crash["stage"], {}, None)
-    run = ComparedRun(name, run_name(params), options, numbers, verdict, decisions, reason)
-    return replace(run, digest=record.digest, page=str(page) if page.exists() else None)
+    shown = str(page) if page.exists() else None
+    return ComparedRun(name, run_name(params), options, numbers, verdict, decisions, reason, record.digest, shown)
 
 
 def _without_doubles(runs: list[ComparedRun]) -> list[ComparedRun]:
@@ -243,8 +243,8 @@ def _of_mlflow(mlflow: Any, address: str, where: str, run: Any) -> ComparedRun:
             return _read(Path(mlflow.artifacts.download_artifacts(place, tracking_uri=address)))
 
     params, numbers = _compared(run.data.params), dict(run.data.metrics)
-    found = ComparedRun(run.info.run_id, str(run.info.run_name), params, numbers, verdict, decisions)
-    return replace(found, digest=run.data.tags.get(DIGEST_TAG, ""), page=_page_of(address, run.info))
+    name, digest, page = str(run.info.run_name), run.data.tags.get(DIGEST_TAG, ""), _page_of(address, run.info)
+    return ComparedRun(run.info.run_id, name, params, numbers, verdict, decisions, "", digest, page)
 
 
 def _page_of(address: str, info: Any) -> str | None:
