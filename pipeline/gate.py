@@ -15,10 +15,11 @@ from truehalf.report.terminal import run_program
 
 
 def main() -> None:
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m pipeline.gate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
-    run = ended(root())
+    )
+    parser.add_argument("--failed-stage", metavar="STAGE", help="of a run that crashed in this stage")
+    run = ended(root(), parser.parse_args().failed_stage)
     show_verdict(run)
     sys.exit(1 if run.verdict == "failed" else 0)
 

@@ -133,7 +133,7 @@ def _report_crash(error_file: Path, place: _Place) -> None:
     stage = json.loads(error_file.read_text())["stage"]
     _execute(["pipeline.report"], place)
     _execute(["pipeline.track", "--failed-stage", stage], place)
-    _execute(["pipeline.summary", "--failed-stage", stage], place)
+    _execute(["pipeline.gate", "--failed-stage", stage], place)
 
 
 def _tracked_at(folder: Path) -> int | None:

@@ -322,5 +322,5 @@ def test_a_typo_in_a_block_list_is_said(after_chain: Path) -> None:
     assert report(after_chain, "fp16")["unmatched_selectors"]
     (warning,) = report(after_chain, "fp16")["warnings"]
     expect(warning, None, "no_such_node")
-    done = in_workspace(after_chain, "python", "-m", "pipeline.summary")
+    done = in_workspace(after_chain, "python", "-m", "pipeline.gate")
     assert warning in " ".join(done.stdout.split()), "the table says so, over as many lines as it takes"

@@ -4,7 +4,6 @@ The stage `gate` prints it at the end of every run.
 
 from __future__ import annotations
 
-import argparse
 import re
 import textwrap
 from collections import Counter
@@ -18,7 +17,7 @@ from pipeline.forms import Outcome, Params, Reports, model_of, names_of, of_stag
 from pipeline.report.headlines import found
 from pipeline.report.metrics import metrics_of
 from pipeline.summary.deliverable import deliver, withdraw
-from pipeline.workspace import json_of, reports_of_run, root
+from pipeline.workspace import json_of, reports_of_run
 from truehalf.codes import codes_in
 from truehalf.config.params import read_params
 from truehalf.report.numbers import count, percent, worded
@@ -207,12 +206,6 @@ def _wrapped(row: Row, width: int) -> list[str]:
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipeline.summary", description=__doc__)
-    parser.add_argument("--failed-stage", metavar="STAGE", help="of a run that crashed in this stage")
-    show_verdict(ended(root(), parser.parse_args().failed_stage))
 
 
 def _crash(folder: Path, stage: str) -> dict[str, str]:

@@ -127,4 +127,4 @@ def test_a_crash_before_there_is_a_file_leaves_what_was_delivered(
 def test_broken_weights_are_a_run_that_failed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "w.safetensors").write_bytes(b"no weights")
     code, executed = ran(place, monkeypatch, (*OF_MODULE, "model.checkpoint=w.safetensors"))
-    assert code == 1 and executed[:3] == ["pipeline.report", "pipeline.track", "pipeline.summary"]
+    assert code == 1 and executed[:3] == ["pipeline.report", "pipeline.track", "pipeline.gate"]

@@ -155,9 +155,9 @@ def test_the_stage_that_ended_the_run_is_named_with_its_reason(own: bool, tmp_pa
         (tmp_path / f"reports/{stage}.json").write_text(json.dumps({"status": "done", "seconds": 1}))
     error = {"stage": "calibrate" if own else "slim", "message": "the reference has NaN [images]"}
     (tmp_path / "reports/error.json").write_text(json.dumps(error))
-    command = [sys.executable, "-m", "pipeline.summary", "--failed-stage", "calibrate"]
+    command = [sys.executable, "-m", "pipeline.gate", "--failed-stage", "calibrate"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     found = rows(done.stdout.strip("\n"))
     assert re.match(r"failed  mine .* calibrate$", done.stdout.strip("\n").splitlines()[0])
     assert list(found) == ["why", "done before", "report"] and found["done before"] == "trace, slim"
