@@ -19,7 +19,7 @@ from truehalf.codes import coded
 from truehalf.config.precision import Precision, PrecisionName
 from truehalf.config.schema import Config
 from truehalf.config.typed import did_you_mean, plain
-from truehalf.config.validate import as_typed, completed
+from truehalf.config.validate import completed
 from truehalf.files import read_yaml
 
 # Precisions that people ask for and that conf/precision has no file of, with the reason.
@@ -144,18 +144,19 @@ def resolved(config: DictConfig) -> Params:
     return completed(values)
 
 
-def effective(values: Params, config: Config) -> Params:
+def effective(config: Config) -> Params:
     """A checked configuration in which all that has the same effect is written the same way: a number as its type has
     it, and in FP32 nothing of `precision` but its dtype.
 
     Stages list `precision` as a whole, so that a sweep over both precisions and a threshold of FP16 would verify the
     same FP32 file once for each threshold.
 
+    DVC, MLflow and comparisons of runs go by what is written, and would take 512 and 512.0 for different values.
+
     Args:
-        values: plain ones.
-        config: the same, as the check has returned it.
+        config: as the check has returned it.
     """
-    typed: Params = as_typed(values, config)
+    typed: Params = plain(config)
     if typed["precision"]["dtype"] != PrecisionName.fp32.value:
         return typed
     return {**typed, "precision": plain(Precision(dtype=PrecisionName.fp32))}

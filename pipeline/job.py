@@ -52,7 +52,7 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
     started = time.time()
     try:
         values = resolved(config)
-        code, place = _run(effective(values, _checked(values)), sweep, job)
+        code, place = _run(effective(_checked(values)), sweep, job)
         job.reason = job.reason or _reason(place) if code in (1, NOT_BEGUN) else None
         if code == NOT_BEGUN:
             (place / "reports" / "error.json").unlink(missing_ok=True)  # reports are those of the run before

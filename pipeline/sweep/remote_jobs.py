@@ -109,7 +109,7 @@ class RemoteJobs:
     def is_another(self, number: int, overrides: list[str], values: Params) -> bool:
         """Whether a job's configuration is that of an earlier one, which runs it: then that is noted."""
         try:
-            known = effective(values, validated(cast("JsonObject", values)))
+            known = effective(validated(cast("JsonObject", values)))
         except ConfigErrors:
             return False  # its worker says what is wrong with it
         first = self.sweep.first_with(claim_of(known), number)

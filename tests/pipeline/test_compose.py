@@ -83,7 +83,7 @@ def test_declarations_are_written_with_every_key() -> None:
 
 def effective_of(*overrides: str) -> dict[str, Any]:
     values = values_of(*overrides)
-    return effective(values, validated(values))
+    return effective(validated(values))
 
 
 @pytest.mark.parametrize(

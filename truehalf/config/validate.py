@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from truehalf.codes import coded
 from truehalf.config.rules import RULES
@@ -48,22 +48,6 @@ def completed(values: JsonObject) -> dict[str, Json]:
 def _complete(name: str, entry: JsonObject) -> JsonObject:
     of_images = {"dtype": "float32"} if name == "inputs" and entry.get("kind") == "images" else {}
     return dict(entry) | {key: value for key, value in (of_images | _LEFT_OUT[name]).items() if key not in entry}
-
-
-def as_typed(values: Any, checked: Any) -> Any:
-    """Plain values of a configuration, each number as its type has it: 512 of a key of type float is 512.0. DVC, MLflow
-    and comparisons of runs go by what is written, and would take the two for different values.
-
-    Args:
-        values: dicts, lists and scalars.
-        checked: what `validate` has returned for them.
-    """
-    if isinstance(values, Mapping):
-        of = checked if isinstance(checked, Mapping) else vars(checked)
-        return {key: as_typed(value, of[key]) for key, value in values.items()}
-    if isinstance(values, list):
-        return [as_typed(value, item) for value, item in zip(values, checked, strict=True)]
-    return checked if isinstance(checked, float) else values
 
 
 def validate(values: JsonObject, sources: Sources | None = None) -> Config:

@@ -217,7 +217,7 @@ def test_the_nightly_sweep_is_eight_runs() -> None:
         config = compose("config", overrides=["experiment=nightly"], return_hydra_config=True)
         told = [f"{key}={value}" for key, value in config.hydra.sweeper.params.items()]
         jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(told), None)[0]
-    runs = [effective(values, validated(values)) for values in (composed(*overrides) for overrides in jobs)]
+    runs = [effective(validated(values)) for values in (composed(*overrides) for overrides in jobs)]
     points = [(each["decoder"]["name"], each["precision"]["dtype"], each["precision"]["data_max"]) for each in runs]
     assert len(jobs) == 12 and list(dict.fromkeys(points)) == [
         (decoder, *precision)
