@@ -6,18 +6,15 @@ then says no.
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from pipeline.summary.block import ended, show_verdict
 from pipeline.workspace import root
-from truehalf.report.terminal import run_program
+from truehalf.report.terminal import parser_of, run_program
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.gate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("pipeline.gate", __doc__)
     parser.add_argument("--failed-stage", metavar="STAGE", help="of a run that crashed in this stage")
     run = ended(root(), parser.parse_args().failed_stage)
     show_verdict(run)

@@ -25,7 +25,7 @@ import yaml
 from pipeline.workspace import root
 from truehalf.codes import coded, codes_in
 from truehalf.output_files import write_text
-from truehalf.report.terminal import run_program
+from truehalf.report.terminal import parser_of, run_program
 
 _PASSED, _NOT_VERIFIED = 0, 3  # exit codes of truehalf
 _PIXELS = ("resize", "channels", "range", "mean", "std", "layout", "resample")
@@ -35,9 +35,7 @@ Json = Mapping[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.init", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("pipeline.init", __doc__)
     parser.add_argument("model", help="an FP32 ONNX file, or package.module:function that returns a torch module")
     parser.add_argument("--samples", required=True, metavar="PATH", help="images, an .npz file, or a folder of them")
     parser.add_argument("--size", metavar="HxW", help="height and width of images, where the model does not fix them")

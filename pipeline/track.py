@@ -10,7 +10,6 @@ answer loses nothing: the run is kept under runs/.pending.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import getpass
@@ -42,7 +41,7 @@ from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
 from truehalf.codes import coded
 from truehalf.output_files import write_text
 from truehalf.progress import is_told, stage_step
-from truehalf.report.terminal import run_program
+from truehalf.report.terminal import parser_of, run_program
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
@@ -55,9 +54,7 @@ _ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.track", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("pipeline.track", __doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--failed-stage", metavar="STAGE", help="log a run that crashed in this stage, as failed")
     what.add_argument("--pending", action="store_true", help="log the runs under runs/.pending")

@@ -12,7 +12,6 @@ A remote that fails loses nothing: a line on stderr says what, and what to do, a
 
 from __future__ import annotations
 
-import argparse
 import logging
 import re
 import sys
@@ -25,7 +24,7 @@ from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import root
 from truehalf.codes import coded
 from truehalf.files import read_yaml
-from truehalf.report.terminal import run_program
+from truehalf.report.terminal import parser_of, run_program
 
 _ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 
@@ -212,9 +211,7 @@ def _one_line(error: BaseException) -> str:
 
 def main() -> int:
     """Pull or push; 1 where the remote fails, 2 where there is none."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.cache.remote_cache", description="DVC's run-cache on a remote."
-    )
+    parser = parser_of("pipeline.cache.remote_cache", "DVC's run-cache on a remote.")
     parser.add_argument("what", choices=("pull", "push"), help="fetch what is missing, or send it")
     parser.add_argument("locks", nargs="*", type=Path, help="push: dvc.lock files, by default that of this workspace")
     options = parser.parse_args()

@@ -30,7 +30,7 @@ from pipeline.cache.remote_cache import pull_entries, restore_from_remote
 from pipeline.summary.stage_lines import CACHED, FAILED, STOPPED, UNCHANGED, StageLines
 from pipeline.workspace import lock_in, locked
 from truehalf.progress import PLACE_VARIABLE
-from truehalf.report.terminal import run_program
+from truehalf.report.terminal import parser_of, run_program
 
 # How a stage ends that Ctrl-C stopped: 130, or killed by the signal, where it came while Python ran an exec(): the
 # interpreter then ends itself by SIGINT, whatever code was handed to sys.exit.
@@ -168,9 +168,7 @@ def _cache(stage: Any) -> Path:
 
 
 def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.cache.shared_repro", description="Others go to `dvc repro`."
-    )
+    parser = parser_of("pipeline.cache.shared_repro", "Others go to `dvc repro`.")
     parser.add_argument("--pull", action="store_true", help="take what other machines have run from the remote")
     parser.add_argument("--pull-outs", action="store_true", help="the same, where the entries are here already")
     parser.add_argument("--verbose", action="store_true", help="print what DVC says, too")

@@ -30,15 +30,14 @@ from truehalf.errors import some_of
 from truehalf.json_values import JsonObject
 from truehalf.output_files import write_text
 from truehalf.report.page import rendered
+from truehalf.report.terminal import parser_of
 
 _TEMPLATE = Path(__file__).with_name("compare.html.j2")
 _NAMED = 12  # names at most in a message
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of("pipeline.compare", __doc__)
     parser.add_argument("--experiment", metavar="NAME", help="only runs of this experiment of MLflow's, none of runs/")
     parser.add_argument("--diff", nargs=2, metavar="RUN", help="two runs: number, name or id, or how that begins")
     arguments = parser.parse_args()

@@ -8,7 +8,6 @@ draws it in every run.
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import TypedDict
 
@@ -17,7 +16,7 @@ from pipeline.forms import Params, Reports, model_of, of_stage
 from pipeline.workspace import read_reports, root
 from truehalf.config.params import read_params
 from truehalf.output_files import write_text
-from truehalf.report.terminal import run_program
+from truehalf.report.terminal import parser_of, run_program
 
 
 class Metrics(TypedDict):
@@ -78,5 +77,5 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser("python -m pipeline.report.metrics", description=__doc__).parse_args()
+    parser_of("pipeline.report.metrics", __doc__).parse_args()
     run_program(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import gc
 import io
@@ -49,6 +50,12 @@ def run_program(main: Callable[[], int | None]) -> None:
         setattr(sys, name, text)
     atexit.register(gc.freeze)  # what is left goes with the process: Python need not look for garbage in it
     sys.exit(main())
+
+
+def parser_of(module: str, text: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
+    """The arguments of `python -m <module>`, whose help shows a text, such as the module's docstring, as it stands."""
+    form = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(f"python -m {module}", description=text, epilog=epilog, formatter_class=form)
 
 
 def show(text: str, stream: TextIO | None = None) -> None:
