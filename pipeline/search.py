@@ -26,11 +26,11 @@ import yaml
 
 from pipeline.compare.compared_runs import ComparedRun, of_folder
 from pipeline.compare.frontier import COSTS, ERRORS, chosen, measured
-from pipeline.compare.terminal import number
 from pipeline.forms import Params, Section
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from truehalf.codes import coded
 from truehalf.output_files import write_text
+from truehalf.report.numbers import number
 from truehalf.report.terminal import print_table
 
 NONE: Section = {"name": "none", "runs": None, "samples": None}

@@ -22,13 +22,14 @@ from pipeline.compare.frontier import COSTS, ERRORS, chosen, front_of, measured
 from pipeline.compare.frontier_plot import drawn
 from pipeline.compare.labels import labels
 from pipeline.compare.node_diff import changes, summary
-from pipeline.compare.terminal import number, print_tables
+from pipeline.compare.terminal import print_tables
 from pipeline.tracking.record import NO_EFFECT
 from pipeline.workspace import root
 from truehalf.codes import coded
 from truehalf.errors import some_of
 from truehalf.json_values import JsonObject
 from truehalf.output_files import write_text
+from truehalf.report.numbers import number
 from truehalf.report.page import rendered
 from truehalf.report.terminal import parser_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Sequence
-from typing import cast
 
 from pipeline.compare.frontier import COSTS, ERRORS, Axis
 from truehalf.json_values import JsonObject
+from truehalf.report.numbers import number
 from truehalf.report.terminal import print_table, terminal_width
 
 _NARROW = 120  # columns: no table below
@@ -36,13 +36,6 @@ def print_tables(rows: Sequence[JsonObject]) -> None:
         print()
 
 
-def number(value: float | None) -> str:
-    """Three significant digits, without an exponent where one is not needed; a dash for what was not measured."""
-    if value is None:
-        return "–"
-    return f"{value:.3g}" if value == 0 or 1e-4 <= abs(value) < 1e4 else f"{value:.2e}"
-
-
 def _print_blocks(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) -> None:
     for row in rows:
         head = f"{'*' if row['chosen'] else ' '} {row['number']:>2}  {row['label']}"
@@ -58,7 +51,7 @@ def _cells(row: JsonObject, axes: Sequence[Axis]) -> list[str]:
 
 
 def _value(row: JsonObject, axis: Axis) -> str:
-    return number(cast("float | None", row[axis.key]))
+    return number(row[axis.key])
 
 
 def _alike(row: JsonObject, other: JsonObject, axes: Sequence[Axis]) -> bool:

@@ -14,7 +14,6 @@ from pipeline.compare.compare import page, table
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, of_folders, of_mlflow
 from pipeline.compare.labels import labels
 from pipeline.compare.node_diff import changes, summary
-from pipeline.compare.terminal import number
 from pipeline.track import SWEEP_TAG, track
 from tests.configurations import composed
 from tests.conftest import in_workspace
@@ -251,10 +250,3 @@ def test_nothing_to_compare_says_what_makes_something(tmp_path: Path, monkeypatc
         of_folders(tmp_path)
     with raises("no-runs", tmp_path / "mlflow.db", error=NothingToCompare):
         of_mlflow(tmp_path, "truehalf")
-
-
-@pytest.mark.parametrize(
-    ("value", "said"), [(None, "–"), (0.0, "0"), (0.12345, "0.123"), (1.5e-5, "1.50e-05"), (123456.0, "1.23e+05")]
-)
-def test_numbers_are_short(value: float | None, said: str) -> None:
-    assert number(value) == said
