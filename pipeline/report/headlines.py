@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Any
 
 from pipeline.forms import Params, Reports, Verification
 from truehalf.engines.engine_report import EngineReport
@@ -26,23 +26,14 @@ _TILES = (
 )
 
 
-class Headline(TypedDict):
-    """state: passed, failed or unknown."""
-
-    state: str
-    word: str
-    sentence: str
-    reasons: list[str]
-
-
 def headline(
     verify: Verification | None,
     crash: Mapping[str, str] | None,
     params: Params,
     missing: Sequence[str] = (),
     engine: EngineReport | None = None,
-) -> Headline:
-    """The verdict in plain words.
+) -> dict[str, Any]:
+    """The verdict in plain words: state (passed, failed or unknown), its word, a sentence, and reasons.
 
     Args:
         missing: what had to be verified by another stage than verify, and was not.

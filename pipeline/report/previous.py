@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from pipeline.forms import Params, Reports
 from pipeline.report.metrics import metrics_of
@@ -33,22 +33,6 @@ _FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {  # by key of metrics.j
 }
 
 
-class Row(TypedDict):
-    """An option or a figure of both runs, as the page shows it."""
-
-    name: str
-    before: str
-    now: str
-
-
-class Difference(TypedDict):
-    """What differs; `same` names the figures that do not."""
-
-    options: list[Row]
-    figures: list[Row]
-    same: list[str]
-
-
 def remember(folder: Path, params: Params, reports: Reports) -> None:
     """Keep what a verified run was; one that is like the last one changes nothing."""
     if params and "verify" in reports:
@@ -58,8 +42,11 @@ def remember(folder: Path, params: Params, reports: Reports) -> None:
             write_text(place, json.dumps([*held[-1:], run], indent=1) + "\n")
 
 
-def difference(folder: Path, params: Params, reports: Reports) -> Difference | None:
-    """Of the run that was remembered last to the one before; None where there is none, or this run is another."""
+def difference(folder: Path, params: Params, reports: Reports) -> dict[str, list[Any]] | None:
+    """Of the run that was remembered last to the one before: options and figures that differ, each with its name and
+    both values as the page shows them, and in `same` the names of the figures that do not. None where there is none
+    before, or this run is another.
+    """
     held = json_of(_place(folder, params)) if params else None
     if not held or len(held) < 2 or held[-1] != _of(params, reports):
         return None
@@ -86,6 +73,6 @@ def _place(folder: Path, params: Params) -> Path:
     return Path(os.environ.get(PROJECT_VARIABLE, folder)) / "runs" / ".last" / f"{names}.json"
 
 
-def _row(name: str, shown: Callable[[Any], str], before: Any, now: Any) -> Row:
+def _row(name: str, shown: Callable[[Any], str], before: Any, now: Any) -> dict[str, str]:
     old, new = ("–" if value is None else shown(value) for value in (before, now))
     return {"name": name, "before": old, "now": new}
