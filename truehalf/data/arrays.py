@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import io
 import zipfile
 import zlib
@@ -124,6 +125,16 @@ def read_header(stream: Any, member: str) -> Header:
     if dtype.hasobject:
         raise ValueError(f"{member!r} in it is pickled, and unpickling runs code; save it as an array of numbers")
     return Header(tuple(shape), dtype)
+
+
+def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of names, types, shapes and values, such as of the inputs of one sample."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(str(array.tolist()).encode() if array.dtype.kind == "O" else np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
 
 
 # --- what holds samples: files, folders, objects ----------------------------------------------------------------------

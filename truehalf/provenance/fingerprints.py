@@ -11,6 +11,7 @@ from typing import TypedDict
 import numpy as np
 
 from truehalf.config.schema import Config, DataSource
+from truehalf.data.arrays import digest_of
 from truehalf.data.drawn import Arrays, Drawn, LabelledImage
 from truehalf.data.samples import PURPOSES, drawn
 from truehalf.errors import StageError, some_of
@@ -201,16 +202,7 @@ def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
 
 def _digest(item: LabelledImage | Arrays) -> str:
     """SHA-256 of a sample's content, without its name."""
-    digest = hashlib.sha256()
-    if isinstance(item, LabelledImage):
-        pixels: dict[str, np.ndarray] = {"image": np.asarray(item.image)}
-    else:
-        pixels = item.arrays
-    for name in sorted(pixels):
-        array = pixels[name]
-        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+    return digest_of({"image": np.asarray(item.image)} if isinstance(item, LabelledImage) else item.arrays)
 
 
 def check_plugins(plugins: Sequence[str], root: Path) -> None:

@@ -20,7 +20,6 @@ several that make up detections: those count where no output reacts.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -73,16 +72,6 @@ class Reactions:
     failures: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     open: str = ""
-
-
-def digest(feed: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of the inputs of one sample."""
-    found = hashlib.sha256()
-    for name in sorted(feed):
-        array = feed[name]
-        found.update(f"{name} {array.dtype} {array.shape}".encode())
-        found.update(str(array.tolist()).encode() if array.dtype.kind == "O" else np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
 
 
 def reactions(outputs: Sequence[Observed]) -> Reactions:

@@ -13,9 +13,10 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.two_models import model, options
+from truehalf.data.arrays import digest_of
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.reached import reached_outputs
-from truehalf.verification.reaction import Observed, digest, reactions
+from truehalf.verification.reaction import Observed, reactions
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(0, 1, (6, 3)).astype(np.float32)
@@ -236,9 +237,9 @@ def test_nan_and_shapes() -> None:
 
 def test_digests_tell_inputs_apart() -> None:
     feeds = [{"x": X[0]}, {"x": X[1]}, {"y": X[0]}, {"x": X[0].astype(np.float16)}, {"x": X[0][None]}]
-    assert len({digest(feed) for feed in feeds}) == len(feeds)
-    assert digest({"x": X[0], "y": X[1]}) == digest({"y": X[1].copy(), "x": X[0]})
-    assert digest({"s": np.array(["a"], object)}) != digest({"s": np.array(["b"], object)})
+    assert len({digest_of(feed) for feed in feeds}) == len(feeds)
+    assert digest_of({"x": X[0], "y": X[1]}) == digest_of({"y": X[1].copy(), "x": X[0]})
+    assert digest_of({"s": np.array(["a"], object)}) != digest_of({"s": np.array(["b"], object)})
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------

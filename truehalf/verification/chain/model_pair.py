@@ -18,13 +18,13 @@ import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
+from truehalf.data.arrays import digest_of
 from truehalf.data.feeds import refuse_nan
 from truehalf.errors import refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
 from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of
-from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays as Given
 from truehalf.verification.runs import Part, Run, part_of, repeated
 from truehalf.verification.ties.decisions import Decisions, names_in
@@ -239,7 +239,7 @@ def samples_of(feed: Mapping[str, np.ndarray]) -> int:
 
 def _digests(feed: Mapping[str, np.ndarray]) -> list[str]:
     rows = samples_of(feed)
-    return [digest(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest(feed)]
+    return [digest_of(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest_of(feed)]
 
 
 def _size(feed: Mapping[str, np.ndarray], image: tuple[str, str] | None) -> tuple[int, int] | None:

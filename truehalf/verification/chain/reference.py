@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from truehalf.config.verification import VerifyConfig
-from truehalf.data.arrays import read_arrays, write_arrays
+from truehalf.data.arrays import digest_of, read_arrays, write_arrays
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
@@ -26,7 +26,6 @@ from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.open_file import OpenFile, opened
-from truehalf.verification.reaction import digest
 from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
 from truehalf.verification.ties.decisions import Decisions, names_in
 from truehalf.verification.ties.settle import Counts, Inside, without_ties
@@ -175,7 +174,7 @@ class _Frozen(Sequence[Sample]):
         if isinstance(row, range):
             return _Frozen(self._samples, self._names, self._digests, self._index, row)
         sample, name = self._samples[row], self._names[row]
-        if (sample.name, digest(sample.feeds)) != (name, self._digests[row]):
+        if (sample.name, digest_of(sample.feeds)) != (name, self._digests[row]):
             raise StageError(
                 "wrong-file",
                 f"{self._index}: {sample.name} is not what {name} was when the reference was frozen; run `dvc repro "
@@ -203,7 +202,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
 
     def parts() -> Iterator[Part]:
         for part, group in parts_of(samples, batch, "reference: FP32 model"):
-            digests.extend(digest(sample.feeds) for sample in group)
+            digests.extend(digest_of(sample.feeds) for sample in group)
             truth.extend(_truth(sample) for sample in group)
             names.extend(part.names)
             yield part

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from truehalf.data.arrays import digest_of
 from truehalf.files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -136,7 +137,5 @@ def _key(board: Switchboard, feeds: Feeds, base: frozenset[str], error: Error) -
     for name in sorted(base):
         digest.update(name.encode() + b"\0")
     for one in [feeds] if isinstance(feeds, Mapping) else feeds:
-        for name, array in sorted(one.items()):
-            digest.update(f"\0{name} {array.dtype} {array.shape}\0".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(digest_of(one).encode())
     return digest.hexdigest()
