@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +15,7 @@ from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError, failing
 from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.models.as_made import aside
-from truehalf.models.calling import all_taken, as_network, as_tensors, calling, no_tensors
+from truehalf.models.calling import all_taken, as_network, calling, no_tensors, parameters_of, returned_by
 from truehalf.models.model import Input, Model
 from truehalf.models.source import spec_of
 from truehalf.report.forms import Parity
@@ -81,7 +78,8 @@ def export_module(
         Input(name, "tensor", str(samples[0][name].dtype), tuple(samples[0][name].shape[1:]))
         for name in _in_order(network, samples[0])
     ]
-    returned = _returned(network, inputs, samples[0])
+    remedy = "; expected the inputs that forward takes: give samples that hold each by its name, of sizes that it takes"
+    returned = returned_by(network, samples[0], [each.name for each in inputs], "export", remedy)
     found = all_taken(returned, leave_nested=True)
     names = list(found) if outputs is None else list(outputs)
     if len(names) != len(found):
@@ -115,21 +113,9 @@ def _of_one_size(axes: Mapping[str, Mapping[int, str]], samples: Sequence[Arrays
 
 def _in_order(network: torch.nn.Module, sample: Arrays) -> list[str]:
     """Names of the inputs in the order in which forward takes them."""
-    taken: list[str] = []
-    with contextlib.suppress(TypeError, ValueError):  # of what is no function of Python's
-        taken = list(inspect.signature(network.forward).parameters)
+    taken = parameters_of(network)
     if len(sample) > 1 and not set(sample) <= set(taken):
         given = ", ".join(sample)
         message = f"export: samples hold {given}, forward takes {', '.join(taken) or 'unknown names'}; name them alike"
         raise StageError("wrong-name", message)
     return [name for name in taken if name in sample] if len(sample) > 1 else list(sample)
-
-
-def _returned(network: torch.nn.Module, inputs: Sequence[Input], sample: Arrays) -> Any:
-    import torch
-
-    tensors = as_tensors(sample, [each.name for each in inputs])
-    shapes = ", ".join(f"{each.name} {each.dtype} {list(sample[each.name].shape)}" for each in inputs)
-    remedy = "; expected the inputs that forward takes: give samples that hold each by its name, of sizes that it takes"
-    with failing("module-fails", f"export: the module fails on {shapes}", remedy), torch.no_grad():
-        return aside(network)(*tensors)

@@ -6,7 +6,9 @@ of it than is wanted. Each output is taken by its key, its field or its position
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from truehalf.config.typed import did_you_mean
 from truehalf.errors import StageError, failing
+from truehalf.models.as_made import aside
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +40,31 @@ def as_tensors(feed: Mapping[str, np.ndarray], names: Iterable[str]) -> tuple[to
     import torch
 
     return tuple(torch.from_numpy(np.array(feed[name], order="C")) for name in names)
+
+
+def parameters_of(network: torch.nn.Module) -> list[str]:
+    """The names that forward takes, in order; none of what is no function of Python's."""
+    with contextlib.suppress(TypeError, ValueError):
+        return list(inspect.signature(network.forward).parameters)
+    return []
+
+
+def returned_by(
+    network: torch.nn.Module, feed: Mapping[str, np.ndarray], names: Sequence[str], key: str, remedy: str
+) -> Any:
+    """What a module returns for a feed, whose arrays it takes in the order of these names; it is left as it was.
+
+    Args:
+        key: what errors begin with.
+
+    Raises:
+        StageError: module-fails, with what went in, and the remedy.
+    """
+    import torch
+
+    shapes = ", ".join(f"{name} {feed[name].dtype} {list(feed[name].shape)}" for name in names)
+    with failing("module-fails", f"{key}: the module fails on {shapes}", remedy), torch.no_grad():
+        return aside(network)(*as_tensors(feed, names))
 
 
 def as_network(found: Any, what: str) -> torch.nn.Module:

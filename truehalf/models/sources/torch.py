@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,7 @@ from truehalf.data.arrays import Header
 from truehalf.data.npz import headers_of
 from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.models.as_made import aside
-from truehalf.models.calling import as_network, as_tensors, calling
+from truehalf.models.calling import as_network, calling, parameters_of, returned_by
 from truehalf.models.common_problems import key_of_no_checkpoint, own_decoder
 from truehalf.models.declared import IMAGES, declared_inputs, outputs_of, problems_of_declared, takes_images
 from truehalf.models.model import Input, Model
@@ -124,9 +122,7 @@ def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]
     headers = headers_of(config, root)
     if [(name, _is_of_images(header)) for name, header in headers.items()] == [(IMAGES, True)]:
         return inputs
-    taken: list[str] = []
-    with contextlib.suppress(TypeError, ValueError):  # of what is no function of Python's
-        taken = [name for name in inspect.signature(network.forward).parameters if name in headers]
+    taken = [name for name in parameters_of(network) if name in headers]
     if len(headers) > 1 and sorted(taken) != sorted(headers):
         raise StageError(
             "needs-value",
@@ -158,8 +154,6 @@ def _outputs(
     network: torch.nn.Module, inputs: list[Input], config: Config, root: Path
 ) -> tuple[list[OutputSpec], list[str]]:
     """What the module returns on a sample to trace on, in the batch that is traced."""
-    import torch
-
     from truehalf.data.samples import stacked, trace_samples
     from truehalf.models.source import described
 
@@ -169,12 +163,9 @@ def _outputs(
     batch = config.trace.batch
     sample = trace_samples(config, 1, root, described(Model(network, inputs, (), config.model.classes or (), True)))[0]
     feeds = stacked([sample] * batch)
-    shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
-    what = f"model.options.factory: the module fails on {shapes}"
-    with failing("module-fails", what, "; model.inputs and model.image_size say what goes in"), torch.no_grad():
-        returned = aside(network)(*as_tensors(feeds, [each.name for each in inputs]))
-    outputs, takes = outputs_of(config, returned)
     names = [each.name for each in inputs]
+    remedy = "; model.inputs and model.image_size say what goes in"
+    outputs, takes = outputs_of(config, returned_by(network, feeds, names, "model.options.factory", remedy))
     if clashing := [each.name for each in outputs if each.name in names]:
         raise StageError(
             "given-twice",
