@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,15 +66,13 @@ def front(points: Sequence[tuple[float, float] | None]) -> list[int]:
 
     Equal points are all on it. O(n log n).
     """
-    present = sorted((point, position) for position, point in enumerate(points) if point is not None)
     found: list[int] = []
-    best = float("inf")  # the least second value among points of smaller first value
-    for _, group in itertools.groupby(present, key=lambda each: each[0][0]):
-        alike = list(group)
-        least = alike[0][0][1]  # of this first value, since they are sorted
-        if least < best:
-            found += [position for point, position in alike if point[1] == least]
-            best = least
+    last = (float("-inf"), float("inf"))  # on it, the first values rise, and the second fall
+    for point, position in sorted((point, position) for position, point in enumerate(points) if point is not None):
+        if point[1] < last[1]:
+            last = point
+        if point == last:
+            found.append(position)
     return sorted(found)
 
 
