@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.forms import Inputs, Source
 from truehalf.errors import some_of
@@ -17,11 +17,7 @@ _LISTED = 2000  # files of a purpose on the page; all of them stand in reports/i
 _RESIZED = {"stretch": "stretched", "letterbox": "letterboxed"}
 
 
-class Spec(TypedDict):
-    inputs: list[dict[str, Any]]
-
-
-def data_of(inputs: Inputs | None, spec: Spec | None) -> dict[str, object] | None:
+def data_of(inputs: Inputs | None, spec: Mapping[str, Any] | None) -> dict[str, object] | None:
     """{source, rows, files, left_out, preprocessing} for the page; None where the stage inputs has not run.
 
     Args:
