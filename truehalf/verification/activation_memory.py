@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import onnx_ir as ir
 
@@ -24,19 +23,18 @@ from truehalf.ir.normalize import concrete_shapes, elements
 from truehalf.ir.ops import Trait, has
 
 
-def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]], float16_bytes: Literal[2, 4] = 2) -> int:
-    """The largest number of bytes alive at once.
+def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]]) -> int:
+    """The largest number of bytes alive at once, where float16 is computed in float32, as emulation does.
 
     Args:
         model: typed.
         shapes: as truehalf.ir.normalize finds them.
-        float16_bytes: of a float16 element: 4 where float16 is computed in float32, as emulation does.
     """
 
     def size(value: ir.Value) -> int:
         if _is_weight(value) or value not in shapes:
             return 0
-        width = float16_bytes if value.dtype == ir.DataType.FLOAT16 else value.dtype.itemsize if value.dtype else 4
+        width = 4 if value.dtype in (None, ir.DataType.FLOAT16) else value.dtype.itemsize
         return int(elements(shapes[value]) * width)
 
     uses = Counter(_root(value) for node in model.graph for value in _read(node))
@@ -57,7 +55,7 @@ def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]], float1
 def activations_gb(model: ir.Model, sample: Sample, batch: int) -> float:
     """Of a run of so many samples like this one, in GB (1e9 bytes), float16 held as float32."""
     shapes = {name: [batch, *array.shape[1:]] for name, array in stacked([sample]).items() if array.ndim}
-    return peak_bytes(model, concrete_shapes(model, shapes), float16_bytes=4) / 1e9
+    return peak_bytes(model, concrete_shapes(model, shapes)) / 1e9
 
 
 def fitting_batch(model: ir.Model, sample: Sample, batch: int, memory_gb: float) -> int:
