@@ -32,6 +32,7 @@ from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import headline, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, reasons_of, verdict_of, worst_of
 from truehalf.verification.judging.judge import judge_reactions
+from truehalf.verification.output_shapes import shape_problems
 from truehalf.verification.runs import Part, outputs_on, repeated
 
 Feeds = dict[str, np.ndarray]
@@ -165,7 +166,11 @@ def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference) -> t
         outputs = outputs_on(reference.samples, batch, filled, f"engine: batch {batch}")
     except Exception as error:  # whatever stops an engine is a verdict on it, and must not lose its file
         return batch, {}, {"state": FAILED, "reason": f"the engine does not run: {told(error)}"}
-    problem = _problem_of_shapes(reference.outputs, outputs)
+    there = ", ".join(outputs) or "none"
+    missing = [
+        f"the engine has no output {name!r}; it has {there}" for name in reference.outputs if name not in outputs
+    ]
+    problem = "; ".join(missing or shape_problems(reference.outputs, outputs, reference.spec))
     return batch, outputs, {"state": FAILED, "reason": problem} if problem else {}
 
 
@@ -222,13 +227,3 @@ def batch_of(model: ir.Model, point: Point) -> int:
         firsts.append((fixed is None, point.shapes.get(str(value.name), [1 if fixed is None else fixed])[0]))
     sizes = {first for varies, first in firsts if varies} or {first for _, first in firsts}
     return next(iter(sizes)) if len(sizes) == 1 else 1
-
-
-def _problem_of_shapes(expected: Outputs, got: Outputs) -> str:
-    """What is wrong with the outputs as such, or nothing."""
-    for name, value in expected.items():
-        if name not in got:
-            return f"the engine has no output {name!r}; it has {', '.join(got) or 'none'}"
-        if got[name].shape != value.shape:
-            return f"output {name!r}: expected shape {list(value.shape)} on all samples, got {list(got[name].shape)}"
-    return ""

@@ -44,6 +44,12 @@ def measure(
     each: list[np.ndarray] = []
     queued: list[float] = []
     runs = options.runs
+
+    def queued_runs() -> None:
+        for _ in range(runs):
+            engine.enqueue()
+        engine.stream.synchronize()
+
     for _ in range(options.rounds):
         for _ in range(options.warm_up):
             engine.enqueue()
@@ -55,15 +61,8 @@ def measure(
             engine.stream.synchronize()  # one run at a time: latency, not throughput
         each.append(np.array([start.elapsed_time(stop) for start, stop in events]))
         started = time.perf_counter()
-        for _ in range(runs):
-            engine.enqueue()
-        engine.stream.synchronize()
+        queued_runs()
         queued.append(runs * samples / (time.perf_counter() - started))
-
-    def queued_runs() -> None:
-        for _ in range(runs):
-            engine.enqueue()
-        engine.stream.synchronize()
 
     after = clocks_during(queued_runs)
     return timing(each, samples, queued, {"before": before, "after": after})
