@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -83,6 +84,12 @@ def _parsed(
     except broken as error:
         problem = " ".join(str(error).split())
         raise StageError("file-unreadable", f"{named or path}: expected {expected}, but {problem}") from error
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, as `sha256sum` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.tracking.record import Record, run_name
 from truehalf.codes import coded
+from truehalf.files import file_sha256
 
 FOLDER = "model"
 SHA256_TAG = "model_sha256"
@@ -80,12 +81,8 @@ def register(mlflow: Any, run_id: str, record: Record) -> dict[str, str]:
 
 def sha256_of(files: Sequence[Path]) -> str:
     """SHA-256 of a file, as `sha256sum` prints it; of several, one over theirs."""
-    digests = []
-    for file in files:
-        with file.open("rb") as opened:
-            digests.append(hashlib.file_digest(opened, "sha256"))
-    one = digests[0] if len(digests) == 1 else hashlib.sha256(b"".join(each.digest() for each in digests))
-    return one.hexdigest()
+    digests = [file_sha256(file) for file in files]
+    return digests[0] if len(digests) == 1 else hashlib.sha256(b"".join(map(bytes.fromhex, digests))).hexdigest()
 
 
 def _complete(client: Any, run_id: str, record: Record) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from truehalf.config.schema import Config
 from truehalf.data.drawn import Drawn, LabelledImage, TooFew
 from truehalf.errors import StageError
+from truehalf.files import file_sha256
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -87,9 +87,7 @@ def same_content(paths: Sequence[Path]) -> dict[Path, Path]:
     for group in by_size.values():
         first: dict[str, Path] = {}
         for path in group if len(group) > 1 else ():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            earlier = first.setdefault(digest, path)
+            earlier = first.setdefault(file_sha256(path), path)
             if earlier is not path:
                 same[path] = earlier
     return same

@@ -15,6 +15,7 @@ from truehalf.data.arrays import digest_of
 from truehalf.data.drawn import Arrays, Drawn, LabelledImage
 from truehalf.data.samples import PURPOSES, drawn
 from truehalf.errors import StageError, some_of
+from truehalf.files import file_sha256
 from truehalf.provenance.watched import watched
 from truehalf.user_code import imported
 
@@ -55,9 +56,7 @@ class SamplesPrint(TypedDict, total=False):
 
 def fingerprint(path: Path) -> Fingerprint:
     """Size in bytes and SHA-256 of a file."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Fingerprint]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.metadata
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.errors import StageError, failing
+from truehalf.files import file_sha256
 
 if TYPE_CHECKING:
     import torch
@@ -91,8 +91,7 @@ def downloaded(name: str) -> Path:
     what = f"model.options.name: the weights of {name} are not in {cache}, and cannot be downloaded"
     with failing("download-fails", what, f"; {remedy}"):
         path = Path(_private(helpers, "download_checkpoint")(name))
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = file_sha256(path)
     if found != digest:
         raise StageError(
             "wrong-file",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import onnx_ir as ir
 
+from truehalf.files import file_sha256
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import name_of, with_subgraphs
 from truehalf.ir.model_file import model_size_mb
@@ -21,13 +20,11 @@ _FLOATS = {"FP16", "FP32", "FP64", "BF16"}
 def outline(file: ModelFile) -> Outline:
     """What the page shows of a file; of unknown sides one element counts."""
     model = file.model
-    with file.path.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
     positions = {node: i for i, node in enumerate(model.graph)}
     return {
         "file": file.path.name,
         "mb": model_size_mb(file.path),
-        "sha256": digest,
+        "sha256": file_sha256(file.path),
         "external": file.external,
         "opset": model.graph.opset_imports.get("", 0),
         "ir_version": model.ir_version,
