@@ -195,11 +195,13 @@ def trace(
 
 
 def places(out_path: Path | str, inputs: Mapping[str, object], weights: Sequence[Path | str] = ()) -> tuple[Path, Path]:
-    """Where the model and its I/O spec are written, links followed."""
+    """Where the model and its I/O spec are written, links followed, in a folder that is there."""
     out_path = Path(out_path)
     spec_path = out_path.parent / SPEC_FILE
     check_outputs({"out_path": out_path, "the I/O spec": spec_path}, inputs, weights)
-    return destination(out_path), spec_path
+    place = destination(out_path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return place, spec_path
 
 
 def moved_into_place(folder: Path, out_path: Path) -> None:

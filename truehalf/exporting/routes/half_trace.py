@@ -104,6 +104,7 @@ def trace_in_fp16(
         raise StageError("in-conflict", message)
     check_outputs({"out_path": out_path}, {})
     out_path = destination(Path(out_path))
+    out_path.parent.mkdir(parents=True, exist_ok=True)
     types = _border_types(spec, precision.keep_io_types)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".fp16") as folder:
         traced = Path(folder) / "traced.onnx"
