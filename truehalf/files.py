@@ -60,18 +60,22 @@ def read_json(path: Path, named: str | None = None, expected: str = "JSON that t
         expected: what it is to hold, in messages.
 
     Raises:
-        StageError: file-missing; file-unreadable where it is broken.
-        OSError: where the system does not let it be read.
+        StageError: file-missing; file-unreadable where it is broken, or the system does not let it be read.
     """
-    return _parsed(path, named, expected, json.loads, (ValueError, RecursionError))
+    return _parsed(path, named, expected, json.loads, (OSError, ValueError, RecursionError))
 
 
 def read_yaml(path: Path, named: str | None = None, expected: str = "a mapping in JSON or YAML") -> Any:
     """Read a YAML or JSON file; arguments and errors as those of `read_json`."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times faster, where PyYAML has it
-    return _parsed(path, named, expected, lambda text: yaml.load(text, loader), (ValueError, yaml.YAMLError))
+    def parse(text: str) -> Any:
+        try:  # the same in C, ten times faster, where PyYAML has it
+            return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except yaml.YAMLError:
+            return yaml.safe_load(text)  # whose errors say where
+
+    return _parsed(path, named, expected, parse, (OSError, ValueError, yaml.YAMLError))
 
 
 def _parsed(
@@ -82,7 +86,7 @@ def _parsed(
     except FileNotFoundError as error:
         raise StageError("file-missing", f"{named or path}: no such file; expected {expected}") from error
     except broken as error:
-        problem = " ".join(str(error).split())
+        problem = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
         raise StageError("file-unreadable", f"{named or path}: expected {expected}, but {problem}") from error
 
 

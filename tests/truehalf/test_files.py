@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-from truehalf.files import swap_in, write_json
+import pytest
+
+from tests.messages import raises
+from truehalf.files import read_json, read_yaml, swap_in, write_json
 
 
 def test_swap_in_replaces_a_folder(tmp_path: Path) -> None:
@@ -20,3 +24,14 @@ def test_swap_in_replaces_a_folder(tmp_path: Path) -> None:
 def test_json_keeps_non_finite_numbers_readable(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"a": float("nan"), "b": [float("inf"), 1.0]})
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": "nan", "b": ["inf", 1.0]}
+
+
+@pytest.mark.parametrize("read", [read_json, read_yaml])
+def test_what_cannot_be_read_is_an_error_of_the_user(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "broken").write_text("[{")
+    for name, code in (("absent", "file-missing"), (".", "file-unreadable"), ("bytes", "file-unreadable")):
+        with raises(code, str(tmp_path / name)):
+            read(tmp_path / name)
+    with raises("file-unreadable", str(tmp_path / "broken"), "line 1"):
+        read(tmp_path / "broken")
