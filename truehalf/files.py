@@ -60,13 +60,18 @@ def read_json(path: Path, named: str | None = None, expected: str = "JSON that t
         expected: what it is to hold, in messages.
 
     Raises:
-        StageError: file-missing; file-unreadable where it is broken, or the system does not let it be read.
+        StageError: file-missing; file-unreadable where it is broken.
+        OSError: where the system does not let it be read.
     """
-    return _parsed(path, named, expected, json.loads, (OSError, ValueError, RecursionError))
+    return _parsed(path, named, expected, json.loads, (ValueError, RecursionError))
 
 
 def read_yaml(path: Path, named: str | None = None, expected: str = "a mapping in JSON or YAML") -> Any:
-    """Read a YAML or JSON file; arguments and errors as those of `read_json`."""
+    """Read a YAML or JSON file; arguments as those of `read_json`.
+
+    Raises:
+        StageError: file-missing; file-unreadable where it is broken, or the system does not let it be read.
+    """
     import yaml
 
     def parse(text: str) -> Any:
