@@ -16,6 +16,7 @@ blocks of 128 terms, each block rounded, and added up in FP16 one after the othe
       BatchNormalization             Batch: mean and v are given)
     MatMul, Gemm, Conv,              blocks along the axis that is added up (truehalf.emulation.split_products)
       ConvTranspose, Einsum
+    Softplus, Mish, Elu, Selu        Exp, what is added to it, Log (truehalf.emulation.split_functions)
 
 each operation above being a node, so rounded. Types that a node states for its inside (stash_type) are overruled:
 engines have overruled them.
@@ -36,7 +37,7 @@ What this bounds, and what it does not:
 A sum of at most 128 terms is one block: a MatMul, Gemm, Conv, ConvTranspose or Einsum as short as that stays as it is.
 FP32 nodes, and nodes whose output is not FLOAT16, stay as they are. What else accumulates or multiplies elements inside
 (interpolation and scattering with a reduction included), and what has not been judged, stays, too, and is listed.
-Functions of one element (Gelu, Softplus, ...) are computed inside as `emulate` does: they accumulate no elements.
+Other functions of one element (Gelu, Sigmoid, ...) are computed inside as `emulate` does: they accumulate no elements.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.emulation.half_nodes import HalfNodes
+from truehalf.emulation.split_functions import elu, mish, selu, softplus
 from truehalf.emulation.split_normalizations import (
     batch_normalization,
     group_normalization,
@@ -92,6 +94,10 @@ _RULES: dict[str, Rule] = {
     "Conv": conv,
     "ConvTranspose": conv,
     "Einsum": einsum,
+    "Softplus": softplus,
+    "Mish": mish,
+    "Elu": elu,
+    "Selu": selu,
 }
 
 

@@ -27,7 +27,7 @@ from truehalf.emulation.half_nodes import HALF, OPSET, HalfNodes, NotSplitError,
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, label_of
 from truehalf.ir.normalize import Names
-from truehalf.ir.ops import adds_up
+from truehalf.ir.ops import Trait, adds_up, has
 from truehalf.ir.opset import ToOpset
 
 TERMS = 4096
@@ -45,7 +45,7 @@ def split(model: ir.Model, rules: dict[str, Rule], names: Names) -> dict[str, st
     for graph in list(model.graphs()):
         for node in list(graph):
             rule = rules.get(node.op_type) if node.domain == "" else None
-            if rule is None or not adds_up(node) or not (is_half(node.inputs[:1]) and is_half(node.outputs)):
+            if rule is None or _moves(node) or not (is_half(node.inputs[:1]) and is_half(node.outputs)):
                 continue
             if reasons := _split(node, graph, rule, HalfNodes(node, opset, names)):
                 left[label_of(node)] = reasons
@@ -56,7 +56,7 @@ def raise_for_rules(model: ir.Model, rules: Iterable[str]) -> bool:
     """Bring a model to the opset in which rules state their nodes, where one has an FP16 node and onnx can; whether it
     was. Afterwards new values have no type.
     """
-    nodes = (node for node in all_nodes(model) if node.domain == "" and node.op_type in rules and adds_up(node))
+    nodes = (node for node in all_nodes(model) if node.domain == "" and node.op_type in rules and not _moves(node))
     if model.graph.opset_imports.get("", OPSET) >= OPSET or not any(is_half(node.inputs[:1]) for node in nodes):
         return False
     with contextlib.suppress(StageError):
@@ -77,6 +77,11 @@ def _split(node: ir.Node, graph: ir.Graph, rule: Rule, build: HalfNodes) -> str:
         new = [result for value, result in zip(node.outputs, results, strict=False) if value.name]
         ir.convenience.replace_nodes_and_values(graph, node, [node], build.nodes, old, new)
     return "; ".join(build.notes)
+
+
+def _moves(node: ir.Node) -> bool:
+    """Whether an operator that adds up does not, by its attributes."""
+    return has(node, Trait.ACCUMULATES) and not adds_up(node)
 
 
 def is_half(values: Iterable[ir.Value | None]) -> bool:
