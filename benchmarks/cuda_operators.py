@@ -85,7 +85,7 @@ def table(found: Mapping[str, Any]) -> str:
         f"units of the largest number apart: {named}.",
         f"All FP16 numbers through {len(functions)} functions of one variable: {near} are at most one unit apart. Most",
         f"units of the others: {others}. NaN in one of the two alone: {apart or 'none'}.",
-        f"Beside the pessimistic evaluation, where that rounds inside: {inside}.",
+        f"Under the pessimistic evaluation: {inside}.",
     ]
     return " ".join(said)
 
