@@ -225,9 +225,8 @@ def compare(
     from truehalf.verification.chain.compare import compare as compared
 
     with folder_for_models() as folder:
-        first = as_file(reference, folder, "reference").path
-        second = as_file(candidate, folder, "candidate").path
-        return compared(first, second, samples, spec=spec, preprocessing=preprocessing, locate=locate, options=options)
+        files = as_file(reference, folder, "reference"), as_file(candidate, folder, "candidate")
+        return compared(*files, samples, spec=spec, preprocessing=preprocessing, locate=locate, options=options)
 
 
 @checked

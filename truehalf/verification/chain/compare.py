@@ -31,6 +31,7 @@ from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import lengths_of
+from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.json_values import JsonObject
 from truehalf.verification.chain.caveats import (
     not_compared,
@@ -62,8 +63,8 @@ _ALWAYS = "always"
 
 
 def compare(
-    reference: Path | str,
-    candidate: Path | str,
+    reference: Path | str | ModelFile,
+    candidate: Path | str | ModelFile,
     inputs: Any,
     *,
     spec: JsonObject | Path | str | None = None,
@@ -101,7 +102,7 @@ def compare(
         raise StageError("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}")
     batch = int(options.batch)
     user_metrics(options.metrics)  # before the work
-    files = ModelPair(Path(reference), Path(candidate), options.evaluation.value)
+    files = ModelPair(file_of(reference), file_of(candidate), options.evaluation.value)
     stated = _spec_of(files, spec)
     feeds = given_samples(inputs, files.reference, stated.first_input, preprocessing, options.skip_corrupt)
     images = feeds.only(range(len(feeds.names)), batch) if isinstance(feeds, ImageFeeds) else None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,18 +45,18 @@ class ModelPair:
         shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
     """
 
-    def __init__(self, reference: Path, candidate: Path, evaluation: str) -> None:
+    def __init__(self, reference: ModelFile, candidate: ModelFile, evaluation: str) -> None:
         """Open both.
 
         Raises:
             StageError: when a file cannot be read, when the interfaces differ (every difference listed), or when ONNX
                 Runtime cannot load a file.
         """
-        self.reference_path, files = reference, (ModelFile(reference), ModelFile(candidate))
-        self.reference, self.candidate = files[0].model, files[1].model
+        self.reference_path = reference.path
+        self.reference, self.candidate = reference.model, candidate.model
         check_same_interface(self.reference, self.candidate)
         plain = Evaluation.emulated_fp16.value
-        self._open = (_opened(files[0], plain, REFERENCE), _opened(files[1], evaluation, CANDIDATE))
+        self._open = (_opened(reference, plain, REFERENCE), _opened(candidate, evaluation, CANDIDATE))
         self.reference_evaluation = self._open[0].evaluation
         self.batch_sizes: set[int] = set()
         self.shapes: dict[str, set[tuple[int, ...]]] = {}

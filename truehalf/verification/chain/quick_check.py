@@ -34,7 +34,7 @@ from truehalf.errors import StageError
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, with_subgraphs
-from truehalf.ir.model_file import load_model, save_model
+from truehalf.ir.model_file import save_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import PREPARE, concrete_shapes
 from truehalf.progress import step
@@ -67,7 +67,12 @@ class _Samples:
     is_drawn: bool
 
     def compared(
-        self, reference: Path, candidate: Path, options: VerifyConfig = _AS_COMPARED, *, locate: bool = False
+        self,
+        reference: Path | ModelFile,
+        candidate: Path,
+        options: VerifyConfig = _AS_COMPARED,
+        *,
+        locate: bool = False,
     ) -> tuple[Report, list[Finding]]:
         """The comparison on these samples, and what fails in it."""
         report = compare(reference, candidate, self.feeds, options=options, locate=locate)
@@ -114,17 +119,16 @@ def quick_check(
     Returns:
         What was found; "not verified", with the reason, of a model that does not run on the sample.
     """
-    sample = _Samples(_DRAWN, [], samples is None)
+    sample, file = _Samples(_DRAWN, [], samples is None), ModelFile(source)
     try:
         with step("check"):
-            sample = _some_of(samples, load_model(source))
-            report, failed = sample.compared(source, out)
+            sample = _some_of(samples, file.model)
+            report, failed = sample.compared(file, out)
             if not failed:
                 state = VERIFIED if report.passed else NOT_VERIFIED
                 return QuickCheck(state, sample.name, sample.is_drawn, "; ".join(report.reasons))
             code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
             found = QuickCheck(FAILED, sample.name, sample.is_drawn, coded(code, uncoded(failed[0].reason)))
-            file = ModelFile(source)
             return _with_pins(found, sample, out, (file if slim is None else slim(file)).model, conversion)
     except StageError as error:
         return QuickCheck(NOT_VERIFIED, sample.name, sample.is_drawn, str(error))
