@@ -114,6 +114,20 @@ def test_images_of_bytes_with_channels_last_are_proposed(workspace: Path) -> Non
     assert found["inputs"] == [{"name": "x", "kind": "images", "dtype": "uint8"}]
 
 
+def test_a_detector_that_asks_for_the_size_of_its_images_is_proposed(workspace: Path) -> None:
+    """As RT-DETR and D-FINE are exported; whichever input comes first."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (int64[N, 2] sizes, float[N, 3, 8, 8] x) => (float[N, 3] y)
+        { f = ReduceMean<axes = [2, 3], keepdims = 0>(x) s = Cast<to = 1>(sizes) o = ReduceMean<axes = [1]>(s)
+          y = Mul(f, o) }"""
+    onnx.save(onnx.parser.parse_model(text), workspace / "sized.onnx")
+    found = proposed(workspace, "sized.onnx")
+    assert found["preprocessing"] == {"range": [0, 1], "layout": "NCHW"}
+    assert found["inputs"] == [
+        {"name": "sizes", "kind": "picture_size", "dtype": "int64"},
+        {"name": "x", "kind": "images"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [("arrays", ["data=npz", "data.file=arrays"]), ("my pictures/0.png", ["data.folder=my pictures"])],

@@ -127,9 +127,9 @@ def _images(
 
 
 def _size(model: ir.Model) -> str:
-    """Height and width that the first input fixes, as --size takes them; else an example."""
-    shape = model.graph.inputs[0].shape if model.graph.inputs else None
-    sides = list(shape)[1:3] if shape is not None and shape[-1] == 3 else list(shape or ())[2:4]
+    """Height and width that the input of images fixes, as --size takes them; else an example."""
+    shape = next((list(value.shape) for value in model.graph.inputs if value.shape and len(value.shape) == 4), [])
+    sides = shape[1:3] if shape[-1:] == [3] else shape[2:4]
     return "x".join(map(str, sides)) if sides and all(isinstance(side, int) for side in sides) else "640x640"
 
 
@@ -186,7 +186,7 @@ def calibration_feeds(
     Args:
         entry: None: the first input of the I/O spec in the file.
     """
-    feeds = given_samples(samples, model, entry or spec_inside(model).first_input, preprocessing, skip_corrupt)
+    feeds = given_samples(samples, model, entry or spec_inside(model).image_input, preprocessing, skip_corrupt)
     batch = fixed_batch(model)
     if isinstance(feeds, ImageFeeds) and batch > 1:
         count = len(feeds.names)
@@ -209,6 +209,6 @@ def of_file(
         spec: I/O spec that says the preprocessing; None: the one in the file.
     """
     model = file.model
-    entry = (spec_inside(model) if spec is None else given_spec(spec)).first_input
+    entry = (spec_inside(model) if spec is None else given_spec(spec)).image_input
     feeds = given_samples(samples, model, entry, preprocessing, skip_corrupt)
     return feeds.by_rows(model) if isinstance(feeds, Feeds) else feeds

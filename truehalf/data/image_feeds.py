@@ -1,10 +1,10 @@
-"""A folder of images, or one image, as inputs of a model."""
+"""A folder of images, or one image, as inputs of a model: of images, and of their height and width."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,14 @@ class ImageFeeds:
         names: of the images, relative to their folder.
         left_out: those that cannot be read, each with the reason.
         preprocessing: as it is applied.
+        input: name of the input of images.
     """
 
     def __init__(
-        self, paths: Sequence[Path], folder: Path, value: ir.Value, preprocessing: Preprocessing, batch: int
+        self, paths: Sequence[Path], folder: Path, inputs: ImageInputs, preprocessing: Preprocessing, batch: int
     ) -> None:
-        self._paths, self._value, self._batch = list(paths), value, batch
-        self.preprocessing = preprocessing
+        self._paths, self._inputs, self._batch = list(paths), inputs, batch
+        self.preprocessing, self.input = preprocessing, str(inputs.images.name)
         self.names = [path.relative_to(folder).as_posix() for path in paths]
         self.left_out: dict[str, str] = {}
 
@@ -50,17 +51,22 @@ class ImageFeeds:
         return -(-len(self._paths) // self._batch)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        assert self._value.dtype is not None, "checked"
-        dtype = _DTYPES[self._value.dtype.name]
+        assert self._inputs.images.dtype is not None, "checked"
+        dtype, size = _DTYPES[self._inputs.images.dtype.name], self.preprocessing.size
         for start in range(0, len(self._paths), self._batch):
             group = [self.preprocessing.read(path, dtype) for path in self._paths[start : start + self._batch]]
-            yield {str(self._value.name): np.stack(group)}
+            sizes = {
+                str(value.name): np.array([size] * len(group), value.dtype.numpy())
+                for value in self._inputs.sizes
+                if value.dtype is not None
+            }
+            yield {self.input: np.stack(group), **sizes}
 
 
 def load_images(
     source: Path, model: ir.Model, preprocessing: Preprocessing, batch: int, skip_corrupt: bool = False
 ) -> ImageFeeds:
-    """Every image of a folder and below as feeds for a model with one image input.
+    """Every image of a folder and below as feeds for a model with one image input, and inputs of the images' size.
 
     Args:
         source: the folder; or an image, which is a folder of one.
@@ -70,8 +76,8 @@ def load_images(
     Raises:
         StageError: listing what does not fit the model's input, or every image that cannot be read; no image.
     """
-    value = _image_input(model)
-    preprocessing = _resolved(preprocessing, value)
+    inputs = image_inputs(model)
+    preprocessing = _resolved(preprocessing, inputs.images)
     is_file = is_image(source)
     folder, paths = (source.parent, [source]) if is_file else (source, images_under(source))
     if not paths:
@@ -80,7 +86,7 @@ def load_images(
     if not skip_corrupt:
         what = f"{len(broken)} of {len(paths)} images cannot be read (verify.skip_corrupt=true leaves them out)"
         refuse("file-unreadable", what, list(broken.values()), _SHOWN)
-    feeds = ImageFeeds([path for path in paths if path not in broken], folder, value, preprocessing, batch)
+    feeds = ImageFeeds([path for path in paths if path not in broken], folder, inputs, preprocessing, batch)
     if not feeds.names:
         raise StageError(
             "file-unreadable",
@@ -90,13 +96,36 @@ def load_images(
     return feeds
 
 
-def _image_input(model: ir.Model) -> ir.Value:
+@dataclass(frozen=True)
+class ImageInputs:
+    """Inputs of a model that a folder of images feeds.
+
+    Attributes:
+        images: four axes.
+        sizes: integers [N, 2], which are fed the height and width of the images that go in.
+    """
+
+    images: ir.Value
+    sizes: Sequence[ir.Value]
+
+
+def image_inputs(model: ir.Model) -> ImageInputs:
+    """What images feed in a model.
+
+    Raises:
+        StageError: a model with another input, or none of images.
+    """
     needed = [value for value in model.graph.inputs if not value.is_initializer()]
-    if len(needed) != 1:
+    sizes = [value for value in needed if _is_size(value)]
+    images = [value for value in needed if value not in sizes]
+    if len(images) != 1:
         names = ", ".join(repr(value.name) for value in needed) or "none"
-        message = f"a folder of images feeds a model with one input, this one has {names}; give arrays (.npz)"
+        message = (
+            "a folder of images feeds a model with one input of images, and integers [N, 2] for their height and "
+            f"width; this one has {names}; give arrays (.npz)"
+        )
         raise StageError("not-supported", message)
-    (value,) = needed
+    value = images[0]
     if value.dtype is None or value.dtype.name not in _DTYPES:
         known = ", ".join(_DTYPES.values())
         message = f"input {value.name!r}: expected images in {known}, got {value.dtype}; give arrays (.npz)"
@@ -104,7 +133,12 @@ def _image_input(model: ir.Model) -> ir.Value:
     if value.shape is not None and len(value.shape) != 4:
         message = f"input {value.name!r}: expected 4 axes for images, got {len(value.shape)}; give arrays (.npz)"
         raise StageError("wrong-shape", message)
-    return value
+    return ImageInputs(value, sizes)
+
+
+def _is_size(value: ir.Value) -> bool:
+    integer = value.dtype is not None and value.dtype.name in ("INT64", "INT32")
+    return integer and value.shape is not None and len(value.shape) == 2 and value.shape[1] == 2
 
 
 def _remedy(preprocessing: Preprocessing, value: ir.Value, what: str) -> str:

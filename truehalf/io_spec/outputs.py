@@ -216,7 +216,7 @@ def picture_size(spec: IoSpec, size: tuple[int, int] | None = None) -> tuple[int
     """Height and width of the model's input in pixels: `size`, or those of the spec's first input, where they vary the
     size that its samples have; None where neither says them.
     """
-    first = spec.first_input
+    first = spec.image_input
     sides = first.sides[1:3] if first.layout == "NHWC" else first.sides[2:4]
     fixed = [side for side in sides if isinstance(side, int)]
     return size or ((fixed[0], fixed[1]) if len(fixed) == 2 else first.size)

@@ -155,9 +155,10 @@ class IoSpec:
         return (*self.inputs, *self.outputs)
 
     @property
-    def first_input(self) -> InputSpec:
-        """The first input; one without a name where there is none."""
-        return next(iter(self.inputs), InputSpec(""))
+    def image_input(self) -> InputSpec:
+        """The first input of images, else the first; one without a name where there is none."""
+        images = (entry for entry in self.inputs if entry.kind == "images")
+        return next(images, next(iter(self.inputs), InputSpec("")))
 
 
 def _malformed(content: Mapping[str, Any]) -> Iterator[str]:

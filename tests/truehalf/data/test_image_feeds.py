@@ -59,6 +59,17 @@ def test_corrupt_pictures_are_all_named_and_left_out_on_demand(folder: Path) -> 
     assert list(feeds.left_out) == ["b.png", "deep/c.png"]
 
 
+def test_the_size_of_the_images_that_go_in_is_fed_where_it_is_asked_for(folder: Path) -> None:
+    model = model_of("int64[N,2] orig_target_sizes, float[N,3,8,16] images, int32[N,2] size")
+    first, *_, last = load_images(folder, model, PLAIN, batch=2)
+    assert {name: (array.shape, array.dtype.name) for name, array in first.items()} == {
+        "images": ((2, 3, 8, 16), "float32"),
+        "orig_target_sizes": ((2, 2), "int64"),
+        "size": ((2, 2), "int32"),
+    }
+    assert (first["orig_target_sizes"] == [8, 16]).all() and last["size"].tolist() == [[8, 16]]
+
+
 def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
     for path in folder.rglob("*.*g"):
         path.write_bytes(b"no")
@@ -72,7 +83,9 @@ def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "keys", "code", "facts"),
     [
-        ("float[N,3,8,16] a, int64[N,2] b", {}, "not-supported", ["'a', 'b'", ".npz"]),
+        ("float[N,3,8,16] a, int64[N,3] b", {}, "not-supported", ["'a', 'b'", ".npz"]),
+        ("float[N,3,8,16] a, float[N,2] b", {}, "not-supported", ["'a', 'b'", ".npz"]),
+        ("int64[N,2] b", {}, "not-supported", ["'b'", ".npz"]),
         ("int64[N,3,8,16] a", {}, "wrong-dtype", ["'a'", "float32", "float16", "float64", "uint8", "INT64"]),
         ("float[3,8,16] a", {}, "wrong-shape", ["'a'", 4, 3]),
         ("float[N,3,h,w] a", {}, "needs-value", ["'a'", "size: [height, width]"]),

@@ -118,7 +118,7 @@ def test_all_faults_are_listed_and_files_are_named(tmp_path: Path) -> None:
 
 
 def declared(entry: dict) -> Preprocessing | None:
-    return declared_by(IoSpec.from_json({"inputs": [entry]}).first_input)
+    return declared_by(IoSpec.from_json({"inputs": [entry]}).image_input)
 
 
 def test_what_an_io_spec_declares() -> None:

@@ -18,7 +18,7 @@ from truehalf.files import write_json
 from truehalf.verification.chain.reference import freeze, write_reference
 
 PICTURES = {"size": [32, 32], "channels": "RGB", "range": [0, 1], "resize": "stretch", "layout": "NCHW"}
-IMAGES = replace(SPEC.first_input, kind="images", pixels=PICTURES)
+IMAGES = replace(SPEC.image_input, kind="images", pixels=PICTURES)
 SPEC_OF_PICTURES = replace(SPEC, inputs=(IMAGES,), class_names=tuple("0123456789"))
 
 

@@ -175,4 +175,4 @@ def test_further_inputs() -> None:
 @pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 3, 0, 8)])
 def test_images_without_pixels_say_nothing_of_their_range(shape: tuple[int, ...]) -> None:
     found = of_run({"y": np.zeros((len(np.zeros(shape)), 5), np.float32)}, {"images": np.zeros(shape, np.float32)})
-    assert found.spec.first_input.kind == "tensor"
+    assert found.spec.image_input.kind == "tensor"

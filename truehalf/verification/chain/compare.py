@@ -104,15 +104,15 @@ def compare(
     user_metrics(options.metrics)  # before the work
     files = ModelPair(file_of(reference), file_of(candidate), options.evaluation.value)
     stated = _spec_of(files, spec)
-    feeds = given_samples(inputs, files.reference, stated.first_input, preprocessing, options.skip_corrupt)
+    feeds = given_samples(inputs, files.reference, stated.image_input, preprocessing, options.skip_corrupt)
     images = feeds.only(range(len(feeds.names)), batch) if isinstance(feeds, ImageFeeds) else None
     feeds = feeds if images is None else images
     is_declared = spec is not None or bool(stated.outputs) or not may_detect(files.reference)
     proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, images is not None, options)
     declared = proposed or stated
-    task, entry = task_of(declared), declared.first_input
-    layout = images.preprocessing.layout if images is not None else entry.layout
-    image = entry.name or str(files.reference.graph.inputs[0].name if files.reference.graph.inputs else "")
+    task, entry = task_of(declared), declared.image_input
+    image, layout = (images.input, images.preprocessing.layout) if images is not None else (entry.name, entry.layout)
+    image = image or str(files.reference.graph.inputs[0].name if files.reference.graph.inputs else "")
     by_samples = task != TENSORS or images is not None
     runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
     for run in runs:

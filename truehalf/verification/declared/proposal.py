@@ -57,7 +57,7 @@ def propose_spec(
         StageError: a file or samples that cannot be read, or do not fit each other.
     """
     file = ModelFile(Path(path))
-    entry = spec_inside(file.model).first_input
+    entry = spec_inside(file.model).image_input
     is_told = bool(entry.pixels or isinstance(preprocessing, (str, Path)) or {*(preprocessing or ())} & _OF_TRAINING)
     if not entry.pixels:
         entry = InputSpec("", "images", pixels=_by_shape(file.model))
@@ -75,13 +75,14 @@ def propose_spec(
 
 def _as_read(found: Proposal, entry: InputSpec, applied: Preprocessing, is_told: bool) -> Proposal:
     """With the preprocessing that images have had, of which their pixels say nothing."""
-    image = replace(found.spec.first_input, pixels={**entry.pixels, **applied.declared()})
+    image = replace(found.spec.image_input, pixels={**entry.pixels, **applied.declared()})
     name, (low, high) = image.name, applied.range
     found.reasons[name] = f"images, read {'as told' if is_told else f'in {low}..{high}'}"
     if not is_told and image.dtype != "uint8":
         taken = f"images were read as {applied.channels} in {low}..{high} without mean and std"
         found.notes.append(f"input {name!r}: {taken}; nothing shows what the training used")
-    return replace(found, spec=replace(found.spec, inputs=(image,)))
+    inputs = tuple(image if each.name == name else each for each in found.spec.inputs)
+    return replace(found, spec=replace(found.spec, inputs=inputs))
 
 
 def proposal_of(
@@ -113,7 +114,7 @@ def proposal_of(
         found.doubts.append("not all values are finite")
         return found
     threshold = VerifyConfig().score_threshold if score_threshold is None else score_threshold
-    image, axis = found.spec.first_input, 1 if found.spec.first_input.layout == "NHWC" else 2
+    image, axis = found.spec.image_input, 1 if found.spec.image_input.layout == "NHWC" else 2
     is_image = image.kind == "images"
     sizes = [(feed[image.name].shape[axis], feed[image.name].shape[axis + 1]) if is_image else None for feed in taken]
     share = np.concatenate([confident_queries(outputs, found.spec, threshold).ravel() for outputs in runs]).mean()
@@ -142,11 +143,10 @@ def _other_rows(feed: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray
 
 
 def _by_shape(model: ir.Model) -> dict[str, Any]:
-    """Preprocessing as the first input's shape and type have it."""
-    first = next(iter(_inputs(model)), None)
-    sides = (first.shape if first else None) or ()
-    is_last = len(sides) == 4 and sides[3] == 3 != sides[1]
-    whole = first is not None and first.dtype == "uint8"
+    """Preprocessing as shape and type of the input of images have it."""
+    image = next((each for each in _inputs(model) if len(each.shape or ()) == 4), None)
+    is_last = image is not None and image.shape is not None and image.shape[3] == 3 != image.shape[1]
+    whole = image is not None and image.dtype == "uint8"
     return {"layout": "NHWC" if is_last else "NCHW", "range": [0, 255] if whole else [0, 1]}
 
 

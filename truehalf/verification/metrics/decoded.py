@@ -41,7 +41,7 @@ def detections_of(outputs: Outputs, spec: IoSpec, size: tuple[int, int] | None =
         raise StageError(
             "needs-value",
             "boxes are normalised, and the I/O spec does not say the size of the image: its first input has shape "
-            f"{list(spec.first_input.sides)}; expected height and width as numbers",
+            f"{list(spec.image_input.sides)}; expected height and width as numbers",
         )
     xyxy = corners(outputs[boxes.name], boxes, known or (1, 1))
     if "logits" not in kinds:

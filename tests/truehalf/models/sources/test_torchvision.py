@@ -200,7 +200,7 @@ def test_a_detector_says_what_it_is_and_its_file_computes_it(detector: Model, tm
     spec = spec_of(replace(detector, module=module), {"images": pictures.numpy()}, {"images": {0: "batch"}})
     check_spec(spec, ["scores", "boxes"])
     assert task_of(spec) == DETECTIONS and spec.trained is False and spec.class_names == ("ape", "bee", "cat")
-    assert spec.first_input.normalization.inside
+    assert spec.image_input.normalization.inside
     assert [each.shape for each in spec.outputs] == [("batch", 100, 3), ("batch", 100, 4)]
     path = tmp_path / "model.onnx"
     export(

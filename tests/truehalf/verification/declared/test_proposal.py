@@ -198,6 +198,33 @@ def test_the_first_command_finds_the_verdict(tmp_path: Path, capsys: pytest.Capt
     assert "spec-proposed" in codes_in(capsys.readouterr().out.splitlines()[0])
 
 
+def test_a_detector_that_scales_boxes_to_the_size_of_its_images_takes_a_folder_of_them(tmp_path: Path) -> None:
+    """As RT-DETR and D-FINE are exported: images and orig_target_sizes, to labels, boxes and scores."""
+    source = written(tmp_path / "own.onnx", in_layout(as_top_k(scene(6)), "xyxy", True))
+    model = onnx.load(source)
+    model.graph.input.insert(0, helper.make_tensor_value_info("orig_target_sizes", TensorProto.INT64, ["N", 2]))
+    (last,) = (node for node in model.graph.node if "boxes" in node.output)
+    last.output[0] = "shares"
+    model.graph.node.extend(
+        [
+            helper.make_node("Cast", ["orig_target_sizes"], ["sides"], to=TensorProto.FLOAT),
+            helper.make_node("Concat", ["sides", "sides"], ["corners"], axis=1),
+            helper.make_node("Unsqueeze", ["corners", "axis"], ["scale"]),
+            helper.make_node("Mul", ["shares", "scale"], ["boxes"]),
+        ]
+    )
+    onnx.save(model, source)
+    (tmp_path / "pictures").mkdir()
+    for level in range(PICTURES):
+        Image.new("RGB", (SIDE, SIDE), (level, level, level)).save(tmp_path / "pictures" / f"{level:02}.png")
+    spec = tmp_path / "spec.json"
+    assert truehalf(["inspect", str(source), "--samples", str(tmp_path / "pictures"), "--spec", str(spec)]) == 0
+    kinds = [each["kind"] for each in json.loads(spec.read_text())["inputs"]]
+    assert kinds == ["picture_size", "images"]
+    report = compare(source, source, tmp_path / "pictures", spec=spec, locate=False)
+    assert report.verdict == "passed" and report.detections and report.detections["matched"] > 20
+
+
 SHOWN = {
     "channels last": ("float[N, 8, 6, 3] x", "float[N, 3] y", "y = ReduceMean<axes = [1, 2], keepdims = 0>(x)"),
     "bytes": (
@@ -236,7 +263,7 @@ def test_layout_and_range_are_those_of_the_input_and_odd_outputs_are_named(
     Image.new("RGB", (60, 40), (250, 9, 80)).save(tmp_path / "pictures" / "a.png")
     found = propose_spec(tmp_path / "m.onnx", tmp_path / "pictures", preprocessing)
     layout, pixels, code = EXPECTED[name]
-    image = found.spec.first_input
+    image = found.spec.image_input
     assert image.layout == layout and image.pixels["range"] == pixels
     assert codes_in("\n".join(found.notes)) == ([code] if code else [])
     assert any("'x': images were read" in each for each in found.notes) is (image.dtype != "uint8"), "none are shown"
