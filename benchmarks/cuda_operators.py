@@ -22,13 +22,13 @@ import onnx_ir as ir
 from tests.measuring.emulated_operators import FUNCTIONS, Case, Distances, halves, in_half, one_node
 from tests.onnx_backend import cases
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.emulation.split_functions import RULES as SPLIT
 from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.runtime.machine import probe
 from truehalf.runtime.ort.session import CUDA, Session
 
 RESULTS = Path(__file__).resolve().parent / "results" / "cuda_operators.json"
-_SPLIT = ("Elu", "Mish", "Selu", "Softplus")  # which the pessimistic evaluation rounds inside
 
 
 def of_case(name: str, case: Case, rows: dict[str, Distances], found: dict[str, Any]) -> str | None:
@@ -95,16 +95,14 @@ def main() -> None:
     left_out: Counter[str] = Counter()
     found: dict[str, Any] = {"far": [], "other shapes": []}
     functions: dict[str, Any] = {}
-    pessimistic: dict[str, Any] = {}
     np.seterr(all="ignore")
     warnings.simplefilter("ignore")
     for operator in FUNCTIONS:
         try:
             functions[operator] = vars(every_number(operator))
-            if operator in _SPLIT:
-                pessimistic[operator] = vars(every_number(operator, pessimistic=True))
         except StageError as error:
             functions[operator] = str(error)
+    pessimistic = {operator: vars(every_number(operator, pessimistic=True)) for operator in sorted(SPLIT)}
     for name, proto, inputs in cases(True):
         case = in_half(proto, inputs)
         reason = case if isinstance(case, str) else of_case(name, case, rows, found)

@@ -225,8 +225,9 @@ def compare(
     from truehalf.verification.chain.compare import compare as compared
 
     with folder_for_models() as folder:
-        files = as_file(reference, folder, "reference"), as_file(candidate, folder, "candidate")
-        return compared(*files, samples, spec=spec, preprocessing=preprocessing, locate=locate, options=options)
+        first = as_file(reference, folder, "reference").path  # opened anew: convert changes what a ModelFile holds
+        second = as_file(candidate, folder, "candidate").path
+        return compared(first, second, samples, spec=spec, preprocessing=preprocessing, locate=locate, options=options)
 
 
 @checked

@@ -23,6 +23,7 @@ from tests.conftest import ROOT
 from tests.messages import expect, raises
 from truehalf import Precision, api, calibrate, clean_casts, compare, convert, export, lint, repair
 from truehalf.config.verification import GatesConfig, VerifyConfig
+from truehalf.ir.model_forms import ModelFile
 
 NAMES = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,8] x) => (float[N,8] y)
@@ -161,6 +162,13 @@ def test_compare_says_what_it_found() -> None:
     assert (report.verdict, report.samples) == ("passed", 4)
     strict = VerifyConfig(gates=GatesConfig(tensor_error_max=0.0))
     assert compare(model(), made, SAMPLES, options=strict, locate=False).verdict == "failed"
+
+
+def test_a_file_that_is_open_and_was_converted_is_compared_as_it_is_on_disk(tmp_path: Path) -> None:
+    file = ModelFile(forms(tmp_path)["path"])
+    convert(file, tmp_path / "fp16.onnx", samples=SAMPLES[:2], skip=("slim", "check"))
+    report = compare(file, tmp_path / "fp16.onnx", SAMPLES)
+    assert report.verdict == "passed" and report.reference_evaluation == "fp32-cpu"
 
 
 def test_casts_and_repairs_and_lint(tmp_path: Path) -> None:

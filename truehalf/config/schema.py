@@ -76,7 +76,8 @@ class InputConfig:
     """An input of the model, in the order in which its module takes them.
 
     Attributes:
-        kind: images, [N, 3, H, W]; picture_size, [N, 2], the height and width of the image that goes in; tensor.
+        kind: images, [N, 3, H, W]; picture_size, [N, 2], the height and width of the image that goes in (named
+            orig_target_sizes, as RT-DETR and D-FINE have it: width and height); tensor.
         dtype: as numpy calls it.
         shape: without the batch axis, null where it may vary; of images: null, the image says it.
     """

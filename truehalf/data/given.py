@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.data.feeds import Feeds, load_feeds
-from truehalf.data.image_feeds import ImageFeeds, load_images
+from truehalf.data.image_feeds import ImageFeeds, inputs_for_images, load_images
 from truehalf.data.images import images_under, is_image
 from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples
@@ -128,7 +128,7 @@ def _images(
 
 def _size(model: ir.Model) -> str:
     """Height and width that the input of images fixes, as --size takes them; else an example."""
-    shape = next((list(value.shape) for value in model.graph.inputs if value.shape and len(value.shape) == 4), [])
+    shape = next((list(value.shape or ()) for value in inputs_for_images(model)), [])
     sides = shape[1:3] if shape[-1:] == [3] else shape[2:4]
     return "x".join(map(str, sides)) if sides and all(isinstance(side, int) for side in sides) else "640x640"
 
@@ -184,7 +184,7 @@ def calibration_feeds(
     too few for one; see `given_samples`.
 
     Args:
-        entry: None: the first input of the I/O spec in the file.
+        entry: None: that of images in the I/O spec of the file.
     """
     feeds = given_samples(samples, model, entry or spec_inside(model).image_input, preprocessing, skip_corrupt)
     batch = fixed_batch(model)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truehalf.data.images import expected_files, images_under, is_image, unreadable
-from truehalf.data.preprocessing import Preprocessing
+from truehalf.data.preprocessing import Preprocessing, size_fed
 from truehalf.errors import StageError, refuse
+from truehalf.io_spec.proposed import NAMED_AS_SIZE
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -32,7 +33,7 @@ class ImageFeeds:
     """
 
     def __init__(
-        self, paths: Sequence[Path], folder: Path, inputs: ImageInputs, preprocessing: Preprocessing, batch: int
+        self, paths: Sequence[Path], folder: Path, inputs: _Inputs, preprocessing: Preprocessing, batch: int
     ) -> None:
         self._paths, self._inputs, self._batch = list(paths), inputs, batch
         self.preprocessing, self.input = preprocessing, str(inputs.images.name)
@@ -52,13 +53,12 @@ class ImageFeeds:
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         assert self._inputs.images.dtype is not None, "checked"
-        dtype, size = _DTYPES[self._inputs.images.dtype.name], self.preprocessing.size
+        of_images, size = _DTYPES[self._inputs.images.dtype.name], self.preprocessing.size
         for start in range(0, len(self._paths), self._batch):
-            group = [self.preprocessing.read(path, dtype) for path in self._paths[start : start + self._batch]]
+            group = [self.preprocessing.read(path, of_images) for path in self._paths[start : start + self._batch]]
             sizes = {
-                str(value.name): np.array([size] * len(group), value.dtype.numpy())
-                for value in self._inputs.sizes
-                if value.dtype is not None
+                name: np.array([size_fed(name, size or ())] * len(group), dtype)
+                for name, dtype in self._inputs.sizes.items()
             }
             yield {self.input: np.stack(group), **sizes}
 
@@ -76,7 +76,7 @@ def load_images(
     Raises:
         StageError: listing what does not fit the model's input, or every image that cannot be read; no image.
     """
-    inputs = image_inputs(model)
+    inputs = _inputs(model)
     preprocessing = _resolved(preprocessing, inputs.images)
     is_file = is_image(source)
     folder, paths = (source.parent, [source]) if is_file else (source, images_under(source))
@@ -97,32 +97,33 @@ def load_images(
 
 
 @dataclass(frozen=True)
-class ImageInputs:
+class _Inputs:
     """Inputs of a model that a folder of images feeds.
 
     Attributes:
         images: four axes.
-        sizes: integers [N, 2], which are fed the height and width of the images that go in.
+        sizes: numpy's dtype by name of the inputs [N, 2] that are fed the size of the images that go in.
     """
 
     images: ir.Value
-    sizes: Sequence[ir.Value]
+    sizes: Mapping[str, np.dtype[Any]]
 
 
-def image_inputs(model: ir.Model) -> ImageInputs:
-    """What images feed in a model.
+def inputs_for_images(model: ir.Model) -> list[ir.Value]:
+    """The inputs without a default, those of four axes first."""
+    needed = (value for value in model.graph.inputs if not value.is_initializer())
+    return sorted(needed, key=lambda value: value.shape is None or len(value.shape) != 4)
 
-    Raises:
-        StageError: a model with another input, or none of images.
-    """
-    needed = [value for value in model.graph.inputs if not value.is_initializer()]
-    sizes = [value for value in needed if _is_size(value)]
-    images = [value for value in needed if value not in sizes]
+
+def _inputs(model: ir.Model) -> _Inputs:
+    needed = inputs_for_images(model)
+    sizes = {str(value.name): value.dtype.numpy() for value in needed if value.dtype is not None and _is_size(value)}
+    images = [value for value in needed if value.name not in sizes]
     if len(images) != 1:
         names = ", ".join(repr(value.name) for value in needed) or "none"
         message = (
-            "a folder of images feeds a model with one input of images, and integers [N, 2] for their height and "
-            f"width; this one has {names}; give arrays (.npz)"
+            "a folder of images feeds a model with one input of images, and integers [N, 2] named as a size; this one "
+            f"has {names}; give arrays (.npz)"
         )
         raise StageError("not-supported", message)
     value = images[0]
@@ -133,12 +134,13 @@ def image_inputs(model: ir.Model) -> ImageInputs:
     if value.shape is not None and len(value.shape) != 4:
         message = f"input {value.name!r}: expected 4 axes for images, got {len(value.shape)}; give arrays (.npz)"
         raise StageError("wrong-shape", message)
-    return ImageInputs(value, sizes)
+    return _Inputs(value, sizes)
 
 
 def _is_size(value: ir.Value) -> bool:
-    integer = value.dtype is not None and value.dtype.name in ("INT64", "INT32")
-    return integer and value.shape is not None and len(value.shape) == 2 and value.shape[1] == 2
+    is_pair = value.shape is not None and len(value.shape) == 2 and value.shape[1] == 2
+    is_integer = value.dtype is not None and value.dtype.name in ("INT64", "INT32")
+    return is_pair and is_integer and NAMED_AS_SIZE.search(str(value.name)) is not None
 
 
 def _remedy(preprocessing: Preprocessing, value: ir.Value, what: str) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _PADDING = 114  # of a letterbox, of 255
+_WIDTH_FIRST = "orig_target_sizes"  # as RT-DETR, RT-DETRv2 and D-FINE name it in their exports, and feed it
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "channels": ("RGB", "BGR"),
     "range": ([0, 1], [0, 255]),
@@ -129,6 +130,13 @@ class Preprocessing:
         canvas = np.full((height, width, 3), _PADDING, np.float32)
         canvas[top : top + small.shape[0], left : left + small.shape[1]] = small
         return canvas
+
+
+def size_fed(name: str, size: Sequence[int]) -> list[int]:
+    """What an input of kind "picture_size" is fed for images of that height and width: both; the one of RT-DETR and
+    D-FINE, which scale boxes by it, width and height.
+    """
+    return list(size)[:: -1 if name.rpartition("/")[2] == _WIDTH_FIRST else 1]
 
 
 def preprocessing_of(source: JsonObject | Path | str, base: Preprocessing | None = None) -> Preprocessing:

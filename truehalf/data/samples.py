@@ -15,7 +15,7 @@ import numpy as np
 from truehalf.config.schema import Config, DataSource
 from truehalf.data import coco, digits, functions, images, noise, npz
 from truehalf.data.drawn import Arrays, Drawn, LabelledImage, TooFew
-from truehalf.data.preprocessing import Preprocessing, declared_by
+from truehalf.data.preprocessing import Preprocessing, declared_by, size_fed
 from truehalf.errors import StageError, some_of
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import InputSpec, IoSpec
@@ -207,7 +207,7 @@ def sample_of(item: LabelledImage | Arrays, spec: IoSpec, classes: np.ndarray | 
             feeds[entry.name] = preprocessing.apply(item.image, entry.dtype)
             boxes = None if item.boxes is None else preprocessing.boxes(item.boxes, item.image.size)
         elif entry.kind == "picture_size":
-            feeds[entry.name] = np.array(_first_size(spec), entry.dtype)
+            feeds[entry.name] = np.array(size_fed(entry.name, _first_size(spec)), entry.dtype)
         else:
             raise StageError(
                 "not-supported",

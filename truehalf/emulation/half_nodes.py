@@ -54,6 +54,13 @@ class HalfNodes:
         self._names = names
         self._stem = str(node.outputs[0].name)
 
+    @property
+    def source(self) -> ir.Value:
+        """The first input of the node that is replaced."""
+        value = self.node.inputs[0]
+        assert value is not None, "a node that computes in FLOAT16 reads it"
+        return value
+
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def op(self, op_type: str, *inputs: ir.Value | None, dtype: ir.DataType = HALF, **attributes: Any) -> ir.Value:
@@ -223,7 +230,9 @@ def known(length: int | None, what: str) -> int:
 
 
 def source_of(build: HalfNodes) -> tuple[ir.Value, list[int | None]]:
-    """The first input of the node that is replaced, and its shape."""
-    value = build.node.inputs[0]
-    assert value is not None, "a node that computes in FLOAT16 reads it"
-    return value, dims_of(value)
+    """The first input of the node that is replaced, and its shape.
+
+    Raises:
+        NotSplitError: when its rank is unknown.
+    """
+    return build.source, dims_of(build.source)

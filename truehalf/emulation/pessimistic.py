@@ -48,7 +48,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.emulation.half_nodes import HalfNodes
-from truehalf.emulation.split_functions import elu, mish, selu, softplus
+from truehalf.emulation.split_functions import RULES as FUNCTIONS
 from truehalf.emulation.split_normalizations import (
     batch_normalization,
     group_normalization,
@@ -94,10 +94,7 @@ _RULES: dict[str, Rule] = {
     "Conv": conv,
     "ConvTranspose": conv,
     "Einsum": einsum,
-    "Softplus": softplus,
-    "Mish": mish,
-    "Elu": elu,
-    "Selu": selu,
+    **FUNCTIONS,
 }
 
 

@@ -10,30 +10,30 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.emulation.half_nodes import HalfNodes, source_of
+from truehalf.emulation.half_nodes import HalfNodes
+from truehalf.emulation.term_by_term import Rule
 
 _SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}  # what ONNX defines
 
 
 def softplus(build: HalfNodes) -> list[ir.Value]:
-    return [_softplus(build, source_of(build)[0])]
+    return [_softplus(build, build.source)]
 
 
 def mish(build: HalfNodes) -> list[ir.Value]:
-    source, _ = source_of(build)
-    return [build.op("Mul", source, build.op("Tanh", _softplus(build, source)))]
+    return [build.op("Mul", build.source, build.op("Tanh", _softplus(build, build.source)))]
 
 
 def elu(build: HalfNodes) -> list[ir.Value]:
-    source, _ = source_of(build)
-    return [build.op("Add", build.op("Relu", source), _below(build, source, build.half(_attribute(build, "alpha", 1))))]
+    return [_parted(build, build.source, build.half(_attribute(build, "alpha", 1)))]
 
 
 def selu(build: HalfNodes) -> list[ir.Value]:
-    source, _ = source_of(build)
     alpha, gamma = (build.half(_attribute(build, name, default)) for name, default in _SELU.items())
-    above = build.op("Mul", gamma, build.op("Relu", source))
-    return [build.op("Add", above, _below(build, source, build.op("Mul", gamma, alpha)))]
+    return [_parted(build, build.op("Mul", gamma, build.source), build.op("Mul", gamma, alpha))]
+
+
+RULES: dict[str, Rule] = {"Softplus": softplus, "Mish": mish, "Elu": elu, "Selu": selu}
 
 
 def _softplus(build: HalfNodes, source: ir.Value) -> ir.Value:
@@ -41,10 +41,11 @@ def _softplus(build: HalfNodes, source: ir.Value) -> ir.Value:
     return build.op("Add", build.op("Relu", source), build.op("Log", shifted))
 
 
-def _below(build: HalfNodes, source: ir.Value, factor: ir.Value) -> ir.Value:
-    """factor * (Exp(x) - 1) below 0; 0 above."""
-    power = build.op("Exp", build.op("Min", source, build.half(0)))
-    return build.op("Mul", factor, build.op("Sub", power, build.half(1)))
+def _parted(build: HalfNodes, above: ir.Value, factor: ir.Value) -> ir.Value:
+    """`above` where x > 0, else factor * (Exp(x) - 1)."""
+    below = build.op("Mul", factor, build.op("Sub", build.op("Exp", build.source), build.half(1)))
+    is_above = build.op("Greater", build.source, build.half(0), dtype=ir.DataType.BOOL)
+    return build.op("Where", is_above, above, below)
 
 
 def _attribute(build: HalfNodes, name: str, default: float) -> float:

@@ -27,7 +27,7 @@ from truehalf.emulation.half_nodes import HALF, OPSET, HalfNodes, NotSplitError,
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, label_of
 from truehalf.ir.normalize import Names
-from truehalf.ir.ops import Trait, adds_up, has
+from truehalf.ir.ops import adds_up, row_of
 from truehalf.ir.opset import ToOpset
 
 TERMS = 4096
@@ -81,7 +81,7 @@ def _split(node: ir.Node, graph: ir.Graph, rule: Rule, build: HalfNodes) -> str:
 
 def _moves(node: ir.Node) -> bool:
     """Whether an operator that adds up does not, by its attributes."""
-    return has(node, Trait.ACCUMULATES) and not adds_up(node)
+    return row_of(node).moves_when is not None and not adds_up(node)
 
 
 def is_half(values: Iterable[ir.Value | None]) -> bool:

@@ -213,8 +213,8 @@ def by_kind(spec: IoSpec) -> dict[str, OutputSpec]:
 
 
 def picture_size(spec: IoSpec, size: tuple[int, int] | None = None) -> tuple[int, int] | None:
-    """Height and width of the model's input in pixels: `size`, or those of the spec's first input, where they vary the
-    size that its samples have; None where neither says them.
+    """Height and width of the model's input in pixels: `size`, or those of the spec's input of images, where they vary
+    the size that its samples have; None where neither says them.
     """
     first = spec.image_input
     sides = first.sides[1:3] if first.layout == "NHWC" else first.sides[2:4]

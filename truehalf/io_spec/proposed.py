@@ -25,7 +25,7 @@ from truehalf.io_spec.outputs import Outputs
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec, TensorSpec
 
 SIDES = 2.0  # of the image: normalised boxes are hardly larger
-_SIZE = re.compile(r"size|shape|hw$|height|width", re.IGNORECASE)
+NAMED_AS_SIZE = re.compile(r"size|shape|hw$|height|width", re.IGNORECASE)
 _BOXES = re.compile(r"box|bbox|coord", re.IGNORECASE)
 _CLASSES = re.compile(r"logit|score|class|cls|prob|conf|label", re.IGNORECASE)
 _VECTORS = re.compile(r"embed|feat|descriptor|latent|vector|pool", re.IGNORECASE)
@@ -80,7 +80,7 @@ def _input(given: TensorSpec, array: np.ndarray, reasons: dict[str, str]) -> Inp
         pixels, values = _range(array if layout == "NHWC" else np.moveaxis(array, 1, -1))
         reasons[given.name] = f"four axes, 3 channels in axis {1 if layout == 'NCHW' else 3}; {values}"
         return replace(found, kind="images", pixels={"layout": layout, **pixels})
-    if array.dtype.kind in "iu" and shape[-1:] == (2,) and (_SIZE.search(given.name) or len(shape) == 2):
+    if array.dtype.kind in "iu" and shape[-1:] == (2,) and (NAMED_AS_SIZE.search(given.name) or len(shape) == 2):
         reasons[given.name] = "two integers for each image"
         return replace(found, kind="picture_size")
     return found

@@ -157,7 +157,7 @@ class IoSpec:
     @property
     def image_input(self) -> InputSpec:
         """The first input of images, else the first; one without a name where there is none."""
-        images = (entry for entry in self.inputs if entry.kind == "images")
+        images = (each for each in self.inputs if each.kind == "images" or (each.kind is None and each.pixels))
         return next(images, next(iter(self.inputs), InputSpec("")))
 
 

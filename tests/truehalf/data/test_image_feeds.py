@@ -67,7 +67,8 @@ def test_the_size_of_the_images_that_go_in_is_fed_where_it_is_asked_for(folder: 
         "orig_target_sizes": ((2, 2), "int64"),
         "size": ((2, 2), "int32"),
     }
-    assert (first["orig_target_sizes"] == [8, 16]).all() and last["size"].tolist() == [[8, 16]]
+    assert (first["orig_target_sizes"] == [16, 8]).all(), "width and height, as RT-DETR and D-FINE take them"
+    assert last["size"].tolist() == [[8, 16]]
 
 
 def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
@@ -83,9 +84,10 @@ def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "keys", "code", "facts"),
     [
-        ("float[N,3,8,16] a, int64[N,3] b", {}, "not-supported", ["'a', 'b'", ".npz"]),
-        ("float[N,3,8,16] a, float[N,2] b", {}, "not-supported", ["'a', 'b'", ".npz"]),
-        ("int64[N,2] b", {}, "not-supported", ["'b'", ".npz"]),
+        ("float[N,3,8,16] a, int64[N,3] size", {}, "not-supported", ["'a', 'size'", ".npz"]),
+        ("float[N,3,8,16] a, float[N,2] size", {}, "not-supported", ["'a', 'size'", ".npz"]),
+        ("float[N,3,8,16] a, int64[N,2] points", {}, "not-supported", ["'a', 'points'", ".npz"]),
+        ("int64[N,2] size", {}, "not-supported", ["'size'", ".npz"]),
         ("int64[N,3,8,16] a", {}, "wrong-dtype", ["'a'", "float32", "float16", "float64", "uint8", "INT64"]),
         ("float[3,8,16] a", {}, "wrong-shape", ["'a'", 4, 3]),
         ("float[N,3,h,w] a", {}, "needs-value", ["'a'", "size: [height, width]"]),

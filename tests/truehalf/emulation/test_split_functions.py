@@ -53,6 +53,18 @@ def test_each_step_is_rounded(function: str) -> None:
     np.testing.assert_allclose(found[known], expected[known], rtol=2e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("operator", FUNCTIONS)
+def test_no_shape_is_needed(operator: str) -> None:
+    text = f"{{ a = Reshape(x, s)  b = {operator}(a)  y = Flatten(b) }}"
+    model = parsed(f"g (float16[N] x, int64[k] s) => (float16[A, B] y) {text}", opset=22)
+    assert split_sums(model).meta[NOT_SPLIT] == {}
+
+
+def test_a_factor_beyond_float16_leaves_what_is_above_zero() -> None:
+    model = parsed("g (float16[3] x) => (float16[3] y) { y = Elu<alpha = 100000.0>(x) }", opset=22)
+    assert pessimistic(model, x=np.float16([1, 2, -1]))["y"].tolist() == [1, 2, -np.inf]
+
+
 def test_the_logarithm_of_a_small_one_is_infinite_where_it_is_on_such_kernels() -> None:
     model = parsed("g (float16[2] x) => (float16[2] z) { y = Softplus(x)  z = Log(y) }", opset=22)
     x = np.float16([-9, 3])

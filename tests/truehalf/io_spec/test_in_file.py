@@ -46,6 +46,13 @@ def shapes(model: ir.Model) -> list[str]:
     return [str(value.shape) for value in (*model.graph.inputs, *model.graph.outputs)]
 
 
+@pytest.mark.parametrize("said", [{"kind": "images"}, {"range": [0, 1], "channels": "RGB"}])
+def test_the_input_of_images_is_the_one_that_says_so(said: dict[str, Any]) -> None:
+    spec = IoSpec.from_json({"inputs": [{"name": "sizes", "kind": "picture_size"}, {"name": "x", **said}]})
+    assert spec.image_input.name == "x"
+    assert IoSpec.from_json({"inputs": [{"name": "sizes"}, {"name": "x"}]}).image_input.name == "sizes"
+
+
 def test_names_are_those_of_tensors_in_their_order() -> None:
     assert names_of(IoSpec.from_json(FEATURES).outputs) == ["features", "mean"]
 

@@ -25,7 +25,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.given import given_samples
-from truehalf.data.image_feeds import ImageFeeds
+from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, task_of
@@ -64,7 +64,7 @@ _ALWAYS = "always"
 
 def compare(
     reference: Path | str | ModelFile,
-    candidate: Path | str | ModelFile,
+    candidate: Path | str,
     inputs: Any,
     *,
     spec: JsonObject | Path | str | None = None,
@@ -112,7 +112,7 @@ def compare(
     declared = proposed or stated
     task, entry = task_of(declared), declared.image_input
     image, layout = (images.input, images.preprocessing.layout) if images is not None else (entry.name, entry.layout)
-    image = image or str(files.reference.graph.inputs[0].name if files.reference.graph.inputs else "")
+    image = image or next((str(value.name) for value in inputs_for_images(files.reference)), "")
     by_samples = task != TENSORS or images is not None
     runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
     for run in runs:

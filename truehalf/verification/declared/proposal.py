@@ -17,7 +17,7 @@ import onnx_ir as ir
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import calibration_feeds
-from truehalf.data.image_feeds import ImageFeeds
+from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, by_kind, task_of
@@ -144,9 +144,10 @@ def _other_rows(feed: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray
 
 def _by_shape(model: ir.Model) -> dict[str, Any]:
     """Preprocessing as shape and type of the input of images have it."""
-    image = next((each for each in _inputs(model) if len(each.shape or ()) == 4), None)
-    is_last = image is not None and image.shape is not None and image.shape[3] == 3 != image.shape[1]
-    whole = image is not None and image.dtype == "uint8"
+    image = next(iter(inputs_for_images(model)), None)
+    sides = () if image is None or image.shape is None else tuple(image.shape)
+    is_last = len(sides) == 4 and sides[3] == 3 != sides[1]
+    whole = image is not None and image.dtype == ir.DataType.UINT8
     return {"layout": "NHWC" if is_last else "NCHW", "range": [0, 255] if whole else [0, 1]}
 
 

@@ -29,7 +29,7 @@ def detections_of(outputs: Outputs, spec: IoSpec, size: tuple[int, int] | None =
     Args:
         outputs: by name, [samples, ...].
         spec: the I/O spec, of task "detections".
-        size: height and width of the input in pixels; default: those of the spec's first input.
+        size: height and width of the input in pixels; default: those of the spec's input of images.
 
     Raises:
         StageError: when neither says the size and boxes are normalised.
@@ -40,7 +40,7 @@ def detections_of(outputs: Outputs, spec: IoSpec, size: tuple[int, int] | None =
     if known is None and boxes.normalized is not False:
         raise StageError(
             "needs-value",
-            "boxes are normalised, and the I/O spec does not say the size of the image: its first input has shape "
+            "boxes are normalised, and the I/O spec does not say the size of the image: its input has shape "
             f"{list(spec.image_input.sides)}; expected height and width as numbers",
         )
     xyxy = corners(outputs[boxes.name], boxes, known or (1, 1))

@@ -202,6 +202,7 @@ def test_a_detector_that_scales_boxes_to_the_size_of_its_images_takes_a_folder_o
     """As RT-DETR and D-FINE are exported: images and orig_target_sizes, to labels, boxes and scores."""
     source = written(tmp_path / "own.onnx", in_layout(as_top_k(scene(6)), "xyxy", True))
     model = onnx.load(source)
+    model.graph.input[0].type.tensor_type.shape.dim[3].dim_value = 2 * SIDE
     model.graph.input.insert(0, helper.make_tensor_value_info("orig_target_sizes", TensorProto.INT64, ["N", 2]))
     (last,) = (node for node in model.graph.node if "boxes" in node.output)
     last.output[0] = "shares"
@@ -216,11 +217,14 @@ def test_a_detector_that_scales_boxes_to_the_size_of_its_images_takes_a_folder_o
     onnx.save(model, source)
     (tmp_path / "pictures").mkdir()
     for level in range(PICTURES):
-        Image.new("RGB", (SIDE, SIDE), (level, level, level)).save(tmp_path / "pictures" / f"{level:02}.png")
+        Image.new("RGB", (2 * SIDE, SIDE), (level, level, level)).save(tmp_path / "pictures" / f"{level:02}.png")
     spec = tmp_path / "spec.json"
     assert truehalf(["inspect", str(source), "--samples", str(tmp_path / "pictures"), "--spec", str(spec)]) == 0
-    kinds = [each["kind"] for each in json.loads(spec.read_text())["inputs"]]
-    assert kinds == ["picture_size", "images"]
+    declared = json.loads(spec.read_text())
+    assert [each["kind"] for each in declared["inputs"]] == ["picture_size", "images"]
+    (boxes,) = (each for each in declared["outputs"] if each["kind"] == "boxes")
+    assert (boxes["format"], boxes["normalized"]) == ("xyxy", False)
+    assert propose_spec(source, tmp_path / "pictures").doubts == [], "boxes lie in the image: its width comes first"
     report = compare(source, source, tmp_path / "pictures", spec=spec, locate=False)
     assert report.verdict == "passed" and report.detections and report.detections["matched"] > 20
 
