@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.data.feeds import Feeds, load_feeds
-from truehalf.data.image_feeds import ImageFeeds, inputs_for_images, load_images
+from truehalf.data.image_feeds import ImageFeeds, inputs_for_images, load_images, shown_in
 from truehalf.data.images import images_under, is_image
 from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples
@@ -115,7 +115,7 @@ def _images(
     elif not is_image(source):
         return None
     declared = declared_by(entry)
-    applied = declared if preprocessing is None else preprocessing_of(preprocessing, declared)
+    applied = declared if preprocessing is None else preprocessing_of(preprocessing, declared or shown_in(model))
     if applied is None:
         raise StageError(
             "needs-value",

@@ -14,12 +14,16 @@ from truehalf.data.images import expected_files, images_under, is_image, unreada
 from truehalf.data.preprocessing import Preprocessing, size_fed
 from truehalf.errors import StageError, refuse
 from truehalf.io_spec.proposed import NAMED_AS_SIZE
+from truehalf.ir.facts import constant_of
+from truehalf.ir.ops import MOVES
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 _DTYPES = {"FLOAT": "float32", "FLOAT16": "float16", "DOUBLE": "float64", "UINT8": "uint8"}
 _SHOWN = 20
+_AXES = 4
+_OF_BYTES = 50  # below 255, and deviations of pixels in 0..255 (ImageNet's are 57 to 59); far above those of 0..1
 
 
 class ImageFeeds:
@@ -112,7 +116,51 @@ class _Inputs:
 def inputs_for_images(model: ir.Model) -> list[ir.Value]:
     """The inputs without a default, those of four axes first."""
     needed = (value for value in model.graph.inputs if not value.is_initializer())
-    return sorted(needed, key=lambda value: value.shape is None or len(value.shape) != 4)
+    return sorted(needed, key=lambda value: value.shape is None or len(value.shape) != _AXES)
+
+
+def shown_by(value: ir.Value) -> Preprocessing:
+    """Layout and range as an input of images shows them, by its channels' axis, its type and the first arithmetic with
+    constants: images of 0..255 are bytes, or what is divided by 255 or by deviations of such pixels, or has their means
+    subtracted. Other keys are the defaults.
+    """
+    sides = tuple(value.shape or ())
+    is_last = len(sides) == _AXES and sides[3] == 3 != sides[1]
+    is_of_bytes = value.dtype is not None and value.dtype.name == "UINT8"
+    return Preprocessing(
+        layout="NHWC" if is_last else "NCHW", range=(0, 255) if is_of_bytes or _takes_bytes(value) else (0, 1)
+    )
+
+
+def shown_in(model: ir.Model) -> Preprocessing:
+    """Of the input that images feed; the defaults of a model without inputs."""
+    return next(map(shown_by, inputs_for_images(model)), Preprocessing())
+
+
+def _takes_bytes(value: ir.Value) -> bool:
+    waiting = [value]
+    for each in waiting:
+        for node in each.consumers():
+            if node.domain == "" and (node.op_type in MOVES or node.op_type == "Cast"):
+                waiting += node.outputs
+            elif node.domain == "" and any(_is_of_bytes(node, each, read) for read in node.inputs):
+                return True
+    return False
+
+
+def _is_of_bytes(node: ir.Node, pixels: ir.Value, read: ir.Value | None) -> bool:
+    """Whether a node scales or shifts pixels of 0..255 by what else it reads."""
+    number = constant_of(read)
+    if number is None or not number.size:
+        return False
+    match node.op_type:
+        case "Div":
+            return node.inputs[0] is pixels and bool(np.abs(number).min() > _OF_BYTES)
+        case "Mul":
+            return bool(0 < np.abs(number).max() * _OF_BYTES < 1)
+        case "Sub":
+            return node.inputs[0] is pixels and bool(np.abs(number).max() > 1)
+    return False
 
 
 def _inputs(model: ir.Model) -> _Inputs:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import did_you_mean
-from truehalf.data.preprocessing import Preprocessing, declared_by
+from truehalf.data.image_feeds import shown_by
+from truehalf.data.preprocessing import declared_by
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
 from truehalf.models.declared import declared_outputs, declared_preprocessing
@@ -76,7 +77,7 @@ def _input(value: ir.Value, kind: str | None, entry: InputSpec | None, config: C
         message = f"model.inputs: expected images, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}"
         raise StageError("wrong-shape", message)
     layout = "NCHW" if at == 1 else "NHWC"
-    preprocessing = declared_preprocessing(config, known or Preprocessing(layout=layout))
+    preprocessing = declared_preprocessing(config, known or replace(shown_by(value), layout=layout))
     if preprocessing.layout != layout:
         message = f"model.preprocessing.layout: the file takes {_listed([value])}, got {preprocessing.layout}"
         raise StageError("in-conflict", message)

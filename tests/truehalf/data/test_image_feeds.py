@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from tests.messages import expect, raises
-from truehalf.data.image_feeds import load_images
-from truehalf.data.preprocessing import preprocessing_of
+from truehalf.data.image_feeds import load_images, shown_in
+from truehalf.data.preprocessing import Preprocessing, preprocessing_of
 
 
 def model_of(inputs: str = "float[N,3,8,16] images") -> ir.Model:
@@ -100,3 +100,31 @@ def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
 def test_what_does_not_fit_the_input(folder: Path, inputs: str, keys: dict, code: str, facts: list[object]) -> None:
     with raises(code, *facts):
         load_images(folder, model_of(inputs), preprocessing_of(keys), 2)
+
+
+PLANES, LAST = "float[N,3,8,16] x", "float[N,8,16,3] x"
+GRAPHS = {
+    "divided by 255": (PLANES, "y = Div(x, c)", 255.0, ("NCHW", (0, 255))),
+    "multiplied by 1/255, channels last": (LAST, "t = Transpose<perm = [0,3,1,2]>(x)  y = Mul(c, t)", 0.00392, None),
+    "means of bytes": (PLANES, "y = Sub(x, c)", 116.3, ("NCHW", (0, 255))),
+    "deviations of bytes": (PLANES, "y = Div(x, c)", 57.4, ("NCHW", (0, 255))),
+    "bytes": ("uint8[N,8,16,3] x", "y = Cast<to = 1>(x)", 0.0, ("NHWC", (0, 255))),
+    "means of shares": (PLANES, "y = Sub(x, c)", 0.485, ("NCHW", (0, 1))),
+    "deviations of shares": (PLANES, "y = Div(x, c)", 0.229, ("NCHW", (0, 1))),
+    "from -1": (PLANES, "d = Mul(x, c)  y = Sub(d, one)", 2.0, ("NCHW", (0, 1))),
+    "deeper": (PLANES, "r = Relu(x)  y = Div(r, c)", 255.0, ("NCHW", (0, 1))),
+    "divides": (PLANES, "y = Div(c, x)", 255.0, ("NCHW", (0, 1))),
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_layout_and_range_are_seen_in_the_graph(graph: str) -> None:
+    value, nodes, number, expected = GRAPHS[graph]
+    weights = f"float c = {{{number}}}, float one = {{1.0}}"
+    text = f'<ir_version: 8, opset_import: ["": 17]> g ({value}) => (float[A,B,C,D] y) <{weights}> {{ {nodes} }}'
+    found = shown_in(ir.from_onnx_text(text))
+    assert (found.layout, found.range) == (expected or ("NHWC", (0, 255)))
+
+
+def test_a_model_without_inputs_shows_the_defaults() -> None:
+    assert shown_in(model_of("")) == Preprocessing()

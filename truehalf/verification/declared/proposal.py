@@ -17,7 +17,7 @@ import onnx_ir as ir
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import calibration_feeds
-from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
+from truehalf.data.image_feeds import ImageFeeds, shown_in
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, by_kind, task_of
@@ -60,7 +60,8 @@ def propose_spec(
     entry = spec_inside(file.model).image_input
     is_told = bool(entry.pixels or isinstance(preprocessing, (str, Path)) or {*(preprocessing or ())} & _OF_TRAINING)
     if not entry.pixels:
-        entry = InputSpec("", "images", pixels=_by_shape(file.model))
+        image = shown_in(file.model)
+        entry = InputSpec("", "images", pixels={"layout": image.layout, "range": [*image.range]})
     feeds = calibration_feeds(samples, file.model, preprocessing, entry, skip_corrupt)
     types = {each.name: each.dtype for each in _inputs(file.model)}
     session = Session(file.runnable)
@@ -140,15 +141,6 @@ def _other_rows(feed: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray
             shape, samples = list(array.shape), next(iter(counts))[0]
             expected = "the pipeline expects as many on axis 0: fill up to a fixed number, or leave it out"
             yield coded("wrong-shape", f"output {name!r} is {shape} for {samples} samples; {expected}")
-
-
-def _by_shape(model: ir.Model) -> dict[str, Any]:
-    """Preprocessing as shape and type of the input of images have it."""
-    image = next(iter(inputs_for_images(model)), None)
-    sides = () if image is None or image.shape is None else tuple(image.shape)
-    is_last = len(sides) == 4 and sides[3] == 3 != sides[1]
-    whole = image is not None and image.dtype == ir.DataType.UINT8
-    return {"layout": "NHWC" if is_last else "NCHW", "range": [0, 255] if whole else [0, 1]}
 
 
 def _first(feeds: Iterable[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndarray]]:
