@@ -229,12 +229,7 @@ def image_options(command: Any) -> Any:
     of = partial(option, group="Images (default: the preprocessing of the model's I/O spec)")
     options = (
         of("--size", metavar="HxW", help="height and width in pixels [the model's]"),
-        of(
-            "--range",
-            "range_",
-            type=click.Choice(("0..1", "0..255")),
-            help="of pixels [0..1; 0..255 where the graph shows it]",
-        ),
+        of("--range", "range_", type=click.Choice(("0..1", "0..255")), help="of pixels [as graphs show, else 0..1]"),
         of("--mean", metavar="R,G,B", help="subtracted from pixels in --range [0,0,0]"),
         of("--std", metavar="R,G,B", help="divides pixels after --mean [1,1,1]"),
         of("--layout", type=click.Choice(("NCHW", "NHWC")), help="axes of the input [as its shape shows]"),
