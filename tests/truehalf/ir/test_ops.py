@@ -34,6 +34,7 @@ ELSEWHERE = {
     ): "what an option without entries means, which users read; config stands above ir",
     ("conversion/masks/spread.py", "_JOINS"): "the rules of masks, which the module's docstring proves for these",
     ("emulation/pessimistic.py", "_RULES"): "a function for each",
+    ("emulation/split_functions.py", "RULES"): "a function for each",
     ("emulation/term_by_term.py", "RULES"): "a function for each",
     ("exporting/source_lint/torch_calls.py", "_SEVERAL"): "modules of torch",
     ("ir/arithmetic.py", "_DEPTHS"): "a function for each",
