@@ -224,6 +224,8 @@ def _log(mlflow: Any, experiment: str, record: Record) -> Outcome:
         _log_model(mlflow, record.model_files, params["tracking"]["max_model_mb"])
         _link_source(mlflow, run_id, record)
     client.set_terminated(run_id, "FAILED" if record.failed else "FINISHED", end)
+    if record.sweep is not None:
+        _join(mlflow, experiment, record.sweep)
     client.set_tag(run_id, COMPLETE_TAG, "true")
     return _outcome(mlflow, "logged", run_id, record)
 
@@ -252,21 +254,32 @@ def _link_source(mlflow: Any, run_id: str, record: Record) -> None:
 
 
 def _parent(client: Any, experiment: str, sweep: str) -> str:
-    """Id of a sweep's run, made by the first of its jobs to get here; of two made at once the older one counts."""
+    """Id of a sweep's run, made by the first of its jobs to get here."""
+    if not (found := _sweep_runs(client, experiment, sweep)):
+        created = client.create_run(experiment, run_name=sweep, tags={SWEEP_TAG: sweep}).info.run_id
+        client.set_terminated(created)  # it only holds its jobs together: each of these has a status
+        found = _sweep_runs(client, experiment, sweep)
+    return str(found[0].info.run_id)
 
-    def oldest() -> str | None:
-        found = client.search_runs([experiment], f"tags.`{SWEEP_TAG}` = '{sweep}'")
-        first = min(found, key=lambda run: (run.info.start_time, run.info.run_id), default=None)
-        return None if first is None else str(first.info.run_id)
 
-    if parent := oldest():
-        return parent
-    created = str(client.create_run(experiment, run_name=sweep, tags={SWEEP_TAG: sweep}).info.run_id)
-    parent = oldest() or created
-    if parent != created:
-        client.delete_run(created)
-    client.set_terminated(parent)  # it only holds its jobs together: each of these has a status
-    return parent
+def _join(mlflow: Any, experiment: str, sweep: str) -> None:
+    """Of a sweep's runs that were made at once the oldest gets the jobs of all; the others go.
+
+    A job may not see it before its own end: a run's time is its client's, taken before the server has it.
+    """
+    client = mlflow.MlflowClient()
+    first, *others = _sweep_runs(client, experiment, sweep)
+    for other in others:
+        for job in client.search_runs([experiment], f"tags.`{_PARENT_TAG}` = '{other.info.run_id}'"):
+            client.set_tag(job.info.run_id, _PARENT_TAG, first.info.run_id)
+        with contextlib.suppress(mlflow.MlflowException):  # another job was first
+            client.delete_run(other.info.run_id)
+
+
+def _sweep_runs(client: Any, experiment: str, sweep: str) -> list[Any]:
+    """The oldest first."""
+    found = client.search_runs([experiment], f"tags.`{SWEEP_TAG}` = '{sweep}'")
+    return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
 
 
 def _outcome(mlflow: Any, status: str, run_id: str, record: Record) -> Outcome:

@@ -6,11 +6,12 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 import yaml
 
 from pipeline.sweep.sweep import VARIABLE, Sweep
-from pipeline.track import adopt_runs, catch_up, track
+from pipeline.track import SWEEP_TAG, adopt_runs, catch_up, track
 from pipeline.tracking.record import (
     NO_EFFECT,
     delete_pending,
@@ -185,6 +186,20 @@ def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: py
             assert track(tmp_path)["status"] == ("logged" if (sweep, seed) == ("one", 2) else "already logged")
     assert parents() == [("one", 2)], "a run from before joins a sweep, and stays in it"
     assert ("one", "FINISHED") in runs(tmp_path) and len(runs(tmp_path)) == 3
+
+
+def test_a_sweep_keeps_one_run_of_two_that_were_made_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The older one reaches the server after a job of the other has been logged."""
+    monkeypatch.setenv(VARIABLE, Sweep("one", str(tmp_path), "", True, []).text())
+    scratch_run(tmp_path, "seed=1")
+    track(tmp_path)
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (experiment,) = (each for each in client.search_experiments() if each.name != "Default")
+    older = client.create_run(experiment.experiment_id, 1, {SWEEP_TAG: "one"}, "older").info.run_id
+    scratch_run(tmp_path, "seed=2")
+    track(tmp_path)
+    found = client.search_runs([experiment.experiment_id])
+    assert [run.data.tags.get("mlflow.parentRunId") for run in found if run.info.run_id != older] == [older] * 2
 
 
 def test_keys_without_effect_in_fp32_do_not_differ(tmp_path: Path) -> None:
