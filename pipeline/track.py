@@ -268,10 +268,10 @@ def _join(mlflow: Any, experiment: str, sweep: str) -> None:
     A job may not see it before its own end: a run's time is its client's, taken before the server has it.
     """
     client = mlflow.MlflowClient()
-    first, *others = _sweep_runs(client, experiment, sweep)
-    for other in others:
+    runs = _sweep_runs(client, experiment, sweep)
+    for other in runs[1:]:
         for job in client.search_runs([experiment], f"tags.`{_PARENT_TAG}` = '{other.info.run_id}'"):
-            client.set_tag(job.info.run_id, _PARENT_TAG, first.info.run_id)
+            client.set_tag(job.info.run_id, _PARENT_TAG, runs[0].info.run_id)
         with contextlib.suppress(mlflow.MlflowException):  # another job was first
             client.delete_run(other.info.run_id)
 

@@ -17,11 +17,11 @@ _SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
 
 
 def softplus(build: HalfNodes) -> list[ir.Value]:
-    return [_softplus(build, build.source)]
+    return [_softplus(build)]
 
 
 def mish(build: HalfNodes) -> list[ir.Value]:
-    return [build.op("Mul", build.source, build.op("Tanh", _softplus(build, build.source)))]
+    return [build.op("Mul", build.source, build.op("Tanh", _softplus(build)))]
 
 
 def elu(build: HalfNodes) -> list[ir.Value]:
@@ -36,9 +36,9 @@ def selu(build: HalfNodes) -> list[ir.Value]:
 RULES: dict[str, Rule] = {"Softplus": softplus, "Mish": mish, "Elu": elu, "Selu": selu}
 
 
-def _softplus(build: HalfNodes, source: ir.Value) -> ir.Value:
-    shifted = build.op("Add", build.op("Exp", build.op("Neg", build.op("Abs", source))), build.half(1))
-    return build.op("Add", build.op("Relu", source), build.op("Log", shifted))
+def _softplus(build: HalfNodes) -> ir.Value:
+    power = build.op("Exp", build.op("Neg", build.op("Abs", build.source)))
+    return build.op("Add", build.op("Relu", build.source), build.op("Log", build.op("Add", power, build.half(1))))
 
 
 def _parted(build: HalfNodes, above: ir.Value, factor: ir.Value) -> ir.Value:
