@@ -42,14 +42,6 @@ def locked(path: Path, waiting: str) -> Iterator[int]:
     Yields the lock's file descriptor. A child that inherits it keeps the lock when this process is killed, so that a
     second run cannot start beside an orphaned DVC; that is why this is flock itself and not a lock library.
     """
-    descriptor = _held(path, waiting)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _held(path: Path, waiting: str) -> int:
     announced = False
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -61,12 +53,11 @@ def _held(path: Path, waiting: str) -> int:
                     print(coded("waits-for-another", waiting), file=sys.stderr, flush=True)
                 announced = True
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if is_file_of(descriptor, path):
-                return descriptor
-        except BaseException:
+            if is_file_of(descriptor, path):  # else who held it has removed it: others take the one that is there now
+                yield descriptor
+                return
+        finally:
             os.close(descriptor)
-            raise
-        os.close(descriptor)  # who held it has removed it: others take the one that is there under its name now
 
 
 def is_file_of(descriptor: int, path: Path) -> bool:
