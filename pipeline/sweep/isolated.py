@@ -74,13 +74,6 @@ def cache_of(project: Path) -> Path:
     return (project / ".dvc" / cache).resolve()
 
 
-def _configuration(folder: Path) -> configparser.ConfigParser:
-    """DVC's settings in the project, the local file above the common one."""
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read([folder / "config", folder / "config.local"])
-    return parser
-
-
 def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]]) -> str:
     """Text of DVC's local configuration for a workspace outside the project: the project's cache and remotes.
 
@@ -89,19 +82,16 @@ def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]])
     Args:
         further: {section: {option: value}}, above what the project says.
     """
-    common = _configuration(project / ".dvc")
-    local = configparser.ConfigParser(interpolation=None)
+    settings, local = (configparser.ConfigParser(interpolation=None) for _ in range(2))
+    settings.read([project / ".dvc" / "config", project / ".dvc" / "config.local"])
     local.read(project / ".dvc" / "config.local")
     sections: dict[str, dict[str, str]] = {"core": {"no_scm": "true"}, "cache": {"dir": str(cache_of(project))}}
-    for section in common.sections():
-        url = common.get(section, "url", fallback=None)
+    for section in settings.sections():
+        url = settings.get(section, "url", fallback=None)
         if url is not None and "://" not in url:
             sections[section] = {"url": str((project / ".dvc" / url).resolve())}
-    for section in {*sections, *further}:
-        if not local.has_section(section):
-            local.add_section(section)
-        for key, value in {**sections.get(section, {}), **further.get(section, {})}.items():
-            local.set(section, key, value)
+    for stated in (sections, further):
+        local.read_dict(stated)
     text = io.StringIO()
     local.write(text)
     return text.getvalue()
