@@ -240,33 +240,23 @@ def _locked_outs(root: Path, stage: str) -> list[dict[str, str]]:
 
 def _cache(root: Path) -> Path:
     """Folder of DVC's content-addressed files (layout of DVC 3)."""
-    folder = Path("cache")
-    for name in ("config", "config.local"):
-        parser = configparser.ConfigParser()
-        parser.read(root / ".dvc" / name)
-        folder = Path(parser.get("cache", "dir", fallback=str(folder)))
-    return root / ".dvc" / folder / "files" / "md5"
+    parser = configparser.ConfigParser()
+    parser.read([root / ".dvc" / "config", root / ".dvc" / "config.local"])
+    return root / ".dvc" / parser.get("cache", "dir", fallback="cache") / "files" / "md5"
 
 
 def _copy(cache: Path, md5: str, place: Path) -> bool:
     """A file, or a folder (its md5 ends in .dir and names a list of files), built beside its place and moved there."""
-    building = place.with_name(place.name + _SUFFIX)
-    listed = _object(cache, md5)
-    if not listed.exists():
+    building, files = place.with_name(place.name + _SUFFIX), {"": _object(cache, md5)}
+    if md5.endswith(".dir") and files[""].exists():
+        files = {entry["relpath"]: _object(cache, entry["md5"]) for entry in json.loads(files[""].read_text())}
+    if not all(file.exists() for file in files.values()):
         return False
-    if not md5.endswith(".dir"):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(listed, building)
-        building.rename(place)
-        return True
-    entries = json.loads(listed.read_text())
-    if not all(_object(cache, entry["md5"]).exists() for entry in entries):
-        return False
-    shutil.rmtree(building, ignore_errors=True)
-    for entry in entries:
-        target = building / entry["relpath"]
+    remove(building)
+    for relative, file in files.items():
+        target = building / relative
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_object(cache, entry["md5"]), target)
+        shutil.copyfile(file, target)
     building.rename(place)
     return True
 
