@@ -20,7 +20,6 @@ import contextlib
 import functools
 import inspect
 import io
-import logging
 import re
 import sys
 import warnings
@@ -41,6 +40,7 @@ from truehalf.exporting.after_export import (
 )
 from truehalf.exporting.torchscript import export_torchscript
 from truehalf.ir.passes import Passes
+from truehalf.models.extras import quiet
 from truehalf.models.sizes import REMEDY, other_sides, step
 
 if TYPE_CHECKING:
@@ -236,15 +236,9 @@ def _sizes_stay_symbols(module: torch.nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[list[warnings.WarningMessage]]:
     """Keep the exporters' prints and log lines away; warnings are collected."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("always")
-            yield caught
-    finally:
-        logger.setLevel(level)
+    recorded = warnings.catch_warnings(record=True, action="always")
+    with quiet("torch.onnx"), contextlib.redirect_stdout(io.StringIO()), recorded as caught:
+        yield caught
 
 
 def _explained(error: BaseException, options: TraceConfig) -> StageError:

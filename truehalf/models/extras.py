@@ -6,9 +6,12 @@ or another release) they cannot be loaded, and its import ends with "operator to
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import logging
+from collections.abc import Iterator
 from types import ModuleType
 
 from truehalf.errors import StageError, failing
@@ -35,6 +38,19 @@ def extra(package: str, named: str = "", called: str = "") -> ModuleType:
     )
     with failing("package-broken", f"model.source: {called or package} is installed and cannot be imported", remedy):
         return importlib.import_module(package)
+
+
+@contextlib.contextmanager
+def quiet(*names: str) -> Iterator[None]:
+    """Within, the loggers of these names keep away all but errors."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 def _version(package: str) -> str:

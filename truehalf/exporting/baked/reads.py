@@ -15,7 +15,6 @@ outputs shows it; what it makes counts as computed from the values.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -82,17 +81,10 @@ def reads(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> list[Read]
     inputs = [each.clone() for each in inputs]
     for each in inputs:
         setattr(each, _ORIGIN, _Origin(data=True))
-    with evaluation_mode(module), torch.no_grad(), _silent(), mode:
+    with evaluation_mode(module), torch.no_grad(), warnings.catch_warnings(action="ignore"), mode:
         torch.jit.trace(module, tuple(inputs), check_trace=False, strict=False)  # type: ignore[no-untyped-call]
     found: list[Read] = mode.found
     return found
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

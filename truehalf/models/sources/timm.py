@@ -6,8 +6,6 @@ one. Weights by tag come from the hub's cache, filled on demand. timm reads them
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ from truehalf.models import common_problems
 from truehalf.models.calling import calling, tried
 from truehalf.models.checkpoints import files as files
 from truehalf.models.declared import declared_inputs, named_classes
-from truehalf.models.extras import extra
+from truehalf.models.extras import extra, quiet
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
 
@@ -130,7 +128,7 @@ def _network(config: Config, root: Path, known: Any, size: list[int]) -> tuple[t
     if known.fixed_input_size and size != list(known.input_size[1:]):
         keywords["img_size"] = tuple(size)  # such as a ViT's, whose positions are made for one size
     tagged = str(options.name) if options.weights is None else f"{options.name}.{options.weights}"
-    with torch.random.fork_rng(devices=[]), _quiet():
+    with torch.random.fork_rng(devices=[]), quiet("timm", "huggingface_hub"):  # which log downloads and retries
         torch.manual_seed(config.seed)
         try:
             network: torch.nn.Module = timm.create_model(tagged, **keywords).eval()
@@ -163,20 +161,6 @@ def _refusal(tagged: str, known: Any, keywords: dict[str, Any], error: Exception
         "model.safetensors; copy the cache here, or download with --local-dir ./mine, copy that folder, and set "
         "model.checkpoint=./mine/model.safetensors model.options.weights=null"
     )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what timm and the hub's client log of downloads and retries."""
-    loggers = [logging.getLogger(name) for name in ("timm", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> int:
