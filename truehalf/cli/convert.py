@@ -11,25 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from truehalf.cli import form
 from truehalf.cli.engine import ENGINE, engine_lines, engine_of_model, engine_options, given_shapes
-from truehalf.cli.form import (
-    FAILED,
-    FILE,
-    NOT_VERIFIED,
-    PASSED,
-    SOURCE,
-    Output,
-    check_places,
-    file_option,
-    flags,
-    image_options,
-    option,
-    options_of,
-    preprocessing_of,
-    samples_option,
-    with_flags,
-)
-from truehalf.cli.form import command as command_of
+from truehalf.cli.form import file_option, option
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
 from truehalf.config.typed import ConfigErrors
@@ -64,7 +48,6 @@ _NOTHING = "none of its float nodes is FP16: what passed is the FP32 model; --ve
 _SAMPLES_MIN = 3  # rounding errors vary between inputs: of one or two, the largest may not have been met
 _OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does not ask
 _CONVERSION = ("keep_io_types", "opset", "placement", "strict_clean_up", "strict_selectors")
-_VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
 
 
 def _group(name: str) -> str | None:
@@ -74,33 +57,33 @@ def _group(name: str) -> str | None:
     return "Conversion" if name in _CONVERSION else "Which nodes" if name.endswith(("_list", "_ops")) else "Rules"
 
 
-@command_of(examples=_EXAMPLES)
-@click.argument("model", type=FILE, metavar="model.onnx")
+@form.command(examples=_EXAMPLES)
+@click.argument("model", type=form.FILE, metavar="model.onnx")
 @file_option("-o", "--out", help="FP16 file to write [<model>_fp16.onnx beside the model]")
-@samples_option(required=False, what="real inputs: ")
+@form.samples_option(required=False, what="real inputs: ")
 @option("--no-verify", is_flag=True, help="only convert; all samples calibrate, and some of them are checked")
 @file_option("--ranges", group="Samples", help="from `truehalf calibrate`; nothing is slimmed then")
 @option("--calibration-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
 @option("--verification-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
-@file_option("--spec", type=SOURCE, group="Samples", help="I/O spec to verify by [of model.onnx, or proposed]")
+@file_option("--spec", type=form.SOURCE, group="Samples", help="I/O spec to verify by [of model.onnx, or proposed]")
 @option("--no-slim", is_flag=True, group="Conversion", help="skip onnxslim and the repairs: the file is slim already")
 @option("--no-check", is_flag=True, group="Conversion", help="where nothing is verified, run no sample either")
 @option("--engine", is_flag=True, group=ENGINE, help="make its engine in <FILE>_engine, as `truehalf engine` does")
 @engine_options
-@image_options
-@flags(Precision, _group)
-def command(output: Output, **given: Any) -> int:
+@form.image_options
+@form.flags(Precision, _group)
+def command(output: form.Output, **given: Any) -> int:
     """Convert an FP32 ONNX file to FP16, and verify it on samples that calibration did not see."""
     from truehalf.api import compare, convert
     from truehalf.ir.model_forms import ModelFile
 
-    precision, preprocessing = options_of(Precision, given, method=Method.convert), preprocessing_of(given)
+    precision, preprocessing = form.options_of(Precision, given, method=Method.convert), form.preprocessing_of(given)
     model, ranges = given["model"], given["ranges"]
     out = given["out"] or model.with_name(f"{model.stem}_fp16.onnx")
     outputs = {"--out": out, "--json": output.file}
     read = {name: given[name] for name in ("samples", "ranges", "spec")}
     file = ModelFile(model)
-    check_places(outputs, {"model.onnx": file}, preprocessing=preprocessing, **read)
+    form.check_places(outputs, {"model.onnx": file}, preprocessing=preprocessing, **read)
     _check_engine(file, given)
     calibration, verification, share = _shared_out(file, given, preprocessing)
     left_out = {"slim": given["no_slim"], "check": given["no_check"] or verification is not None}
@@ -122,19 +105,19 @@ def command(output: Output, **given: Any) -> int:
     content["engine"] = engine
     lines = [f"{verdict}: {out}" + (f": {first}" if first else "")]
     lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, output.is_verbose)]
-    lines += ["", "notes:", *wrapped(map(with_flags, notes))] if notes else []
+    lines += ["", "notes:", *wrapped(map(form.with_flags, notes))] if notes else []
     if report is not None:
         lines += [
             "",
             *([f"why: {reason}"] if reason else []),
-            report_text(report, model, out, terminal_width(), with_flags),
+            report_text(report, model, out, terminal_width(), form.with_flags),
         ]
     if engine is not None:
         lines += ["", "engine:", *_of_engine(engine, out)]
     output.give(lines, content)
     if refusal is not None:
         raise refusal
-    return FAILED if engine is not None and engine["status"] == "failed" else _VERDICTS[verdict]
+    return form.FAILED if engine is not None and engine["status"] == "failed" else form.VERDICTS[verdict]
 
 
 def _check_engine(file: ModelFile, given: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from truehalf.ir.model_forms import ModelFile
 
 PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, DEFECT, STOPPED = 0, 1, 2, 3, 70, 130
+VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
 EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 70 defect of truehalf, 130 stopped."
 EXITS_OF_WORK = "Exit codes: 0 done, 2 bad input, 70 defect of truehalf, 130 stopped."
 # Packages that are in no plain installation, and the extra that brings each.

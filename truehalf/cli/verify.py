@@ -19,7 +19,6 @@ _EXAMPLES = (
     "truehalf verify a.onnx other_tools.onnx --samples feeds.npz --json result.json",
 )
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
-_VERDICTS = {"passed": form.PASSED, "failed": form.FAILED, "not verified": form.NOT_VERIFIED}
 _COMPARISON = ("evaluation", "metrics", "batch", "score_threshold", "iou_threshold", "tie_margin")
 _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot be held to
 
@@ -77,7 +76,7 @@ def command(output: form.Output, **given: Any) -> int:
         lines += ["", *wrapped([_rounded(merged)])]
         content["layers"] = merged.counts()
     output.give(lines, content, further)
-    return _VERDICTS[report.verdict]
+    return form.VERDICTS[report.verdict]
 
 
 def _by_layers(candidate: Path, report: Path) -> ByLayers:
