@@ -127,17 +127,11 @@ def build(
 
 
 def _on_convnext(arch: Architecture, decoder: str, classes: int) -> torch.nn.Module:
-    from transformers import (
-        DFineConfig,
-        DFineForObjectDetection,
-        DINOv3ConvNextConfig,
-        RTDetrV2Config,
-        RTDetrV2ForObjectDetection,
-    )
+    import transformers
 
     backbone = arch.backbone.convnext
     assert backbone is not None
-    convnext = DINOv3ConvNextConfig(
+    convnext = transformers.DINOv3ConvNextConfig(
         hidden_sizes=list(backbone.widths),
         depths=list(backbone.depths),
         layer_scale_init_value=backbone.layer_scale_init,
@@ -145,22 +139,16 @@ def _on_convnext(arch: Architecture, decoder: str, classes: int) -> torch.nn.Mod
     )
     shape = _shape(arch, classes, convnext, backbone.widths[1:])
     if decoder == "dfine":
-        return DFineForObjectDetection(DFineConfig(depth_mult=_depth(arch), **shape))
-    return RTDetrV2ForObjectDetection(RTDetrV2Config(**shape))
+        return transformers.DFineForObjectDetection(transformers.DFineConfig(depth_mult=_depth(arch), **shape))
+    return transformers.RTDetrV2ForObjectDetection(transformers.RTDetrV2Config(**shape))
 
 
 def _on_vit(arch: Architecture, decoder: str, classes: int) -> torch.nn.Module:
-    from transformers import (
-        Deimv2Config,
-        Deimv2ForObjectDetection,
-        DINOv3ViTConfig,
-        RTDetrV2Config,
-        RTDetrV2ForObjectDetection,
-    )
+    import transformers
 
     backbone = arch.backbone.vit
     assert backbone is not None
-    vit = DINOv3ViTConfig(
+    vit = transformers.DINOv3ViTConfig(
         hidden_size=backbone.width,
         intermediate_size=backbone.ffn_dim,
         num_hidden_layers=backbone.depth,
@@ -172,7 +160,7 @@ def _on_vit(arch: Architecture, decoder: str, classes: int) -> torch.nn.Module:
         out_indices=list(backbone.layers),  # type: ignore[call-arg]
     )
     shape = _shape(arch, classes, vit, [arch.d_model] * len(_STRIDES))
-    deimv2 = Deimv2Config(
+    deimv2 = transformers.Deimv2Config(
         depth_mult=_depth(arch),
         decoder_n_points=_POINTS,
         decoder_activation_function="silu",
@@ -182,10 +170,10 @@ def _on_vit(arch: Architecture, decoder: str, classes: int) -> torch.nn.Module:
     )
     network: Any
     if decoder == "dfine":
-        network = Deimv2ForObjectDetection(deimv2)
+        network = transformers.Deimv2ForObjectDetection(deimv2)
         adapted = network.model.conv_encoder
     else:
-        network = RTDetrV2ForObjectDetection(RTDetrV2Config(**shape))
+        network = transformers.RTDetrV2ForObjectDetection(transformers.RTDetrV2Config(**shape))
         adapted = _put_before(network.model, deimv2)
     adapted.forward = MethodType(_fused, adapted)
     begin_as_torch(network)
