@@ -62,11 +62,7 @@ def problems(config: Config) -> Iterator[str]:
     elif not options.name.replace("_", "").isalnum():
         message = f"model.options.name: expected a name as timm.list_models() has it, got {options.name!r}"
         yield coded("bad-syntax", message)
-    yield from common_problems.two_kinds_of_weights(config)
-    yield from common_problems.key_of_no_checkpoint(config)
-    yield from common_problems.half_a_size(config, "the model's")
-    yield from common_problems.another_layout(config, "models of timm take")
-    yield from common_problems.declared_needlessly(config)
+    yield from common_problems.by_name(config, "the model's", "models of timm take")
 
 
 def open_model(config: Config, root: Path) -> Model:

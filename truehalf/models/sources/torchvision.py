@@ -20,17 +20,10 @@ from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
+from truehalf.models import common_problems
 from truehalf.models.architectures.candidates import candidates
 from truehalf.models.calling import calling, tried
 from truehalf.models.checkpoints import files as files
-from truehalf.models.common_problems import (
-    another_layout,
-    declared_needlessly,
-    half_a_size,
-    key_of_no_checkpoint,
-    own_decoder,
-    two_kinds_of_weights,
-)
 from truehalf.models.declared import declared_inputs, named_classes
 from truehalf.models.extras import extra
 from truehalf.models.libraries.torchvision_network import (
@@ -53,17 +46,13 @@ _STRIDE = 32  # of the features of RetinaNet and FCOS: sides are its multiples
 def problems(config: Config) -> Iterator[str]:
     """What is wrong with `model.*` beyond types."""
     options = config.model.options
-    yield from own_decoder(config)
+    yield from common_problems.own_decoder(config)
     if not options.name:
         yield coded(
             "needs-value",
             "model.options.name: expected the name of a model of torchvision, such as model.options.name=ssd300_vgg16",
         )
-    yield from two_kinds_of_weights(config)
-    yield from key_of_no_checkpoint(config)
-    yield from half_a_size(config, "the weights'")
-    yield from another_layout(config, "models of torchvision take")
-    yield from declared_needlessly(config)
+    yield from common_problems.by_name(config, "the weights'", "models of torchvision take")
     yield from _problems_of_task(config)
 
 
