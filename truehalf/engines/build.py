@@ -26,7 +26,7 @@ from truehalf.files import read_json, write_json
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.runtime.machine import Machine
 from truehalf.runtime.machine import probe as probe_machine
-from truehalf.runtime.tensorrt.plan_content import find_file
+from truehalf.runtime.tensorrt.plan_content import checked_model, checked_plugin
 from truehalf.runtime.tensorrt.versions import BuildError, Plugin, Profile
 
 FILES = {
@@ -149,12 +149,12 @@ def execute_plan(
     if not with_gates:
         content["gates"] = plain(NO_GATES)
     out_dir = Path(out) if out is not None else plan_path.parent
-    folder, digest = plan_path.parent, content["onnx_sha256"]
-    file = ModelFile(_found(content["onnx"], folder, "the model", digest, content["onnx_data"]))
-    plugins: list[Plugin] = [
-        {**plugin, "path": str(_found(plugin["path"], folder, "the plugin", plugin["sha256"]))}
-        for plugin in content["plugins"]
-    ]
+    folder = plan_path.parent
+    try:
+        file = ModelFile(checked_model(content, folder))
+        plugins: list[Plugin] = [{**each, "path": str(checked_plugin(each, folder))} for each in content["plugins"]]
+    except BuildError as error:
+        raise StageError(error.code, str(error)) from error
     check_plan(content, file.typed, str(plan_path))
     check_precision(file, content["declared"])
     content |= {"plugins": plugins}
@@ -165,7 +165,7 @@ def execute_plan(
             content,
             file,
             out_dir,
-            lambda: evidence_of_workspace(Path(workspace), digest),
+            lambda: evidence_of_workspace(Path(workspace), content["onnx_sha256"]),
             probe_machine([plugin["path"] for plugin in plugins]),
         )
     write_json(out_dir / REPORT_FILE, {"stage": "engine", **report})
@@ -188,10 +188,3 @@ def _environment(plan: EnginePlan) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _found(name: str, folder: Path, what: str, expected: str, data: Sequence[str] = ()) -> Path:
-    try:
-        return find_file(name, folder, what, expected=expected, data=data)
-    except BuildError as error:
-        raise StageError(error.code, str(error)) from error

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, PLAN_FORMAT, BuildError, BuildPlan, Plugin
+from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, PLAN_FORMAT, BuildError, Plan, Plugin
 
 
 def plan_problems(plan: object, keys: Mapping[str, type]) -> list[str]:
@@ -90,7 +90,7 @@ def find_file(
     )
 
 
-def checked_model(plan: BuildPlan, folder: Path) -> Path:
+def checked_model(plan: Plan, folder: Path) -> Path:
     return find_file(plan["onnx"], folder, "the model", expected=plan["onnx_sha256"], data=plan["onnx_data"])
 
 
