@@ -80,7 +80,7 @@ def carry_out(
         evidence: gives what its outputs are compared with, or why there is nothing.
         probe: facts of the machine.
     """
-    model, model_path = file.typed, file.path
+    model = file.typed
     on_tensorrt = plan["backend"] != Backend.onnxruntime.value
     by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
     findings, assumed = _findings(model, plan, probe) if by_tensorrt else ([], [])
@@ -95,7 +95,7 @@ def carry_out(
         demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
         reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
         if is_compiled(plan, probe):
-            return compiled_report(common, model, model_path, out_dir, (found, assumed))
+            return compiled_report(common, file, out_dir, (found, assumed))
     if reason:
         failed = gate or plan["when_unavailable"] == WhenUnavailable.fail.value
         none: EngineReport = {"status": "failed", "reasons": [reason]} if failed else {"status": "planned"}
@@ -104,9 +104,9 @@ def carry_out(
     given = evidence()  # before the build, which takes long: it may not be there
     with device_lock(CPU if plan.get("provider") == CPU else "cuda"):  # TensorRT chooses tactics by their time, too
         if on_tensorrt:
-            built = _built_by_tensorrt(plan, model, model_path, out_dir, findings)
+            built = _built_by_tensorrt(plan, file, out_dir, findings)
         else:
-            built = _built_by_onnxruntime(plan, model, model_path, out_dir, _usual(model, points))
+            built = _built_by_onnxruntime(plan, file, out_dir, _usual(model, points))
         parity = _parity(built, model, points, given)
         options = LatencyConfig(**plan["latency"])
         latency, untimed = _latency(built, model, points, given, options) if not built.stopped else ([], [])
@@ -178,21 +178,21 @@ def _findings(model: ir.Model, plan: EnginePlan, probe: Machine) -> tuple[list[F
     return findings, [ASSUMED] if assumed else []
 
 
-def _built_by_tensorrt(
-    plan: EnginePlan, model: ir.Model, model_path: Path, out_dir: Path, findings: Sequence[Finding]
-) -> _Built:
+def _built_by_tensorrt(plan: EnginePlan, file: ModelFile, out_dir: Path, findings: Sequence[Finding]) -> _Built:
+    import torch
+
     from truehalf.runtime.tensorrt.latency import measure
     from truehalf.runtime.tensorrt.run import Engine
 
     stopped: tuple[str, str] | None = None
     try:
-        facts = build(cast("BuildPlan", plan | {"onnx": str(model_path)}), out_dir, module=plan["backend"])
+        facts = build(cast("BuildPlan", plan | {"onnx": str(file.path)}), out_dir, module=plan["backend"])
     except BuildError as error:
         if error.facts is None:
-            raise StageError(error.code, explained(error, model, findings)) from error
+            raise StageError(error.code, explained(error, file.typed, findings)) from error
         facts, stopped = error.facts, (FAILED, str(error))
     except RuntimeError as error:  # as the bindings call much of what the library refuses
-        raise StageError("runtime-refuses", f"{model_path}: TensorRT refuses: {error}") from error
+        raise StageError("runtime-refuses", f"{file.path}: TensorRT refuses: {error}") from error
     options = plan["builder"]
     engine: Any = None
     try:
@@ -200,12 +200,12 @@ def _built_by_tensorrt(
             engine = Engine(
                 out_dir / Path(plan["engine"]).name,
                 [plugin["path"] for plugin in plan["plugins"]],
-                weights=model_path if options["strip_weights"] else None,
+                weights=file.path if options["strip_weights"] else None,
                 version_compatible=options["version_compatible"],
                 module=plan["backend"],
             )
     except (StageError, RuntimeError) as error:  # the engine stays, for inspection or for another machine
-        stopped = (FAILED if _torch_sees_a_gpu() else NOT_VERIFIED, f"the engine does not load here: {error}")
+        stopped = (FAILED if torch.cuda.is_available() else NOT_VERIFIED, f"the engine does not load here: {error}")
     return _Built(
         facts=facts | {"engine": plan["engine"], "provider": plan["backend"]},
         run=lambda feeds, profile: engine.run(feeds, profile),
@@ -218,12 +218,6 @@ def _built_by_tensorrt(
         unknown=[],
         stopped=stopped,
     )
-
-
-def _torch_sees_a_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def explained(error: BuildError, model: ir.Model, findings: Sequence[Finding]) -> str:
@@ -241,18 +235,18 @@ def explained(error: BuildError, model: ir.Model, findings: Sequence[Finding]) -
     return "\n".join(lines)
 
 
-def _built_by_onnxruntime(plan: EnginePlan, model: ir.Model, model_path: Path, out_dir: Path, first: Point) -> _Built:
-    file = out_dir / Path(plan["engine"]).name
-    before = _identity(file)  # of an earlier time
+def _built_by_onnxruntime(plan: EnginePlan, file: ModelFile, out_dir: Path, first: Point) -> _Built:
+    optimised = out_dir / Path(plan["engine"]).name
+    before = _identity(optimised)  # of an earlier time
     try:
-        deployed = deploy.Deployed(plan, model_path, out_dir)
-        deployed.run(feeds_of(model, first, {}))  # what ran where is read from the first run
+        deployed = deploy.Deployed(plan, file.path, out_dir)
+        deployed.run(feeds_of(file.typed, first, {}))  # what ran where is read from the first run
         facts = deployed.facts()
     except Exception as error:  # whatever stops it is a verdict on the file, where one was written
         message = told(error)
-        if _identity(file) in (None, before):
+        if _identity(optimised) in (None, before):
             raise StageError("runtime-refuses", message) from error
-        return _stopped(plan, file, message)
+        return _stopped(plan, optimised, message)
     half, provider = plan["declared"] == "fp16", plan["provider"]
     unknown = []
     provider_decides = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from truehalf.config.engine import KINDS
 from truehalf.engines.engine_report import EnginePlan
-from truehalf.engines.plan_files import EngineOptions, plan_of_model
+from truehalf.engines.plan_files import PLAN_FILE, README_FILE, EngineOptions, plan_of_model
 from truehalf.files import write_json
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile, file_of
@@ -19,8 +19,6 @@ from truehalf.runtime.ort.session import CUDA, TENSORRT
 from truehalf.runtime.tensorrt.versions import Port, Profile, tensorrt_version
 
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
-PLAN_FILE = "plan.json"
-README_FILE = "README.txt"
 COMMAND = "truehalf engine plan.json"
 
 

@@ -21,6 +21,7 @@ from truehalf.engines.engine_report import CompilerFacts, EnginePlan, EngineRepo
 from truehalf.engines.precision import precision_facts
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
+from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.tensorrt.apart import build_apart
 from truehalf.runtime.tensorrt.proof import (
     changed_nodes,
@@ -37,9 +38,7 @@ _NO_REFUSAL = ("file-unwritable", "unknown-choice", "would-overwrite", "wrong-pl
 _CAST = re.compile(r"__myl_(?:Cast)+(?:_|$)")  # kernels that cast and do nothing else
 
 
-def compile_engine(
-    plan: EnginePlan, model: ir.Model, model_path: Path, out_dir: Path
-) -> tuple[EngineFacts, CompilerFacts]:
+def compile_engine(plan: EnginePlan, file: ModelFile, out_dir: Path) -> tuple[EngineFacts, CompilerFacts]:
     """Compile a plan's model, and write the engine beside the plan as <name>.rtx.engine.
 
     Returns:
@@ -49,10 +48,10 @@ def compile_engine(
         BuildError: when the compiler refuses an option or the model.
         RuntimeError: when the library ends otherwise.
     """
-    content, folder = compiled_plan(plan, model_path), ahead_folder(plan)
+    content, folder = compiled_plan(plan, file.path), ahead_folder(plan)
     facts = (taken(content, folder, out_dir) if folder else None) or build_apart(content, out_dir, module=RTX)
     engine = str(Path(plan["engine"]).with_name(content["engine"]))
-    return facts | {"engine": engine, "provider": RTX}, compiler_facts(facts, model, plan)
+    return facts | {"engine": engine, "provider": RTX}, compiler_facts(facts, file.typed, plan)
 
 
 def compiled_plan(plan: EnginePlan, model_path: Path) -> BuildPlan:
@@ -102,15 +101,13 @@ def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> Com
     }
 
 
-def compiled_report(
-    common: EngineReport, model: ir.Model, model_path: Path, out_dir: Path, why: tuple[str, list[str]]
-) -> EngineReport:
+def compiled_report(common: EngineReport, file: ModelFile, out_dir: Path, why: tuple[str, list[str]]) -> EngineReport:
     """Report of a plan that cannot be built here, and was compiled; "planned" where the compiler refuses the file and
     the engine is for another product.
 
     Args:
         common: backend, declared, plan, lint.
-        model: typed.
+        file: the plan's model.
         out_dir: gets the engine.
         why: none can be built here, and what was assumed besides.
 
@@ -121,19 +118,19 @@ def compiled_report(
     plan, (reason, assumed) = common["plan"], why
     declared, graph = plan["declared"], plan["graph"]
     try:
-        facts, compiled = compile_engine(plan, model, model_path, out_dir)
+        facts, compiled = compile_engine(plan, file, out_dir)
     except (BuildError, RuntimeError) as error:
         code = error.code if isinstance(error, BuildError) else "runtime-refuses"
         if code in _NO_REFUSAL:
-            raise StageError(code, f"{model_path}: not compiled: {error}") from error
+            raise StageError(code, f"{file.path}: not compiled: {error}") from error
         if plan["backend"] == RTX:
-            raise StageError(code, f"{model_path}: TensorRT for RTX refuses: {error}") from error
+            raise StageError(code, f"{file.path}: TensorRT for RTX refuses: {error}") from error
         message = coded("not-supported", f"not compiled: {_refused(error)}: {error}")
         return {"status": "planned"} | common | none_built(plan, reason, [message, *assumed])
     problem = precision_problem(facts, declared, graph)
     doubt = precision_unknown(facts, plan["builder"]["profiling_verbosity"]) or precision_doubt(facts, declared, graph)
     state = FAILED if problem else NOT_VERIFIED if doubt else VERIFIED
-    rows = gates(plan, model, model_path, facts, compiled)
+    rows = gates(plan, file.typed, file.path, facts, compiled)
     reasons = [problem] if problem else []
     reasons += [
         coded("engine-gate", f"engine.gates.{row['gate']}: {row['reason']}") for row in rows if row["state"] == FAILED
