@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truehalf.runtime.tensorrt.versions import EngineFacts, Graph, Layer
+from truehalf.runtime.tensorrt.versions import EngineFacts, Graph, Layer, Port
 
 SHARE_OF_GRAPH_MIN = 0.5  # of Half layers, against the share of FP16 nodes in the file
 # Of the FP16 nodes of the file whose layers show their types: beyond this share without Half, the engine is another.
@@ -44,19 +44,24 @@ def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> EngineFacts:
         sizes = (getattr(engine, name, None) for name in ("device_memory_size_v2", "device_memory_size"))  # 10.1, 10.0
         size = next((one for one in sizes if one is not None), None)
         facts["device_memory_mb"] = None if size is None else size / 1e6
-        facts["io"] = [
-            {
-                "name": name,
-                "mode": engine.get_tensor_mode(name).name,
-                "dtype": engine.get_tensor_dtype(name).name,
-                "shape": list(engine.get_tensor_shape(name)),
-            }
-            for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors))
-        ]
+        facts["io"] = ports(engine)
         text, facts["inspection_fault"] = _inspected(trt, engine)
         return facts | layer_facts(json.loads(text).get("Layers", []), keys)
     except Exception as error:  # the engine is there and may be good: what stops a look at it must not lose it
         return facts | {"inspection_fault": f"the engine could not be inspected: {type(error).__name__}: {error}"}
+
+
+def ports(engine: Any) -> list[Port]:
+    """Inputs and outputs of an engine."""
+    return [
+        {
+            "name": name,
+            "mode": engine.get_tensor_mode(name).name,
+            "dtype": engine.get_tensor_dtype(name).name,
+            "shape": list(engine.get_tensor_shape(name)),
+        }
+        for name in map(engine.get_tensor_name, range(engine.num_io_tensors))
+    ]
 
 
 NO_LAYERS: EngineFacts = {  # `engine_facts` of an engine that cannot be read

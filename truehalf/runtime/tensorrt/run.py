@@ -13,7 +13,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
-from truehalf.runtime.tensorrt.proof import profile_values
+from truehalf.runtime.tensorrt.proof import ports, profile_values
 from truehalf.runtime.tensorrt.versions import TENSORRT, BuildError
 
 if TYPE_CHECKING:
@@ -86,10 +86,14 @@ class Engine:
         if context is None:
             raise self._refused("TensorRT makes no execution context of it, perhaps for want of GPU memory")
         self._profile = 0
-        self.io = self._read_io()
+        self.io = ports(engine)
+        for one in self.io:
+            if one["dtype"] not in _TYPES:
+                message = f"{self.path}: {one['name']} is of type {one['dtype']}; expected one of {', '.join(_TYPES)}"
+                raise StageError("wrong-dtype", message)
         self._inputs = [one["name"] for one in self.io if one["mode"] == "INPUT"]
         self._outputs = [one["name"] for one in self.io if one["mode"] == "OUTPUT"]
-        self._dtypes = {one["name"]: one["dtype"] for one in self.io}
+        self._dtypes = {one["name"]: _TYPES[str(one["dtype"])] for one in self.io}  # of numpy and of torch
         self.profiles = [self._read_profile(number) for number in range(engine.num_optimization_profiles)]
         self._buffers: dict[str, Any] = {}  # what the context's addresses point to
         self._allocators: dict[str, Any] = {}  # the context keeps every one that it is given: one for each output
@@ -167,18 +171,6 @@ class Engine:
             what = f"the weights of {weights} do not fit this engine; take the file that it was built from"
             raise StageError("wrong-file", self._told(what))
 
-    def _read_io(self) -> list[dict[str, Any]]:
-        engine = self._engine
-        io = []
-        for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors)):
-            dtype = engine.get_tensor_dtype(name).name
-            if dtype not in _TYPES:
-                message = f"{self.path}: {name} is of type {dtype}; expected one of {', '.join(_TYPES)}"
-                raise StageError("wrong-dtype", message)
-            mode, shape = engine.get_tensor_mode(name).name, list(engine.get_tensor_shape(name))
-            io.append({"name": name, "mode": mode, "dtype": dtype, "shape": shape})
-        return io
-
     def _on_host(self, name: str) -> bool:
         return bool(self._engine.get_tensor_location(name) == self._trt.TensorLocation.HOST)
 
@@ -210,7 +202,7 @@ class Engine:
         ]
         arrays = {}
         for name in (one for one in self._inputs if one in feeds):
-            array, dtype = np.asarray(feeds[name]), np.dtype(_TYPES[self._dtypes[name]])
+            array, dtype = np.asarray(feeds[name]), np.dtype(self._dtypes[name])
             if array.dtype != dtype and not (array.dtype.kind == dtype.kind == "f"):
                 problems.append(coded("wrong-dtype", f"input {name!r}: expected {dtype}, got {array.dtype}"))
             ranges = self.profiles[profile].get(name)
@@ -239,7 +231,7 @@ class Engine:
 
     def _bind_output(self, name: str) -> None:
         shape = tuple(self._context.get_tensor_shape(name))
-        dtype = _TYPES[self._dtypes[name]]
+        dtype = self._dtypes[name]
         if -1 in shape or name in self._allocators:  # known only after the run: TensorRT asks for the memory then
             if name not in self._allocators:
                 allocator = _output_allocator(self._trt, self._torch)
@@ -273,7 +265,7 @@ class Engine:
             return np.asarray(buffer.cpu().numpy())
         if buffer.shape is None or buffer.memory is None:
             raise self._refused(f"output {name!r}: TensorRT gave no shape for it")
-        dtype = np.dtype(_TYPES[self._dtypes[name]])
+        dtype = np.dtype(self._dtypes[name])
         used = buffer.memory[: math.prod(buffer.shape) * dtype.itemsize]
         content = used.to("cpu", copy=True).numpy()  # the next run writes there again
         return np.asarray(content.view(dtype).reshape(buffer.shape))
