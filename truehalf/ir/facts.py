@@ -139,9 +139,11 @@ def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
     return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor.numpy()
 
 
-def lengths_of(value: ir.Value) -> list[int | None] | None:
+def lengths_of(value: ir.Value | None) -> list[int | None] | None:
     """Lengths of the axes of a tensor, None where one is no number; None where not even the rank is known."""
-    return None if value.shape is None else [side if isinstance(side, int) else None for side in value.shape]
+    if value is None or value.shape is None:
+        return None
+    return [side if isinstance(side, int) else None for side in value.shape]
 
 
 def opset_of(node: ir.Node, unknown: int = 0) -> int:

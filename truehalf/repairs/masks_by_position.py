@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import constant_of, is_op, producer_of
-from truehalf.repairs.rewrite import Build, axes_of, dims_of
+from truehalf.ir.facts import constant_of, is_op, lengths_of, producer_of
+from truehalf.repairs.rewrite import Build, axes_of
 
 _ROWS_FIRST = [1, 0]
 
@@ -45,7 +45,7 @@ def mask_of_positions(positions: ir.Value | None) -> Mask | None:
     if transpose is None or nonzero is None or list(transpose.attributes.get_ints("perm", _ROWS_FIRST)) != _ROWS_FIRST:
         return None
     value = nonzero.inputs[0]
-    dims = dims_of(value)
+    dims = lengths_of(value)
     return Mask(value, len(dims)) if value is not None and dims else None
 
 
@@ -55,7 +55,7 @@ def narrowed(mask: Mask, x: ir.Value) -> Mask:
     shape = producer_of(expand.inputs[1], "Shape") if expand is not None else None
     unsqueeze = producer_of(expand.inputs[0], "Unsqueeze") if expand is not None else None
     inner = unsqueeze.inputs[0] if unsqueeze is not None else None
-    dims = dims_of(inner)
+    dims = lengths_of(inner)
     if shape is None or shape.inputs[0] is not x or unsqueeze is None or inner is None or not dims:
         return mask
     axes = axes_of(unsqueeze, mask.axes)
@@ -89,7 +89,7 @@ def _same(size: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
 
 def same_inner_sizes(x: ir.Value, y: ir.Value, axes: int) -> bool:
     """Whether x and y have equal, static sizes after their first axes."""
-    first, second = dims_of(x), dims_of(y)
+    first, second = lengths_of(x), lengths_of(y)
     return first is not None and second is not None and None not in first[axes:] and first[axes:] == second[axes:]
 
 
@@ -115,7 +115,7 @@ def summed_rows(node: ir.Node) -> ir.Node | None:
     readers = [reader for reader, _ in output.uses()]
     if len(readers) != 1 or output.is_graph_output() or not is_op(readers[0], "ReduceSum"):
         return None
-    total, dims = readers[0], dims_of(output)
+    total, dims = readers[0], lengths_of(output)
     return total if dims is not None and axes_of(total, len(dims)) == [0] and total.inputs[0] is output else None
 
 
@@ -125,7 +125,7 @@ def masked_sum(build: Build, gather: ir.Node, total: ir.Node, mask: Mask) -> ir.
     0 adds nothing, and what the mask leaves out is not multiplied, so it may be Inf or NaN.
     """
     x = gather.inputs[0]
-    dims = dims_of(x)
+    dims = lengths_of(x)
     if x is None or dims is None or x.dtype is None or x.dtype == ir.DataType.BOOL or not covers(mask, x):
         return None
     kept = build.op("Where", mask.over(build, len(dims)), x, build.constant(0, x.dtype, "zero"), label="kept")

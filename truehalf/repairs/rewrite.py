@@ -194,13 +194,6 @@ def ints_of(value: ir.Value | None) -> list[int] | None:
     return None if array is None or array.dtype.kind not in "iu" else [int(number) for number in array.ravel()]
 
 
-def dims_of(value: ir.Value | None) -> list[int | None] | None:
-    """Static sizes, None for each that only a run knows; None for an unknown rank."""
-    if value is None or value.shape is None:
-        return None
-    return [dim if isinstance(dim, int) else None for dim in value.shape]
-
-
 def axes_of(node: ir.Node, rank: int | None) -> list[int] | None:
     """Axes of Squeeze, Unsqueeze or a Reduce, by attribute or input, not negative where the rank is known; [] for
     none given, None where only a run knows them."""

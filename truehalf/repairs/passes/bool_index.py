@@ -17,7 +17,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.ir.facts import producer_of
+from truehalf.ir.facts import lengths_of, producer_of
 from truehalf.repairs.masks_by_position import (
     covers,
     flattened_source,
@@ -29,7 +29,7 @@ from truehalf.repairs.masks_by_position import (
     summed_rows,
 )
 from truehalf.repairs.passes.where_arithmetic import chosen
-from truehalf.repairs.rewrite import Build, NotEqualError, Repair, Writer, dims_of
+from truehalf.repairs.rewrite import Build, NotEqualError, Repair, Writer
 
 _WRITE = "what it writes is neither one value nor another tensor under the same mask; write x * (1 - m) + v * m"
 _READ = "the number of rows that it gives is the number of true elements; weigh with the mask, or take topk rows"
@@ -72,14 +72,14 @@ def _is_plain(node: ir.Node) -> bool:
 def _written(build: Build, node: ir.Node) -> ir.Value | None:
     """Where(m, v, x) for ScatterND(x, positions of m, v); None: v is not such a value."""
     x, updates = node.inputs[0], flattened_source(node.inputs[2])
-    mask, dims = mask_of_positions(node.inputs[1]), dims_of(x)
+    mask, dims = mask_of_positions(node.inputs[1]), lengths_of(x)
     if x is None or updates is None or mask is None or dims is None:
         return None
     mask = narrowed(mask, x)
     source = updates
     while (expand := producer_of(source, "Expand", "Reshape")) is not None and expand.inputs[0] is not None:
         source = expand.inputs[0]
-    sizes = dims_of(source)
+    sizes = lengths_of(source)
     if sizes is not None and all(size == 1 for size in sizes):
         value = source if not sizes else build.op("Reshape", source, build.ints([], "scalar"))
         value.type = source.type

@@ -20,13 +20,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, constant_of, is_op, subgraphs, values_of
+from truehalf.ir.facts import all_nodes, constant_of, is_op, lengths_of, subgraphs, values_of
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
 from truehalf.linting.integers import Known, complete, evaluate
 from truehalf.repairs.foldable import is_foldable
-from truehalf.repairs.rewrite import Writer, dims_of, graph_of, ints_of
+from truehalf.repairs.rewrite import Writer, graph_of, ints_of
 
 SMALL = 1 << 16  # bytes
 _FEW = 64  # elements of a shape that is looked into
@@ -116,7 +116,7 @@ def _bytes(node: ir.Node) -> int | None:
     """Size of the results, before they are computed; None where it is not known."""
     total = 0
     for output in node.outputs:
-        dims = dims_of(output)
+        dims = lengths_of(output)
         if dims is None or output.dtype is None:
             return None
         known = [dim for dim in dims if dim is not None]
@@ -152,7 +152,7 @@ def _evaluated(node: ir.Node, arrays: dict[ir.Value, np.ndarray[Any, Any]]) -> l
 
 def _fits(result: np.ndarray[Any, Any], output: ir.Value) -> bool:
     """Type and shape are those that were inferred; onnx infers no shape from the scalars among the initializers."""
-    dims = dims_of(output)
+    dims = lengths_of(output)
     if output.dtype is None or result.dtype != output.dtype.numpy():
         return False
     if dims is None:

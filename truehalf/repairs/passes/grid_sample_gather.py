@@ -32,8 +32,8 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.float16 import KEEP_FLOAT32
-from truehalf.ir.facts import constant_of
-from truehalf.repairs.rewrite import Build, NotEqualError, Repair, Writer, dims_of, graph_of
+from truehalf.ir.facts import constant_of, lengths_of
+from truehalf.repairs.rewrite import Build, NotEqualError, Repair, Writer, graph_of
 
 _BILINEAR = {"bilinear", "linear"}  # its name until opset 19, and since
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
@@ -80,9 +80,9 @@ def _checked(node: ir.Node) -> tuple[ir.Value, ir.Value]:
         raise NotEqualError(f"mode {mode}: only bilinear sampling is made of gathers; sample with mode='bilinear'")
     if padding not in ("zeros", "border"):
         raise NotEqualError(f"padding_mode {padding}: only zeros and border are made of gathers")
-    if x is None or grid is None or dims_of(x) is None or dims_of(grid) is None:
+    if x is None or grid is None or lengths_of(x) is None or lengths_of(grid) is None:
         raise NotEqualError("the rank of its inputs is not known: expected 4, an image with channels")
-    if (rank := len(dims_of(x) or [])) != 4:
+    if (rank := len(lengths_of(x) or [])) != 4:
         raise NotEqualError(f"its input has rank {rank}: expected 4, volumes are not sampled by gathers")
     for value in (x, grid):
         if value.dtype not in _FLOATS:
@@ -91,7 +91,7 @@ def _checked(node: ir.Node) -> tuple[ir.Value, ir.Value]:
 
 
 def _table(build: Build, x: ir.Value) -> _Table:
-    dims = dims_of(x) or []
+    dims = lengths_of(x) or []
     height, width = dims[2], dims[3]
     if height is None or width is None:
         return _table_of_unknown_size(build, x)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import constant_of, is_op, producer_of, upstream
+from truehalf.ir.facts import constant_of, is_op, lengths_of, producer_of, upstream
 from truehalf.ir.ops import Trait, has
 from truehalf.repairs.masks_by_position import mask_of_positions, masked_sum, summed_rows
-from truehalf.repairs.rewrite import FLOATS, Build, NotEqualError, Repair, Writer, dims_of, ints_of
+from truehalf.repairs.rewrite import FLOATS, Build, NotEqualError, Repair, Writer, ints_of
 
 _KEEP_COMPARISONS = Trait.LOGIC | Trait.LAYOUT | Trait.SAME
 _REASON = (
@@ -61,7 +61,7 @@ def _scattered(mask: ir.Value | None) -> tuple[ir.Value, int] | None:
     while (same := producer_of(mask, "Cast", "Identity")) is not None and _keeps_zeros_apart(same):
         mask = same.inputs[0]
     node = producer_of(mask, "ScatterElements", "ScatterND")
-    if node is None or node.attributes.get_string("reduction", "none") != "none" or len(dims_of(mask) or []) != 1:
+    if node is None or node.attributes.get_string("reduction", "none") != "none" or len(lengths_of(mask) or []) != 1:
         return None
     index = node.inputs[1]
     if node.op_type == "ScatterND":
@@ -69,7 +69,7 @@ def _scattered(mask: ir.Value | None) -> tuple[ir.Value, int] | None:
         index = unsqueeze.inputs[0] if unsqueeze is not None else None
     top = producer_of(index, "TopK")
     k = ints_of(top.inputs[1]) if top is not None else None
-    one_axis = len(dims_of(index) or []) == 1
+    one_axis = len(lengths_of(index) or []) == 1
     if index is None or top is None or index is not top.outputs[1] or not k or not one_axis:
         return None
     return (index, k[0]) if _is_all(node.inputs[0], 0) and _is_all(node.inputs[2], 1) else None

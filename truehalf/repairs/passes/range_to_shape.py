@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import producer_of
+from truehalf.ir.facts import lengths_of, producer_of
 from truehalf.ir.ops import Trait, with_trait
-from truehalf.repairs.rewrite import INTEGERS, Build, NotEqualError, Repair, Writer, axes_of, dims_of, drop, from_data
+from truehalf.repairs.rewrite import INTEGERS, Build, NotEqualError, Repair, Writer, axes_of, drop, from_data
 
 _NO_DATA = "its limits are computed from data; take the size of a tensor (x.shape[0]), or mask.nonzero().shape[0]"
 
@@ -56,7 +56,7 @@ def _counted(limit: ir.Value | None) -> ir.Value | None:
         return None
     if ir.DataType(cast.attributes.get_int("to", 0)) not in INTEGERS:
         return None
-    dims = dims_of(mask)
+    dims = lengths_of(mask)
     axes = axes_of(node, len(dims) if dims is not None else None)
     whole = dims != [] and axes == [] and not node.attributes.get_int("noop_with_empty_axes", 0)
     every = dims is not None and axes is not None and sorted(set(axes)) == list(range(len(dims))) and bool(dims)

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import constant_of, is_op, producer_of
+from truehalf.ir.facts import constant_of, is_op, lengths_of, producer_of
 from truehalf.ir.ops import Trait, has
-from truehalf.repairs.rewrite import NotEqualError, Repair, Writer, axes_of, dims_of, ints_of
+from truehalf.repairs.rewrite import NotEqualError, Repair, Writer, axes_of, ints_of
 
 _KEEP_RANK = Trait.UNARY | Trait.NORMALIZES
 _SPATIAL = ("Conv", "ConvTranspose")
@@ -69,7 +69,7 @@ def _squeezed(node: ir.Node) -> tuple[ir.Value, int] | None:
     shape = producer_of(gather.inputs[0], "Shape") if gather is not None else None
     if x is None or other is not x or gather is None or shape is None or shape.inputs[0] is not x or shape.attributes:
         return None
-    rank = len(dims) if (dims := dims_of(x)) is not None else None
+    rank = len(dims) if (dims := lengths_of(x)) is not None else None
     axes, index = axes_of(squeeze, rank), ints_of(gather.inputs[1])
     if ints_of(one) != [1] or axes is None or index is None or len(axes) != 1 or len(index) != 1:
         return None
@@ -85,7 +85,7 @@ def _result(node: ir.Node, branch: str) -> ir.Value | None:
 
 def _meant(node: ir.Node, x: ir.Value, axis: int) -> bool | None:
     """Whether the squeeze happens; None where neither a size nor a reader says."""
-    dims = dims_of(x)
+    dims = lengths_of(x)
     if dims is None:
         return None
     size = dims[axis] if -len(dims) <= axis < len(dims) else None
@@ -116,7 +116,7 @@ def _reader_fails(reader: ir.Node, rank: int, depth: int) -> bool:
     if is_op(reader, "Gemm"):
         return rank > 2  # ONNX Runtime takes a vector for a matrix of one row
     if is_op(reader, *_SPATIAL):
-        weight = dims_of(reader.inputs[1])
+        weight = lengths_of(reader.inputs[1])
         return weight is not None and len(weight) != rank
     if reader.domain == "" and reader.op_type.startswith("Reduce"):
         axes = axes_of(reader, None)
