@@ -119,7 +119,11 @@ def reductions(model: ir.Model) -> list[Reduction]:
 
     A reduction over axes that only a run knows counts as one over all of them, which gives no less.
     """
-    found = (_reduction(node) for node in model.graph if node.domain == "" and _source(node) is not None)
+    found: list[Reduction | None] = []
+    for node in model.graph:
+        source = node.inputs[0] if node.inputs and node.domain == "" else None
+        if source is not None and is_float32(source):
+            found.append(_reduction(node, source))
     return [reduction for reduction in found if reduction is not None]
 
 
@@ -154,54 +158,53 @@ _PACKED_RANK = 3  # of the queries of an Attention whose heads lie side by side
 _PAST_KEY = 4  # position of the keys of before
 
 
-def _reduction(node: ir.Node) -> Reduction | None:
+def _reduction(node: ir.Node, source: ir.Value) -> Reduction | None:
     match node.op_type:
         case "LayerNormalization" | "RMSNormalization":
             term = Term.deviation if node.op_type == "LayerNormalization" else Term.square
-            return _flattened(node, "mean_square", term, node.attributes.get_int("axis", -1))
+            return _flattened(node, source, "mean_square", term, node.attributes.get_int("axis", -1))
         case "InstanceNormalization":
-            return _flattened(node, "mean_square", Term.deviation, _SPATIAL)
+            return _flattened(node, source, "mean_square", Term.deviation, _SPATIAL)
         case "GroupNormalization":
-            return _grouped(node, node.attributes.get_int("num_groups", 1))
+            return _grouped(node, source, node.attributes.get_int("num_groups", 1))
         case "MeanVarianceNormalization":
             axes = tuple(node.attributes.get_ints("axes", (0, 2, 3)))
-            return _over(node, "mean_square", Term.deviation, axes)
+            return _over(node, source, "mean_square", Term.deviation, axes)
         case "GlobalAveragePool":
-            return _flattened(node, "sum", Term.absolute, _SPATIAL)
+            return _flattened(node, source, "sum", Term.absolute, _SPATIAL)
         case "AveragePool":
             terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
-            return Reduction(node, "sum", _existing(node), Term.absolute, terms=terms)
+            return Reduction(node, "sum", source, Term.absolute, terms=terms)
         case "LpNormalization" | "GlobalLpPool" | "LpPool":
-            return _norm(node, node.attributes.get_int("p", 2) or 2)
+            return _norm(node, source, node.attributes.get_int("p", 2) or 2)
         case "LRN":
             terms = node.attributes.get_int("size", 1)
-            return Reduction(node, "sum", _existing(node), Term.square, terms=terms)
+            return Reduction(node, "sum", source, Term.square, terms=terms)
         case "CumSum":
-            return _over(node, "sum", Term.absolute, _constant_ints(node.inputs[1]))
+            return _over(node, source, "sum", Term.absolute, _constant_ints(node.inputs[1]))
         case "Softmax" | "LogSoftmax":
-            return _softmax(node)
+            return _softmax(node, source)
         case "Attention":
-            return _logits(node)
+            return _logits(node, source)
         case op_type if op_type in _REDUCES:
             axes_or_none = reduced_axes(node)
-            return None if axes_or_none == () else _over(node, "sum", _REDUCES[op_type], axes_or_none)
+            return None if axes_or_none == () else _over(node, source, "sum", _REDUCES[op_type], axes_or_none)
     return None
 
 
-def _norm(node: ir.Node, p: int) -> Reduction | None:
+def _norm(node: ir.Node, source: ir.Value, p: int) -> Reduction | None:
     term = {1: Term.absolute, 2: Term.square}.get(p, Term.power)
     if node.op_type == "LpNormalization":
-        return _over(node, "sum", term, (node.attributes.get_int("axis", -1) or 0,))
+        return _over(node, source, "sum", term, (node.attributes.get_int("axis", -1) or 0,))
     if node.op_type == "GlobalLpPool":
-        return dataclasses.replace(_flattened(node, "sum", term, _SPATIAL), exponent=p)
+        return dataclasses.replace(_flattened(node, source, "sum", term, _SPATIAL), exponent=p)
     if opset_of(node) < AVERAGES_DILATED_FROM and any(side > 1 for side in node.attributes.get_ints("dilations", ())):
         return None
     terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
-    return Reduction(node, "sum", _existing(node), term, terms=terms, exponent=p)
+    return Reduction(node, "sum", source, term, terms=terms, exponent=p)
 
 
-def _logits(node: ir.Node) -> Reduction:
-    source = _existing(node)
+def _logits(node: ir.Node, source: ir.Value) -> Reduction:
     dims = lengths_of(source)
     length = dims[-1] if dims else None
     if length is not None and len(dims or ()) == _PACKED_RANK:
@@ -212,12 +215,12 @@ def _logits(node: ir.Node) -> Reduction:
     return Reduction(node, "logit", source, Term.product, terms=length, keys=keys, scale=scale)
 
 
-def _softmax(node: ir.Node) -> Reduction | None:
+def _softmax(node: ir.Node, source: ir.Value) -> Reduction | None:
     """Below opset 13 everything from the axis on is one row."""
     if opset_of(node) < 13:
-        found = _flattened(node, "sum", Term.shifted_exp, node.attributes.get_int("axis", 1))
+        found = _flattened(node, source, "sum", Term.shifted_exp, node.attributes.get_int("axis", 1))
     else:
-        found = _over(node, "sum", Term.shifted_exp, (node.attributes.get_int("axis", -1),))
+        found = _over(node, source, "sum", Term.shifted_exp, (node.attributes.get_int("axis", -1),))
     return None if found.terms is not None and found.terms <= _SOFTMAX_ROW_MIN else found
 
 
@@ -226,8 +229,7 @@ def _constant_ints(value: ir.Value | None) -> tuple[int, ...] | None:
     return None if constant is None else tuple(int(number) for number in constant.ravel())
 
 
-def _over(node: ir.Node, quantity: str, term: Term, axes: tuple[int, ...] | None) -> Reduction:
-    source = _existing(node)
+def _over(node: ir.Node, source: ir.Value, quantity: str, term: Term, axes: tuple[int, ...] | None) -> Reduction:
     dims = lengths_of(source)
     terms = _product(dims)
     if axes is not None:
@@ -236,31 +238,18 @@ def _over(node: ir.Node, quantity: str, term: Term, axes: tuple[int, ...] | None
     return Reduction(node, quantity, source, term, axes=axes, terms=terms)
 
 
-def _flattened(node: ir.Node, quantity: str, term: Term, axis: int) -> Reduction:
-    source = _existing(node)
+def _flattened(node: ir.Node, source: ir.Value, quantity: str, term: Term, axis: int) -> Reduction:
     dims = lengths_of(source)
     terms = _product(dims[axis:]) if dims is not None else None
     return Reduction(node, quantity, source, term, axes=(1,), flatten=axis, terms=terms)
 
 
-def _grouped(node: ir.Node, groups: int) -> Reduction:
-    source = _existing(node)
+def _grouped(node: ir.Node, source: ir.Value, groups: int) -> Reduction:
     dims = lengths_of(source)
     each = _product(dims[1:]) if dims is not None else None
     terms = each // groups if each is not None else None
     shape = (0, groups, -1 if terms is None else terms)
     return Reduction(node, "mean_square", source, Term.deviation, axes=(2,), shape=shape, terms=terms)
-
-
-def _source(node: ir.Node) -> ir.Value | None:
-    value = node.inputs[0] if node.inputs else None
-    return value if is_float32(value) else None
-
-
-def _existing(node: ir.Node) -> ir.Value:
-    source = _source(node)
-    assert source is not None, "filtered by reductions()"
-    return source
 
 
 def _product(dims: list[int | None] | None) -> int | None:
