@@ -249,9 +249,8 @@ def preprocessing_of(given: Given) -> JsonObject | Path | None:
         StageError: a file and parts at once, numbers that cannot be read.
     """
     file = cast("Path | None", given.pop("preprocessing"))
-    parts = {name.rstrip("_"): given.pop(name) for name in ("size", "mean", "std", "range_")}
-    parts |= {name: given.pop(name) for name in ("layout", "resize", "channels")}
-    stated: dict[str, Any] = {name: value for name, value in parts.items() if value is not None}
+    names = ("size", "mean", "std", "range_", "layout", "resize", "channels")
+    stated: dict[str, Any] = {name.rstrip("_"): value for name in names if (value := given.pop(name)) is not None}
     if file is not None and stated:
         listed = ", ".join(f"--{name}" for name in stated)
         raise StageError("in-conflict", f"--preprocessing: expected a file or {listed}, got both")
