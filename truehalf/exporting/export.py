@@ -38,7 +38,7 @@ from truehalf.exporting.after_export import (
     NameByScope,
     SplitWithoutSequences,
 )
-from truehalf.exporting.torchscript import export_torchscript
+from truehalf.exporting.torchscript import Names, export_torchscript
 from truehalf.ir.passes import Passes
 from truehalf.models.extras import quiet
 from truehalf.models.sizes import REMEDY, other_sides, step
@@ -84,7 +84,7 @@ def export(
 
     with evaluation_mode(module), torch.no_grad(), _quiet() as caught:
         try:
-            write(module, tuple(example_inputs), Path(path), list(input_names), list(output_names), options)
+            write(module, tuple(example_inputs), Path(path), Names(list(input_names), list(output_names)), options)
             onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
             if options.exporter is Exporter.dynamo:
                 ir.save(DropCastsToOwnType()(ir.load(path)).model, path)
@@ -108,12 +108,7 @@ def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _export_dynamo(
-    module: torch.nn.Module,
-    inputs: tuple[torch.Tensor, ...],
-    path: Path,
-    input_names: list[str],
-    output_names: list[str],
-    options: TraceConfig,
+    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], path: Path, names: Names, options: TraceConfig
 ) -> None:
     import torch
 
@@ -124,20 +119,20 @@ def _export_dynamo(
             f"export: the dynamo exporter writes opset {_DYNAMO_OPSET_MIN} or later, got {opset}; "
             f"set trace.opset={_DYNAMO_OPSET_MIN} or trace.exporter=torchscript",
         )
-    shapes = _dynamic_shapes(module, inputs, input_names, dynamic_axes)
+    shapes = _dynamic_shapes(module, inputs, names.inputs, dynamic_axes)
     with _sizes_stay_symbols(module):
         try:
             program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
         except torch._dynamo.exc.UserError as error:
-            if reason := _fixed_axes(str(error), input_names, dynamic_axes):
+            if reason := _fixed_axes(str(error), names.inputs, dynamic_axes):
                 raise StageError("axis-fixed", f"export: {reason}; {REMEDY}") from error
             raise
     written = torch.onnx.export(
         program,
         dynamo=True,
         opset_version=opset,
-        input_names=input_names,
-        output_names=output_names,
+        input_names=names.inputs,
+        output_names=names.outputs,
         optimize=False,
         verbose=False,
         custom_translation_table={torch.ops.aten._is_all_true.default: _is_all_true},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     import torch
 
 
+class Names(NamedTuple):
+    """Of a file's inputs and outputs."""
+
+    inputs: list[str]
+    outputs: list[str]
+
+
 def export_torchscript(
-    module: torch.nn.Module,
-    inputs: tuple[torch.Tensor, ...],
-    path: Path,
-    input_names: list[str],
-    output_names: list[str],
-    options: TraceConfig,
+    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], path: Path, names: Names, options: TraceConfig
 ) -> None:
     import torch
 
-    for name in (*input_names, *output_names):
+    for name in (*names.inputs, *names.outputs):
         if re.fullmatch("[0-9]*", name):  # it takes them for names of its values
             raise StageError(
                 "bad-syntax",
@@ -38,11 +40,11 @@ def export_torchscript(
         str(path),
         dynamo=False,
         opset_version=options.opset,
-        input_names=input_names,
-        output_names=output_names,
+        input_names=names.inputs,
+        output_names=names.outputs,
         dynamic_axes={name: dict(axes) for name, axes in options.dynamic_axes.items()},
     )
-    _keep_inputs(path, inputs, input_names, options.dynamic_axes)
+    _keep_inputs(path, inputs, names.inputs, options.dynamic_axes)
 
 
 def _keep_inputs(
