@@ -16,7 +16,7 @@ from truehalf.cli.engine import ENGINE, engine_lines, engine_of_model, engine_op
 from truehalf.cli.form import file_option, option
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
-from truehalf.config.typed import ConfigErrors
+from truehalf.config.typed import ConfigErrors, plain
 from truehalf.errors import StageError
 from truehalf.report.forms import Decision
 from truehalf.report.numbers import number
@@ -101,8 +101,18 @@ def command(output: form.Output, **given: Any) -> int:
     first = reason if report is None else few or as_proposed
     notes = [*filter(None, [few, warning]), *_notes(result, ranges is not None and report is not None)]
     engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
-    content = _content(model, out, result, report, share, precision) | {"verdict": verdict, "notes": notes}
-    content["engine"] = engine
+    content = {
+        "model": str(model),
+        "out": str(out),
+        "samples": None if share is None else vars(share),
+        "precision": plain(precision),
+        "conversion": result.report.to_json(),
+        "decisions": list(result.decisions),
+        "comparison": None if report is None else report.to_json(),
+        "verdict": verdict,
+        "notes": notes,
+        "engine": engine,
+    }
     lines = [f"{verdict}: {out}" + (f": {first}" if first else "")]
     lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, output.is_verbose)]
     lines += ["", "notes:", *wrapped(map(form.with_flags, notes))] if notes else []
@@ -212,27 +222,6 @@ def _few(samples: int) -> str | None:
     """What the verdict of a file that passed says of few samples."""
     message = f"only {samples} sample{'s' * (samples > 1)}; give {_SAMPLES_MIN} or more"
     return coded("too-few-samples", message) if samples < _SAMPLES_MIN else None
-
-
-def _content(
-    model: Path,
-    out: Path,
-    result: Result[ConvertReport],
-    report: Report | None,
-    share: Split | None,
-    precision: Precision,
-) -> dict[str, Any]:
-    from truehalf.config.typed import plain
-
-    return {
-        "model": str(model),
-        "out": str(out),
-        "samples": None if share is None else vars(share),
-        "precision": plain(precision),
-        "conversion": result.report.to_json(),
-        "decisions": list(result.decisions),
-        "comparison": None if report is None else report.to_json(),
-    }
 
 
 def _table(model: Path, out: Path, result: Result[ConvertReport], share: Split | None) -> list[str]:
