@@ -36,29 +36,21 @@ def changes(first: ComparedRun, second: ComparedRun) -> list[NodeChange]:
         message = f"{both} decided over nodes: each is FP32, or traced in FP16"
         raise NothingToCompare(coded("no-decisions", message))
     before, after = ({decision["node"]: decision for decision in each or []} for each in decided)
+    whole = first if decided[0] is None else second if decided[1] is None else None
     found = []
     for node in [*after, *(node for node in before if node not in after)]:
         was, is_now = _precision(decided[0] is None, before, node), _precision(decided[1] is None, after, node)
         if was == is_now:
             continue
-        shown = after.get(node) or before[node]
-        why = _why(first, second, decided, (after.get(node), before.get(node)))
-        found.append(NodeChange(node, shown["op"], was, is_now, why))
+        sides = [side[node] for side in (after, before) if node in side]
+        why = f"{whole.name} is FP32 as a whole" if whole else _why(sides)
+        found.append(NodeChange(node, sides[0]["op"], was, is_now, why))
     return found
 
 
-def _why(
-    first: ComparedRun,
-    second: ComparedRun,
-    decided: list[list[Decision] | None],
-    sides: tuple[Decision | None, Decision | None],
-) -> str:
+def _why(sides: list[Decision]) -> str:
     """What the side says that keeps the node FP32, the second run's first."""
-    for run, decisions in ((first, decided[0]), (second, decided[1])):
-        if decisions is None:
-            return f"{run.name} is FP32 as a whole"
-    known = [side for side in sides if side is not None]
-    kept = next((side for side in known if side["precision"] == "fp32"), known[0])
+    kept = next((side for side in sides if side["precision"] == "fp32"), sides[0])
     return f"{kept['rule']}: {kept['reason']}" if kept.get("reason") else str(kept["rule"])
 
 
