@@ -36,7 +36,7 @@ Layout = StrEnum("Layout", {"nchw": "NCHW", "nhwc": "NHWC"})
 Resample = StrEnum("Resample", ["bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"])
 InputKind = StrEnum("InputKind", ["images", "picture_size", "tensor"])
 # see truehalf.io_spec.outputs
-OutputKind = StrEnum("OutputKind", ["logits", "boxes", "scores", "labels", "classes", "tensor"])
+OutputKind = StrEnum("OutputKind", ["logits", "boxes", "scores", "labels", "rows", "classes", "tensor"])
 Exporter = StrEnum("Exporter", ["torchscript", "dynamo"])
 FailOn = StrEnum("FailOn", ["never", "error", "warning"])
 SearchName = StrEnum("SearchName", ["none", "frontier"])
@@ -94,7 +94,7 @@ class OutputConfig:
 
     Attributes:
         take: key, field or position of it in what the module returns; null: its name, or its position here.
-        activation, format, normalized, no_object: of kinds that need them, else null.
+        activation, format, normalized, no_object, columns, axis: of kinds that need them, else null.
     """
 
     name: str
@@ -104,6 +104,8 @@ class OutputConfig:
     format: str | None
     normalized: bool | None
     no_object: bool | None
+    columns: tuple[str, ...] | None
+    axis: int | None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from truehalf.json_values import Json, JsonObject
 # YAML file says it.
 _LEFT_OUT: dict[str, dict[str, Json]] = {
     "inputs": {"shape": None},
-    "outputs": {"kind": "tensor"} | dict.fromkeys(("take", "activation", "format", "normalized", "no_object")),
+    "outputs": {"kind": "tensor"}
+    | dict.fromkeys(("take", "activation", "format", "normalized", "no_object", "columns", "axis")),
 }
 
 

@@ -24,6 +24,7 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.engines.engine_report import Parity, PointOfProfile
 from truehalf.errors import told
+from truehalf.io_spec.columns import in_parts
 from truehalf.ir.facts import lengths_of
 from truehalf.report.forms import AdversarialFacts
 from truehalf.runtime.tensorrt.versions import Profile
@@ -160,7 +161,8 @@ def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference) -> t
 
     def filled(part: Part) -> Feeds:
         feeds = feeds_of(model, point, repeated(part.feed, batch))
-        return {name: np.asarray(value)[: part.rows] for name, value in run(feeds, point.profile).items()}
+        outputs = {name: np.asarray(value)[: part.rows] for name, value in run(feeds, point.profile).items()}
+        return in_parts(outputs, reference.spec)
 
     try:
         outputs = outputs_on(reference.samples, batch, filled, f"engine: batch {batch}")

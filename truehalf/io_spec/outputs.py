@@ -4,10 +4,11 @@ kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity 
                                        softmax's last class is none
 kind "boxes"    [N, queries, 4]        format: cxcywh | xyxy; normalized: true | false (then pixels of the input)
 kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
+kind "rows"     [N, n, columns] or [N, columns, n]: all of these in one tensor, see truehalf.io_spec.columns
 kind "classes"  [N, classes]           classification logits
 no kind         any tensor
 
-detections      logits + boxes, or scores + labels + boxes
+detections      logits + boxes, or scores + labels + boxes, or rows
 classification  classes
 tensors         none of these
 """
@@ -21,6 +22,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import refuse
+from truehalf.io_spec.columns import ROWS, apart, problems_of_rows
 from truehalf.io_spec.spec import IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
@@ -28,27 +30,31 @@ DECLARE = (  # a remedy
     "let `truehalf inspect MODEL --samples SOURCE --spec FILE` write an I/O spec, correct it, and give it as --spec "
     "FILE (in Python, spec=...; of the pipeline, model.outputs, which `python -m pipeline.init` proposes)"
 )
+MOST_QUERIES = 1200  # of a decoder, which selects them; more rows are anchors, each of a place in the image
 Outputs = Mapping[str, np.ndarray]
 
-_RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}
+_RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, ROWS: 3, "classes": 2}
 _AXES = {
     "logits": "[N, queries, classes]",
     "boxes": "[N, boxes, 4]",
     "scores": "[N, n]",
     "labels": "[N, n]",
+    ROWS: "[N, n, columns] or [N, columns, n]",
     "classes": "[N, classes]",
 }
 _OF_QUERIES, _OF_TOP_K = {"logits", "boxes"}, {"scores", "labels", "boxes"}
+_LAYOUT_OF_BOXES: dict[str, tuple[Any, ...]] = {"format": ("cxcywh", "xyxy"), "normalized": (True, False)}
 _CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {  # by kind, what must be declared
     "logits": {"activation": ("sigmoid", "softmax", "identity")},
-    "boxes": {"format": ("cxcywh", "xyxy"), "normalized": (True, False)},
+    "boxes": _LAYOUT_OF_BOXES,
+    ROWS: _LAYOUT_OF_BOXES,
 }
 
 
 def task_of(spec: IoSpec) -> str:
     """ "detections", "classification" or "tensors"."""
     kinds = set(by_kind(spec))
-    if kinds >= _OF_QUERIES or kinds >= _OF_TOP_K:
+    if ROWS in kinds or kinds >= _OF_QUERIES or kinds >= _OF_TOP_K:
         return DETECTIONS
     return CLASSIFICATION if "classes" in kinds else TENSORS
 
@@ -108,13 +114,14 @@ def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
         if output.no_object and output.activation != "softmax":
             message = f"output {name!r}: no_object goes with activation softmax, got {output.activation!r}"
             yield coded("in-conflict", message)
+        yield from problems_of_rows(output, len(spec.class_names)) if kind == ROWS else ()
     yield from _problems_of_shapes(_shaped(spec.outputs))
     kinds = [output.kind for output in spec.outputs if output.kind in _RANKS]
     for repeated in dict.fromkeys(kind for kind in kinds if kinds.count(kind) > 1):
         yield coded("given-twice", f"kind {repeated!r}: expected once, got {kinds.count(repeated)} times")
-    if kinds and set(kinds) not in (_OF_QUERIES, _OF_TOP_K, {"classes"}):
+    if kinds and set(kinds) not in (_OF_QUERIES, _OF_TOP_K, {ROWS}, {"classes"}):
         got = ", ".join(map(str, dict.fromkeys(kinds)))
-        message = f"kinds: expected logits and boxes, or scores, labels and boxes, or classes, got {got}"
+        message = f"kinds: expected logits and boxes, or scores, labels and boxes, or rows, or classes, got {got}"
         yield coded("in-conflict", message)
     if not isinstance(spec.trained, bool):
         yield coded("wrong-type", f"trained: expected true or false, got {spec.trained!r}")
@@ -157,7 +164,7 @@ def problem_of_classes(spec: IoSpec) -> str | None:
     """What is wrong with the number of names in a checked spec whose outputs have shapes; None where nothing is, where
     there are no names, or where no output says how many classes there are.
     """
-    kinds = by_kind(spec)
+    kinds = by_kind(apart(spec))
     output = kinds.get("logits") or kinds.get("classes")
     width = None if output is None else output.sides[-1]
     if not spec.class_names or output is None or not isinstance(width, int):

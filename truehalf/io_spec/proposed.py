@@ -9,6 +9,7 @@ unasked.
     logits   as many rows as there are boxes; scores ("identity") where all are in 0..1; softmax with a "no object"
              where the last class is the largest in most rows; else sigmoid
     scores, labels   floats and integers [N, boxes]: top-k inside the model
+    rows     three axes, one of them coordinates in pixels, then a score and a whole number, or numbers in 0..1: scores
     classes  two axes, the first of samples, where there are no boxes; named so, or the only output and no vector of
              length 1
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from truehalf.io_spec.columns import ROWS
 from truehalf.io_spec.outputs import Outputs
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec, TensorSpec
 
@@ -33,7 +35,7 @@ _NORMALIZATIONS = {  # the narrowest first: pixels that the second takes to 0..1
     "the mean and std 0.5": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "ImageNet's mean and std": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
-_IN_ONE = "output {!r}: boxes in pixels and scores seem to be in one tensor; put them out apart to compare detections"
+_MORE = "output {!r}: beside boxes and scores it seems to hold others: add them to columns, and give class_names"
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,9 @@ def _detections(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) ->
     floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
     boxes = _first({name: a for name, a in floats.items() if a.ndim == 3 and a.shape[-1] == 4}, _BOXES, doubts)
     if boxes is None:
-        doubts += [_IN_ONE.format(name) for name, array in floats.items() if array.ndim == 3 and _are_rows(array)]
-        return {}
+        threes = {name: array for name, array in floats.items() if array.ndim == 3}
+        in_one = filter(None, (_rows(name, array, reasons, doubts) for name, array in threes.items()))
+        return {each.name: each for each in list(in_one)[:1]}
     rows = outputs[boxes].shape[:2]
     beside = {name: array for name, array in outputs.items() if name != boxes and array.shape[:2] == rows}
     logits = _first({name: a for name, a in beside.items() if a.ndim == 3 and name in floats}, _CLASSES, doubts)
@@ -123,12 +126,23 @@ def _detections(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) ->
     return {**found, boxes: _boxes(boxes, outputs[boxes], reasons)} if found else {}
 
 
-def _are_rows(array: np.ndarray) -> bool:
-    """Whether axis 1 or 2 holds four coordinates in pixels, and a score or more."""
-    both = [each for each in (array, array.swapaxes(1, 2)) if each.shape[2] > 4]
-    return any(
-        each[..., :4].max() > SIDES and each[..., 4].min() >= 0 and 0 < each[..., 4].max() <= 1.001 for each in both
-    )
+def _rows(name: str, array: np.ndarray, reasons: dict[str, str], doubts: list[str]) -> OutputSpec | None:
+    """Detections in one tensor, whose columns are axis 1 or 2; None where it holds no coordinates in pixels."""
+    for axis in (2, 1):
+        columns = np.moveaxis(array, axis, 2)
+        boxes, others = columns[..., :4], columns[..., 4:]
+        in_share = (others.min(axis=(0, 1)) >= 0) & (others.max(axis=(0, 1)) <= 1.001) if others.size else np.zeros(0)
+        if not in_share.any() or not in_share[0] or boxes.max() <= SIDES or not others[..., 0].any():
+            continue
+        numbers = others[..., 1:]
+        is_label = numbers.shape[2] == 1 and bool((numbers == np.rint(numbers)).all() and numbers.min() >= 0)
+        if not is_label and not in_share.all():
+            doubts.append(_MORE.format(name))
+        order = ("boxes", "score", "label") if is_label else ("boxes", "scores")
+        read = _boxes(name, boxes, reasons)
+        reasons[name] += f"; then {'a score and a whole number' if is_label else 'numbers in 0..1'}, on axis {axis}"
+        return replace(read, kind=ROWS, normalized=False, columns=order, axis=axis)
+    return None
 
 
 def _boxes(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:

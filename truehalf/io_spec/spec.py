@@ -14,7 +14,7 @@ from truehalf.json_values import JsonObject
 INSIDE = "inside the graph"  # where a model normalises by itself
 KEYS = ("inputs", "outputs", "class_names", "trained")
 PIXELS = ("size", "channels", "range", "resize", "layout", "resample", "normalization")
-LAYOUT = ("activation", "format", "normalized", "no_object")
+LAYOUT = ("activation", "format", "normalized", "no_object", "columns", "axis")
 _Form = TypeVar("_Form", bound="TensorSpec")
 
 
@@ -87,6 +87,24 @@ class InputSpec(TensorSpec):
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a part of an output lies (truehalf.io_spec.columns).
+
+    Attributes:
+        output: the name of the whole, of three axes.
+        axis: of its columns, 1 or 2.
+        start, stop: the first column, and the first that is not of the part; None: all that are left.
+        factor: the column that the part is multiplied by; None: none.
+    """
+
+    output: str
+    axis: int
+    start: int
+    stop: int | None
+    factor: int | None = None
+
+
+@dataclass(frozen=True)
 class OutputSpec(TensorSpec):
     """An output; its kind says which of these are declared (truehalf.io_spec.outputs).
 
@@ -95,15 +113,22 @@ class OutputSpec(TensorSpec):
         format: "cxcywh" or "xyxy".
         normalized: whether boxes are in 0..1, not in pixels of the input.
         no_object: whether the last class is none.
+        columns: what is in them, in order, where one tensor holds detections (truehalf.io_spec.columns).
+        axis: of these columns, 1 or 2.
+        place: of what is compared as an output, and is a part of one; no file holds that.
     """
 
     activation: str | None = None
     format: str | None = None
     normalized: bool | None = None
     no_object: bool | None = None
+    columns: tuple[str, ...] | None = None
+    axis: int | None = None
+    place: Place | None = None
 
     def to_json(self) -> JsonObject:
-        return {**super().to_json(), **_declared({key: getattr(self, key) for key in LAYOUT})}
+        columns = None if self.columns is None else list(self.columns)
+        return {**super().to_json(), **_declared({key: getattr(self, key) for key in LAYOUT} | {"columns": columns})}
 
 
 @dataclass(frozen=True)
@@ -170,7 +195,7 @@ def _malformed(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _unknown(content: Mapping[str, Any]) -> Iterator[str]:
     """Keys that nothing reads, of the whole, of inputs and of outputs."""
-    of_inputs, of_outputs = ([each.name for each in fields(form)] for form in (InputSpec, OutputSpec))
+    of_inputs, of_outputs = (_keys(form) for form in (InputSpec, OutputSpec))
     places = [("", content, [*KEYS])]
     places += [(f"input {each['name']!r}: ", each, [*of_inputs, *PIXELS]) for each in content.get("inputs", ())]
     places += [(f"output {each['name']!r}: ", each, of_outputs) for each in content.get("outputs", ())]
@@ -179,10 +204,15 @@ def _unknown(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"{place}{key}: expected {', '.join(known)}{did_you_mean(str(key), known)}"
 
 
+def _keys(form: type[TensorSpec]) -> list[str]:
+    """What a file may say of an input or an output; of an image, PIXELS besides."""
+    return [each.name for each in fields(form) if each.name not in ("pixels", "place")]
+
+
 def _read(form: type[_Form], entry: Mapping[str, Any]) -> _Form:
-    known = {each.name for each in fields(form)} - {"pixels"}
+    known = _keys(form)
     values: dict[str, Any] = {key: value for key, value in _declared(entry).items() if key in known}
-    values |= {key: tuple(values[key]) for key in ("shape", "traced") if key in values}
+    values |= {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     if form is InputSpec:
         values["pixels"] = {key: value for key, value in entry.items() if key not in known}
     return form(**values)

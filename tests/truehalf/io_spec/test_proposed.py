@@ -132,22 +132,33 @@ ROWS = np.concatenate([PIXELS, SCORES], -1)
 
 
 @pytest.mark.parametrize(
-    ("output", "is_said"),
+    ("output", "expected"),
     [
-        (ROWS, True),
-        (ROWS.swapaxes(1, 2), True),
-        (np.concatenate([CORNERS * 640, SCORES[..., :1], RNG.integers(0, 80, (4, 20, 1))], -1), True),
-        (np.concatenate([CORNERS * 640, SCORES[..., :1]], -1), True),
-        (RNG.normal(0, 3, (4, 20, 64)), False),  # tokens
-        (np.concatenate([PIXELS[..., :2], SCORES[..., :1]], -1), False),  # points
-        (SCORES, False),
-        (np.abs(PIXELS), False),
+        (ROWS, ("cxcywh", ("boxes", "scores"), 2)),
+        (ROWS.swapaxes(1, 2), ("cxcywh", ("boxes", "scores"), 1)),
+        (
+            np.concatenate([CORNERS * 640, SCORES[..., :1], RNG.integers(0, 80, (4, 20, 1))], -1),
+            ("xyxy", ("boxes", "score", "label"), 2),
+        ),
+        (np.concatenate([CORNERS * 640, SCORES[..., :1]], -1), ("xyxy", ("boxes", "scores"), 2)),
+        (RNG.normal(0, 3, (4, 20, 64)), None),  # tokens
+        (np.concatenate([PIXELS[..., :2], SCORES[..., :1]], -1), None),  # points
+        (SCORES, None),
+        (np.abs(PIXELS), None),
+        (np.concatenate([PIXELS, 0 * SCORES], -1), None),
+        (np.concatenate([PIXELS, LOGITS], -1), None),
     ],
 )
-def test_boxes_and_scores_in_one_tensor_are_said(output: np.ndarray, is_said: bool) -> None:
+def test_boxes_and_scores_in_one_tensor(output: np.ndarray, expected: tuple[Any, ...] | None) -> None:
     found = of_run({"output0": output})
-    assert [each.kind for each in found.spec.outputs] == [None]
-    assert ["'output0'" in each for each in found.doubts] == ([True] if is_said else [])
+    (spec,) = found.spec.outputs
+    assert (spec.kind, found.doubts) == (None if expected is None else "rows", [])
+    assert expected is None or (spec.format, spec.columns, spec.axis) == expected
+
+
+def test_what_is_beside_scores_is_to_be_declared() -> None:
+    found = of_run({"output0": np.concatenate([PIXELS, SCORES, RNG.normal(0, 1, (4, 20, 8))], -1)})
+    assert found.spec.outputs[0].kind == "rows" and ["'output0'" in each for each in found.doubts] == [True]
 
 
 def test_scores_that_are_none_are_said() -> None:

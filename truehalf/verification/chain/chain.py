@@ -42,6 +42,7 @@ from truehalf.verification.chain.stage_results import (
     precision_drop,
     sample_facts,
 )
+from truehalf.verification.declared.taken_apart import taken_apart
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -126,7 +127,7 @@ def verify(
         an error: that takes no verdict away, and is listed as not verified.
     """
     made = made or Making()
-    opened = {name: file_of(file) for name, file in files.items()}
+    opened = {name: taken_apart(file_of(file), reference.spec) for name, file in files.items()}
     fp32, last, images = opened["slim"], opened[FINAL], made.adversarial
     images = images if isinstance(images, str) else images.beside(fp32)
     chain = _Chain(reference.beside(fp32), images, fp32, options, last, made)
@@ -218,7 +219,8 @@ class _Chain(HeldAgainst):
             return place, None
 
         def verify_again(path: Path) -> list[Finding]:
-            return judge_final(self.measured_as_final(ModelFile(path)), self.options)
+            again = taken_apart(ModelFile(path), self.reference.spec)
+            return judge_final(self.measured_as_final(again), self.options)
 
         search = partial(suggested_pins, self.fp32, failing, self.options, conversion)
         return place, _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))

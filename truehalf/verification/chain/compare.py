@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
 from truehalf.errors import StageError
+from truehalf.io_spec.columns import apart, in_one
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, task_of
 from truehalf.io_spec.spec import IoSpec
@@ -41,6 +43,7 @@ from truehalf.verification.chain.caveats import (
 )
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.declared.proposal import may_detect, proposal_of
+from truehalf.verification.declared.taken_apart import taken_apart
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -102,14 +105,18 @@ def compare(
         raise StageError("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}")
     batch = int(options.batch)
     user_metrics(options.metrics)  # before the work
-    files = ModelPair(file_of(reference), file_of(candidate), options.evaluation.value)
-    stated = _spec_of(files, spec)
+    source, other = file_of(reference), file_of(candidate)
+    stated = _spec_of(source, spec)
+    files = _opened(source, other, stated, options)
     feeds = given_samples(inputs, files.reference, stated.image_input, preprocessing, options.skip_corrupt)
     images = feeds.only(range(len(feeds.names)), batch) if isinstance(feeds, ImageFeeds) else None
     feeds = feeds if images is None else images
     is_declared = spec is not None or bool(stated.outputs) or not may_detect(files.reference)
     proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, images is not None, options)
-    declared = proposed or stated
+    declared = apart(proposed or stated)
+    if proposed is not None and in_one(declared):
+        files.close()
+        files = _opened(source, other, proposed, options)
     task, entry = task_of(declared), declared.image_input
     image, layout = (images.input, images.preprocessing.layout) if images is not None else (entry.name, entry.layout)
     image = image or next((str(value.name) for value in inputs_for_images(files.reference)), "")
@@ -123,7 +130,7 @@ def compare(
     found = without_draws(findings_on(seen, files.ran, shapes, reached), files.reference, files.candidate)
     caveats = outside_range(feeds, entry) if images is None else []
     caveats += not_compared(task, files, why_not, proposed)
-    found += of_files(files.reference, files.candidate, stated)
+    found += of_files(files.reference, files.candidate, apart(stated))
     left_out = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
     found += [not_checked(each) for each in (*caveats, *left_out)]
     report = replace(
@@ -147,16 +154,23 @@ def compare(
 # --- what was asked for -----------------------------------------------------------------------------------------------
 
 
-def _spec_of(files: ModelPair, spec: JsonObject | Path | str | None) -> IoSpec:
+def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSpec:
     """The I/O spec in force, checked against the outputs; empty where there is none."""
+    graph = reference.model.graph
     try:
-        declared = spec_inside(files.reference) if spec is None else given_spec(spec)
-        shapes = {str(value.name): lengths_of(value) for value in files.reference.graph.inputs}
-        check_spec(declared, [str(value.name) for value in files.reference.graph.outputs], shapes)
+        declared = spec_inside(reference.model) if spec is None else given_spec(spec)
+        shapes = {str(value.name): lengths_of(value) for value in graph.inputs}
+        check_spec(declared, [str(value.name) for value in graph.outputs], shapes)
     except StageError as error:
-        source = f"{SPEC_KEY} in the metadata of {files.reference_path}" if spec is None else "spec"
+        source = f"{SPEC_KEY} in the metadata of {reference.path}" if spec is None else "spec"
         raise StageError(error.code, f"{error}\n({source}; an empty I/O spec, {{}}, compares tensors)") from error
-    return _with_shapes(declared, files)
+    return _with_shapes(declared, graph)
+
+
+def _opened(reference: ModelFile, candidate: ModelFile, spec: IoSpec, options: VerifyConfig) -> ModelPair:
+    """Both files, outputs that hold detections in one tensor taken apart."""
+    parts = apart(spec)
+    return ModelPair(taken_apart(reference, parts), taken_apart(candidate, parts), options.evaluation.value)
 
 
 def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
@@ -165,14 +179,14 @@ def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyCon
     found = proposal_of(files.reference, feeds, lambda feed: files.reference_outputs(feed, by_samples), threshold)
     if task_of(found.spec) != DETECTIONS or found.doubts:
         return None, "; ".join(found.doubts)
-    return _with_shapes(found.spec, files), ""
+    return _with_shapes(found.spec, files.reference.graph), ""
 
 
-def _with_shapes(spec: IoSpec, files: ModelPair) -> IoSpec:
+def _with_shapes(spec: IoSpec, graph: ir.Graph) -> IoSpec:
     """The spec with the shapes that the reference's file states of outputs, where it says none itself."""
     stated = {
         str(v.name): tuple(side if isinstance(side, int) else str(side) for side in v.shape)
-        for v in files.reference.graph.outputs
+        for v in graph.outputs
         if v.shape is not None
     }
     outputs = (replace(each, shape=stated.get(each.name)) if each.shape is None else each for each in spec.outputs)

@@ -13,6 +13,7 @@ from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import FileResult, measure_file
+from truehalf.verification.declared.taken_apart import taken_apart
 from truehalf.verification.open_file import opened
 from truehalf.verification.reached import reached_outputs
 from truehalf.verification.stage_facts import StageFacts
@@ -70,8 +71,8 @@ def measure_files(
         fp32: the slimmed file.
         paths: the files.
     """
-    slimmed = ModelFile(fp32)
+    slimmed = taken_apart(ModelFile(fp32), reference.spec)
     images = adversarial if isinstance(adversarial, str) else adversarial.beside(slimmed)
     held = HeldAgainst(reference.beside(slimmed), images, slimmed, options)
-    files = [slimmed if path == fp32 else ModelFile(path) for path in paths]
+    files = [slimmed if path == fp32 else taken_apart(ModelFile(path), reference.spec) for path in paths]
     return {file.digest: held.measured_on_first(file) for file in files}

@@ -17,10 +17,12 @@ from truehalf.data.arrays import digest_of, read_arrays, write_arrays
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
+from truehalf.io_spec.columns import apart, in_parts
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
+from truehalf.verification.declared.taken_apart import taken_apart
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
@@ -44,7 +46,7 @@ class Reference:
         samples: the verification samples.
         names, sha256: of each sample its name and the SHA-256 of its inputs.
         outputs: of the FP32 model, [samples, ...] by name, floats as float32.
-        spec: the I/O spec.
+        spec: the I/O spec, outputs that hold detections in one tensor taken apart (truehalf.io_spec.columns).
         found: its detections.
         truth: the true boxes, or None where a sample has no labels.
         unusable: why detections mean nothing here, or None.
@@ -84,7 +86,7 @@ class Reference:
 
     def beside(self, file: ModelFile | None) -> Reference:
         """The reference with its FP32 file."""
-        return replace(self, file=file)
+        return replace(self, file=None if file is None else taken_apart(file, self.spec))
 
     def run(self, outputs: Outputs, samples: int | None = None) -> Run:
         """Outputs of a file on the first samples, beside those of the FP32 model.
@@ -199,6 +201,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
     names: list[str] = []
     digests: list[str] = []
     truth: list[Detections | None] = []
+    taken = apart(spec)
 
     def parts() -> Iterator[Part]:
         for part, group in parts_of(samples, batch, "reference: FP32 model"):
@@ -216,9 +219,9 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
         outputs = {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in named}
         for name, value in outputs.items():
             _refuse_unusable(name, value, part)
-        return outputs
+        return in_parts(outputs, taken)
 
-    return _reference(samples, names, digests, outputs_of(parts(), run), truth, spec)
+    return _reference(samples, names, digests, outputs_of(parts(), run), truth, taken)
 
 
 def write_reference(folder: Path, reference: Reference, adversarial: Reference | str, batch: int) -> None:
@@ -258,7 +261,7 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoS
             "run `dvc repro reference`",
         )
     outputs, kept = read_arrays(folder / f"{name}.npz"), _Frozen(samples, names, digests, path)
-    frozen = _reference(kept, names, digests, outputs, [_of_rows(rows) for rows in truth], spec)
+    frozen = _reference(kept, names, digests, outputs, [_of_rows(rows) for rows in truth], apart(spec))
     return replace(frozen, kept_precision=cast("Precision", known.get("precision"))) if name == "reference" else frozen
 
 

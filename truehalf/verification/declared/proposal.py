@@ -19,10 +19,11 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import calibration_feeds
 from truehalf.data.image_feeds import ImageFeeds, shown_in
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.io_spec.columns import ROWS, apart, in_parts
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, by_kind, task_of
 from truehalf.io_spec.proposed import Proposal, proposed
-from truehalf.io_spec.spec import InputSpec, IoSpec, TensorSpec
+from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec, TensorSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes
 from truehalf.json_values import JsonObject
@@ -111,24 +112,26 @@ def proposal_of(
             )
     if task_of(found.spec) != DETECTIONS:
         return found
-    if not all(np.isfinite(outputs[each.name]).all() for outputs in runs for each in by_kind(found.spec).values()):
+    parts = apart(found.spec)
+    runs = [in_parts(outputs, parts) for outputs in runs]
+    if not all(np.isfinite(outputs[each.name]).all() for outputs in runs for each in by_kind(parts).values()):
         found.doubts.append("not all values are finite")
         return found
     threshold = VerifyConfig().score_threshold if score_threshold is None else score_threshold
     image, axis = found.spec.image_input, 1 if found.spec.image_input.layout == "NHWC" else 2
     is_image = image.kind == "images"
     sizes = [(feed[image.name].shape[axis], feed[image.name].shape[axis + 1]) if is_image else None for feed in taken]
-    share = np.concatenate([confident_queries(outputs, found.spec, threshold).ravel() for outputs in runs]).mean()
-    if "logits" in by_kind(found.spec) and share > _MOST_FOUND:
+    share = np.concatenate([confident_queries(outputs, parts, threshold).ravel() for outputs in runs]).mean()
+    if "logits" in by_kind(parts) and share > _MOST_FOUND:
         found.doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
-    sized, boxes = list(zip(runs, sizes, strict=True)), by_kind(found.spec)["boxes"]
-    layouts = layouts_of(sized, found.spec, threshold)
+    sized, boxes = list(zip(runs, sizes, strict=True)), _holding_boxes(found.spec)
+    layouts = layouts_of(sized, parts, threshold)
     found.reasons[boxes.name] += f"; {in_words(layouts)}"
     # Small boxes of cxcywh lie where such of x, y, width, height may, too, which no network is known to put out.
     if [box_format for box_format, _ in layouts] in (["cxcywh"], ["xyxy"], ["cxcywh", "xywh"]):
         return replace(found, spec=_with_layout(found.spec, *layouts[0]))
     found.doubts.append(f"output {boxes.name!r}: its values do not say how boxes are to be read: {in_words(layouts)}")
-    of_all = layouts or layouts_of(sized, found.spec, 0.0)
+    of_all = layouts or layouts_of(sized, parts, 0.0)
     known = boxes.format if boxes.format == "cxcywh" or len(of_all) < 2 else None
     return replace(found, spec=_with_layout(found.spec, known, boxes.normalized))
 
@@ -156,23 +159,35 @@ def _first(feeds: Iterable[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.nd
 def may_detect(model: ir.Model) -> bool:
     """Whether an output may hold boxes, as far as the file states shapes."""
     shapes = [None if value.shape is None else list(value.shape) for value in model.graph.outputs]
-    return any(
-        shape is None or (len(shape) == 3 and (shape[2] == 4 or not isinstance(shape[2], int))) for shape in shapes
-    )
+    return any(shape is None or (len(shape) == 3 and (shape[2] == 4 or _holds_more(shape))) for shape in shapes)
+
+
+def _holds_more(shape: Sequence[int | ir.SymbolicDim]) -> bool:
+    """Whether boxes may be there with what belongs to them, or alone."""
+    return any(not isinstance(side, int) or side > 4 for side in shape[1:])
+
+
+def _holding_boxes(spec: IoSpec) -> OutputSpec:
+    kinds = by_kind(spec)
+    return kinds.get("boxes") or kinds[ROWS]
 
 
 def described(spec: IoSpec) -> str:
     """What the outputs of detections are, in words."""
-    keys = ("activation", "format", "normalized")
+    keys = ("activation", "format", "normalized", "columns", "axis")
     parts = []
     for output in by_kind(spec).values():
-        how = [f"{key} {str(value).lower()}" for key in keys if (value := getattr(output, key)) is not None]
+        how = [f"{key} {_told(value)}" for key in keys if (value := getattr(output, key)) is not None]
         parts.append(f"{output.name!r} as {', '.join([str(output.kind), *how])}")
     return "; ".join(parts)
 
 
+def _told(value: str | bool | int | tuple[str, ...]) -> str:
+    return " ".join(value) if isinstance(value, tuple) else str(value).lower()
+
+
 def _with_layout(spec: IoSpec, box_format: str | None, normalized: bool | None) -> IoSpec:
-    boxes = by_kind(spec)["boxes"]
+    boxes = _holding_boxes(spec)
     read = replace(boxes, format=box_format, normalized=normalized)
     return replace(spec, outputs=tuple(read if each is boxes else each for each in spec.outputs))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import DETECTIONS, Outputs, by_kind, picture_size, task_of
+from truehalf.io_spec.outputs import DETECTIONS, MOST_QUERIES, Outputs, by_kind, picture_size, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.detections import (
     Detections,
@@ -90,6 +90,12 @@ def found_in(outputs: Outputs, spec: IoSpec) -> list[Detections]:
     if task_of(spec) == DETECTIONS:
         return detections_of(outputs, spec)
     return [NOTHING] * len(next(iter(outputs.values())))
+
+
+def of_anchors(outputs: Outputs, spec: IoSpec) -> bool:
+    """Whether a detector's rows are anchors, of which several find one object."""
+    kinds = by_kind(spec)
+    return "logits" in kinds and outputs[kinds["logits"].name].shape[1] > MOST_QUERIES
 
 
 def confident_queries(outputs: Outputs, spec: IoSpec, score_threshold: float) -> np.ndarray:

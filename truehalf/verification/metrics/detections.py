@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.io_spec.outputs import MOST_QUERIES
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.report.forms import DetectionSummary, Spread
 from truehalf.verification.metrics.score_errors import (
@@ -99,7 +100,8 @@ class Matching:
 
 
 def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[Detections]:
-    """Turn DETR outputs into detections, best first, as many of each image as there are queries.
+    """Turn DETR outputs into detections, best first, as many of each image as there are queries; of anchors the best
+    MOST_QUERIES, as they are before non-maximum suppression.
 
     Args:
         logits: [N, queries, classes].
@@ -121,7 +123,7 @@ def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[
     result = []
     for image_scores, image_labels, image_boxes in zip(scores, labels, boxes, strict=True):
         flat = image_scores.reshape(-1)
-        best = np.argsort(-flat, kind="stable")[: len(image_boxes)]
+        best = np.argsort(-flat, kind="stable")[: min(len(image_boxes), MOST_QUERIES)]
         found = image_labels.reshape(-1)[best].astype(np.int64)
         result.append(Detections(image_boxes[best // per_query], found, flat[best]))
     return result
@@ -152,6 +154,20 @@ def read_detections(scores: np.ndarray, labels: np.ndarray, boxes: np.ndarray) -
         best = np.argsort(-one, kind="stable")
         result.append(Detections(box[best], label[best], one[best]))
     return result
+
+
+def without_overlaps(found: Detections, iou_threshold: float = 0.7) -> Detections:
+    """Greedy non-maximum suppression class by class, as whoever deploys anchors does it: of detections that overlap by
+    more than the threshold, the best.
+
+    Args:
+        found: best first.
+    """
+    hides = (box_iou(found.boxes, found.boxes) > iou_threshold) & (found.labels[:, None] == found.labels)
+    kept = np.ones(len(found.labels), bool)
+    for i in range(len(kept)):
+        kept[i + 1 :] &= ~(kept[i] & hides[i, i + 1 :])
+    return Detections(found.boxes[kept], found.labels[kept], found.scores[kept])
 
 
 def corners(boxes: np.ndarray, declared: OutputSpec, size: tuple[int, int]) -> np.ndarray:

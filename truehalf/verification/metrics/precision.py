@@ -9,7 +9,8 @@ from truehalf.codes import coded
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
-from truehalf.verification.metrics.detections import Detections
+from truehalf.verification.metrics.decoded import of_anchors
+from truehalf.verification.metrics.detections import Detections, without_overlaps
 
 if TYPE_CHECKING:
     from truehalf.verification.chain.reference import Reference
@@ -36,9 +37,11 @@ class Precision(TypedDict):
 
 
 def precision(reference: Reference, found: Sequence[Detections]) -> Precision:
-    """Of detections on the first samples."""
+    """Of detections on the first samples; of anchors, after non-maximum suppression."""
     if reason := _why_no_precision(reference, len(found)):
         return Precision(ap50=None, ap50_95=None, reason=reason)
+    if of_anchors(reference.outputs, reference.spec):
+        found = [without_overlaps(each) for each in found]
     truth = (reference.truth or [])[: len(found)]
     measured = average_precision(found, truth, classes_in(reference.spec, found, truth))
     return Precision(ap50=measured["ap50"], ap50_95=measured["ap50_95"], reason=None)

@@ -8,6 +8,7 @@ Query rule      detectors of the DETR family put their queries in top-k order, s
                 compared: the pairing p -> q with the least total of
                     distance(p, q) = sum over outputs of mean(min(1, |o_q - r_p|))
                 A value's part ends at 1 so that one truly different query cannot push others out of their pairs.
+                Anchors (more rows than MOST_QUERIES of truehalf.io_spec.outputs) keep their places.
                 A query is matched when the value rule holds for all its values.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
+from truehalf.io_spec.outputs import MOST_QUERIES
 from truehalf.io_spec.spec import IoSpec
 from truehalf.report.forms import Parity
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
@@ -61,8 +63,8 @@ def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np
     from scipy.optimize import linear_sum_assignment
 
     images, queries = reference[names[0]].shape[:2]
-    rows = np.empty((images, queries), np.int64)
-    for image in range(images):
+    rows = np.tile(np.arange(queries), (images, 1))
+    for image in range(images if queries <= MOST_QUERIES else 0):
         distance = np.zeros((queries, queries))
         for name in names:
             distance += _distances(reference[name][image], other[name][image])

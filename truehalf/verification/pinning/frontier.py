@@ -11,6 +11,7 @@ from typing import Any
 from truehalf.config.schema import Config
 from truehalf.data.samples import calibration_samples
 from truehalf.files import read_json
+from truehalf.io_spec.columns import apart, in_parts
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
@@ -51,11 +52,12 @@ def ranked_parts(
     model = conversion.source(slim)
     board = Switchboard(model, conversion.precision, conversion.ranges)
     feeds = _feeds(config, root, spec, samples, ModelFile(slim).fixed_batch)
-    reference = board.run(feeds, board.nodes)
+    parts = apart(spec)
+    reference = in_parts(board.run(feeds, board.nodes), parts)
     base = [str(row["node"]) for row in decisions if row["precision"] == "fp32" and row["rule"] != "placement"]
 
     def error(outputs: Mapping[str, Any]) -> float:
-        return total_error(spec, reference, outputs)
+        return total_error(parts, reference, in_parts(outputs, parts))
 
     meter = Meter(board, feeds, frozenset(base), error, checkpoint)
     return ranked(meter, fp32_costs(model, conversion.input_shapes), count)

@@ -18,6 +18,7 @@ from typing import cast
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.errors import StageError
+from truehalf.io_spec.columns import in_parts
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import Decision, SuggestedPins
 from truehalf.verification.chain.reference import Outputs
@@ -64,7 +65,7 @@ def suggested_pins(
     feeds = full_batches(part.samples, size)
 
     def kept(outputs: Outputs) -> Outputs:
-        return {name: value[: len(rows)] for name, value in outputs.items()}
+        return in_parts({name: value[: len(rows)] for name, value in outputs.items()}, part.spec)
 
     def gates_hold(outputs: Outputs) -> bool:
         return verdict_of(judge(measure(part, kept(outputs), options))) != FAILED

@@ -1,0 +1,93 @@
+"""Pairs of detectors that put out boxes, scores and labels in one tensor: the changes of
+tests/corpus/pairs/detections.py, planted in its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tests.corpus.pairs import Pair, numbers, replayed
+from tests.corpus.pairs.detections import (
+    BAD,
+    CLASSES,
+    FAILED,
+    GOOD,
+    PASSED,
+    SEEDS,
+    SIZE,
+    Scene,
+    any_of_them,
+    as_queries,
+    as_top_k,
+    noisy,
+    scene,
+)
+
+
+def with_top_k(s: Scene) -> np.ndarray:
+    """float32 [pictures, rows, 6]."""
+    found = as_top_k(s)
+    beside = [found[name][..., None] for name in ("scores", "labels")]
+    return np.concatenate([found["boxes"], *beside], axis=2).astype(np.float32)
+
+
+def of_anchors(s: Scene) -> np.ndarray:
+    """float32 [pictures, 4 + classes, rows]."""
+    return np.concatenate([s.boxes, as_queries(s, "identity")["logits"]], axis=2).swapaxes(1, 2)
+
+
+def with_objectness(s: Scene) -> np.ndarray:
+    """float32 [pictures, rows, 5 + classes]."""
+    scores = as_queries(s, "identity")["logits"]
+    objectness = np.sqrt(scores.max(axis=2, keepdims=True))
+    return np.concatenate([s.boxes, objectness, scores / objectness], axis=2)
+
+
+FORMS: Mapping[str, tuple[Callable[[Scene], np.ndarray], list[str], int]] = {
+    "rows": (with_top_k, ["boxes", "score", "label"], 2),
+    "anchors": (of_anchors, ["boxes", "scores"], 1),
+    "objectness": (with_objectness, ["boxes", "objectness", "scores"], 2),
+}
+
+
+def spec_of(form: str, **more: Any) -> dict[str, Any]:
+    columns = {"columns": FORMS[form][1], "axis": FORMS[form][2]}
+    output = {"name": "output0", "kind": "rows", "format": "xyxy", "normalized": False} | columns | more
+    names = [f"class-{i}" for i in range(CLASSES)]
+    return {"inputs": [{"name": "x", "size": [SIZE, SIZE]}], "outputs": [output], "class_names": names}
+
+
+def pair(name: str, form: str, arrays: list[np.ndarray], expected: str, **more: Any) -> Pair:
+    reference, candidate = (replayed({"output0": np.ascontiguousarray(each)}) for each in arrays)
+    return Pair(name, reference, candidate, {"x": numbers(len(arrays[0]))}, expected, spec_of(form, **more))
+
+
+def pairs() -> Iterator[Pair]:
+    for form, (put_out, _, axis) in FORMS.items():
+        for change in (*GOOD, *BAD):
+            arrays = [put_out(each) for each in (scene(), change(scene(), np.random.default_rng(0)))]
+            yield pair(f"{form}-{change.__name__}", form, arrays, PASSED if change in GOOD else FAILED)
+        for seed in SEEDS:
+            for named, change, expected in (("noise", noisy, PASSED), ("fault", any_of_them, FAILED)):
+                arrays = [put_out(each) for each in (scene(seed), change(scene(seed), np.random.default_rng(seed)))]
+                yield pair(f"{form}-{named}-{seed}", form, arrays, expected)
+        whole = put_out(scene())
+        spoiled = np.moveaxis(whole.copy(), axis, 2)
+        spoiled[0, 0, -1] = np.nan
+        yield pair(f"{form}-nan", form, [whole, np.moveaxis(spoiled, 2, axis)], FAILED)
+        fewer = np.delete(whole, 3, axis=3 - axis)
+        yield pair(f"{form}-one-row-fewer", form, [whole, fewer], FAILED)
+    yield from beside()
+
+
+def beside() -> Iterator[Pair]:
+    """Coefficients of masks beside each anchor, which no detection shows."""
+    rng = np.random.default_rng(5)
+    whole, more = of_anchors(scene()), rng.normal(0, 1, (12, 8, 40)).astype(np.float32)
+    columns = ["boxes", "scores", "others"]
+    for name, other, expected in (("rounded", more.astype(np.float16), PASSED), ("halved", more / 2, FAILED)):
+        arrays = [np.concatenate([whole, each.astype(np.float32)], axis=1) for each in (more, other)]
+        yield pair(f"anchors-masks-{name}", "anchors", arrays, expected, columns=columns)

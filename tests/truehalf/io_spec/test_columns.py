@@ -1,0 +1,102 @@
+"""Outputs that hold detections in the columns of one tensor: what they must declare, and what is taken of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.corpus.pairs.rows import FORMS, spec_of
+from tests.messages import raises
+from truehalf.io_spec.columns import apart, in_parts
+from truehalf.io_spec.outputs import check_spec, problem_of_classes, task_of
+from truehalf.io_spec.spec import IoSpec
+
+ROWS = np.random.default_rng(0).random((2, 7, 14)).astype(np.float32)
+THREE = ["a", "b", "c"]
+
+
+def declared(columns: list[str] | None, axis: int | None = 2, names: list[str] | None = None, **more: Any) -> IoSpec:
+    output = {"name": "out", "kind": "rows", "format": "cxcywh", "normalized": False}
+    output |= {key: value for key, value in (("columns", columns), ("axis", axis)) if value is not None} | more
+    return IoSpec.from_json({"outputs": [output], "class_names": names or []})
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "expected"),
+    [
+        (["boxes", "scores"], 14, {"boxes": (slice(0, 4), None), "scores": (slice(4, 14), None)}),
+        (["boxes", "objectness", "scores"], 14, {"boxes": (slice(0, 4), None), "scores": (slice(5, 14), 4)}),
+        (["boxes", "score", "label"], 6, {"boxes": (slice(0, 4), None), "score": (4, None), "label": (5, None)}),
+        (
+            ["boxes", "scores", "others"],
+            14,
+            {"boxes": (slice(0, 4), None), "scores": (slice(4, 7), None), "others": (slice(7, 14), None)},
+        ),
+        (
+            ["boxes", "objectness", "scores", "others"],
+            14,
+            {"boxes": (slice(0, 4), None), "scores": (slice(5, 8), 4), "others": (slice(8, 14), None)},
+        ),
+    ],
+)
+@pytest.mark.parametrize("axis", [1, 2])
+def test_columns_are_taken_apart(columns: list[str], width: int, expected: dict[str, Any], axis: int) -> None:
+    rows = ROWS[..., :width]
+    whole = rows if axis == 2 else rows.swapaxes(1, 2)
+    spec = apart(declared(columns, axis, THREE, shape=["N", *whole.shape[1:]]))
+    parts = in_parts({"out": whole, "other": ROWS}, spec)
+    assert [*parts] == ["other", *(f"out.{name}" for name in expected)]
+    for name, (place, factor) in expected.items():
+        taken = rows[..., place] if factor is None else rows[..., place] * rows[..., factor, None]
+        np.testing.assert_array_equal(parts[f"out.{name}"], taken)
+    for output in spec.outputs:
+        assert output.shape == ("N", *parts[output.name].shape[1:])
+    assert task_of(spec) == "detections"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_spec_survives_its_file(form: str) -> None:
+    spec = IoSpec.from_json(spec_of(form))
+    check_spec(spec, ["output0"])
+    assert IoSpec.from_json(spec.to_json()) == spec and task_of(spec) == "detections"
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "facts"),
+    [
+        (declared(None), "missing-key", ["'out'", "columns"]),
+        (declared(["boxes"]), "unknown-choice", ["columns", "[boxes]"]),
+        (declared(["scores", "boxes"]), "unknown-choice", ["[scores, boxes]"]),
+        (declared(["boxes", "others", "scores"]), "unknown-choice", ["[boxes, others, scores]"]),
+        (declared(["boxes", "scores"], None), "missing-key", ["axis"]),
+        (declared(["boxes", "scores"], 0), "unknown-choice", ["axis", 0]),
+        (declared(["boxes", "scores"], format="xywh"), "unknown-choice", ["format", "'xywh'"]),
+        (declared(["boxes", "scores", "others"]), "missing-key", ["class_names"]),
+        (declared(["boxes", "score", "label"], shape=["N", 300, 7]), "wrong-shape", [6, ["N", 300, 7]]),
+        (declared(["boxes", "scores"], 1, shape=["N", 4, 300]), "wrong-shape", [5, ["N", 4, 300]]),
+        (declared(["boxes", "scores", "others"], names=THREE, shape=["N", 9, 6]), "wrong-shape", [7]),
+        (declared(["boxes", "scores"], shape=["N", 300]), "wrong-shape", [["N", 300]]),
+    ],
+)
+def test_what_is_declared_wrong_is_refused(spec: IoSpec, code: str, facts: list[object]) -> None:
+    with raises(code, *facts):
+        check_spec(spec, ["out"])
+
+
+def test_rows_go_with_no_other_kind() -> None:
+    both = {"outputs": [spec_of("rows")["outputs"][0], {"name": "scores", "kind": "scores"}]}
+    with raises("in-conflict", "rows", "scores"):
+        check_spec(IoSpec.from_json(both), ["output0", "scores"])
+
+
+def test_names_are_as_many_as_there_are_scores() -> None:
+    spec = declared(["boxes", "objectness", "scores"], names=THREE, shape=["N", 300, 8])
+    assert problem_of_classes(spec) is None
+    assert problem_of_classes(declared(["boxes", "scores"], names=THREE, shape=["N", 300, 8]))
+
+
+def test_an_array_of_two_axes_is_refused() -> None:
+    with raises("wrong-shape", "'out'", [7, 14]):
+        in_parts({"out": ROWS[0]}, apart(declared(["boxes", "scores"])))
