@@ -33,7 +33,8 @@ from truehalf.io_spec.spec import OutputSpec  # noqa: E402
 from truehalf.models.architectures.ltdetr import build  # noqa: E402
 from truehalf.models.sources.ltdetr import Options  # noqa: E402
 from truehalf.verification.metrics.average_precision import average_precision  # noqa: E402
-from truehalf.verification.metrics.detections import Detections, corners, decode  # noqa: E402
+from truehalf.verification.metrics.decoded import corners, decode  # noqa: E402
+from truehalf.verification.metrics.detections import Detections  # noqa: E402
 
 LOGITS = OutputSpec("logits", "logits", activation="sigmoid")
 BOXES = OutputSpec("boxes", "boxes", format="cxcywh", normalized=True)

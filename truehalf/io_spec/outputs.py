@@ -30,7 +30,7 @@ DECLARE = (  # a remedy
     "let `truehalf inspect MODEL --samples SOURCE --spec FILE` write an I/O spec, correct it, and give it as --spec "
     "FILE (in Python, spec=...; of the pipeline, model.outputs, which `python -m pipeline.init` proposes)"
 )
-MOST_QUERIES = 1200  # of a decoder, which selects them; more rows are anchors, each of a place in the image
+MOST_QUERIES = 1200  # of a decoder; more rows are anchors, of which several find one object
 Outputs = Mapping[str, np.ndarray]
 
 _RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, ROWS: 3, "classes": 2}

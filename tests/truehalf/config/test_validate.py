@@ -122,8 +122,8 @@ def test_what_declarations_leave_out_is_null() -> None:
         InputConfig("sizes", InputKind.picture_size, "int64", None),
     )
     assert config.model.outputs == (
-        OutputConfig("scores", OutputKind.tensor, None, None, None, None, None),
-        OutputConfig("logits", OutputKind.logits, None, "sigmoid", None, None, None),
+        OutputConfig("scores", OutputKind.tensor, *(None,) * 7),
+        OutputConfig("logits", OutputKind.logits, None, "sigmoid", *(None,) * 5),
     )
 
 
@@ -149,7 +149,7 @@ def test_what_is_completed_is_the_same_configuration() -> None:
     whole = completed(values)
     assert whole["model"]["outputs"][0] == {
         **{"name": "scores", "kind": "tensor", "take": None, "activation": None, "format": None},
-        **{"normalized": None, "no_object": None},
+        **{"normalized": None, "no_object": None, "columns": None, "axis": None},
     }
     assert completed(whole) == whole and validate(whole) == validate(values)
     assert completed(composed()) == composed()

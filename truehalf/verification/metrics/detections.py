@@ -1,4 +1,4 @@
-"""Detections: from raw outputs to scored boxes, and matching one to one.
+"""Detections: scored boxes, matched one to one.
 
 DETR outputs come in the order of their scores, so a rounding error moves whole rows: elementwise comparison says
 nothing. What is compared is which objects were found. For score threshold t and overlap threshold u, two detections of
@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.io_spec.outputs import MOST_QUERIES
-from truehalf.io_spec.spec import OutputSpec
 from truehalf.report.forms import DetectionSummary, Spread
 from truehalf.verification.metrics.score_errors import (
     LOW_SCORE,
@@ -97,108 +95,6 @@ class Matching:
     @property
     def missed(self) -> int:
         return len(self.relabelled) + len(self.displaced) + len(self.absent)
-
-
-def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[Detections]:
-    """Turn DETR outputs into detections, best first, as many of each image as there are queries; of anchors the best
-    MOST_QUERIES, as they are before non-maximum suppression.
-
-    Args:
-        logits: [N, queries, classes].
-        boxes: [N, queries, 4], see `corners`.
-        declared: activation and no_object of the logits. "sigmoid", and where nothing is declared: each (query, class)
-            pair may be a detection, with its score; "identity": so, too, and logits are these scores, 0..1;
-            "softmax": each query is one, of its best class; with no_object the last class takes part in it and is never
-            a detection.
-
-    Non-finite logits score 0 and non-finite boxes become empty, so that a broken model loses precision instead of
-    stopping the comparison; the tensor metrics count them. Of a softmax, -Inf is a class that cannot be; a NaN or +Inf
-    leaves the query without any score.
-    """
-    scores = class_scores(logits, declared)
-    labels = np.broadcast_to(np.arange(scores.shape[2]), scores.shape)
-    if declared.activation == "softmax":
-        labels, scores = scores.argmax(axis=2)[..., None], scores.max(axis=2, keepdims=True)
-    per_query = scores.shape[2]
-    result = []
-    for image_scores, image_labels, image_boxes in zip(scores, labels, boxes, strict=True):
-        flat = image_scores.reshape(-1)
-        best = np.argsort(-flat, kind="stable")[: min(len(image_boxes), MOST_QUERIES)]
-        found = image_labels.reshape(-1)[best].astype(np.int64)
-        result.append(Detections(image_boxes[best // per_query], found, flat[best]))
-    return result
-
-
-def class_scores(logits: np.ndarray, declared: OutputSpec) -> np.ndarray:
-    """float32 [N, queries, classes], 0..1, of logits as `decode` takes them; without the class "no object"."""
-    logits = np.asarray(logits, np.float32)
-    if declared.activation == "softmax":
-        return _softmax(logits)[..., : -1 if declared.no_object else None]
-    scores = logits if declared.activation == "identity" else _sigmoid(logits)
-    return np.asarray(np.where(np.isfinite(logits), scores, 0.0), np.float32)
-
-
-def read_detections(scores: np.ndarray, labels: np.ndarray, boxes: np.ndarray) -> list[Detections]:
-    """Detections of a model that does the top-k inside, best first.
-
-    Args:
-        scores: [N, n], 0..1; a NaN or Inf becomes 0.
-        labels: [N, n], integers in any numeric type; what is no integer becomes -1.
-        boxes: [N, n, 4], see `corners`.
-    """
-    scores = np.nan_to_num(np.asarray(scores, np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    numbers = np.asarray(labels, np.float64)
-    whole = np.where(np.isfinite(numbers) & (numbers == np.rint(numbers)), numbers, -1.0).astype(np.int64)
-    result = []
-    for one, label, box in zip(scores, whole, boxes, strict=True):
-        best = np.argsort(-one, kind="stable")
-        result.append(Detections(box[best], label[best], one[best]))
-    return result
-
-
-def without_overlaps(found: Detections, iou_threshold: float = 0.7) -> Detections:
-    """Greedy non-maximum suppression class by class, as whoever deploys anchors does it: of detections that overlap by
-    more than the threshold, the best.
-
-    Args:
-        found: best first.
-    """
-    hides = (box_iou(found.boxes, found.boxes) > iou_threshold) & (found.labels[:, None] == found.labels)
-    kept = np.ones(len(found.labels), bool)
-    for i in range(len(kept)):
-        kept[i + 1 :] &= ~(kept[i] & hides[i, i + 1 :])
-    return Detections(found.boxes[kept], found.labels[kept], found.scores[kept])
-
-
-def corners(boxes: np.ndarray, declared: OutputSpec, size: tuple[int, int]) -> np.ndarray:
-    """Boxes as xyxy in pixels, float32; a box with a NaN or Inf in it is empty.
-
-    Args:
-        boxes: [..., 4].
-        declared: format (by default "cxcywh") and normalized (by default True: to 0..1 of the image).
-        size: height and width of the image in pixels.
-    """
-    values = np.asarray(boxes, np.float32)
-    values = np.where(np.isfinite(values).all(axis=-1, keepdims=True), values, np.float32(0))
-    if declared.format != "xyxy":
-        centre, extent = values[..., :2], values[..., 2:]
-        values = np.concatenate([centre - extent / 2, centre + extent / 2], axis=-1)
-    if declared.normalized is not False:
-        values = values * np.array([*size[::-1], *size[::-1]], np.float32)
-    return values.astype(np.float32)
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(1.0 / (1.0 + np.exp(-x)))
-
-
-def _softmax(x: np.ndarray) -> np.ndarray:
-    """Over the last axis; rows with a NaN or +Inf, or with nothing but -Inf, are all 0."""
-    usable = ~(np.isnan(x) | np.isposinf(x)).any(axis=-1, keepdims=True) & np.isfinite(x).any(axis=-1, keepdims=True)
-    safe = np.where(usable, x, np.float32(0))
-    powers = np.exp(safe - safe.max(axis=-1, keepdims=True))
-    return np.asarray(np.where(usable, powers / powers.sum(axis=-1, keepdims=True), 0.0), np.float32)
 
 
 # --- matching ---------------------------------------------------------------------------------------------------------

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, TypedDict
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
+from truehalf.verification.metrics.average_precision import (
+    average_precision,
+    low_self_ap_drop,
+    self_ap,
+    without_overlaps,
+)
 from truehalf.verification.metrics.decoded import of_anchors
-from truehalf.verification.metrics.detections import Detections, without_overlaps
+from truehalf.verification.metrics.detections import Detections
 
 if TYPE_CHECKING:
     from truehalf.verification.chain.reference import Reference

@@ -8,7 +8,8 @@ Query rule      detectors of the DETR family put their queries in top-k order, s
                 compared: the pairing p -> q with the least total of
                     distance(p, q) = sum over outputs of mean(min(1, |o_q - r_p|))
                 A value's part ends at 1 so that one truly different query cannot push others out of their pairs.
-                Anchors (more rows than MOST_QUERIES of truehalf.io_spec.outputs) keep their places.
+                Of more rows than MOST_QUERIES (truehalf.io_spec.outputs), those that are off by at most STAYED of the
+                largest |r| have their places, and if more than MOST_PAIRED are left, so have all.
                 A query is matched when the value rule holds for all its values.
 """
 
@@ -27,6 +28,9 @@ from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
 SHARE_OF_EACH = 0.9  # of the values of each output, of which there may be few
+STAYED = 0.02
+_AT_ONCE = 256  # rows, each against all
+MOST_PAIRED = 4000  # a pairing takes the cube of them
 _QUERY_KINDS = ("logits", "boxes", "scores", "labels")
 Outputs = Mapping[str, np.ndarray]
 
@@ -64,12 +68,25 @@ def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np
 
     images, queries = reference[names[0]].shape[:2]
     rows = np.tile(np.arange(queries), (images, 1))
-    for image in range(images if queries <= MOST_QUERIES else 0):
-        distance = np.zeros((queries, queries))
+    for image in range(images):
+        ours, theirs = ({name: outputs[name][image] for name in names} for outputs in (reference, other))
+        left = np.arange(queries) if queries <= MOST_QUERIES else _moved(ours, theirs)
+        distance = np.zeros((len(left), len(left)))
         for name in names:
-            distance += _distances(reference[name][image], other[name][image])
-        rows[image] = linear_sum_assignment(distance)[1]
+            distance += _distances(ours[name][left], theirs[name][left])
+        rows[image, left] = left[linear_sum_assignment(distance)[1]]
     return rows
+
+
+def _moved(reference: Outputs, other: Outputs) -> np.ndarray:
+    """The rows that are not near those in their places; none where they are too many to be paired."""
+    found = np.zeros(len(next(iter(reference.values()))), bool)
+    for name, ours in reference.items():
+        limit = STAYED * float(np.abs(ours[np.isfinite(ours)]).max(initial=0.0))
+        with np.errstate(invalid="ignore"):
+            near = np.abs(np.asarray(other[name], np.float64) - ours) <= limit
+        found |= ~near.reshape(len(found), -1).all(axis=1)
+    return np.flatnonzero(found) if found.sum() <= MOST_PAIRED else np.zeros(0, np.int64)
 
 
 def in_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -216,9 +233,12 @@ def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
     """[queries, queries]: rows of the reference against rows of the other, each a value or values on axis 1."""
     r, o = (np.asarray(each, np.float64) for each in (reference, other))
     r, o = (each[:, None] if each.ndim == 1 else each for each in (r, o))
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(r[:, None, :] - o[None, :, :])
-    return np.asarray(np.minimum(np.nan_to_num(apart, nan=1.0), 1.0).mean(axis=2))
+    found = np.zeros((len(r), len(o)))
+    for start in range(0, len(r), _AT_ONCE):
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(r[start : start + _AT_ONCE, None, :] - o[None, :, :])
+        found[start : start + _AT_ONCE] = np.minimum(np.nan_to_num(apart, nan=1.0), 1.0).mean(axis=2)
+    return found
 
 
 def absolute_error(reference: np.ndarray, other: np.ndarray) -> np.ndarray:

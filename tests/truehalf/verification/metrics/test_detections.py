@@ -6,7 +6,8 @@ import pytest
 from tests.messages import expect
 from tests.truehalf.verification.detected import REFERENCE, detections, edited
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.verification.metrics.detections import Detections, box_iou, corners, decode, match, summarize
+from truehalf.verification.metrics.decoded import corners, decode
+from truehalf.verification.metrics.detections import Detections, box_iou, match, summarize
 
 SIZE = 128
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.messages import expect, raises
+from truehalf.io_spec.outputs import MOST_QUERIES
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.tensors import (
     check_runs,
@@ -61,6 +62,17 @@ def test_pairs_are_found_under_noise() -> None:
     rows = pair_queries(reference, other, QUERIES)
     assert (order[rows] == np.arange(12)).all()
     assert compare(reference, other)["agree"]
+
+
+def test_of_many_rows_those_that_moved_are_paired() -> None:
+    rng = np.random.default_rng(3)
+    boxes = rng.uniform(0, 640, (2, MOST_QUERIES + 300, 4)).astype(np.float32)
+    order = np.arange(boxes.shape[1])
+    order[100:400] = rng.permutation(order[100:400])
+    other = (boxes[:, order] + rng.normal(0, 0.2, boxes.shape)).astype(np.float32)
+    other[1, 7] = np.nan
+    rows = pair_queries({"boxes": boxes}, {"boxes": other}, ["boxes"])
+    assert (order[rows] == np.arange(boxes.shape[1])).all()
 
 
 def test_boxes_that_changed_their_logits_do_not_agree() -> None:
