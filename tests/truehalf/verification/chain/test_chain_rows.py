@@ -1,0 +1,115 @@
+"""A chain whose files put out boxes and scores in one tensor: judged, located and pinned as detections, and so is an
+engine; the files keep their output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper
+
+from tests.configurations import composed
+from tests.messages import expect
+from tests.truehalf.verification.chain.test_chain_pins import AMPLIFIED
+from tests.truehalf.verification.small_detector import (
+    FP16,
+    FP32,
+    OPTIONS,
+    SIZE,
+    SPEC,
+    Detector,
+    unlabelled,
+    verified,
+    write,
+)
+from truehalf.config.validate import validate
+from truehalf.engines.parity import EngineReference, measure_engine, points_of
+from truehalf.io_spec.spec import IoSpec
+from truehalf.ir.model_file import load_model
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.chain.reference import freeze, read_reference, write_reference
+from truehalf.verification.pinning.reconversion import Reconversion
+
+ROWS = {"name": "found", "kind": "rows", "format": "cxcywh", "normalized": False, "columns": ["boxes", "scores"]}
+IN_ONE = IoSpec.from_json(SPEC.to_json() | {"outputs": [ROWS | {"axis": 1}]})
+
+
+class InOne(torch.nn.Module):
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor]:
+        logits, boxes = Detector()(images)
+        return (torch.cat([boxes * SIZE, logits.sigmoid()], 2).mT,)
+
+
+def in_one(path: Path) -> Path:
+    """A file of the small detector with one output [batch, 4 + classes, queries]."""
+    model = onnx.load(path)
+    nodes = [
+        ("Sigmoid", ["logits"], "scores", {}),
+        ("Mul", ["boxes", "size"], "pixels", {}),
+        ("Concat", ["pixels", "scores"], "rows", {"axis": 2}),
+        ("Transpose", ["rows"], "found", {"perm": [0, 2, 1]}),
+    ]
+    model.graph.node.extend(helper.make_node(op, ins, [out], name=out, **more) for op, ins, out, more in nodes)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(SIZE, np.float32), "size"))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("found", onnx.TensorProto.FLOAT, ["batch", 7, 4]))
+    onnx.save(model, path)
+    return path
+
+
+def checked(folder: Path, final: Path, **more: Any) -> dict[str, Any]:
+    given = {"fp32": in_one(write(folder / "slim" / "model.onnx", FP32)), "samples": unlabelled()} | more
+    return verified(folder, final, spec=IN_ONE, module=InOne(), **given)
+
+
+def test_a_good_file_is_passed_as_a_detector(tmp_path: Path) -> None:
+    final = in_one(write(tmp_path / "final.onnx", FP16))
+    report = checked(tmp_path, final)
+    assert report["verdict"] == "passed" and report["detections"]["matched"] == 36
+    assert {*report["outputs"]} == {"found.boxes", "found.scores"}
+    assert [value.name for value in onnx.load(final).graph.output] == ["found"]
+
+
+def test_a_file_that_overflows_is_located_and_pinned(tmp_path: Path) -> None:
+    precision = validate(composed("experiment=overflow_naive")).precision
+    conversion = Reconversion(precision, None, None)
+    fp32 = in_one(write(tmp_path / "slim" / "model.onnx", AMPLIFIED, gain=2.0**15))
+    final = tmp_path / "final" / "model.onnx"
+    final.parent.mkdir()
+    conversion.convert(fp32, final, [], [])
+    report = checked(tmp_path, final, fp32=fp32, conversion=conversion, options=replace(OPTIONS, suggest=True))
+    assert report["verdict"] == "failed" and report["first_bad_node"] in ("amplify", "reduce")
+    assert report["suggestion"]["status"] == "found" and "amplify" in report["suggestion"]["nodes"]
+
+
+def test_a_reference_is_read_as_it_was_frozen(tmp_path: Path) -> None:
+    samples = unlabelled()
+    frozen = freeze(InOne(), samples, IN_ONE, 5)
+    write_reference(tmp_path, frozen, "none", 5)
+    again = read_reference(tmp_path, "reference", samples, IN_ONE)
+    assert not isinstance(again, str) and again.spec == frozen.spec
+    for name, values in frozen.outputs.items():
+        np.testing.assert_array_equal(again.outputs[name], values)
+
+
+@pytest.mark.parametrize(("factor", "state"), [(1.0, "verified"), (0.7, "failed")])
+def test_an_engine_is_judged_by_its_columns(factor: float, state: str, tmp_path: Path) -> None:
+    session = Session(in_one(write(tmp_path / "model.onnx", FP32)))
+
+    def run(feeds: dict[str, np.ndarray], profile: int) -> dict[str, np.ndarray]:
+        (found,) = session.run(feeds).values()
+        found[:, 4:] *= np.float32(factor)
+        return {"found": found}
+
+    profile = {"images": {key: [4, 3, SIZE, SIZE] for key in ("min", "opt", "max")}}
+    evidence = EngineReference(freeze(InOne(), unlabelled(), IN_ONE, 5), "none", OPTIONS)
+    (row,) = measure_engine(run, load_model(tmp_path / "model.onnx"), points_of([profile]), evidence)["points"]
+    assert row["state"] == state
+    if state == "failed":
+        expect(row["reason"], "beyond-gate", "score_error_p99")
