@@ -133,7 +133,7 @@ def _lines(arguments: argparse.Namespace, proposed: Json) -> Iterator[str]:
     yield "outputs:"
     for each in spec["outputs"]:
         yield line("  - ", {key: value for key, value in each.items() if key not in _ASIDE}, each["name"])
-    yield "classes: null # names, in the order of the model's classes"
+    yield line("classes: ", spec["class_names"] or None) + " # names, in the order of the model's classes"
 
 
 def _sides(text: str) -> list[int] | None:

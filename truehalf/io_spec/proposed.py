@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from truehalf.io_spec.columns import ROWS
-from truehalf.io_spec.outputs import Outputs
+from truehalf.io_spec.outputs import Outputs, problem_of_classes
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec, TensorSpec
 
 SIDES = 2.0  # of the image: normalised boxes are hardly larger
@@ -55,23 +55,31 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
 
 
-def proposed(inputs: Sequence[TensorSpec], feeds: Outputs, outputs: Outputs) -> Proposal:
+def proposed(
+    inputs: Sequence[TensorSpec], feeds: Outputs, outputs: Outputs, class_names: Sequence[str] = ()
+) -> Proposal:
     """An I/O spec that fits a run.
 
     Args:
         inputs: of the model, with name, dtype and shape.
         feeds: what went in by name, samples along axis 0.
         outputs: what came out by name.
+        class_names: that may be those of the model; the spec has them where they are as many as its classes.
     """
     reasons: dict[str, str] = {}
     doubts: list[str] = []
     spec_inputs = tuple(_input(each, feeds[each.name], reasons) for each in inputs)
     rows = {array.shape[0] for array in feeds.values() if array.ndim}
-    found = _detections(outputs, reasons, doubts) or _classification(outputs, rows, reasons, doubts)
+    found = _detections(outputs, len(class_names), reasons, doubts)
+    found = found or _classification(outputs, rows, reasons, doubts)
     spec_outputs = tuple(
         replace(found.get(name, OutputSpec(name)), dtype=array.dtype.name) for name, array in outputs.items()
     )
-    return Proposal(IoSpec(spec_inputs, spec_outputs), reasons, doubts)
+    spec = IoSpec(spec_inputs, spec_outputs)
+    shaped = tuple(replace(each, shape=outputs[each.name].shape) for each in spec_outputs)
+    named = replace(spec, outputs=shaped, class_names=tuple(class_names))
+    fits = bool(found) and problem_of_classes(named) is None
+    return Proposal(replace(named, outputs=spec_outputs) if fits else spec, reasons, doubts)
 
 
 def _input(given: TensorSpec, array: np.ndarray, reasons: dict[str, str]) -> InputSpec:
@@ -102,13 +110,17 @@ def _range(pixels: np.ndarray) -> tuple[dict[str, object], str]:
     return {}, f"{seen}: normalised, in a way that is not known"
 
 
-def _detections(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) -> dict[str, OutputSpec]:
-    """Boxes and what belongs to them; none where no output holds boxes."""
+def _detections(outputs: Outputs, names: int, reasons: dict[str, str], doubts: list[str]) -> dict[str, OutputSpec]:
+    """Boxes and what belongs to them; none where no output holds boxes.
+
+    Args:
+        names: how many classes have one.
+    """
     floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
     boxes = _first({name: a for name, a in floats.items() if a.ndim == 3 and a.shape[-1] == 4}, _BOXES, doubts)
     if boxes is None:
         threes = {name: array for name, array in floats.items() if array.ndim == 3}
-        in_one = filter(None, (_rows(name, array, reasons, doubts) for name, array in threes.items()))
+        in_one = filter(None, (_rows(name, array, names, reasons, doubts) for name, array in threes.items()))
         return {each.name: each for each in list(in_one)[:1]}
     rows = outputs[boxes].shape[:2]
     beside = {name: array for name, array in outputs.items() if name != boxes and array.shape[:2] == rows}
@@ -126,23 +138,31 @@ def _detections(outputs: Outputs, reasons: dict[str, str], doubts: list[str]) ->
     return {**found, boxes: _boxes(boxes, outputs[boxes], reasons)} if found else {}
 
 
-def _rows(name: str, array: np.ndarray, reasons: dict[str, str], doubts: list[str]) -> OutputSpec | None:
+def _rows(name: str, array: np.ndarray, names: int, reasons: dict[str, str], doubts: list[str]) -> OutputSpec | None:
     """Detections in one tensor, whose columns are axis 1 or 2; None where it holds no coordinates in pixels."""
     for axis in (2, 1):
-        columns = np.moveaxis(array, axis, 2)
-        boxes, others = columns[..., :4], columns[..., 4:]
-        in_share = (others.min(axis=(0, 1)) >= 0) & (others.max(axis=(0, 1)) <= 1.001) if others.size else np.zeros(0)
-        if not in_share.any() or not in_share[0] or boxes.max() <= SIDES or not others[..., 0].any():
-            continue
-        numbers = others[..., 1:]
-        is_label = numbers.shape[2] == 1 and bool((numbers == np.rint(numbers)).all() and numbers.min() >= 0)
-        if not is_label and not in_share.all():
-            doubts.append(_MORE.format(name))
-        order = ("boxes", "score", "label") if is_label else ("boxes", "scores")
-        read = _boxes(name, boxes, reasons)
-        reasons[name] += f"; then {'a score and a whole number' if is_label else 'numbers in 0..1'}, on axis {axis}"
-        return replace(read, kind=ROWS, normalized=False, columns=order, axis=axis)
+        boxes, others = np.split(np.moveaxis(array, axis, 2), [4], axis=2)
+        order, is_clear = _order(others, names) if others.size and boxes.max() > SIDES else ((), True)
+        if order:
+            doubts += [] if is_clear else [_MORE.format(name)]
+            read = _boxes(name, boxes, reasons)
+            reasons[name] += f"; then {'a score and a whole number' if 'label' in order else 'scores'}, on axis {axis}"
+            return replace(read, kind=ROWS, normalized=False, columns=order, axis=axis)
     return None
+
+
+def _order(others: np.ndarray, names: int) -> tuple[tuple[str, ...], bool]:
+    """What is in columns beside boxes [..., columns], none where the first is no score; and whether that is clear."""
+    is_score = (others.min(axis=(0, 1)) >= 0) & (others.max(axis=(0, 1)) <= 1.001)
+    width, second = len(is_score), others[..., 1:2]
+    if not is_score[0] or not others[..., 0].any():
+        return (), True
+    if width == 2 and (second == np.rint(second)).all() and second.min() >= 0:
+        return ("boxes", "score", "label"), True
+    if is_score.all():
+        return ("boxes", *(("objectness",) if names and names == width - 1 else ()), "scores"), True
+    has_others = 0 < names < width and bool(is_score[:names].all())
+    return ("boxes", "scores", *(("others",) if has_others else ())), has_others
 
 
 def _boxes(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:

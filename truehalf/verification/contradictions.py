@@ -110,6 +110,12 @@ def _clashes(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
         yield a, b
 
 
+def class_names_in(model: ir.Model) -> tuple[str, ...]:
+    """Names of classes that the metadata of any tool's file hold under a key that says so; empty: none."""
+    found = (_names(_value(key, text)) for key, text in model.metadata_props.items() if _OF_NAMES.search(key))
+    return tuple(next(filter(None, found), ()))
+
+
 def _names(value: Any) -> list[str] | None:
     """A list of texts, or names by number in the order of the numbers; None of anything else."""
     value = _by_number(value)

@@ -20,10 +20,15 @@ NO_OBJECT = np.concatenate([LOGITS, RNG.normal(3, 1, (4, 20, 1))], -1)
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 
 
-def of_run(outputs: dict[str, np.ndarray], feeds: dict[str, np.ndarray] | None = None) -> Proposal:
+NAMES = tuple(f"class-{i}" for i in range(7))
+
+
+def of_run(
+    outputs: dict[str, np.ndarray], feeds: dict[str, np.ndarray] | None = None, names: tuple[str, ...] = ()
+) -> Proposal:
     fed = {"images": IMAGES} if feeds is None else feeds
     inputs = [TensorSpec(name, None, array.dtype.name, ("batch", *array.shape[1:])) for name, array in fed.items()]
-    found = proposed(inputs, fed, outputs)
+    found = proposed(inputs, fed, outputs, names)
     check_spec(found.spec, list(outputs))
     assert set(found.reasons) <= {each.name for each in found.spec.tensors}
     return found
@@ -156,9 +161,31 @@ def test_boxes_and_scores_in_one_tensor(output: np.ndarray, expected: tuple[Any,
     assert expected is None or (spec.format, spec.columns, spec.axis) == expected
 
 
-def test_what_is_beside_scores_is_to_be_declared() -> None:
-    found = of_run({"output0": np.concatenate([PIXELS, SCORES, RNG.normal(0, 1, (4, 20, 8))], -1)})
+def test_what_is_beside_scores_is_to_be_declared_or_follows_from_names() -> None:
+    outputs = {"output0": np.concatenate([PIXELS, SCORES, RNG.normal(0, 1, (4, 20, 8))], -1)}
+    found = of_run(outputs)
     assert found.spec.outputs[0].kind == "rows" and ["'output0'" in each for each in found.doubts] == [True]
+    found = of_run(outputs, names=NAMES)
+    assert found.spec.outputs[0].columns == ("boxes", "scores", "others") and not found.doubts
+
+
+@pytest.mark.parametrize(
+    ("outputs", "names", "columns"),
+    [
+        ({"output0": ROWS}, NAMES, ("boxes", "scores")),
+        ({"output0": ROWS}, NAMES[1:], ("boxes", "objectness", "scores")),
+        ({"output0": ROWS}, (*NAMES, "dog"), None),
+        ({"logits": LOGITS, "boxes": CENTRED}, NAMES, ()),
+        ({"logits": LOGITS, "boxes": CENTRED}, NAMES[1:], None),
+        ({"tokens": RNG.normal(0, 3, (4, 20, 64))}, NAMES, None),
+    ],
+)
+def test_names_are_those_of_as_many_classes(
+    outputs: dict[str, np.ndarray], names: tuple[str, ...], columns: tuple[str, ...] | None
+) -> None:
+    spec = of_run(outputs, names=names).spec
+    assert spec.class_names == (() if columns is None else names)
+    assert not columns or spec.outputs[0].columns == columns
 
 
 def test_scores_that_are_none_are_said() -> None:

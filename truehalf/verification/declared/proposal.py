@@ -28,6 +28,7 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes
 from truehalf.json_values import JsonObject
 from truehalf.runtime.ort.session import Session
+from truehalf.verification.contradictions import class_names_in
 from truehalf.verification.declared.boxes import in_words, layouts_of
 from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.metrics.decoded import confident_queries
@@ -100,7 +101,7 @@ def proposal_of(
     taken = _first(feeds)
     others = [str(v.name) for v in model.graph.outputs if not isinstance(v.type, (ir.TensorType, type(None)))]
     runs = [{name: array for name, array in run(feed).items() if name not in others} for feed in taken]
-    found = proposed(_inputs(model), _joined(taken), _joined(runs))
+    found = proposed(_inputs(model), _joined(taken), _joined(runs), class_names_in(model))
     found.notes.extend(
         coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in others
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from tests.corpus.pairs import replayed
-from tests.corpus.pairs.detections import ROWS, SIZE, Scene, as_queries, as_top_k, scene
+from tests.corpus.pairs.detections import CLASSES, ROWS, SIZE, Scene, as_queries, as_top_k, lowered, noisy, scene
+from tests.corpus.pairs.rows import FORMS
 from tests.messages import expect, raises
 from truehalf import convert
 from truehalf.cli.app import run as truehalf
@@ -98,6 +100,32 @@ def test_rows_that_change_places_are_matched(make: Any, box_format: str, normali
     assert found.doubts == [] and found.spec.to_json()["outputs"] == [
         {key: value for key, value in each.items() if key != "shape"} for each in report.proposed["outputs"]
     ]
+
+
+@pytest.mark.parametrize("names", ["none", "classes"])
+@pytest.mark.parametrize("form", FORMS)
+def test_one_tensor_is_read_as_detections(form: str, names: str, tmp_path: Path) -> None:
+    """Names of classes in a file of any tool tell objectness from a class."""
+    put_out, columns, axis = FORMS[form]
+    if form == "objectness" and names == "none":
+        columns = ["boxes", "scores"]
+    start, rng = replace(scene(3), boxes=scene(3).boxes * np.float32(SIDE / SIZE)), np.random.default_rng(0)
+    files = []
+    for name, change in (("fp32", lambda s, _: s), ("good", noisy), ("bad", lowered)):
+        other = change(start, rng) if change is not noisy else replace(change(scene(3), rng), boxes=start.boxes)
+        file = written(tmp_path / f"{name}.onnx", {"output0": np.ascontiguousarray(put_out(other))})
+        model = onnx.load(file)
+        model.metadata_props.add(key=names, value=str({i: f"class-{i}" for i in range(CLASSES)}))
+        onnx.save(model, file)
+        files.append(file)
+    good, bad = (compare(files[0], each, images(), locate=False) for each in files[1:])
+    assert (good.task, good.verdict, bad.verdict) == ("detections", "passed", "failed")
+    assert good.proposed is not None
+    (output,) = good.proposed["outputs"]
+    found = [output[key] for key in ("kind", "columns", "axis", "format", "normalized")]
+    assert found == ["rows", columns, axis, "xyxy", False]
+    assert len(good.proposed["class_names"]) == (CLASSES if names == "classes" else 0)
+    assert "beyond-gate" in codes_in(bad.reasons[0])
 
 
 def small_boxes(box_format: str, normalized: bool, seed: int) -> Outputs:
