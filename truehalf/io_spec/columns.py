@@ -9,6 +9,7 @@
     boxes, scores                 YOLOv8, 11, 12: [N, 4 + classes, anchors], axis 1
     boxes, objectness, scores     YOLOv5, v7, YOLOX: [N, anchors, 5 + classes], axis 2
     boxes, score, label           YOLOv10, 26, and whatever has non-maximum suppression inside: [N, n, 6], axis 2
+    boxes, score                  MMDetection: [N, n, 5], axis 2, beside an output of kind "labels"
 
 Each becomes an output `<name>.<column>` of the kind that it is, with the rows on axis 1. A file keeps its one output;
 what is compared is taken apart.
@@ -30,6 +31,7 @@ ORDERS = (  # of columns; "others" may follow each
     ("boxes", "scores"),
     ("boxes", "objectness", "scores"),
     ("boxes", "score", "label"),
+    ("boxes", "score"),  # beside labels
 )
 AXES = (1, 2)
 _WIDTHS = {"boxes": 4, "objectness": 1, "score": 1, "label": 1}
@@ -73,7 +75,8 @@ def in_one(spec: IoSpec) -> bool:
 
 
 def _parts(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
-    if output.kind != ROWS or any(problems_of_rows(output, classes)):
+    is_other = output.kind != ROWS or (output.shape is not None and len(output.shape) != 3)
+    if is_other or any(problems_of_rows(output, classes)):
         yield output
         return
     columns, axis = output.columns or (), output.axis or 0

@@ -2,7 +2,8 @@
 
 kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity (they are scores); no_object: true:
                                        softmax's last class is none
-kind "boxes"    [N, queries, 4]        format: cxcywh | xyxy; normalized: true | false (then pixels of the input)
+kind "boxes"    [N, queries, 4]        format: cxcywh | xyxy | xywh (x and y of the corner) | yxyx;
+                                       normalized: true | false (then pixels of the input)
 kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
 kind "rows"     [N, n, columns] or [N, columns, n]: all of these in one tensor, see truehalf.io_spec.columns
 kind "classes"  [N, classes]           classification logits
@@ -43,7 +44,10 @@ _AXES = {
     "classes": "[N, classes]",
 }
 _OF_QUERIES, _OF_TOP_K = {"logits", "boxes"}, {"scores", "labels", "boxes"}
-_LAYOUT_OF_BOXES: dict[str, tuple[Any, ...]] = {"format": ("cxcywh", "xyxy"), "normalized": (True, False)}
+_LAYOUT_OF_BOXES: dict[str, tuple[Any, ...]] = {
+    "format": ("cxcywh", "xyxy", "xywh", "yxyx"),
+    "normalized": (True, False),
+}
 _CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {  # by kind, what must be declared
     "logits": {"activation": ("sigmoid", "softmax", "identity")},
     "boxes": _LAYOUT_OF_BOXES,
@@ -53,8 +57,8 @@ _CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {  # by kind, what must be dec
 
 def task_of(spec: IoSpec) -> str:
     """ "detections", "classification" or "tensors"."""
-    kinds = set(by_kind(spec))
-    if ROWS in kinds or kinds >= _OF_QUERIES or kinds >= _OF_TOP_K:
+    kinds = set(by_kind(apart(spec)))
+    if kinds >= _OF_QUERIES or kinds >= _OF_TOP_K:
         return DETECTIONS
     return CLASSIFICATION if "classes" in kinds else TENSORS
 
@@ -115,13 +119,14 @@ def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
             message = f"output {name!r}: no_object goes with activation softmax, got {output.activation!r}"
             yield coded("in-conflict", message)
         yield from problems_of_rows(output, len(spec.class_names)) if kind == ROWS else ()
-    yield from _problems_of_shapes(_shaped(spec.outputs))
-    kinds = [output.kind for output in spec.outputs if output.kind in _RANKS]
+    taken = apart(spec).outputs
+    yield from _problems_of_shapes(_shaped(taken))
+    kinds = [output.kind for output in taken if output.kind in _RANKS]
     for repeated in dict.fromkeys(kind for kind in kinds if kinds.count(kind) > 1):
         yield coded("given-twice", f"kind {repeated!r}: expected once, got {kinds.count(repeated)} times")
-    if kinds and set(kinds) not in (_OF_QUERIES, _OF_TOP_K, {ROWS}, {"classes"}):
+    if kinds and ROWS not in kinds and set(kinds) not in (_OF_QUERIES, _OF_TOP_K, {"classes"}):
         got = ", ".join(map(str, dict.fromkeys(kinds)))
-        message = f"kinds: expected logits and boxes, or scores, labels and boxes, or rows, or classes, got {got}"
+        message = f"kinds: expected logits and boxes, or scores, labels and boxes, or classes, got {got}"
         yield coded("in-conflict", message)
     if not isinstance(spec.trained, bool):
         yield coded("wrong-type", f"trained: expected true or false, got {spec.trained!r}")
@@ -135,7 +140,9 @@ def check_shapes(spec: IoSpec) -> None:
             as those of the others. A side with a name may be any.
     """
     refuse(
-        "wrong-shape", "outputs are not what they are declared to be", list(_problems_of_shapes(_shaped(spec.outputs)))
+        "wrong-shape",
+        "outputs are not what they are declared to be",
+        list(_problems_of_shapes(_shaped(apart(spec).outputs))),
     )
 
 

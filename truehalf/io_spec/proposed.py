@@ -121,7 +121,7 @@ def _detections(outputs: Outputs, names: int, reasons: dict[str, str], doubts: l
     if boxes is None:
         threes = {name: array for name, array in floats.items() if array.ndim == 3}
         in_one = filter(None, (_rows(name, array, names, reasons, doubts) for name, array in threes.items()))
-        return {each.name: each for each in list(in_one)[:1]}
+        return next((_with_labels(each, outputs) for each in in_one), {})
     rows = outputs[boxes].shape[:2]
     beside = {name: array for name, array in outputs.items() if name != boxes and array.shape[:2] == rows}
     logits = _first({name: a for name, a in beside.items() if a.ndim == 3 and name in floats}, _CLASSES, doubts)
@@ -149,6 +149,15 @@ def _rows(name: str, array: np.ndarray, names: int, reasons: dict[str, str], dou
             reasons[name] += f"; then {'a score and a whole number' if 'label' in order else 'scores'}, on axis {axis}"
             return replace(read, kind=ROWS, normalized=False, columns=order, axis=axis)
     return None
+
+
+def _with_labels(rows: OutputSpec, outputs: Outputs) -> dict[str, OutputSpec]:
+    """With the output of integers that are the labels, where there is one and but one score for each box."""
+    shape = outputs[rows.name].shape
+    labels = [name for name, array in outputs.items() if array.dtype.kind in "iu" and array.shape == shape[:2]]
+    if len(labels) != 1 or rows.axis != 2 or shape[2] != 5:
+        return {rows.name: rows}
+    return {rows.name: replace(rows, columns=("boxes", "score")), labels[0]: OutputSpec(labels[0], "labels")}
 
 
 def _order(others: np.ndarray, names: int) -> tuple[tuple[str, ...], bool]:

@@ -110,7 +110,7 @@ class OutputSpec(TensorSpec):
 
     Attributes:
         activation: "sigmoid", "softmax" or "identity".
-        format: "cxcywh" or "xyxy".
+        format: "cxcywh", "xyxy", "xywh" or "yxyx".
         normalized: whether boxes are in 0..1, not in pixels of the input.
         no_object: whether the last class is none.
         columns: what is in them, in order, where one tensor holds detections (truehalf.io_spec.columns).

@@ -22,14 +22,20 @@ from tests.corpus.pairs.detections import (
     any_of_them,
     as_queries,
     as_top_k,
+    lowered,
     noisy,
+    permuted,
+    relabelled,
     scene,
 )
 
 
 def with_top_k(s: Scene) -> np.ndarray:
     """float32 [pictures, rows, 6]."""
-    found = as_top_k(s)
+    return with_top_k_of(as_top_k(s))
+
+
+def with_top_k_of(found: Mapping[str, np.ndarray]) -> np.ndarray:
     beside = [found[name][..., None] for name in ("scores", "labels")]
     return np.concatenate([found["boxes"], *beside], axis=2).astype(np.float32)
 
@@ -80,7 +86,19 @@ def pairs() -> Iterator[Pair]:
         yield pair(f"{form}-nan", form, [whole, np.moveaxis(spoiled, 2, axis)], FAILED)
         fewer = np.delete(whole, 3, axis=3 - axis)
         yield pair(f"{form}-one-row-fewer", form, [whole, fewer], FAILED)
+
     yield from beside()
+    yield from with_labels_beside()
+
+
+def with_labels_beside() -> Iterator[Pair]:
+    """Boxes and a score in one tensor, labels in another."""
+    spec = spec_of("rows", name="dets", columns=["boxes", "score"])
+    spec["outputs"].append({"name": "labels", "kind": "labels"})
+    for change, expected in ((noisy, PASSED), (permuted, PASSED), (relabelled, FAILED), (lowered, FAILED)):
+        found = [as_top_k(each) for each in (scene(), change(scene(), np.random.default_rng(0)))]
+        files = [replayed({"dets": with_top_k_of(each)[..., :5], "labels": each["labels"]}) for each in found]
+        yield Pair(f"rows-labels-beside-{change.__name__}", *files, {"x": numbers(12)}, expected, spec)
 
 
 def beside() -> Iterator[Pair]:

@@ -72,8 +72,9 @@ def test_a_spec_survives_its_file(form: str) -> None:
         (declared(["boxes", "others", "scores"]), "unknown-choice", ["[boxes, others, scores]"]),
         (declared(["boxes", "scores"], None), "missing-key", ["axis"]),
         (declared(["boxes", "scores"], 0), "unknown-choice", ["axis", 0]),
-        (declared(["boxes", "scores"], format="xywh"), "unknown-choice", ["format", "'xywh'"]),
+        (declared(["boxes", "scores"], format="xyzw"), "unknown-choice", ["format", "'xyzw'"]),
         (declared(["boxes", "scores", "others"]), "missing-key", ["class_names"]),
+        (declared(["boxes", "score"]), "in-conflict", ["boxes", "scores"]),
         (declared(["boxes", "score", "label"], shape=["N", 300, 7]), "wrong-shape", [6, ["N", 300, 7]]),
         (declared(["boxes", "scores"], 1, shape=["N", 4, 300]), "wrong-shape", [5, ["N", 4, 300]]),
         (declared(["boxes", "scores", "others"], names=THREE, shape=["N", 9, 6]), "wrong-shape", [7]),
@@ -85,10 +86,24 @@ def test_what_is_declared_wrong_is_refused(spec: IoSpec, code: str, facts: list[
         check_spec(spec, ["out"])
 
 
-def test_rows_go_with_no_other_kind() -> None:
-    both = {"outputs": [spec_of("rows")["outputs"][0], {"name": "scores", "kind": "scores"}]}
-    with raises("in-conflict", "rows", "scores"):
-        check_spec(IoSpec.from_json(both), ["output0", "scores"])
+def beside(form: str, kind: str, **more: Any) -> IoSpec:
+    rows = spec_of(form)["outputs"][0] | more
+    return IoSpec.from_json({"outputs": [rows, {"name": kind, "kind": kind, "shape": ["N", 300]}]})
+
+
+def test_labels_may_be_another_output() -> None:
+    spec = beside("rows", "labels", columns=["boxes", "score"], shape=["N", 300, 5])
+    check_spec(spec, ["output0", "labels"])
+    assert task_of(spec) == "detections"
+    with raises("wrong-shape", "'output0.boxes'", 200, 300):
+        check_spec(beside("rows", "labels", columns=["boxes", "score"], shape=["N", 200, 5]), ["output0", "labels"])
+
+
+def test_no_column_is_there_twice() -> None:
+    with raises("given-twice", "'scores'"):
+        check_spec(beside("rows", "scores"), ["output0", "scores"])
+    with raises("in-conflict", "logits", "labels"):
+        check_spec(beside("anchors", "labels"), ["output0", "labels"])
 
 
 def test_names_are_as_many_as_there_are_scores() -> None:

@@ -152,10 +152,10 @@ def test_tasks() -> None:
             ["output 'l'", "'logits'", "activation sigmoid", "softmax", "identity"],
         ),
         (
-            [LOGITS, BOXES | {"format": "xywh"}],
+            [LOGITS, BOXES | {"format": "xyzw"}],
             ["l", "b"],
             "unknown-choice",
-            ["output 'b'", "'boxes'", "format cxcywh", "xyxy", "'xywh'"],
+            ["output 'b'", "'boxes'", "format cxcywh", "xyxy", "xywh", "yxyx", "'xyzw'"],
         ),
         (
             [LOGITS, BOXES | {"normalized": "yes"}],

@@ -169,6 +169,15 @@ def test_what_is_beside_scores_is_to_be_declared_or_follows_from_names() -> None
     assert found.spec.outputs[0].columns == ("boxes", "scores", "others") and not found.doubts
 
 
+def test_labels_beside_boxes_and_a_score_are_theirs() -> None:
+    found = np.concatenate([CORNERS * 640, SCORES[..., :1]], -1)
+    outputs = {"dets": found, "labels": RNG.integers(0, 80, (4, 20))}
+    dets, labels = of_run(outputs).spec.outputs
+    assert (dets.kind, dets.columns, labels.kind) == ("rows", ("boxes", "score"), "labels")
+    dets, other = of_run(outputs | {"labels": outputs["labels"][:, :7]}).spec.outputs
+    assert (dets.columns, other.kind) == (("boxes", "scores"), None)
+
+
 @pytest.mark.parametrize(
     ("outputs", "names", "columns"),
     [

@@ -13,8 +13,8 @@ do and next to none of them as xyxy.
 
 Less counts where more than FEW of the boxes are odd or stick out, or ONE_SIDE of them (ENOUGH or more) lie to one side
 of the middle in both axes, and none of this holds in another format. Where none is odd, it is a doubt that the report
-states, and the gates stand. Large cxcywh taken for xyxy lie below and to the right; xywh, which nothing declares,
-sticks out as cxcywh to the left. Small ones do so by less than MARGIN: so, too, where EDGES boxes or more reach beyond
+states, and the gates stand. Large cxcywh taken for xyxy lie below and to the right; xywh sticks out as cxcywh to the
+left. Small ones do so by less than MARGIN: so, too, where EDGES boxes or more reach beyond
 the left and the upper edge, next to none beyond the others, and in another format next to none beyond any.
 """
 
@@ -40,8 +40,8 @@ EDGES, BEYOND, OF_BOX = 4, 0.002, 0.1  # boxes; of the image's side: four FP16 s
 _CORNER = 2.0  # pixels
 _SMALLEST = 16  # side of an image whose corner means something
 _LARGEST = 2.0  # sides of the image that a box may be long
-_XYWH = "xywh"  # with the upper left corner; never declared
-_FORMATS, _NORMALIZED = ("cxcywh", "xyxy", _XYWH), (True, False)
+_XYWH = "xywh"
+_FORMATS, _NORMALIZED = ("cxcywh", "xyxy", _XYWH), (True, False)  # yxyx lies where xyxy does
 Runs = Sequence[tuple[Outputs, tuple[int, int] | None]]
 
 
@@ -80,8 +80,6 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tupl
     else:
         return None
     instead = f"they are boxes in the image as {_changes(better, layout)}: declare that" if better else _NONE
-    if better and better.box_format == _XYWH:
-        instead = "they are boxes in the image as x, y, width, height: put out cxcywh or xyxy"
     problem = (
         f"output {declared.name!r}: {read.summary()} of {read.boxes} boxes of the reference above the score "
         f"threshold, read as the I/O spec declares ({_declaration(*layout)}); {instead}"
@@ -129,8 +127,7 @@ class _Reading:
         self.box_format, self.normalized = box_format, normalized
         self.edges = np.zeros((2, 2), np.int64)
         self._sides = np.zeros((2, 2), np.int64)  # boxes before the middle and beyond it, in x and y
-        as_read = "xyxy" if box_format == _XYWH else box_format
-        read = replace(by_kind(spec)["boxes"], format=as_read, normalized=normalized)
+        read = replace(by_kind(spec)["boxes"], format=box_format, normalized=normalized)
         outputs = tuple(read if output.kind == "boxes" else output for output in spec.outputs)
         self.boxes = self.sticking_out = 0
         self._counts = dict.fromkeys(("no area", "outside", "in the corner"), 0)
@@ -179,7 +176,6 @@ class _Reading:
         boxes = boxes[boxes.any(axis=1)]  # those that are not finite are all 0, and are reported as not finite
         self.boxes += len(boxes)
         low, high = boxes[:, :2], boxes[:, 2:]
-        high = high + low if self.box_format == _XYWH else high
         empty = (high <= low).any(axis=1)
         self._counts["no area"] += int(empty.sum())
         if size is None:

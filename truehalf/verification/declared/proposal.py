@@ -129,7 +129,7 @@ def proposal_of(
     layouts = layouts_of(sized, parts, threshold)
     found.reasons[boxes.name] += f"; {in_words(layouts)}"
     # Small boxes of cxcywh lie where such of x, y, width, height may, too, which no network is known to put out.
-    if [box_format for box_format, _ in layouts] in (["cxcywh"], ["xyxy"], ["cxcywh", "xywh"]):
+    if [box_format for box_format, _ in layouts] in (["cxcywh"], ["xyxy"], ["xywh"], ["cxcywh", "xywh"]):
         return replace(found, spec=_with_layout(found.spec, *layouts[0]))
     found.doubts.append(f"output {boxes.name!r}: its values do not say how boxes are to be read: {in_words(layouts)}")
     of_all = layouts or layouts_of(sized, parts, 0.0)

@@ -179,9 +179,13 @@ def corners(boxes: np.ndarray, declared: OutputSpec, size: tuple[int, int]) -> n
     """
     values = np.asarray(boxes, np.float32)
     values = np.where(np.isfinite(values).all(axis=-1, keepdims=True), values, np.float32(0))
-    if declared.format != "xyxy":
-        centre, extent = values[..., :2], values[..., 2:]
-        values = np.concatenate([centre - extent / 2, centre + extent / 2], axis=-1)
+    first, second = values[..., :2], values[..., 2:]
+    if declared.format == "yxyx":
+        values = values[..., [1, 0, 3, 2]]
+    elif declared.format == "xywh":
+        values = np.concatenate([first, first + second], axis=-1)
+    elif declared.format != "xyxy":
+        values = np.concatenate([first - second / 2, first + second / 2], axis=-1)
     if declared.normalized is not False:
         values = values * np.array([*size[::-1], *size[::-1]], np.float32)
     return values.astype(np.float32)

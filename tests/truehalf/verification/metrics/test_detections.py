@@ -1,5 +1,7 @@
 """The verifier is tested with outputs that are known to be bad: each must show in the metric that is there for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,22 @@ def test_iou_of_known_boxes():
     a = np.array([[0, 0, 10, 10], [0, 0, 0, 0]], np.float32)
     b = np.array([[0, 0, 10, 10], [5, 0, 15, 10], [20, 20, 30, 30]], np.float32)
     np.testing.assert_allclose(box_iou(a, b), [[1, 1 / 3, 0], [0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("box_format", "values"),
+    [
+        ("xyxy", [10, 20, 30, 60]),
+        ("cxcywh", [20, 40, 20, 40]),
+        ("xywh", [10, 20, 20, 40]),
+        ("yxyx", [20, 10, 60, 30]),
+    ],
+)
+def test_boxes_of_every_format(box_format: str, values: list[int]):
+    declared = OutputSpec("boxes", "boxes", format=box_format, normalized=False)
+    assert corners(np.array([values], np.float32), declared, (100, 200)).tolist() == [[10, 20, 30, 60]]
+    shares = np.array([values], np.float32) / np.array([100, 200] * 2 if box_format == "yxyx" else [200, 100] * 2)
+    np.testing.assert_allclose(corners(shares, replace(declared, normalized=True), (100, 200)), [[10, 20, 30, 60]])
 
 
 def test_equal_outputs_match_fully():
