@@ -24,7 +24,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.spec import IoSpec, OutputSpec, Place
+from truehalf.io_spec.spec import Columns, IoSpec, OutputSpec
 
 ROWS = "rows"
 ORDERS = (  # of columns; "others" may follow each
@@ -39,29 +39,41 @@ _KINDS = {"boxes": "boxes", "scores": "logits", "score": "scores", "label": "lab
 
 
 def problems_of_rows(output: OutputSpec, classes: int) -> Iterator[str]:
-    """What is wrong with the columns of an output of this kind.
+    """What is wrong with the columns of an output of this kind, and with its shape where it is stated.
 
     Args:
         classes: how many have a name.
     """
     named, given = f"output {output.name!r}, kind {ROWS!r}", output.columns
-    order = tuple(each for each in given or () if each != "others")
-    if order not in ORDERS or given not in (order, (*order, "others")):
+    order = _order_of(given)
+    if order is None:
         expected = " or ".join(f"[{', '.join(each)}]" for each in ORDERS)
-        got = "none" if given is None else f"[{', '.join(map(str, given))}]"
-        code = "missing-key" if given is None else "unknown-choice"
-        yield coded(code, f"{named}: expected columns {expected}, got {got}")
+        code, got = ("missing-key", "none") if given is None else ("unknown-choice", _told(given))
+        yield coded(code, f"{named}: expected columns {expected}, or one of these and others, got {got}")
     elif given != order and "scores" in order and not classes:
-        yield coded("missing-key", f"{named}: expected class_names, which say where scores end and others begin")
-    if output.axis not in AXES:
+        yield coded("missing-key", f"{named}: expected names of the classes, which say where others begin, got none")
+    is_axis = type(output.axis) is int and output.axis in AXES
+    if not is_axis:
         code, got = ("missing-key", "none") if output.axis is None else ("unknown-choice", repr(output.axis))
         yield coded(code, f"{named}: expected 1 or 2 as the axis of its columns, got {got}")
-    elif order in ORDERS and len(output.sides) == 3 and isinstance(width := output.sides[output.axis], int):
+    if output.shape is not None and len(output.shape) != 3:
+        yield coded("wrong-shape", f"{named}: expected three axes, got shape {list(output.shape)}")
+    elif order and is_axis and output.shape and isinstance(width := output.shape[output.axis or 0], int):
         least = sum(_WIDTHS.get(each, classes if given != order else 1) for each in order)
         is_fixed = given == order and "scores" not in order
         if width < least or (is_fixed and width > least):
             expected = f"{least} columns{'' if is_fixed else ' or more'}"
-            yield coded("wrong-shape", f"{named}: expected {expected} on axis {output.axis}, got {list(output.sides)}")
+            yield coded("wrong-shape", f"{named}: expected {expected} on axis {output.axis}, got {list(output.shape)}")
+
+
+def _order_of(columns: object) -> tuple[str, ...] | None:
+    """The columns without others; None where they are none of the orders."""
+    order = columns[:-1] if isinstance(columns, tuple) and columns[-1:] == ("others",) else columns
+    return next((each for each in ORDERS if each == order), None)
+
+
+def _told(columns: object) -> str:
+    return f"[{', '.join(map(str, columns))}]" if isinstance(columns, tuple) else repr(columns)
 
 
 def apart(spec: IoSpec) -> IoSpec:
@@ -69,41 +81,44 @@ def apart(spec: IoSpec) -> IoSpec:
     return replace(spec, outputs=tuple(part for each in spec.outputs for part in _parts(each, len(spec.class_names))))
 
 
-def in_one(spec: IoSpec) -> bool:
+def has_parts(spec: IoSpec) -> bool:
     """Whether an output of a spec that was taken apart is a part of another."""
-    return any(each.place is not None for each in spec.outputs)
+    return any(each.part_of is not None for each in spec.outputs)
+
+
+def anchored(spec: IoSpec) -> bool:
+    """Whether rows of a spec that was taken apart are anchors, before top-k: each has its place, and several find one
+    object.
+    """
+    return any(each.kind == "logits" and each.part_of is not None for each in spec.outputs)
 
 
 def _parts(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
-    is_other = output.kind != ROWS or (output.shape is not None and len(output.shape) != 3)
-    if is_other or any(problems_of_rows(output, classes)):
+    if output.kind != ROWS or any(problems_of_rows(output, classes)):
         yield output
         return
-    columns, axis = output.columns or (), output.axis or 0
-    width = output.sides[axis] if output.sides else None
+    columns, axis, sides = output.columns or (), output.axis or 0, output.sides
+    width = sides[axis] if sides else None
     start, factor = 0, None
     for column in columns:
         left = width - start if isinstance(width, int) else None
         count = _WIDTHS.get(column) or (classes if column == "scores" and "others" in columns else left)
-        stop = None if count is None else start + count
-        place = Place(output.name, axis, start, stop, factor if column == "scores" else None)
-        kind = _KINDS.get(column)
-        start += count or 0
+        stop, kind = None if count is None else start + count, _KINDS.get(column)
         if column == "objectness":
-            factor = place.start
-            continue
-        rows = (*output.sides[:1], output.sides[3 - axis]) if len(output.sides) == 3 else ()
-        shape = (*rows, *(() if kind in ("scores", "labels") else (count or "columns",))) if rows else None
-        yield OutputSpec(
-            f"{output.name}.{column}",
-            kind,
-            output.dtype,
-            shape,
-            activation="identity" if kind == "logits" else None,
-            format=output.format if kind == "boxes" else None,
-            normalized=output.normalized if kind == "boxes" else None,
-            place=place,
-        )
+            factor = start
+        else:
+            rank = () if kind in ("scores", "labels") else (count or "columns",)
+            yield OutputSpec(
+                f"{output.name}.{column}",
+                kind,
+                output.dtype,
+                (sides[0], sides[3 - axis], *rank) if sides else None,
+                activation="identity" if kind == "logits" else None,
+                format=output.format if kind == "boxes" else None,
+                normalized=output.normalized if kind == "boxes" else None,
+                part_of=Columns(output.name, axis, start, stop, factor if column == "scores" else None),
+            )
+        start += count or 0
 
 
 def in_parts(outputs: Mapping[str, np.ndarray], spec: IoSpec) -> dict[str, np.ndarray]:
@@ -116,20 +131,18 @@ def in_parts(outputs: Mapping[str, np.ndarray], spec: IoSpec) -> dict[str, np.nd
     Raises:
         StageError: where an output has not three axes.
     """
-    places = {each.name: each.place for each in spec.outputs if each.place is not None}
-    whole = {place.output for place in places.values()}
+    parts = [(each, each.part_of) for each in spec.outputs if each.part_of is not None]
+    whole = {columns.output for _, columns in parts}
     found = {name: value for name, value in outputs.items() if name not in whole}
-    for each in spec.outputs:
-        if each.place is not None and each.place.output in outputs:
-            found[each.name] = _taken(np.asarray(outputs[each.place.output]), each, each.place)
-    return found
+    taken = {part.name: _taken(outputs[at.output], part, at) for part, at in parts if at.output in outputs}
+    return found | taken
 
 
-def _taken(array: np.ndarray, part: OutputSpec, place: Place) -> np.ndarray:
+def _taken(array: np.ndarray, part: OutputSpec, at: Columns) -> np.ndarray:
     if array.ndim != 3:
-        raise StageError("wrong-shape", f"output {place.output!r}: expected three axes, got shape {list(array.shape)}")
-    columns = np.moveaxis(array, place.axis, 2)
-    taken = columns[..., place.start : place.stop]
-    if place.factor is not None:
-        taken = taken * columns[..., place.factor, None]
+        raise StageError("wrong-shape", f"output {at.output!r}: expected three axes, got shape {list(array.shape)}")
+    columns = np.moveaxis(array, at.axis, 2)
+    taken = columns[..., at.start : at.stop]
+    if at.factor is not None:
+        taken = taken * columns[..., at.factor, None]
     return taken[..., 0] if part.kind in ("scores", "labels") else taken

@@ -5,8 +5,8 @@ kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity 
 kind "boxes"    [N, queries, 4]        format: cxcywh | xyxy | xywh (x and y of the corner) | yxyx;
                                        normalized: true | false (then pixels of the input)
 kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
-kind "rows"     [N, n, columns] or [N, columns, n]: all of these in one tensor, see truehalf.io_spec.columns
 kind "classes"  [N, classes]           classification logits
+kind "rows"     [N, n, columns] or [N, columns, n]: boxes and scores in one tensor, see truehalf.io_spec.columns
 no kind         any tensor
 
 detections      logits + boxes, or scores + labels + boxes, or rows
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.errors import refuse
+from truehalf.errors import StageError, refuse
 from truehalf.io_spec.columns import ROWS, apart, problems_of_rows
 from truehalf.io_spec.spec import IoSpec, OutputSpec
 
@@ -34,15 +34,15 @@ DECLARE = (  # a remedy
 MOST_QUERIES = 1200  # of a decoder; more rows are anchors, of which several find one object
 Outputs = Mapping[str, np.ndarray]
 
-_RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, ROWS: 3, "classes": 2}
+_RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}
 _AXES = {
     "logits": "[N, queries, classes]",
     "boxes": "[N, boxes, 4]",
     "scores": "[N, n]",
     "labels": "[N, n]",
-    ROWS: "[N, n, columns] or [N, columns, n]",
     "classes": "[N, classes]",
 }
+_KINDS = (*_RANKS, ROWS)
 _OF_QUERIES, _OF_TOP_K = {"logits", "boxes"}, {"scores", "labels", "boxes"}
 _LAYOUT_OF_BOXES: dict[str, tuple[Any, ...]] = {
     "format": ("cxcywh", "xyxy", "xywh", "yxyx"),
@@ -106,8 +106,8 @@ def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
             yield coded("wrong-name", message)
         if kind is None:
             continue
-        if kind not in _RANKS:
-            message = f"output {name!r}: expected a kind among {', '.join(_RANKS)}, or none, got {kind!r}"
+        if kind not in _KINDS:
+            message = f"output {name!r}: expected a kind among {', '.join(_KINDS)}, or none, got {kind!r}"
             yield coded("unknown-choice", message)
             continue
         for key, values in _CHOICES.get(kind, {}).items():
@@ -118,10 +118,10 @@ def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
         if output.no_object and output.activation != "softmax":
             message = f"output {name!r}: no_object goes with activation softmax, got {output.activation!r}"
             yield coded("in-conflict", message)
-        yield from problems_of_rows(output, len(spec.class_names)) if kind == ROWS else ()
+    yield from _problems_of_columns(spec)
     taken = apart(spec).outputs
     yield from _problems_of_shapes(_shaped(taken))
-    kinds = [output.kind for output in taken if output.kind in _RANKS]
+    kinds = [output.kind for output in taken if output.kind in _KINDS]
     for repeated in dict.fromkeys(kind for kind in kinds if kinds.count(kind) > 1):
         yield coded("given-twice", f"kind {repeated!r}: expected once, got {kinds.count(repeated)} times")
     if kinds and ROWS not in kinds and set(kinds) not in (_OF_QUERIES, _OF_TOP_K, {"classes"}):
@@ -130,6 +130,11 @@ def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
         yield coded("in-conflict", message)
     if not isinstance(spec.trained, bool):
         yield coded("wrong-type", f"trained: expected true or false, got {spec.trained!r}")
+
+
+def _problems_of_columns(spec: IoSpec) -> Iterable[str]:
+    for output in (each for each in spec.outputs if each.kind == ROWS):
+        yield from problems_of_rows(output, len(spec.class_names))
 
 
 def check_shapes(spec: IoSpec) -> None:
@@ -142,7 +147,7 @@ def check_shapes(spec: IoSpec) -> None:
     refuse(
         "wrong-shape",
         "outputs are not what they are declared to be",
-        list(_problems_of_shapes(_shaped(apart(spec).outputs))),
+        [*_problems_of_columns(spec), *_problems_of_shapes(_shaped(apart(spec).outputs))],
     )
 
 
@@ -210,6 +215,22 @@ def check_values(outputs: Outputs, spec: IoSpec) -> None:
     """
     shaped = [(output.name, kind, np.shape(outputs[output.name])) for kind, output in by_kind(spec).items()]
     refuse("wrong-shape", "outputs are not what the I/O spec declares", list(_problems_of_shapes(shaped)))
+
+
+def check_labels(outputs: Outputs, spec: IoSpec) -> None:
+    """Hold labels of a reference, which may be floats, against what they are.
+
+    Raises:
+        StageError: when one is no whole number.
+    """
+    output = by_kind(spec).get("labels")
+    if output is None:
+        return
+    values = np.asarray(outputs[output.name], np.float64)
+    values = values[np.isfinite(values)]
+    if wrong := int((values != np.rint(values)).sum()):
+        message = f"output {output.name!r}: {wrong} of {values.size} labels of the reference are no whole numbers"
+        raise StageError("wrong-spec", f"{message}; is it what the I/O spec declares?")
 
 
 def class_name(class_names: Sequence[str], label: int) -> str:

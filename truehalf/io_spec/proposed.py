@@ -35,7 +35,10 @@ _NORMALIZATIONS = {  # the narrowest first: pixels that the second takes to 0..1
     "the mean and std 0.5": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "ImageNet's mean and std": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
-_MORE = "output {!r}: beside boxes and scores it seems to hold others: add them to columns, and give class_names"
+_UNCLEAR = (
+    "output {!r}: boxes and scores, and nothing says what all of its columns are: the first number beside boxes may be "
+    "objectness, the last ones others than scores; declare columns, and class_names"
+)
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def _rows(name: str, array: np.ndarray, names: int, reasons: dict[str, str], dou
         boxes, others = np.split(np.moveaxis(array, axis, 2), [4], axis=2)
         order, is_clear = _order(others, names) if others.size and boxes.max() > SIDES else ((), True)
         if order:
-            doubts += [] if is_clear else [_MORE.format(name)]
+            doubts += [] if is_clear else [_UNCLEAR.format(name)]
             read = _boxes(name, boxes, reasons)
             reasons[name] += f"; then {'a score and a whole number' if 'label' in order else 'scores'}, on axis {axis}"
             return replace(read, kind=ROWS, normalized=False, columns=order, axis=axis)
@@ -166,12 +169,13 @@ def _order(others: np.ndarray, names: int) -> tuple[tuple[str, ...], bool]:
     width, second = len(is_score), others[..., 1:2]
     if not is_score[0] or not others[..., 0].any():
         return (), True
-    if width == 2 and (second == np.rint(second)).all() and second.min() >= 0:
-        return ("boxes", "score", "label"), True
-    if is_score.all():
-        return ("boxes", *(("objectness",) if names and names == width - 1 else ()), "scores"), True
-    has_others = 0 < names < width and bool(is_score[:names].all())
-    return ("boxes", "scores", *(("others",) if has_others else ())), has_others
+    if second.size and (second == np.rint(second)).all() and second.min() >= 0:  # no network scores 0 or 1 throughout
+        return ("boxes", "score", "label", *(("others",) if width > 2 else ())), True
+    if names and is_score.all() and names == width - 1:
+        return ("boxes", "objectness", "scores"), True
+    has_others = 0 < names < width and bool(is_score[:names].all()) and not is_score[: names + 1].all()
+    is_clear = has_others or (bool(is_score.all()) and width == (names or 1))
+    return ("boxes", "scores", *(("others",) if has_others else ())), is_clear
 
 
 def _boxes(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:

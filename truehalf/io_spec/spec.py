@@ -87,7 +87,7 @@ class InputSpec(TensorSpec):
 
 
 @dataclass(frozen=True)
-class Place:
+class Columns:
     """Where a part of an output lies (truehalf.io_spec.columns).
 
     Attributes:
@@ -115,7 +115,7 @@ class OutputSpec(TensorSpec):
         no_object: whether the last class is none.
         columns: what is in them, in order, where one tensor holds detections (truehalf.io_spec.columns).
         axis: of these columns, 1 or 2.
-        place: of what is compared as an output, and is a part of one; no file holds that.
+        part_of: of what is compared as an output, and is a part of one; no file holds that.
     """
 
     activation: str | None = None
@@ -124,10 +124,10 @@ class OutputSpec(TensorSpec):
     no_object: bool | None = None
     columns: tuple[str, ...] | None = None
     axis: int | None = None
-    place: Place | None = None
+    part_of: Columns | None = None
 
     def to_json(self) -> JsonObject:
-        columns = None if self.columns is None else list(self.columns)
+        columns = list(self.columns) if isinstance(self.columns, tuple) else self.columns
         return {**super().to_json(), **_declared({key: getattr(self, key) for key in LAYOUT} | {"columns": columns})}
 
 
@@ -206,7 +206,7 @@ def _unknown(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _keys(form: type[TensorSpec]) -> list[str]:
     """What a file may say of an input or an output; of an image, PIXELS besides."""
-    return [each.name for each in fields(form) if each.name not in ("pixels", "place")]
+    return [each.name for each in fields(form) if each.name not in ("pixels", "part_of")]
 
 
 def _read(form: type[_Form], entry: Mapping[str, Any]) -> _Form:

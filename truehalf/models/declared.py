@@ -92,7 +92,7 @@ def problems_of_declared(config: Config) -> Iterator[str]:
         message = f"model.inputs: expected one input or more, or null for one of images, {IMAGES!r}; got none"
         yield coded("needs-value", message)
     if model.outputs is not None:
-        yield from _problems_of_outputs(model.outputs)
+        yield from _problems_of_outputs(model.outputs, model.classes or ())
         if model.drop_outputs:
             message = f"model.drop_outputs: expected [] beside model.outputs, got {plain(model.drop_outputs)}"
             yield coded("in-conflict", message)
@@ -144,14 +144,15 @@ def _problems_of_input(where: str, declared: InputConfig) -> Iterator[str]:
             yield coded("out-of-range", message)
 
 
-def _problems_of_outputs(outputs: Sequence[OutputConfig]) -> Iterator[str]:
+def _problems_of_outputs(outputs: Sequence[OutputConfig], classes: Sequence[str]) -> Iterator[str]:
     from truehalf.io_spec.outputs import check_spec
 
     if not outputs:
         yield coded("needs-value", "model.outputs: expected one output or more, or null for all of them; got none")
         return
     try:
-        check_spec(IoSpec(outputs=tuple(declared_outputs(outputs))), [each.name for each in outputs])
+        spec = IoSpec(outputs=tuple(declared_outputs(outputs)), class_names=tuple(classes))
+        check_spec(spec, [each.name for each in outputs])
     except StageError as error:
         lines = [line.removeprefix("  - ") for line in error.text.splitlines()[1:]]
         yield from (coded(error.code, f"model.outputs: {line}") for line in lines)

@@ -34,6 +34,7 @@ _OURS = "truehalf."  # a key that begins so is the I/O spec, or says how a file 
 _CHOICES = {"cxcywh", "xywh", "xyxy", "yxyx", "sigmoid", "softmax", "identity", "nchw", "nhwc", "rgb", "bgr"}
 _PRECISIONS = {"fp16": True, "float16": True, "half": True, "fp32": False, "float32": False, "float": False}
 _OF_NAMES = re.compile(r"(^|[^a-z])(names|classes|labels|categories)$", re.IGNORECASE)
+_OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names", re.IGNORECASE)
 _NUMBERED = (  # 0: cat, 0 cat, 0) cat; cat: 0
     re.compile(r"(?P<number>\d+)\s*(?:[:=]\s*|[.)]?\s+)(?P<name>\S.*)"),
     re.compile(r"(?P<name>\S.*?)\s*[:=]\s*(?P<number>\d+)"),
@@ -112,8 +113,9 @@ def _clashes(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
 
 def class_names_in(model: ir.Model) -> tuple[str, ...]:
     """Names of classes that the metadata of any tool's file hold under a key that says so; empty: none."""
-    found = (_names(_value(key, text)) for key, text in model.metadata_props.items() if _OF_NAMES.search(key))
-    return tuple(next(filter(None, found), ()))
+    found = (_names(_value(key, text)) for key, text in model.metadata_props.items() if _OF_CLASSES.fullmatch(key))
+    named = next(filter(None, found), [])
+    return () if any("(" in name for name in named) else tuple(named)
 
 
 def _names(value: Any) -> list[str] | None:

@@ -12,13 +12,20 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
+from truehalf.io_spec.columns import anchored
 from truehalf.io_spec.outputs import DETECTIONS, by_kind, detecting, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.report.forms import DetectionSummary
 from truehalf.verification.declared.boxes import box_format_problem, in_words, layouts_of
 from truehalf.verification.metrics.classification import ClassAgreement
-from truehalf.verification.metrics.decoded import confident_queries, detections_of, near_labels, with_tied_labels
-from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
+from truehalf.verification.metrics.decoded import (
+    confident_queries,
+    detections_of,
+    near_labels,
+    of_anchors,
+    with_tied_labels,
+)
+from truehalf.verification.metrics.detections import Detections, Matching, match, of_objects, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone, masked_in
 from truehalf.verification.metrics.precision import SelfPrecision, self_precision
@@ -123,6 +130,9 @@ class Measured:
                 self.tied_labels += count
         thresholds = options.score_threshold, options.iou_threshold
         self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.found]
+        if self.found and of_anchors(runs[0].reference, spec):
+            both = zip(self.matchings, self.found, strict=True)
+            self.matchings = [of_objects(one, *pair, options.score_threshold) for one, pair in both]
 
     def _beside_queries(self, run: Run) -> list[str]:
         """Outputs that are no detections and may hold a row for each query, as masks and embeddings do."""
@@ -285,6 +295,6 @@ class Measured:
 
 
 def _paired(run: Run, names: Sequence[str], spec: IoSpec, threshold: float) -> Paired:
-    rows = pair_queries(run.reference, run.candidate, names)
+    rows = pair_queries(run.reference, run.candidate, names, anchored(spec))
     outputs = {name: in_rows(run.candidate[name], rows) for name in names}
     return Paired(rows, outputs, confident_queries(run.reference, spec, threshold))

@@ -75,7 +75,9 @@ def pairs() -> Iterator[Pair]:
     for form, (put_out, _, axis) in FORMS.items():
         for change in (*GOOD, *BAD):
             arrays = [put_out(each) for each in (scene(), change(scene(), np.random.default_rng(0)))]
-            yield pair(f"{form}-{change.__name__}", form, arrays, PASSED if change in GOOD else FAILED)
+            moved = form != "rows" and change is permuted  # anchors have their places
+            expected = "not verified" if moved else PASSED if change in GOOD else FAILED
+            yield pair(f"{form}-{change.__name__}", form, arrays, expected)
         for seed in SEEDS:
             for named, change, expected in (("noise", noisy, PASSED), ("fault", any_of_them, FAILED)):
                 arrays = [put_out(each) for each in (scene(seed), change(scene(seed), np.random.default_rng(seed)))]

@@ -17,7 +17,7 @@ ROWS = np.random.default_rng(0).random((2, 7, 14)).astype(np.float32)
 THREE = ["a", "b", "c"]
 
 
-def declared(columns: list[str] | None, axis: int | None = 2, names: list[str] | None = None, **more: Any) -> IoSpec:
+def declared(columns: Any, axis: Any = 2, names: list[str] | None = None, **more: Any) -> IoSpec:
     output = {"name": "out", "kind": "rows", "format": "cxcywh", "normalized": False}
     output |= {key: value for key, value in (("columns", columns), ("axis", axis)) if value is not None} | more
     return IoSpec.from_json({"outputs": [output], "class_names": names or []})
@@ -73,12 +73,19 @@ def test_a_spec_survives_its_file(form: str) -> None:
         (declared(["boxes", "scores"], None), "missing-key", ["axis"]),
         (declared(["boxes", "scores"], 0), "unknown-choice", ["axis", 0]),
         (declared(["boxes", "scores"], format="xyzw"), "unknown-choice", ["format", "'xyzw'"]),
-        (declared(["boxes", "scores", "others"]), "missing-key", ["class_names"]),
+        (declared(["boxes", "scores", "others"]), "missing-key", ["names", "others"]),
         (declared(["boxes", "score"]), "in-conflict", ["boxes", "scores"]),
         (declared(["boxes", "score", "label"], shape=["N", 300, 7]), "wrong-shape", [6, ["N", 300, 7]]),
         (declared(["boxes", "scores"], 1, shape=["N", 4, 300]), "wrong-shape", [5, ["N", 4, 300]]),
         (declared(["boxes", "scores", "others"], names=THREE, shape=["N", 9, 6]), "wrong-shape", [7]),
         (declared(["boxes", "scores"], shape=["N", 300]), "wrong-shape", [["N", 300]]),
+        (declared(["boxes", "scores"], "1"), "unknown-choice", ["axis", "'1'"]),
+        (declared(["boxes", "scores"], 1.0), "unknown-choice", ["axis", "1.0"]),
+        (declared(["boxes", "scores"], True), "unknown-choice", ["axis", "True"]),
+        (declared(["boxes", "scores"], -1), "unknown-choice", ["axis", "-1"]),
+        (declared("boxes scores"), "unknown-choice", ["columns", "'boxes scores'"]),
+        (declared(5), "unknown-choice", ["columns", 5]),
+        (declared({"boxes": 4}), "unknown-choice", ["columns", "{'boxes': 4}"]),
     ],
 )
 def test_what_is_declared_wrong_is_refused(spec: IoSpec, code: str, facts: list[object]) -> None:

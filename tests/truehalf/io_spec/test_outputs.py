@@ -143,7 +143,7 @@ def test_tasks() -> None:
             [{"name": "y", "kind": "masks"}],
             ["y"],
             "unknown-choice",
-            ["output 'y'", "logits, boxes, scores, labels, rows, classes", "'masks'"],
+            ["output 'y'", "logits, boxes, scores, labels, classes, rows", "'masks'"],
         ),
         (
             [{"name": "l", "kind": "logits"}, BOXES],

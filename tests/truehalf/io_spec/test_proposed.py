@@ -139,11 +139,15 @@ ROWS = np.concatenate([PIXELS, SCORES], -1)
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
-        (ROWS, ("cxcywh", ("boxes", "scores"), 2)),
-        (ROWS.swapaxes(1, 2), ("cxcywh", ("boxes", "scores"), 1)),
+        (ROWS[..., :5], ("cxcywh", ("boxes", "scores"), 2)),
+        (ROWS[..., :5].swapaxes(1, 2), ("cxcywh", ("boxes", "scores"), 1)),
         (
             np.concatenate([CORNERS * 640, SCORES[..., :1], RNG.integers(0, 80, (4, 20, 1))], -1),
             ("xyxy", ("boxes", "score", "label"), 2),
+        ),
+        (
+            np.concatenate([CORNERS * 640, SCORES[..., :1], RNG.integers(0, 2, (4, 20, 1)), LOGITS], -1),
+            ("xyxy", ("boxes", "score", "label", "others"), 2),
         ),
         (np.concatenate([CORNERS * 640, SCORES[..., :1]], -1), ("xyxy", ("boxes", "scores"), 2)),
         (RNG.normal(0, 3, (4, 20, 64)), None),  # tokens
@@ -161,12 +165,23 @@ def test_boxes_and_scores_in_one_tensor(output: np.ndarray, expected: tuple[Any,
     assert expected is None or (spec.format, spec.columns, spec.axis) == expected
 
 
-def test_what_is_beside_scores_is_to_be_declared_or_follows_from_names() -> None:
-    outputs = {"output0": np.concatenate([PIXELS, SCORES, RNG.normal(0, 1, (4, 20, 8))], -1)}
-    found = of_run(outputs)
-    assert found.spec.outputs[0].kind == "rows" and ["'output0'" in each for each in found.doubts] == [True]
-    found = of_run(outputs, names=NAMES)
-    assert found.spec.outputs[0].columns == ("boxes", "scores", "others") and not found.doubts
+@pytest.mark.parametrize(
+    ("others", "names", "is_clear"),
+    [
+        (RNG.normal(0, 1, (4, 20, 8)), 7, True),
+        (RNG.normal(0, 1, (4, 20, 8)), 0, False),
+        (RNG.normal(0, 1, (4, 20, 8)), 6, False),  # the first score may be objectness
+        (np.zeros((4, 20, 0)), 7, True),
+        (np.zeros((4, 20, 0)), 0, False),  # or it may here
+        (np.zeros((4, 20, 0)), 5, False),
+    ],
+)
+def test_columns_that_are_not_clear_are_to_be_declared(others: np.ndarray, names: int, is_clear: bool) -> None:
+    found = of_run({"output0": np.concatenate([PIXELS, SCORES, others], -1)}, names=NAMES[:names])
+    assert found.spec.outputs[0].kind == "rows"
+    assert ["'output0'" in each for each in found.doubts] == ([] if is_clear else [True])
+    if is_clear:
+        assert found.spec.outputs[0].columns == ("boxes", "scores", *(("others",) if others.size else ()))
 
 
 def test_labels_beside_boxes_and_a_score_are_theirs() -> None:

@@ -42,7 +42,7 @@ from truehalf.verification.chain.stage_results import (
     precision_drop,
     sample_facts,
 )
-from truehalf.verification.declared.taken_apart import taken_apart
+from truehalf.verification.declared.taken_apart import as_written, taken_apart
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -135,7 +135,7 @@ def verify(
     findings = [
         *judge_final(final, options),
         *(Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open),
-        *of_files(fp32.model, last.model, reference.spec),
+        *of_files(as_written(fp32).model, as_written(last).model, reference.spec),
         *beyond(stages, chain.samples),
         *(not_checked(f"a sample that was left out: {what}") for what in made.left_out),
     ]

@@ -28,9 +28,9 @@ from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
 from truehalf.errors import StageError
-from truehalf.io_spec.columns import apart, in_one
+from truehalf.io_spec.columns import ROWS, apart, has_parts
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
-from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, task_of
+from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_labels, check_shapes, check_spec, check_values, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import lengths_of
 from truehalf.ir.model_forms import ModelFile, file_of
@@ -41,7 +41,7 @@ from truehalf.verification.chain.caveats import (
     outside_range,
     without_draws,
 )
-from truehalf.verification.chain.model_pair import ModelPair
+from truehalf.verification.chain.model_pair import ModelPair, check_same_interface
 from truehalf.verification.declared.proposal import may_detect, proposal_of
 from truehalf.verification.declared.taken_apart import taken_apart
 from truehalf.verification.findings import (
@@ -114,7 +114,7 @@ def compare(
     is_declared = spec is not None or bool(stated.outputs) or not may_detect(files.reference)
     proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, images is not None, options)
     declared = apart(proposed or stated)
-    if proposed is not None and in_one(declared):
+    if proposed is not None and has_parts(declared):
         files.close()
         files = _opened(source, other, proposed, options)
     task, entry = task_of(declared), declared.image_input
@@ -124,13 +124,14 @@ def compare(
     runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
     for run in runs:
         check_values(run.reference, declared)
+        check_labels(run.reference, declared)
     seen = _measured(files, feeds, runs, declared, options)
     shapes = shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
     reached = reached_outputs(files.reference), reached_outputs(files.candidate)
     found = without_draws(findings_on(seen, files.ran, shapes, reached), files.reference, files.candidate)
     caveats = outside_range(feeds, entry) if images is None else []
     caveats += not_compared(task, files, why_not, proposed)
-    found += of_files(files.reference, files.candidate, apart(stated))
+    found += of_files(source.model, other.model, stated)
     left_out = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
     found += [not_checked(each) for each in (*caveats, *left_out)]
     report = replace(
@@ -161,14 +162,17 @@ def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSp
         declared = spec_inside(reference.model) if spec is None else given_spec(spec)
         shapes = {str(value.name): lengths_of(value) for value in graph.inputs}
         check_spec(declared, [str(value.name) for value in graph.outputs], shapes)
+        declared = _with_shapes(declared, graph)
+        check_shapes(replace(declared, outputs=tuple(each for each in declared.outputs if each.kind == ROWS)))
     except StageError as error:
         source = f"{SPEC_KEY} in the metadata of {reference.path}" if spec is None else "spec"
         raise StageError(error.code, f"{error}\n({source}; an empty I/O spec, {{}}, compares tensors)") from error
-    return _with_shapes(declared, graph)
+    return declared
 
 
 def _opened(reference: ModelFile, candidate: ModelFile, spec: IoSpec, options: VerifyConfig) -> ModelPair:
     """Both files, outputs that hold detections in one tensor taken apart."""
+    check_same_interface(reference.model, candidate.model)
     parts = apart(spec)
     return ModelPair(taken_apart(reference, parts), taken_apart(candidate, parts), options.evaluation.value)
 

@@ -10,18 +10,20 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.io_spec.columns import apart, in_one
-from truehalf.io_spec.in_file import SPEC_KEY, shape_of, spec_inside, spec_text
-from truehalf.io_spec.spec import IoSpec, OutputSpec, Place
+from truehalf.io_spec.columns import has_parts
+from truehalf.io_spec.in_file import shape_of
+from truehalf.io_spec.spec import Columns, IoSpec, OutputSpec
 from truehalf.ir.model_forms import ModelFile
 
 _FLOAT32 = ir.DataType.FLOAT
 _TO_THE_END = np.iinfo(np.int64).max
+_ADDED = "truehalf.taken_apart"  # in a node's metadata
+_RANGES_ARE_INPUTS = 10  # of Slice, from this opset on
 
 
 @dataclass(frozen=True)
-class _Apart(ModelFile):
-    """A file of the same path and digest.
+class PartsFile(ModelFile):
+    """A file of the same path and digest, whose model has further nodes at its end.
 
     Attributes:
         whole: the file.
@@ -35,15 +37,14 @@ class _Apart(ModelFile):
     def model(self) -> ir.Model:
         model = self.whole.model.clone()
         values = {str(value.name): value for value in model.graph.outputs}
-        parts = [(each, each.place) for each in self.spec.outputs if each.place and each.place.output in values]
-        names = dict.fromkeys(place.output for _, place in parts)
+        parts = [(each, each.part_of) for each in self.spec.outputs if each.part_of and each.part_of.output in values]
+        _give_way(model.graph, {part.name for part, _ in parts})
+        names = dict.fromkeys(at.output for _, at in parts)
         whole = {name: _added(model.graph, "Cast", [values[name]], f"{name}.float32", to=_FLOAT32) for name in names}
         outputs = [value for name, value in values.items() if name not in whole]
-        outputs += [_part(model.graph, whole[place.output], each, place) for each, place in parts]
+        outputs += [_part(model.graph, whole[at.output], part, at) for part, at in parts]
         model.graph.outputs.clear()
         model.graph.outputs.extend(outputs)
-        if SPEC_KEY in model.metadata_props:
-            model.metadata_props[SPEC_KEY] = spec_text(apart(spec_inside(model)))
         return model
 
     @cached_property
@@ -61,22 +62,39 @@ def taken_apart(file: ModelFile, spec: IoSpec) -> ModelFile:
     Args:
         spec: that was taken apart (truehalf.io_spec.columns.apart).
     """
-    return _Apart(file.path, file, spec) if in_one(spec) and not isinstance(file, _Apart) else file
+    return PartsFile(file.path, file, spec) if has_parts(spec) and not isinstance(file, PartsFile) else file
 
 
-def _part(graph: ir.Graph, whole: ir.Value, part: OutputSpec, place: Place) -> ir.Value:
+def as_written(file: ModelFile) -> ModelFile:
+    """The file that was taken apart; any other as it is."""
+    return file.whole if isinstance(file, PartsFile) else file
+
+
+def is_added(node: ir.Node) -> bool:
+    """Whether a node is none of the file's."""
+    return _ADDED in node.metadata_props
+
+
+def _give_way(graph: ir.Graph, names: set[str]) -> None:
+    """Other names for the values inside that have one of these."""
+    inside = [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+    for value in (value for value in inside if value.name in names):
+        value.name = f"{value.name}.inside"
+
+
+def _part(graph: ir.Graph, whole: ir.Value, part: OutputSpec, at: Columns) -> ir.Value:
     """What `truehalf.io_spec.columns.in_parts` takes."""
-    name, axis, is_one = part.name, place.axis, part.kind in ("scores", "labels")
-    numbers = {"starts": [place.start], "ends": [_TO_THE_END if place.stop is None else place.stop], "axes": [axis]}
+    name, axis, is_one = part.name, at.axis, part.kind in ("scores", "labels")
+    ranges = {"starts": [at.start], "ends": [_TO_THE_END if at.stop is None else at.stop], "axes": [axis]}
     if is_one:
-        taken = _added(graph, "Gather", [whole, _integers(graph, place.start, f"{name}.column")], name, axis=axis)
-    elif (graph.opset_imports.get("") or 1) >= 10:
-        inputs = [_integers(graph, each, f"{name}.{key}") for key, each in numbers.items()]
+        taken = _added(graph, "Gather", [whole, _integers(graph, at.start, f"{name}.column")], name, axis=axis)
+    elif (graph.opset_imports.get("") or 1) >= _RANGES_ARE_INPUTS:
+        inputs = [_integers(graph, numbers, f"{name}.{key}") for key, numbers in ranges.items()]
         taken = _added(graph, "Slice", [whole, *inputs], name)
     else:
-        taken = _added(graph, "Slice", [whole], name, **numbers)
-    if place.factor is not None:
-        column = _integers(graph, [place.factor], f"{name}.factor")
+        taken = _added(graph, "Slice", [whole], name, **ranges)
+    if at.factor is not None:
+        column = _integers(graph, [at.factor], f"{name}.factor")
         factor = _added(graph, "Gather", [whole, column], f"{name}.factor", axis=axis)
         taken = _added(graph, "Mul", [taken, factor], name)
     if axis == 1 and not is_one:
@@ -90,6 +108,7 @@ def _part(graph: ir.Graph, whole: ir.Value, part: OutputSpec, place: Place) -> i
 def _added(graph: ir.Graph, op_type: str, inputs: list[ir.Value], name: str, **attributes: int | list[int]) -> ir.Value:
     """The float32 output of a node at the end of a graph."""
     node = ir.node(op_type, inputs, attributes, name=f"{name}/{op_type}")
+    node.metadata_props[_ADDED] = ""
     node.outputs[0].name = f"{name}/{op_type}"
     node.outputs[0].type = ir.TensorType(_FLOAT32)
     graph.append(node)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.verification.metrics.detections import SCORE_SLACK, Detections, box_iou
+from truehalf.verification.metrics.detections import SCORE_SLACK, Detections
 from truehalf.verification.metrics.score_errors import LOW_SCORE, RANK_FLOOR, SCORE_ERROR
 
 FULL = 10  # detections; fewer are no rim of what a model finds
@@ -64,20 +64,6 @@ def average_precision(
     evaluation.accumulate()
     evaluation.summarize()
     return {"ap50_95": float(evaluation.stats[0]), "ap50": float(evaluation.stats[1])}
-
-
-def without_overlaps(found: Detections, iou_threshold: float = 0.7) -> Detections:
-    """Greedy non-maximum suppression class by class, as whoever deploys anchors does it: of detections that overlap by
-    more than the threshold, the best.
-
-    Args:
-        found: best first.
-    """
-    hides = (box_iou(found.boxes, found.boxes) > iou_threshold) & (found.labels[:, None] == found.labels)
-    kept = np.ones(len(found.labels), bool)
-    for i in range(len(kept)):
-        kept[i + 1 :] &= ~(kept[i] & hides[i, i + 1 :])
-    return Detections(found.boxes[kept], found.labels[kept], found.scores[kept])
 
 
 def self_ap(

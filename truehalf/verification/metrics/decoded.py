@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from truehalf.errors import StageError
+from truehalf.io_spec.columns import anchored
 from truehalf.io_spec.outputs import DETECTIONS, MOST_QUERIES, Outputs, by_kind, picture_size, task_of
 from truehalf.io_spec.spec import IoSpec, OutputSpec
 from truehalf.verification.metrics.detections import Detections, match
@@ -86,9 +87,9 @@ def found_in(outputs: Outputs, spec: IoSpec) -> list[Detections]:
 
 
 def of_anchors(outputs: Outputs, spec: IoSpec) -> bool:
-    """Whether a detector's rows are anchors, of which several find one object."""
-    kinds = by_kind(spec)
-    return "logits" in kinds and outputs[kinds["logits"].name].shape[1] > MOST_QUERIES
+    """Whether a detector's rows are anchors (truehalf.io_spec.columns.anchored), or are more than queries are."""
+    declared = by_kind(spec).get("logits")
+    return anchored(spec) or (declared is not None and outputs[declared.name].shape[1] > MOST_QUERIES)
 
 
 def confident_queries(outputs: Outputs, spec: IoSpec, score_threshold: float) -> np.ndarray:
@@ -106,8 +107,8 @@ def confident_queries(outputs: Outputs, spec: IoSpec, score_threshold: float) ->
 
 
 def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[Detections]:
-    """Turn DETR outputs into detections, best first, as many of each image as there are queries; of more rows than
-    MOST_QUERIES the best so many.
+    """Turn DETR outputs into detections, best first, as many of each image as there are queries; of more than
+    MOST_QUERIES the best so many, and all that reach LOW_SCORE.
 
     Args:
         logits: [N, queries, classes].
@@ -129,7 +130,8 @@ def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[
     result = []
     for image_scores, image_labels, image_boxes in zip(scores, labels, boxes, strict=True):
         flat = image_scores.reshape(-1)
-        best = _best(flat, min(len(image_boxes), MOST_QUERIES))
+        most = max(MOST_QUERIES, int((flat >= LOW_SCORE).sum()))
+        best = _best(flat, min(len(image_boxes), most))
         found = image_labels.reshape(-1)[best].astype(np.int64)
         result.append(Detections(image_boxes[best // per_query], found, flat[best]))
     return result

@@ -17,7 +17,7 @@ Pairs are one to one, as many as possible, and among those the best in overlap a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -162,6 +162,36 @@ def match(
         absent=[int(pool_r[r]) for r in np.flatnonzero(still_r)],
         extra=[int(pool_c[c]) for c in np.flatnonzero(free_c & counts_c)],
         rank_changes=_reversed_pairs(reference.scores[pairs[:, 0]], candidate.scores[pairs[:, 1]]),
+    )
+
+
+def kept_of(found: Detections, iou_threshold: float = 0.7) -> np.ndarray:
+    """bool [n]: what greedy non-maximum suppression keeps, class by class, as whoever deploys anchors does it: of
+    detections that overlap by more than the threshold, the best.
+
+    Args:
+        found: best first.
+    """
+    hides = (box_iou(found.boxes, found.boxes) > iou_threshold) & (found.labels[:, None] == found.labels)
+    kept = np.ones(len(found.labels), bool)
+    for i in range(len(kept)):
+        kept[i + 1 :] &= ~(kept[i] & hides[i, i + 1 :])
+    return kept
+
+
+def of_objects(matching: Matching, reference: Detections, candidate: Detections, score_threshold: float) -> Matching:
+    """A matching of anchors, of which several find one object, whose counts are those of objects: of detections that
+    non-maximum suppression keeps. Errors are those of all.
+    """
+    ours, theirs = kept_of(reference), kept_of(candidate)
+    return replace(
+        matching,
+        reference=int((ours & (reference.scores >= score_threshold)).sum()),
+        candidate=int((theirs & (candidate.scores >= score_threshold)).sum()),
+        relabelled=[pair for pair in matching.relabelled if ours[pair[0]]],
+        displaced=[pair for pair in matching.displaced if ours[pair[0]]],
+        absent=[r for r in matching.absent if ours[r]],
+        extra=[c for c in matching.extra if theirs[c]],
     )
 
 

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, TypedDict
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.metrics.average_precision import (
-    average_precision,
-    low_self_ap_drop,
-    self_ap,
-    without_overlaps,
-)
+from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
 from truehalf.verification.metrics.decoded import of_anchors
-from truehalf.verification.metrics.detections import Detections
+from truehalf.verification.metrics.detections import Detections, kept_of
 
 if TYPE_CHECKING:
     from truehalf.verification.chain.reference import Reference
@@ -46,7 +41,8 @@ def precision(reference: Reference, found: Sequence[Detections]) -> Precision:
     if reason := _why_no_precision(reference, len(found)):
         return Precision(ap50=None, ap50_95=None, reason=reason)
     if of_anchors(reference.outputs, reference.spec):
-        found = [without_overlaps(each) for each in found]
+        kept = map(kept_of, found)
+        found = [Detections(f.boxes[k], f.labels[k], f.scores[k]) for f, k in zip(found, kept, strict=True)]
     truth = (reference.truth or [])[: len(found)]
     measured = average_precision(found, truth, classes_in(reference.spec, found, truth))
     return Precision(ap50=measured["ap50"], ap50_95=measured["ap50_95"], reason=None)

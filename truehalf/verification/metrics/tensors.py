@@ -8,8 +8,8 @@ Query rule      detectors of the DETR family put their queries in top-k order, s
                 compared: the pairing p -> q with the least total of
                     distance(p, q) = sum over outputs of mean(min(1, |o_q - r_p|))
                 A value's part ends at 1 so that one truly different query cannot push others out of their pairs.
-                Of more rows than MOST_QUERIES (truehalf.io_spec.outputs), those that are off by at most STAYED of the
-                largest |r| have their places, and if more than MOST_PAIRED are left, so have all.
+                Anchors have their places, and so have, of more rows than MOST_QUERIES (truehalf.io_spec.outputs), those
+                that are off by at most STAYED of the largest |r|; if as many others are left, so have all.
                 A query is matched when the value rule holds for all its values.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
+from truehalf.io_spec.columns import ROWS, anchored
 from truehalf.io_spec.outputs import MOST_QUERIES
 from truehalf.io_spec.spec import IoSpec
 from truehalf.report.forms import Parity
@@ -30,7 +31,6 @@ SHARE = 0.999  # of the values that must agree: single values at a kink (a sampl
 SHARE_OF_EACH = 0.9  # of the values of each output, of which there may be few
 STAYED = 0.02
 _AT_ONCE = 256  # rows, each against all
-MOST_PAIRED = 4000  # a pairing takes the cube of them
 _QUERY_KINDS = ("logits", "boxes", "scores", "labels")
 Outputs = Mapping[str, np.ndarray]
 
@@ -50,16 +50,17 @@ class ComparedRuns(Parity, total=False):
 
 def query_outputs(spec: IoSpec) -> list[str]:
     """Outputs of an I/O spec whose axis 1 counts queries, or detections where top-k is inside the model."""
-    return [output.name for output in spec.outputs if output.kind in _QUERY_KINDS]
+    return [each.name for each in spec.outputs if each.kind in _QUERY_KINDS or (each.kind == ROWS and each.axis == 2)]
 
 
-def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np.ndarray:
+def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str], anchors: bool = False) -> np.ndarray:
     """The row of `other` that belongs to each row of `reference`, by the query rule.
 
     Args:
         reference, other: [images, queries, values], or [images, queries], by name; non-finite values count as far
             away.
         names: the outputs that take part.
+        anchors: whether rows are these, not queries.
 
     Returns:
         int64 [images, queries].
@@ -68,7 +69,7 @@ def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np
 
     images, queries = reference[names[0]].shape[:2]
     rows = np.tile(np.arange(queries), (images, 1))
-    for image in range(images):
+    for image in range(0 if anchors else images):
         ours, theirs = ({name: outputs[name][image] for name in names} for outputs in (reference, other))
         left = np.arange(queries) if queries <= MOST_QUERIES else _moved(ours, theirs)
         distance = np.zeros((len(left), len(left)))
@@ -86,7 +87,7 @@ def _moved(reference: Outputs, other: Outputs) -> np.ndarray:
         with np.errstate(invalid="ignore"):
             near = np.abs(np.asarray(other[name], np.float64) - ours) <= limit
         found |= ~near.reshape(len(found), -1).all(axis=1)
-    return np.flatnonzero(found) if found.sum() <= MOST_PAIRED else np.zeros(0, np.int64)
+    return np.flatnonzero(found) if found.sum() <= MOST_QUERIES else np.zeros(0, np.int64)
 
 
 def in_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -105,7 +106,7 @@ def total_error(spec: IoSpec, reference: Outputs, other: Outputs) -> float:
     names = query_outputs(spec)
     paired = dict(other)
     if names:
-        rows = pair_queries(reference, other, names)
+        rows = pair_queries(reference, other, names, anchored(spec))
         paired |= {name: in_rows(other[name], rows) for name in names}
     total = 0.0
     for name, expected in reference.items():

@@ -5,13 +5,8 @@ import pytest
 
 from tests.messages import raises
 from tests.truehalf.verification.detected import REFERENCE, detections, edited
-from truehalf.verification.metrics.average_precision import (
-    average_precision,
-    low_self_ap_drop,
-    self_ap,
-    without_overlaps,
-)
-from truehalf.verification.metrics.detections import Detections
+from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
+from truehalf.verification.metrics.detections import Detections, kept_of
 
 
 def test_average_precision_by_hand():
@@ -99,7 +94,6 @@ def test_boxes_without_an_area_are_no_labels():
 def test_of_detections_that_overlap_the_best_of_a_class_is_kept():
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 8], [0, 0, 10, 6], [50, 50, 60, 60]], np.float32)
     found = Detections(boxes, np.array([1, 1, 2, 1, 1]), np.array([0.9, 0.8, 0.7, 0.6, 0.5], np.float32))
-    assert without_overlaps(found).scores.tolist() == pytest.approx([0.9, 0.7, 0.6, 0.5])
-    assert without_overlaps(found, 0.95).scores.tolist() == pytest.approx(found.scores.tolist())
-    nothing = Detections(boxes[:0], found.labels[:0], found.scores[:0])
-    assert len(without_overlaps(nothing).scores) == 0
+    assert kept_of(found).tolist() == [True, False, True, True, True]
+    assert kept_of(found, 0.95).all()
+    assert len(kept_of(Detections(boxes[:0], found.labels[:0], found.scores[:0]))) == 0
