@@ -112,3 +112,8 @@ def test_faults_name_the_key(override: str, key: str, code: str, facts: list[str
 def test_a_sound_declaration_has_no_faults() -> None:
     pair = output("l", "logits", activation="sigmoid"), output("b", "boxes", format="xyxy", normalized=False)
     assert list(problems_of_declared(config(f"model.outputs=[{', '.join(pair)}]"))) == []
+    rows = "{name: y, kind: rows, columns: [boxes, scores, others], axis: 1, format: cxcywh, normalized: false}"
+    whole = config(f"model.outputs=[{rows}]", "model.classes=[cat, dog]")
+    assert list(problems_of_declared(whole)) == []
+    with refuses("model.outputs", "missing-key", "others"):
+        config(f"model.outputs=[{rows}]")

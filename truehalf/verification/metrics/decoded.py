@@ -12,7 +12,7 @@ from truehalf.io_spec.outputs import DETECTIONS, MOST_QUERIES, Outputs, by_kind,
 from truehalf.io_spec.spec import IoSpec, OutputSpec
 from truehalf.verification.metrics.detections import Detections, match
 from truehalf.verification.metrics.scales import spread_along
-from truehalf.verification.metrics.score_errors import LOW_SCORE
+from truehalf.verification.metrics.score_errors import LOW_SCORE, RANK_FLOOR
 
 NOTHING = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
@@ -108,7 +108,7 @@ def confident_queries(outputs: Outputs, spec: IoSpec, score_threshold: float) ->
 
 def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[Detections]:
     """Turn DETR outputs into detections, best first, as many of each image as there are queries; of more than
-    MOST_QUERIES the best so many, and all that reach LOW_SCORE.
+    MOST_QUERIES only those that reach RANK_FLOOR, below which nothing is compared.
 
     Args:
         logits: [N, queries, classes].
@@ -130,18 +130,11 @@ def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[
     result = []
     for image_scores, image_labels, image_boxes in zip(scores, labels, boxes, strict=True):
         flat = image_scores.reshape(-1)
-        most = max(MOST_QUERIES, int((flat >= LOW_SCORE).sum()))
-        best = _best(flat, min(len(image_boxes), most))
+        counted = np.flatnonzero(flat >= (RANK_FLOOR if len(image_boxes) > MOST_QUERIES else -np.inf))
+        best = counted[np.argsort(-flat[counted], kind="stable")][: len(image_boxes)]
         found = image_labels.reshape(-1)[best].astype(np.int64)
         result.append(Detections(image_boxes[best // per_query], found, flat[best]))
     return result
-
-
-def _best(scores: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the largest scores, largest first; of equal ones the first."""
-    least = np.partition(scores, -count)[-count] if 0 < count < len(scores) else -np.inf
-    candidates = np.flatnonzero(scores >= least)
-    return candidates[np.argsort(-scores[candidates], kind="stable")][:count]
 
 
 def class_scores(logits: np.ndarray, declared: OutputSpec) -> np.ndarray:

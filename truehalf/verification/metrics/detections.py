@@ -182,17 +182,25 @@ def kept_of(found: Detections, iou_threshold: float = 0.7) -> np.ndarray:
 def of_objects(matching: Matching, reference: Detections, candidate: Detections, score_threshold: float) -> Matching:
     """A matching of anchors, of which several find one object, whose counts are those of objects: of detections that
     non-maximum suppression keeps. Errors are those of all.
+
+    Args:
+        reference, candidate: best first.
     """
-    ours, theirs = kept_of(reference), kept_of(candidate)
+    ours, theirs = (kept_of(_confident(each, score_threshold)) for each in (reference, candidate))
     return replace(
         matching,
-        reference=int((ours & (reference.scores >= score_threshold)).sum()),
-        candidate=int((theirs & (candidate.scores >= score_threshold)).sum()),
+        reference=int(ours.sum()),
+        candidate=int(theirs.sum()),
         relabelled=[pair for pair in matching.relabelled if ours[pair[0]]],
         displaced=[pair for pair in matching.displaced if ours[pair[0]]],
         absent=[r for r in matching.absent if ours[r]],
         extra=[c for c in matching.extra if theirs[c]],
     )
+
+
+def _confident(found: Detections, score_threshold: float) -> Detections:
+    count = int((found.scores >= score_threshold).sum())
+    return Detections(found.boxes[:count], found.labels[:count], found.scores[:count])
 
 
 def low_score_errors(
