@@ -77,7 +77,7 @@ def test_other_arguments_are_left_as_they_are() -> None:
 
 def test_declarations_are_written_with_every_key() -> None:
     values = values_of("model.outputs=[{name: logits, kind: classes}]")
-    names = ["name", "kind", "take", "activation", "format", "normalized", "no_object"]
+    names = ["name", "kind", "take", "activation", "format", "normalized", "no_object", "columns", "axis"]
     assert list(values["model"]["outputs"][0]) == names
 
 
