@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -115,8 +115,8 @@ def reports_of_run(folder: Path, failed_stage: str | None) -> Reports:
     reports = read_reports(folder)
     if failed_stage is None:
         return reports
-    kept = STAGES[: STAGES.index(failed_stage)] if failed_stage in STAGES else ()
-    return only(kept, reports)
+    stale = STAGES[STAGES.index(failed_stage) :] if failed_stage in STAGES else (*STAGES, failed_stage)
+    return cast("Reports", {stage: report for stage, report in reports.items() if stage not in stale})
 
 
 def problems_of_lock(folder: Path) -> list[str]:
@@ -139,10 +139,6 @@ def without_git(folder: Path) -> list[str]:
         return []
     message = f"{folder}: no git repository, which DVC needs; run `git init` there, or `dvc config core.no_scm true`"
     return [coded("file-missing", message)]
-
-
-def only(stages: Container[str], reports: Reports) -> Reports:
-    return cast("Reports", {stage: report for stage, report in reports.items() if stage in stages})
 
 
 def json_of(path: Path) -> Any:

@@ -23,7 +23,7 @@ from pipeline.report.data import data_of
 from pipeline.report.deliverable import file_facts, judged
 from pipeline.report.headlines import headline, tiles
 from pipeline.report.previous import difference, remember
-from pipeline.workspace import STAGES, json_of, only, read_reports, root
+from pipeline.workspace import STAGES, json_of, reports_of_run, root
 from truehalf.config.params import read_params
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.errors import StageError
@@ -118,16 +118,13 @@ def content(folder: Path) -> dict[str, object]:
 
 def _reports(folder: Path) -> tuple[Reports, dict[str, str] | None]:
     """The reports of this run, and {stage, message} where it crashed: what later stages left is of an earlier run."""
-    reports = read_reports(folder)
     error_file = folder / "reports" / "error.json"
     crash = json_of(error_file)
-    if not crash:
-        return reports, None
-    report_file = folder / "reports" / f"{crash['stage']}.json"
-    if report_file.exists() and report_file.stat().st_mtime_ns > error_file.stat().st_mtime_ns:
-        return reports, None  # the stage has run well since
-    stale = STAGES[STAGES.index(crash["stage"]) :] if crash["stage"] in STAGES else (*STAGES, crash["stage"])
-    return only([stage for stage in reports if stage not in stale], reports), crash
+    if crash:
+        report_file = folder / "reports" / f"{crash['stage']}.json"
+        if report_file.exists() and report_file.stat().st_mtime_ns > error_file.stat().st_mtime_ns:
+            crash = None  # the stage has run well since
+    return reports_of_run(folder, crash["stage"] if crash else None), crash
 
 
 def _params(folder: Path) -> Params:
