@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.errors import StageError, refuse
+from truehalf.errors import refuse
 from truehalf.io_spec.columns import ROWS, apart, problems_of_rows
 from truehalf.io_spec.spec import IoSpec, OutputSpec
 
@@ -32,6 +32,7 @@ DECLARE = (  # a remedy
     "FILE (in Python, spec=...; of the pipeline, model.outputs, which `python -m pipeline.init` proposes)"
 )
 MOST_QUERIES = 1200  # of a decoder; more rows are anchors, of which several find one object
+_SLACK = 1e-3  # of scores: sums of roundings
 Outputs = Mapping[str, np.ndarray]
 
 _RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}
@@ -217,20 +218,28 @@ def check_values(outputs: Outputs, spec: IoSpec) -> None:
     refuse("wrong-shape", "outputs are not what the I/O spec declares", list(_problems_of_shapes(shaped)))
 
 
-def check_labels(outputs: Outputs, spec: IoSpec) -> None:
-    """Hold labels of a reference, which may be floats, against what they are.
+def check_reference(outputs: Outputs, spec: IoSpec) -> None:
+    """Hold what a reference puts out against a checked spec, as far as only values tell.
 
     Raises:
-        StageError: when one is no whole number.
+        StageError: listing labels, which may be floats, that are no whole numbers, and scores among other columns that
+            are none.
     """
-    output = by_kind(spec).get("labels")
-    if output is None:
-        return
-    values = np.asarray(outputs[output.name], np.float64)
-    values = values[np.isfinite(values)]
-    if wrong := int((values != np.rint(values)).sum()):
-        message = f"output {output.name!r}: {wrong} of {values.size} labels of the reference are no whole numbers"
-        raise StageError("wrong-spec", f"{message}; is it what the I/O spec declares?")
+    problems = []
+    for output in (each for each in spec.outputs if each.kind in ("labels", "scores", "logits")):
+        values = np.asarray(outputs[output.name], np.float64)
+        values = values[np.isfinite(values)]
+        if output.kind == "labels":
+            if wrong := int((values != np.rint(values)).sum()):
+                problems.append(f"output {output.name!r}: {wrong} of {values.size} labels are no whole numbers")
+        elif output.part_of is not None and values.size and _beyond(values):
+            found = f"from {values.min():.3g} to {values.max():.3g}"
+            problems.append(f"output {output.name!r}: expected scores, 0 to 1, got values {found}")
+    refuse("wrong-spec", "outputs of the reference are not what the I/O spec declares", problems)
+
+
+def _beyond(scores: np.ndarray) -> bool:
+    return bool(scores.min() < -_SLACK or scores.max() > 1 + _SLACK)
 
 
 def class_name(class_names: Sequence[str], label: int) -> str:

@@ -30,7 +30,15 @@ from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
 from truehalf.errors import StageError
 from truehalf.io_spec.columns import ROWS, apart, has_parts
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
-from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_labels, check_shapes, check_spec, check_values, task_of
+from truehalf.io_spec.outputs import (
+    DETECTIONS,
+    TENSORS,
+    check_reference,
+    check_shapes,
+    check_spec,
+    check_values,
+    task_of,
+)
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import lengths_of
 from truehalf.ir.model_forms import ModelFile, file_of
@@ -124,7 +132,7 @@ def compare(
     runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
     for run in runs:
         check_values(run.reference, declared)
-        check_labels(run.reference, declared)
+        check_reference(run.reference, declared)
     seen = _measured(files, feeds, runs, declared, options)
     shapes = shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
     reached = reached_outputs(files.reference), reached_outputs(files.candidate)

@@ -19,7 +19,7 @@ from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.columns import apart, in_parts
 from truehalf.io_spec.in_file import names_of
-from truehalf.io_spec.outputs import check_labels
+from truehalf.io_spec.outputs import check_reference
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
@@ -277,9 +277,9 @@ def _reference(
     """What was frozen, with what follows from it; labels count where every sample has them.
 
     Raises:
-        StageError: as check_labels.
+        StageError: as check_reference.
     """
-    check_labels(outputs, spec)
+    check_reference(outputs, spec)
     labelled = [boxes for boxes in truth if boxes is not None]
     return Reference(
         samples=samples,
