@@ -168,7 +168,7 @@ def verify(
     }
     write_json(out / "verdict.json", report.to_json())
     write_json(out / "details.json", details)
-    write_json(out / "graph.json", outline(last))
+    write_json(out / "graph.json", outline(as_written(last)))
     write_data(out / "plots", facts["histograms"], profile or [])
     return report
 
@@ -268,7 +268,8 @@ def profile_of(
     sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
     feeds = stacked([sample] * (file.fixed_batch or fp32.fixed_batch or 1))
     pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
-    rows = error_profile(BothFiles(fp32.model, file.model, pessimistic=pessimistic), feeds)
+    files = BothFiles(as_written(fp32).model, as_written(file).model, pessimistic=pessimistic)
+    rows = error_profile(files, feeds)
     for rank, row in enumerate(worst_nodes(rows), start=1):
         row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}
     return rows

@@ -4,6 +4,7 @@ engine; the files keep their output.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,15 @@ def test_a_good_file_is_passed_as_a_detector(tmp_path: Path) -> None:
     report = checked(tmp_path, final)
     assert report["verdict"] == "passed" and report["detections"]["matched"] == 36
     assert {*report["outputs"]} == {"found.boxes", "found.scores"}
-    assert [value.name for value in onnx.load(final).graph.output] == ["found"]
+    graph = onnx.load(final).graph
+    shown = json.loads((tmp_path / "out" / "graph.json").read_text())
+    assert [value.name for value in graph.output] == [value["name"] for value in shown["outputs"]] == ["found"]
+    names = {node.name for node in graph.node}
+    profile = json.loads((tmp_path / "out" / "details.json").read_text())["profile"]
+    assert profile and {row["node"] for row in profile} <= {
+        *names,
+        *(f"{n.op_type} -> {n.output[0]}" for n in graph.node),
+    }
 
 
 def test_a_file_that_overflows_is_located_and_pinned(tmp_path: Path) -> None:
