@@ -20,7 +20,9 @@ from tests.messages import expect, raises
 from truehalf import convert
 from truehalf.cli.app import run as truehalf
 from truehalf.codes import codes_in
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.compare import compare
+from truehalf.verification.contradictions import class_names_in
 from truehalf.verification.declared.proposal import propose_spec
 from truehalf.verification.report import Report
 
@@ -377,3 +379,24 @@ def test_rows_that_are_no_samples_are_no_classes(tmp_path: Path) -> None:
         if kind is None:
             with raises("wrong-shape", "logits", "[5]", "[3]"):
                 compare(*[tmp_path / "m.onnx"] * 2, feeds, spec={"outputs": [{"name": "logits", "kind": "classes"}]})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "names"),
+    [
+        ({"input_names": "['images']", "names": "{0: 'person', 1: 'car'}"}, ("person", "car")),
+        ({"output_names": "['a', 'b']"}, ()),
+        ({"names": "OrderedDict([(0, 'a'), (1, 'b')])"}, ()),
+        ({"class_names": '["a", "b"]'}, ("a", "b")),
+        ({"dataset.classes": "a,b"}, ("a", "b")),
+        ({"names": "person"}, ()),
+    ],
+)
+def test_names_of_classes_in_the_metadata_of_other_tools(
+    metadata: dict[str, str], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    model = replayed({"output0": np.zeros((1, 3), np.float32)})
+    for key, value in metadata.items():
+        model.metadata_props.add(key=key, value=value)
+    onnx.save(model, tmp_path / "model.onnx")
+    assert class_names_in(ModelFile(tmp_path / "model.onnx").model) == names

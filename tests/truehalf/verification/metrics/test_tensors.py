@@ -75,6 +75,12 @@ def test_of_many_rows_those_that_moved_are_paired() -> None:
     assert (order[rows] == np.arange(boxes.shape[1])).all()
 
 
+@pytest.mark.parametrize(("axis", "names"), [(2, ["found"]), (1, [])])
+def test_rows_of_one_tensor_are_queries_where_they_may_change_places(axis: int, names: list[str]) -> None:
+    rows = {"name": "found", "kind": "rows", "columns": ["boxes", "score", "label"], "axis": axis}
+    assert query_outputs(IoSpec.from_json({"outputs": [rows]})) == names
+
+
 def test_boxes_that_changed_their_logits_do_not_agree() -> None:
     """Both outputs hold the same rows, but paired differently: matching each output alone would pass it."""
     reference = detector_outputs()
