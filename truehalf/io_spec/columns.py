@@ -1,18 +1,26 @@
-"""Outputs of kind "rows": detections in the columns of one tensor, as YOLO has them, taken apart to be compared.
+"""Outputs that are taken apart to be compared: detections in the columns of one tensor, as YOLO has them (kind "rows"),
+and those of one image, without an axis of images.
 
     columns "boxes"       4
             "objectness"  1, which scores are multiplied by
             "scores"      one for each class: as many as there are names of classes, else all that are left
             "score"       1, and "label", 1: top-k or non-maximum suppression inside the model
+            "image"       1, its number in the batch, which is not compared
             "others"      all that are left, such as coefficients of masks
 
     boxes, scores                 YOLOv8, 11, 12: [N, 4 + classes, anchors], axis 1
     boxes, objectness, scores     YOLOv5, v7, YOLOX: [N, anchors, 5 + classes], axis 2
     boxes, score, label           YOLOv10, 26, and whatever has non-maximum suppression inside: [N, n, 6], axis 2
     boxes, score                  MMDetection: [N, n, 5], axis 2, beside an output of kind "labels"
+    image, boxes, score, label    EfficientDet: [N, n, 7], axis 2
+    image, boxes, label, score    YOLOv7 with non-maximum suppression: [n, 7], axis 1, not batched
+    label, score, boxes           PaddleDetection: [n, 6], axis 1, not batched
 
 Each becomes an output `<name>.<column>` of the kind that it is, with the rows on axis 1. A file keeps its one output;
 what is compared is taken apart.
+
+Not batched are rows, or boxes [n, 4], scores [n] and labels [n], of one image (torchvision): a file that puts these out
+runs image by image. Each gets an axis of images, and is filled up to ROWS_OF_IMAGE with rows of score 0.
 """
 
 from __future__ import annotations
@@ -32,10 +40,19 @@ ORDERS = (  # of columns; "others" may follow each
     ("boxes", "objectness", "scores"),
     ("boxes", "score", "label"),
     ("boxes", "score"),  # beside labels
+    ("image", "boxes", "score", "label"),
+    ("image", "boxes", "label", "score"),
+    ("label", "score", "boxes"),
 )
 AXES = (1, 2)
-_WIDTHS = {"boxes": 4, "objectness": 1, "score": 1, "label": 1}
+ROWS_OF_IMAGE = 512  # after non-maximum suppression, which leaves 100 to 300
+WIDTHS = {"boxes": 4, "objectness": 1, "score": 1, "label": 1, "image": 1}
 _KINDS = {"boxes": "boxes", "scores": "logits", "score": "scores", "label": "labels"}
+_LAST: dict[str, tuple[int | str, ...]] = {
+    "boxes": (4,),
+    "scores": (),
+    "labels": (),
+}  # sides beside images and rows, by kind
 
 
 def problems_of_rows(output: OutputSpec, classes: int) -> Iterator[str]:
@@ -52,14 +69,20 @@ def problems_of_rows(output: OutputSpec, classes: int) -> Iterator[str]:
         yield coded(code, f"{named}: expected columns {expected}, or one of these and others, got {got}")
     elif given != order and "scores" in order and not classes:
         yield coded("missing-key", f"{named}: expected names of the classes, which say where others begin, got none")
-    is_axis = type(output.axis) is int and output.axis in AXES
+    is_one_image = output.batched is False
+    if order and is_one_image and (given != order or "score" not in order):
+        wrong = f"expected a score and no others where it is not batched, got {_told(given)}"
+        yield coded("in-conflict", f"{named}: {wrong}")
+    axes = (1,) if is_one_image else AXES
+    is_axis = type(output.axis) is int and output.axis in axes
     if not is_axis:
         code, got = ("missing-key", "none") if output.axis is None else ("unknown-choice", repr(output.axis))
-        yield coded(code, f"{named}: expected 1 or 2 as the axis of its columns, got {got}")
-    if output.shape is not None and len(output.shape) != 3:
-        yield coded("wrong-shape", f"{named}: expected three axes, got shape {list(output.shape)}")
+        yield coded(code, f"{named}: expected {' or '.join(map(str, axes))} as the axis of its columns, got {got}")
+    if output.shape is not None and len(output.shape) != (2 if is_one_image else 3):
+        expected = "two axes where it is not batched" if is_one_image else "three axes"
+        yield coded("wrong-shape", f"{named}: expected {expected}, got shape {list(output.shape)}")
     elif order and is_axis and output.shape and isinstance(width := output.shape[output.axis or 0], int):
-        least = sum(_WIDTHS.get(each, classes if given != order else 1) for each in order)
+        least = sum(WIDTHS.get(each, classes if given != order else 1) for each in order)
         is_fixed = given == order and "scores" not in order
         if width < least or (is_fixed and width > least):
             expected = f"{least} columns{'' if is_fixed else ' or more'}"
@@ -77,7 +100,9 @@ def _told(columns: object) -> str:
 
 
 def apart(spec: IoSpec) -> IoSpec:
-    """A spec with an output for each column of those that hold several; what is not well declared stays as it is."""
+    """A spec with an output for each column of those that hold several, and with an axis of images in each; what is
+    not well declared stays as it is.
+    """
     return replace(spec, outputs=tuple(part for each in spec.outputs for part in _parts(each, len(spec.class_names))))
 
 
@@ -93,30 +118,54 @@ def anchored(spec: IoSpec) -> bool:
     return any(each.kind == "logits" and each.part_of is not None for each in spec.outputs)
 
 
+def runs_by_image(spec: IoSpec) -> bool:
+    """Whether outputs of a spec that was taken apart are those of one image."""
+    return any(each.part_of is not None and each.part_of.is_one_image for each in spec.outputs)
+
+
+def left_out(spec: IoSpec) -> list[str]:
+    """Names of the outputs that are not compared: not batched, and of no kind."""
+    return [each.name for each in spec.outputs if each.batched is False and each.kind is None]
+
+
 def _parts(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
-    if output.kind != ROWS or any(problems_of_rows(output, classes)):
+    is_one_image = output.batched is False
+    if output.kind == ROWS and not any(problems_of_rows(output, classes)):
+        yield from _columns(output, classes)
+    elif is_one_image and output.kind in _LAST:
+        last = _LAST[output.kind]
+        part_of = Columns(output.name, None, 0, None, is_one_image=True)
+        name, shape = f"{output.name}.{output.kind}", (1, ROWS_OF_IMAGE, *last)
+        yield replace(output, name=name, shape=shape, dtype="float32", batched=None, part_of=part_of)
+    else:
         yield output
-        return
+
+
+def _columns(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
     columns, axis, sides = output.columns or (), output.axis or 0, output.sides
+    is_one_image = output.batched is False
     width = sides[axis] if sides else None
+    images_and_rows = (1, ROWS_OF_IMAGE) if is_one_image else (sides[0], sides[3 - axis]) if sides else None
     start, factor = 0, None
     for column in columns:
         left = width - start if isinstance(width, int) else None
-        count = _WIDTHS.get(column) or (classes if column == "scores" and "others" in columns else left)
+        count = WIDTHS.get(column) or (classes if column == "scores" and "others" in columns else left)
         stop, kind = None if count is None else start + count, _KINDS.get(column)
         if column == "objectness":
             factor = start
-        else:
-            rank = () if kind in ("scores", "labels") else (count or "columns",)
+        elif column != "image":
+            last = _LAST.get(kind or "", (count or "columns",))
             yield OutputSpec(
                 f"{output.name}.{column}",
                 kind,
-                output.dtype,
-                (sides[0], sides[3 - axis], *rank) if sides else None,
+                "float32" if is_one_image else output.dtype,
+                images_and_rows and (*images_and_rows, *last),
                 activation="identity" if kind == "logits" else None,
                 format=output.format if kind == "boxes" else None,
                 normalized=output.normalized if kind == "boxes" else None,
-                part_of=Columns(output.name, axis, start, stop, factor if column == "scores" else None),
+                part_of=Columns(
+                    output.name, axis, start, stop, factor if column == "scores" else None, is_one_image=is_one_image
+                ),
             )
         start += count or 0
 
@@ -125,24 +174,35 @@ def in_parts(outputs: Mapping[str, np.ndarray], spec: IoSpec) -> dict[str, np.nd
     """Outputs of a model, those in one tensor taken apart.
 
     Args:
-        outputs: [N, ...] by name.
+        outputs: [N, ...] by name; those that are not batched of one image.
         spec: that was taken apart.
 
     Raises:
-        StageError: where an output has not three axes.
+        StageError: where an output has other axes than its parts need.
     """
     parts = [(each, each.part_of) for each in spec.outputs if each.part_of is not None]
-    whole = {columns.output for _, columns in parts}
+    whole = {*left_out(spec), *(columns.output for _, columns in parts)}
     found = {name: value for name, value in outputs.items() if name not in whole}
     taken = {part.name: _taken(outputs[at.output], part, at) for part, at in parts if at.output in outputs}
     return found | taken
 
 
 def _taken(array: np.ndarray, part: OutputSpec, at: Columns) -> np.ndarray:
-    if array.ndim != 3:
-        raise StageError("wrong-shape", f"output {at.output!r}: expected three axes, got shape {list(array.shape)}")
-    columns = np.moveaxis(array, at.axis, 2)
-    taken = columns[..., at.start : at.stop]
+    is_vector = part.kind in ("scores", "labels")
+    axes = 3 - at.is_one_image - (at.axis is None and is_vector)
+    if array.ndim != axes:
+        raise StageError("wrong-shape", f"output {at.output!r}: expected {axes} axes, got shape {list(array.shape)}")
+    columns = array if at.axis is None else np.moveaxis(array, at.axis, -1)
+    taken = columns if at.axis is None else columns[..., at.start : at.stop]
     if at.factor is not None:
         taken = taken * columns[..., at.factor, None]
-    return taken[..., 0] if part.kind in ("scores", "labels") else taken
+    if at.axis is not None and is_vector:
+        taken = taken[..., 0]
+    return _filled(taken) if at.is_one_image else taken
+
+
+def _filled(rows: np.ndarray) -> np.ndarray:
+    """[n, ...] as float32 [1, ROWS_OF_IMAGE, ...]."""
+    filled = np.zeros((1, ROWS_OF_IMAGE, *rows.shape[1:]), np.float32)
+    filled[0, : len(rows)] = rows[:ROWS_OF_IMAGE]
+    return filled

@@ -7,6 +7,7 @@ kind "boxes"    [N, queries, 4]        format: cxcywh | xyxy | xywh (x and y of 
 kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
 kind "classes"  [N, classes]           classification logits
 kind "rows"     [N, n, columns] or [N, columns, n]: boxes and scores in one tensor, see truehalf.io_spec.columns
+                batched: false: boxes, scores, labels and rows have no axis of images, such as boxes [n, 4]
 no kind         any tensor
 
 detections      logits + boxes, or scores + labels + boxes, or rows
@@ -23,7 +24,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import refuse
-from truehalf.io_spec.columns import ROWS, apart, problems_of_rows
+from truehalf.io_spec.columns import ROWS, ROWS_OF_IMAGE, apart, left_out, problems_of_rows
 from truehalf.io_spec.spec import IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
@@ -75,7 +76,7 @@ def plain_outputs(spec: IoSpec, names: Iterable[str] | None = None) -> list[str]
     Args:
         names: of all outputs; None: those that the spec lists.
     """
-    taken = detecting(spec)
+    taken = {*detecting(spec), *left_out(spec)}
     listed = names if names is not None else (output.name for output in spec.outputs)
     return [name for name in listed if name not in taken]
 
@@ -120,6 +121,7 @@ def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
             message = f"output {name!r}: no_object goes with activation softmax, got {output.activation!r}"
             yield coded("in-conflict", message)
     yield from _problems_of_columns(spec)
+    yield from _problems_of_batches(spec)
     taken = apart(spec).outputs
     yield from _problems_of_shapes(_shaped(taken))
     kinds = [output.kind for output in taken if output.kind in _KINDS]
@@ -136,6 +138,25 @@ def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
 def _problems_of_columns(spec: IoSpec) -> Iterable[str]:
     for output in (each for each in spec.outputs if each.kind == ROWS):
         yield from problems_of_rows(output, len(spec.class_names))
+
+
+def _problems_of_batches(spec: IoSpec) -> Iterable[str]:
+    """Outputs that are not batched where others are, or whose kind is always batched."""
+    of_image = [each for each in spec.outputs if each.kind and each.batched is False]
+    for each in of_image:
+        axes = _RANKS.get(each.kind or "", 0) - 1
+        if each.kind in ("logits", "classes"):
+            yield coded("in-conflict", f"output {each.name!r}: kind {each.kind!r} is batched, got batched false")
+        elif axes > 0 and each.shape is not None and len(each.shape) != axes:
+            wrong = f"expected {axes} axes where it is not batched, got shape {list(each.shape)}"
+            yield coded("wrong-shape", f"output {each.name!r}, kind {each.kind!r}: {wrong}")
+    batched = [each.name for each in spec.outputs if each.kind and each.batched is not False]
+    if of_image and batched:
+        got = f"batched false for {', '.join(each.name for each in of_image)}, and not for {', '.join(batched)}"
+        yield coded("in-conflict", f"batched: expected the same for all outputs that have a kind, got {got}")
+    for each in spec.outputs:
+        if each.batched not in (None, True, False):
+            yield coded("wrong-type", f"output {each.name!r}: batched: expected true or false, got {each.batched!r}")
 
 
 def check_shapes(spec: IoSpec) -> None:
@@ -235,6 +256,8 @@ def check_reference(outputs: Outputs, spec: IoSpec) -> None:
         elif output.part_of is not None and values.size and _beyond(values):
             found = f"from {values.min():.3g} to {values.max():.3g}"
             problems.append(f"output {output.name!r}: expected scores, 0 to 1, got values {found}")
+        elif output.part_of is not None and output.part_of.is_one_image and outputs[output.name][:, -1].any():
+            problems.append(f"output {output.name!r}: expected fewer than {ROWS_OF_IMAGE} rows for an image, got more")
     refuse("wrong-spec", "outputs of the reference are not what the I/O spec declares", problems)
 
 

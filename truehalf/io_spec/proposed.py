@@ -10,6 +10,7 @@ unasked.
              where the last class is the largest in most rows; else sigmoid
     scores, labels   floats and integers [N, boxes]: top-k inside the model
     rows     three axes, one of them coordinates in pixels, then a score and a whole number, or numbers in 0..1: scores
+    not batched: the same with an axis less, where an image alone gives another number of rows than one
     classes  two axes, the first of samples, where there are no boxes; named so, or the only output and no vector of
              length 1
 """
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from truehalf.io_spec.columns import ROWS
+from truehalf.io_spec.columns import ORDERS, ROWS, WIDTHS
 from truehalf.io_spec.outputs import Outputs, problem_of_classes
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec, TensorSpec
 
@@ -35,6 +36,7 @@ _NORMALIZATIONS = {  # the narrowest first: pixels that the second takes to 0..1
     "the mean and std 0.5": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "ImageNet's mean and std": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
+_BOXES_LATER = [order for order in ORDERS if order[0] != "boxes"]
 _UNCLEAR = (
     "output {!r}: boxes and scores, and nothing says what all of its columns are: the first number beside boxes may be "
     "objectness, the last ones others than scores; declare columns, and class_names"
@@ -59,7 +61,11 @@ class Proposal:
 
 
 def proposed(
-    inputs: Sequence[TensorSpec], feeds: Outputs, outputs: Outputs, class_names: Sequence[str] = ()
+    inputs: Sequence[TensorSpec],
+    feeds: Outputs,
+    outputs: Outputs,
+    class_names: Sequence[str] = (),
+    of_images: Collection[str] = (),
 ) -> Proposal:
     """An I/O spec that fits a run.
 
@@ -67,14 +73,24 @@ def proposed(
         inputs: of the model, with name, dtype and shape.
         feeds: what went in by name, samples along axis 0.
         outputs: what came out by name.
+        of_images: names of outputs without an axis of images, the rows of all images along axis 0; where there are
+            some, no others are taken for detections.
         class_names: that may be those of the model; the spec has them where they are as many as its classes.
     """
     reasons: dict[str, str] = {}
     doubts: list[str] = []
     spec_inputs = tuple(_input(each, feeds[each.name], reasons) for each in inputs)
     rows = {array.shape[0] for array in feeds.values() if array.ndim}
-    found = _detections(outputs, len(class_names), reasons, doubts)
-    found = found or _classification(outputs, rows, reasons, doubts)
+    if of_images:
+        alone = {name: array[None] for name, array in outputs.items() if name in of_images and array.ndim}
+        found = {
+            name: replace(each, batched=False, axis=each.axis and each.axis - 1)
+            for name, each in _detections(alone, len(class_names), reasons, doubts).items()
+        }
+        found = found and {name: OutputSpec(name, batched=False) for name in of_images} | found
+    else:
+        found = _detections(outputs, len(class_names), reasons, doubts)
+        found = found or _classification(outputs, rows, reasons, doubts)
     spec_outputs = tuple(
         replace(found.get(name, OutputSpec(name)), dtype=array.dtype.name) for name, array in outputs.items()
     )
@@ -151,7 +167,25 @@ def _rows(name: str, array: np.ndarray, names: int, reasons: dict[str, str], dou
             read = _boxes(name, boxes, reasons)
             reasons[name] += f"; then {'a score and a whole number' if 'label' in order else 'scores'}, on axis {axis}"
             return replace(read, kind=ROWS, normalized=False, columns=order, axis=axis)
+    for order in _BOXES_LATER:
+        if (boxes := _boxes_among(order, array)) is not None:
+            read = _boxes(name, boxes, reasons)
+            reasons[name] += f"; in columns {', '.join(order)}"
+            return replace(read, kind=ROWS, normalized=False, columns=order, axis=2)
     return None
+
+
+def _boxes_among(order: Sequence[str], array: np.ndarray) -> np.ndarray | None:
+    """The boxes in columns [N, n, columns] that are of this order; None where they are not."""
+    widths = [WIDTHS[each] for each in order]
+    if array.shape[2] != sum(widths):
+        return None
+    found = dict(zip(order, np.split(array, np.cumsum(widths)[:-1], axis=2), strict=True))
+    score, label = found["score"], found["label"]
+    numbers = np.concatenate([label, found.get("image", label)], axis=2)
+    is_score = score.min() >= 0 and score.max() <= 1.001 and (score != np.rint(score)).any()
+    is_whole = (numbers == np.rint(numbers)).all() and numbers.min() >= -1  # PaddleDetection's label of no detection
+    return found["boxes"] if is_score and is_whole and found["boxes"].max() > SIDES else None
 
 
 def _with_labels(rows: OutputSpec, outputs: Outputs) -> dict[str, OutputSpec]:

@@ -91,17 +91,19 @@ class Columns:
     """Where a part of an output lies (truehalf.io_spec.columns).
 
     Attributes:
-        output: the name of the whole, of three axes.
-        axis: of its columns, 1 or 2.
+        output: the name of the whole.
+        axis: of its columns; None: it has none, and the part is all of it.
         start, stop: the first column, and the first that is not of the part; None: all that are left.
         factor: the column that the part is multiplied by; None: none.
+        is_one_image: the output has no axis of images; the part gets one, and is filled up to ROWS_OF_IMAGE.
     """
 
     output: str
-    axis: int
+    axis: int | None
     start: int
     stop: int | None
     factor: int | None = None
+    is_one_image: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class OutputSpec(TensorSpec):
         no_object: whether the last class is none.
         columns: what is in them, in order, where one tensor holds detections (truehalf.io_spec.columns).
         axis: of these columns, 1 or 2.
+        batched: false where axis 0 counts the detections of an image, not images; without a kind then: such as masks,
+            or the number of detections, which is not compared.
         part_of: of what is compared as an output, and is a part of one; no file holds that.
     """
 
@@ -124,11 +128,13 @@ class OutputSpec(TensorSpec):
     no_object: bool | None = None
     columns: tuple[str, ...] | None = None
     axis: int | None = None
+    batched: bool | None = None
     part_of: Columns | None = None
 
     def to_json(self) -> JsonObject:
         columns = list(self.columns) if isinstance(self.columns, tuple) else self.columns
-        return {**super().to_json(), **_declared({key: getattr(self, key) for key in LAYOUT} | {"columns": columns})}
+        told = {key: getattr(self, key) for key in (*LAYOUT, "batched")}
+        return {**super().to_json(), **_declared(told | {"columns": columns})}
 
 
 @dataclass(frozen=True)

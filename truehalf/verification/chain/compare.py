@@ -28,9 +28,10 @@ from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
 from truehalf.errors import StageError
-from truehalf.io_spec.columns import ROWS, apart, has_parts
+from truehalf.io_spec.columns import ROWS, apart, has_parts, left_out
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import (
+    CLASSIFICATION,
     DETECTIONS,
     TENSORS,
     check_reference,
@@ -71,6 +72,7 @@ from truehalf.verification.runs import Run
 from truehalf.verification.ties.settle import without_ties
 
 _ALWAYS = "always"
+_UNEVEN = "output {!r}: its rows are as many as detections, or it counts them"
 
 
 def compare(
@@ -139,12 +141,13 @@ def compare(
     found = without_draws(findings_on(seen, files.ran, shapes, reached), files.reference, files.candidate)
     caveats = outside_range(feeds, entry) if images is None else []
     caveats += not_compared(task, files, why_not, proposed)
+    caveats += [_UNEVEN.format(name) for name in left_out(declared)]
     found += of_files(source.model, other.model, stated)
-    left_out = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
-    found += [not_checked(each) for each in (*caveats, *left_out)]
+    without = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
+    found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(
         report_on(seen, found, files.ran, files.reference_evaluation),
-        left_out=left_out,
+        left_out=without,
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
         proposed=None if proposed is None else proposed.to_json(),
     )
@@ -189,8 +192,9 @@ def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyCon
     """The I/O spec of a reference whose outputs are plainly detections; else none, and what speaks against it."""
     threshold = options.score_threshold
     found = proposal_of(files.reference, feeds, lambda feed: files.reference_outputs(feed, by_samples), threshold)
-    if task_of(found.spec) != DETECTIONS or found.doubts:
-        return None, "; ".join(found.doubts)
+    task = task_of(found.spec)
+    if task != DETECTIONS or found.doubts:
+        return None, "" if task == CLASSIFICATION else "; ".join(found.doubts)
     return _with_shapes(found.spec, files.reference.graph), ""
 
 

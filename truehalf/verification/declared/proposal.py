@@ -32,9 +32,10 @@ from truehalf.verification.contradictions import class_names_in
 from truehalf.verification.declared.boxes import in_words, layouts_of
 from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.metrics.decoded import confident_queries
-from truehalf.verification.runs import as_type
+from truehalf.verification.runs import as_type, part_of
 
 _SAMPLES = 8  # that are run
+_WIDTHS_OF_IMAGE = (4, 5, 6, 7)  # boxes; score, label and number of the image beside them
 _MOST_FOUND = 0.5  # of a detector's queries: a trained one finds nothing with most of them
 _OF_TRAINING = {"range", "mean", "std"}
 _Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
@@ -106,6 +107,12 @@ def proposal_of(
         coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in others
     )
     found.notes.extend(_other_rows(taken[0], runs[0]))
+    if task_of(found.spec) != DETECTIONS and (alone := _alone(taken)):
+        runs_alone = [{name: value for name, value in run(feed).items() if name not in others} for feed in alone]
+        if of_images := _of_one_image(runs_alone):
+            again = proposed(_inputs(model), _joined(alone), _joined(runs_alone), class_names_in(model), of_images)
+            if task_of(again.spec) == DETECTIONS:
+                found, taken, runs = replace(again, notes=found.notes), alone, runs_alone
     for name in runs[0]:
         if not all(np.isfinite(outputs[name]).all() for outputs in runs if outputs[name].dtype.kind == "f"):
             found.notes.append(
@@ -137,6 +144,30 @@ def proposal_of(
     return replace(found, spec=_with_layout(found.spec, known, boxes.normalized))
 
 
+def _alone(feeds: Sequence[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndarray]]:
+    """Each sample of these feeds in a feed of its own; none where axis 0 does not count samples."""
+    rows = [{array.shape[:1] for array in feed.values()} for feed in feeds]
+    if any(len(each) != 1 or () in each for each in rows):
+        return []
+    counts = [next(iter(each))[0] for each in rows]
+    return [part_of(feed, row, 1) for feed, count in zip(feeds, counts, strict=True) for row in range(count)]
+
+
+def _of_one_image(runs: Sequence[Mapping[str, np.ndarray]]) -> list[str]:
+    """Outputs of runs of one sample each whose rows are not one, and integers that count these rows."""
+    uneven = [name for name in runs[0] if any(run[name].ndim and len(run[name]) != 1 for run in runs)]
+    counts = [
+        name
+        for name, value in runs[0].items()
+        if name not in uneven and value.dtype.kind in "iu" and all(_counts(run[name], run, uneven) for run in runs)
+    ]
+    return [*uneven, *counts]
+
+
+def _counts(number: np.ndarray, run: Mapping[str, np.ndarray], rows: Sequence[str]) -> bool:
+    return number.size == 1 and number.item() in [len(run[name]) for name in rows]
+
+
 def _other_rows(feed: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Iterator[str]:
     """Outputs without a row for each sample, of which the pipeline takes none."""
     counts = {array.shape[:1] for array in feed.values()}
@@ -160,12 +191,14 @@ def _first(feeds: Iterable[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.nd
 def may_detect(model: ir.Model) -> bool:
     """Whether an output may hold boxes, as far as the file states shapes."""
     shapes = [None if value.shape is None else list(value.shape) for value in model.graph.outputs]
-    return any(shape is None or (len(shape) == 3 and (shape[2] == 4 or _holds_more(shape))) for shape in shapes)
+    return any(shape is None or _may_hold_boxes(shape) for shape in shapes)
 
 
-def _holds_more(shape: Sequence[int | ir.SymbolicDim]) -> bool:
-    """Whether boxes may be there with what belongs to them, or alone."""
-    return any(not isinstance(side, int) or side > 4 for side in shape[1:])
+def _may_hold_boxes(shape: Sequence[int | ir.SymbolicDim]) -> bool:
+    """Alone, or with what belongs to them; after non-maximum suppression perhaps without an axis of images."""
+    if len(shape) == 2:
+        return not isinstance(shape[0], int) and shape[1] in _WIDTHS_OF_IMAGE
+    return len(shape) == 3 and (shape[2] == 4 or any(not isinstance(side, int) or side > 4 for side in shape[1:]))
 
 
 def _holding_boxes(spec: IoSpec) -> OutputSpec:
@@ -175,7 +208,7 @@ def _holding_boxes(spec: IoSpec) -> OutputSpec:
 
 def described(spec: IoSpec) -> str:
     """What the outputs of detections are, in words."""
-    keys = ("activation", "format", "normalized", "columns", "axis")
+    keys = ("activation", "format", "normalized", "columns", "axis", "batched")
     parts = []
     for output in by_kind(spec).values():
         how = [f"{key} {_told(value)}" for key in keys if (value := getattr(output, key)) is not None]

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.io_spec.columns import has_parts
+from truehalf.errors import StageError
+from truehalf.io_spec.columns import ROWS_OF_IMAGE, has_parts, left_out, runs_by_image
 from truehalf.io_spec.in_file import shape_of
 from truehalf.io_spec.spec import Columns, IoSpec, OutputSpec
 from truehalf.ir.model_forms import ModelFile
@@ -41,7 +42,7 @@ class PartsFile(ModelFile):
         _give_way(model.graph, {part.name for part, _ in parts})
         names = dict.fromkeys(at.output for _, at in parts)
         whole = {name: _added(model.graph, "Cast", [values[name]], f"{name}.float32", to=_FLOAT32) for name in names}
-        outputs = [value for name, value in values.items() if name not in whole]
+        outputs = [value for name, value in values.items() if name not in {*whole, *left_out(self.spec)}]
         outputs += [_part(model.graph, whole[at.output], part, at) for part, at in parts]
         model.graph.outputs.clear()
         model.graph.outputs.extend(outputs)
@@ -54,6 +55,23 @@ class PartsFile(ModelFile):
     @cached_property
     def digest(self) -> str:
         return self.whole.digest
+
+    @cached_property
+    def fixed_batch(self) -> int | None:
+        """1 where the outputs are those of one image.
+
+        Raises:
+            StageError: where the inputs are fixed to more then.
+        """
+        fixed = self.whole.fixed_batch
+        if not runs_by_image(self.spec) or fixed == 1:
+            return fixed
+        if fixed is not None:
+            raise StageError(
+                "in-conflict",
+                f"{self.path}: its inputs take {fixed} images, and the I/O spec says that its outputs are of one",
+            )
+        return 1
 
 
 def taken_apart(file: ModelFile, spec: IoSpec) -> ModelFile:
@@ -84,25 +102,43 @@ def _give_way(graph: ir.Graph, names: set[str]) -> None:
 
 def _part(graph: ir.Graph, whole: ir.Value, part: OutputSpec, at: Columns) -> ir.Value:
     """What `truehalf.io_spec.columns.in_parts` takes."""
-    name, axis, is_one = part.name, at.axis, part.kind in ("scores", "labels")
-    ranges = {"starts": [at.start], "ends": [_TO_THE_END if at.stop is None else at.stop], "axes": [axis]}
-    if is_one:
+    name, axis, is_vector = part.name, at.axis, part.kind in ("scores", "labels")
+    if axis is None:
+        taken = whole
+    elif is_vector:
         taken = _added(graph, "Gather", [whole, _integers(graph, at.start, f"{name}.column")], name, axis=axis)
-    elif (graph.opset_imports.get("") or 1) >= _RANGES_ARE_INPUTS:
-        inputs = [_integers(graph, numbers, f"{name}.{key}") for key, numbers in ranges.items()]
-        taken = _added(graph, "Slice", [whole, *inputs], name)
     else:
-        taken = _added(graph, "Slice", [whole], name, **ranges)
-    if at.factor is not None:
+        taken = _slice(graph, whole, name, (at.start, at.stop), axis)
+    if at.factor is not None and axis is not None:
         column = _integers(graph, [at.factor], f"{name}.factor")
         factor = _added(graph, "Gather", [whole, column], f"{name}.factor", axis=axis)
         taken = _added(graph, "Mul", [taken, factor], name)
-    if axis == 1 and not is_one:
+    if at.is_one_image:
+        taken = _filled(graph, taken, part)
+    elif axis == 1 and not is_vector:
         taken = _added(graph, "Transpose", [taken], name, perm=[0, 2, 1])
     taken.name = name
     if part.shape is not None:
         taken.shape = shape_of(part)
     return taken
+
+
+def _filled(graph: ir.Graph, rows: ir.Value, part: OutputSpec) -> ir.Value:
+    """Rows of one image [n, ...] as [1, ROWS_OF_IMAGE, ...]."""
+    sides = [side for side in part.sides if isinstance(side, int)]
+    zeros = _constant(graph, np.zeros(sides[1:], np.float32), f"{part.name}.zeros")
+    more = _added(graph, "Concat", [rows, zeros], part.name, axis=0)
+    cut = _slice(graph, more, f"{part.name}.rows", (0, ROWS_OF_IMAGE), 0)
+    return _added(graph, "Reshape", [cut, _integers(graph, sides, f"{part.name}.shape")], part.name)
+
+
+def _slice(graph: ir.Graph, value: ir.Value, name: str, ends: tuple[int, int | None], axis: int) -> ir.Value:
+    start, stop = ends
+    ranges = {"starts": [start], "ends": [_TO_THE_END if stop is None else stop], "axes": [axis]}
+    if (graph.opset_imports.get("") or 1) < _RANGES_ARE_INPUTS:
+        return _added(graph, "Slice", [value], name, **ranges)
+    inputs = [_integers(graph, numbers, f"{name}.{key}") for key, numbers in ranges.items()]
+    return _added(graph, "Slice", [value, *inputs], name)
 
 
 def _added(graph: ir.Graph, op_type: str, inputs: list[ir.Value], name: str, **attributes: int | list[int]) -> ir.Value:
@@ -116,7 +152,10 @@ def _added(graph: ir.Graph, op_type: str, inputs: list[ir.Value], name: str, **a
 
 
 def _integers(graph: ir.Graph, values: int | list[int], name: str) -> ir.Value:
-    """An int64 initializer."""
-    tensor = ir.tensor(np.array(values, np.int64), name=name)
+    return _constant(graph, np.array(values, np.int64), name)
+
+
+def _constant(graph: ir.Graph, values: np.ndarray, name: str) -> ir.Value:
+    tensor = ir.tensor(values, name=name)
     graph.register_initializer(constant := ir.val(name, const_value=tensor))
     return constant
