@@ -30,7 +30,7 @@ from truehalf.report.terminal import parser_of, run_program
 _PASSED, _NOT_VERIFIED = 0, 3  # exit codes of truehalf
 _PIXELS = ("resize", "channels", "range", "mean", "std", "layout", "resample")
 _OF_INPUT = {"images": ("name", "kind"), "picture_size": ("name", "kind", "dtype")}
-_ASIDE = ("dtype", "shape")  # of outputs: the model has them
+_ASIDE = ("dtype", "shape", "batched")  # of outputs: the model has them, and the pipeline takes no unbatched ones
 Json = Mapping[str, Any]
 
 

@@ -36,7 +36,7 @@ Layout = StrEnum("Layout", {"nchw": "NCHW", "nhwc": "NHWC"})
 Resample = StrEnum("Resample", ["bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"])
 InputKind = StrEnum("InputKind", ["images", "picture_size", "tensor"])
 # see truehalf.io_spec.outputs
-OutputKind = StrEnum("OutputKind", ["logits", "boxes", "scores", "labels", "rows", "classes", "tensor"])
+OutputKind = StrEnum("OutputKind", ["logits", "boxes", "scores", "labels", "rows", "counts", "classes", "tensor"])
 Exporter = StrEnum("Exporter", ["torchscript", "dynamo"])
 FailOn = StrEnum("FailOn", ["never", "error", "warning"])
 SearchName = StrEnum("SearchName", ["none", "frontier"])
@@ -103,7 +103,7 @@ class OutputConfig:
     activation: str | None
     format: str | None
     normalized: bool | None
-    no_object: bool | None
+    no_object: bool | str | None
     columns: tuple[str, ...] | None
     axis: int | None
 

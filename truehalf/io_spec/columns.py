@@ -34,7 +34,7 @@ from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import Columns, IoSpec, OutputSpec
 
-ROWS = "rows"
+ROWS, COUNTS = "rows", "counts"
 ORDERS = (  # of columns; "others" may follow each
     ("boxes", "scores"),
     ("boxes", "objectness", "scores"),
@@ -107,8 +107,8 @@ def apart(spec: IoSpec) -> IoSpec:
 
 
 def has_parts(spec: IoSpec) -> bool:
-    """Whether an output of a spec that was taken apart is a part of another."""
-    return any(each.part_of is not None for each in spec.outputs)
+    """Whether an output of a spec that was taken apart is a part of another, or is left out."""
+    return any(each.part_of is not None for each in spec.outputs) or bool(left_out(spec))
 
 
 def anchored(spec: IoSpec) -> bool:
@@ -124,8 +124,8 @@ def runs_by_image(spec: IoSpec) -> bool:
 
 
 def left_out(spec: IoSpec) -> list[str]:
-    """Names of the outputs that are not compared: not batched, and of no kind."""
-    return [each.name for each in spec.outputs if each.batched is False and each.kind is None]
+    """Names of the outputs that are not compared: counts, and what has a row for each detection and no kind."""
+    return [each.name for each in spec.outputs if each.kind == COUNTS or (not each.kind and each.batched is False)]
 
 
 def _parts(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
@@ -137,6 +137,8 @@ def _parts(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
         part_of = Columns(output.name, None, 0, None, is_one_image=True)
         name, shape = f"{output.name}.{output.kind}", (1, ROWS_OF_IMAGE, *last)
         yield replace(output, name=name, shape=shape, dtype="float32", batched=None, part_of=part_of)
+    elif output.kind == COUNTS:
+        yield replace(output, kind=None, batched=False)
     else:
         yield output
 

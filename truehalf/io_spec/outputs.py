@@ -1,11 +1,12 @@
 """Roles of a model's outputs, as its I/O spec declares them; nothing is guessed from names or values.
 
-kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity (they are scores); no_object: true:
-                                       softmax's last class is none
+kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity (they are scores); no_object: the
+                                       last class is none (true), or the first is (first)
 kind "boxes"    [N, queries, 4]        format: cxcywh | xyxy | xywh (x and y of the corner) | yxyx;
                                        normalized: true | false (then pixels of the input)
 kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
 kind "classes"  [N, classes]           classification logits
+kind "counts"   of detections in each image, in any shape; not compared, as what is lost shows in the others
 kind "rows"     [N, n, columns] or [N, columns, n]: boxes and scores in one tensor, see truehalf.io_spec.columns
                 batched: false: boxes, scores, labels and rows have no axis of images, such as boxes [n, 4]
 no kind         any tensor
@@ -24,8 +25,8 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import refuse
-from truehalf.io_spec.columns import ROWS, ROWS_OF_IMAGE, apart, left_out, problems_of_rows
-from truehalf.io_spec.spec import IoSpec, OutputSpec
+from truehalf.io_spec.columns import COUNTS, ROWS, ROWS_OF_IMAGE, apart, left_out, problems_of_rows
+from truehalf.io_spec.spec import FIRST, IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 DECLARE = (  # a remedy
@@ -44,7 +45,7 @@ _AXES = {
     "labels": "[N, n]",
     "classes": "[N, classes]",
 }
-_KINDS = (*_RANKS, ROWS)
+_KINDS = (*_RANKS, ROWS, COUNTS)
 _OF_QUERIES, _OF_TOP_K = {"logits", "boxes"}, {"scores", "labels", "boxes"}
 _LAYOUT_OF_BOXES: dict[str, tuple[Any, ...]] = {
     "format": ("cxcywh", "xyxy", "xywh", "yxyx"),
@@ -117,9 +118,12 @@ def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
                 got = "none" if given is None else repr(given)
                 message = f"output {name!r}, kind {kind!r}: expected {key} {' or '.join(map(str, values))}, got {got}"
                 yield coded("missing-key" if given is None else "unknown-choice", message)
-        if output.no_object and output.activation != "softmax":
-            message = f"output {name!r}: no_object goes with activation softmax, got {output.activation!r}"
+        if output.no_object and output.activation == "sigmoid":
+            message = f"output {name!r}: no_object goes with activation softmax or identity, got {output.activation!r}"
             yield coded("in-conflict", message)
+        if output.no_object not in (None, True, False, FIRST):
+            message = f"output {name!r}: no_object: expected true, false or {FIRST}, got {output.no_object!r}"
+            yield coded("unknown-choice", message)
     yield from _problems_of_columns(spec)
     yield from _problems_of_batches(spec)
     taken = apart(spec).outputs
@@ -142,7 +146,8 @@ def _problems_of_columns(spec: IoSpec) -> Iterable[str]:
 
 def _problems_of_batches(spec: IoSpec) -> Iterable[str]:
     """Outputs that are not batched where others are, or whose kind is always batched."""
-    of_image = [each for each in spec.outputs if each.kind and each.batched is False]
+    of_kind = [each for each in spec.outputs if each.kind and each.kind != COUNTS]
+    of_image = [each for each in of_kind if each.batched is False]
     for each in of_image:
         axes = _RANKS.get(each.kind or "", 0) - 1
         if each.kind in ("logits", "classes"):
@@ -150,7 +155,7 @@ def _problems_of_batches(spec: IoSpec) -> Iterable[str]:
         elif axes > 0 and each.shape is not None and len(each.shape) != axes:
             wrong = f"expected {axes} axes where it is not batched, got shape {list(each.shape)}"
             yield coded("wrong-shape", f"output {each.name!r}, kind {each.kind!r}: {wrong}")
-    batched = [each.name for each in spec.outputs if each.kind and each.batched is not False]
+    batched = [each.name for each in of_kind if each.batched is not False]
     if of_image and batched:
         got = f"batched false for {', '.join(each.name for each in of_image)}, and not for {', '.join(batched)}"
         yield coded("in-conflict", f"batched: expected the same for all outputs that have a kind, got {got}")

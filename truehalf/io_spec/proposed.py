@@ -18,24 +18,26 @@ unasked.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from truehalf.io_spec.columns import ORDERS, ROWS, WIDTHS
+from truehalf.io_spec.columns import COUNTS, ORDERS, ROWS, WIDTHS
 from truehalf.io_spec.outputs import Outputs, problem_of_classes
-from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec, TensorSpec
+from truehalf.io_spec.spec import FIRST, InputSpec, IoSpec, OutputSpec, TensorSpec
 
 SIDES = 2.0  # of the image: normalised boxes are hardly larger
 NAMED_AS_SIZE = re.compile(r"size|shape|hw$|height|width", re.IGNORECASE)
 _BOXES = re.compile(r"box|bbox|coord", re.IGNORECASE)
 _CLASSES = re.compile(r"logit|score|class|cls|prob|conf|label", re.IGNORECASE)
+_COUNTS = re.compile(r"num|count|valid|keep", re.IGNORECASE)
 _VECTORS = re.compile(r"embed|feat|descriptor|latent|vector|pool", re.IGNORECASE)
 _NORMALIZATIONS = {  # the narrowest first: pixels that the second takes to 0..1 may well do so by the last, too
     "the mean and std 0.5": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "ImageNet's mean and std": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
+_NO_OBJECT = ((-1, True), (0, FIRST))
 _BOXES_LATER = [order for order in ORDERS if order[0] != "boxes"]
 _UNCLEAR = (
     "output {!r}: boxes and scores, and nothing says what all of its columns are: the first number beside boxes may be "
@@ -144,17 +146,38 @@ def _detections(outputs: Outputs, names: int, reasons: dict[str, str], doubts: l
     rows = outputs[boxes].shape[:2]
     beside = {name: array for name, array in outputs.items() if name != boxes and array.shape[:2] == rows}
     logits = _first({name: a for name, a in beside.items() if a.ndim == 3 and name in floats}, _CLASSES, doubts)
-    scores = _first({name: a for name, a in beside.items() if a.ndim == 2 and name in floats}, _CLASSES, doubts)
-    labels = _first({name: a for name, a in beside.items() if a.ndim == 2 and a.dtype.kind in "iu"}, _CLASSES, doubts)
+    vectors = {name: array for name, array in beside.items() if array.ndim == 2}
+    whole = {name: a for name, a in vectors.items() if a.dtype.kind in "iu" or (a.max() >= 1 and _is_whole(a))}
+    scores = _first({name: a for name, a in vectors.items() if name in floats and name not in whole}, _CLASSES, doubts)
+    labels = _first(whole, _CLASSES, doubts)
     found = {}
     if scores is not None and labels is not None:
         found = {scores: OutputSpec(scores, "scores"), labels: OutputSpec(labels, "labels")}
         reasons[scores], reasons[labels] = (f"one {what} for each box" for what in ("float", "integer"))
         if (largest := outputs[scores].max()) > 1.001:
             doubts.append(f"output {scores!r}: values up to {largest:.3g}, scores are 0 to 1")
+        left = {name: array for name, array in outputs.items() if name not in (*found, boxes)}
+        found |= {each.name: each for each in _counts(left, outputs[scores])}
     elif logits is not None:
         found = {logits: _logits(logits, outputs[logits], reasons, doubts)}
     return {**found, boxes: _boxes(boxes, outputs[boxes], reasons)} if found else {}
+
+
+def _counts(outputs: Outputs, scores: np.ndarray) -> Iterator[OutputSpec]:
+    """Of outputs beside detections those that count them.
+
+    Args:
+        scores: [N, n].
+    """
+    images, most = scores.shape
+    for name, array in outputs.items():
+        is_named = _COUNTS.search(name) and array.shape in ((images,), (images, 1))
+        if is_named and _is_whole(array) and array.min() >= 0 and array.max() <= most:
+            yield OutputSpec(name, COUNTS)
+
+
+def _is_whole(array: np.ndarray) -> bool:
+    return bool((array == np.rint(array)).all())
 
 
 def _rows(name: str, array: np.ndarray, names: int, reasons: dict[str, str], doubts: list[str]) -> OutputSpec | None:
@@ -168,8 +191,8 @@ def _rows(name: str, array: np.ndarray, names: int, reasons: dict[str, str], dou
             reasons[name] += f"; then {'a score and a whole number' if 'label' in order else 'scores'}, on axis {axis}"
             return replace(read, kind=ROWS, normalized=False, columns=order, axis=axis)
     for order in _BOXES_LATER:
-        if (boxes := _boxes_among(order, array)) is not None:
-            read = _boxes(name, boxes, reasons)
+        if (found := _boxes_among(order, array)) is not None:
+            read = _boxes(name, found, reasons)
             reasons[name] += f"; in columns {', '.join(order)}"
             return replace(read, kind=ROWS, normalized=False, columns=order, axis=2)
     return None
@@ -184,7 +207,7 @@ def _boxes_among(order: Sequence[str], array: np.ndarray) -> np.ndarray | None:
     score, label = found["score"], found["label"]
     numbers = np.concatenate([label, found.get("image", label)], axis=2)
     is_score = score.min() >= 0 and score.max() <= 1.001 and (score != np.rint(score)).any()
-    is_whole = (numbers == np.rint(numbers)).all() and numbers.min() >= -1  # PaddleDetection's label of no detection
+    is_whole = _is_whole(numbers) and numbers.min() >= -1  # PaddleDetection's label of no detection
     return found["boxes"] if is_score and is_whole and found["boxes"].max() > SIDES else None
 
 
@@ -203,7 +226,7 @@ def _order(others: np.ndarray, names: int) -> tuple[tuple[str, ...], bool]:
     width, second = len(is_score), others[..., 1:2]
     if not is_score[0] or not others[..., 0].any():
         return (), True
-    if second.size and (second == np.rint(second)).all() and second.min() >= 0:  # no network scores 0 or 1 throughout
+    if second.size and _is_whole(second) and second.min() >= 0:  # no network scores 0 or 1 throughout
         return ("boxes", "score", "label", *(("others",) if width > 2 else ())), True
     if names and is_score.all() and names == width - 1:
         return ("boxes", "objectness", "scores"), True
@@ -224,6 +247,11 @@ def _boxes(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:
 def _logits(name: str, array: np.ndarray, reasons: dict[str, str], doubts: list[str]) -> OutputSpec:
     if array.min() >= 0 and array.max() <= 1:
         reasons[name] = "as many rows as boxes, all values in 0..1"
+        best, classes = array.argmax(-1), array.shape[-1]
+        if classes > 1 and np.allclose(array.sum(-1), 1, atol=1e-3):  # of softmax: most rows are no object
+            none = next((which for column, which in _NO_OBJECT if (best == column % classes).mean() > 0.5), None)
+            reasons[name] += f"; of softmax, no object: {none}" if none else ""
+            return OutputSpec(name, "logits", activation="identity", no_object=none)
         return OutputSpec(name, "logits", activation="identity")
     last, negative = float((array.argmax(-1) == array.shape[-1] - 1).mean()), float((array.max(-1) < 0).mean())
     is_softmax = array.shape[-1] > 1 and last > 0.5

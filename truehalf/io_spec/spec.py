@@ -11,6 +11,7 @@ from truehalf.config.typed import did_you_mean
 from truehalf.errors import StageError, refuse
 from truehalf.json_values import JsonObject
 
+FIRST = "first"
 INSIDE = "inside the graph"  # where a model normalises by itself
 KEYS = ("inputs", "outputs", "class_names", "trained")
 PIXELS = ("size", "channels", "range", "resize", "layout", "resample", "normalization")
@@ -114,18 +115,18 @@ class OutputSpec(TensorSpec):
         activation: "sigmoid", "softmax" or "identity".
         format: "cxcywh", "xyxy", "xywh" or "yxyx".
         normalized: whether boxes are in 0..1, not in pixels of the input.
-        no_object: whether the last class is none.
+        no_object: whether the last class is none; "first": the first is.
         columns: what is in them, in order, where one tensor holds detections (truehalf.io_spec.columns).
         axis: of these columns, 1 or 2.
-        batched: false where axis 0 counts the detections of an image, not images; without a kind then: such as masks,
-            or the number of detections, which is not compared.
+        batched: false where axis 0 counts the detections of an image, not images; without a kind such as masks, which
+            are not compared.
         part_of: of what is compared as an output, and is a part of one; no file holds that.
     """
 
     activation: str | None = None
     format: str | None = None
     normalized: bool | None = None
-    no_object: bool | None = None
+    no_object: bool | str | None = None
     columns: tuple[str, ...] | None = None
     axis: int | None = None
     batched: bool | None = None

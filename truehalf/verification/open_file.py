@@ -291,7 +291,8 @@ class OpenFile:
         except StageError as error:
             if not self._called or str(self.file.path) in str(error):
                 raise
-            raise StageError(error.code, f"{self.file.path} (the {self._called}): {error}") from error
+            form = UnevenShapes if isinstance(error, UnevenShapes) else StageError
+            raise form(error.code, f"{self.file.path} (the {self._called}): {error}") from error
 
 
 def opened(file: ModelFile, asked: str, runs: int = 1) -> OpenFile:

@@ -23,7 +23,7 @@ from truehalf.io_spec.columns import ROWS, apart, in_parts
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, by_kind, task_of
 from truehalf.io_spec.proposed import Proposal, proposed
-from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec, TensorSpec
+from truehalf.io_spec.spec import LAYOUT, InputSpec, IoSpec, OutputSpec, TensorSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes
 from truehalf.json_values import JsonObject
@@ -32,7 +32,7 @@ from truehalf.verification.contradictions import class_names_in
 from truehalf.verification.declared.boxes import in_words, layouts_of
 from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.metrics.decoded import confident_queries
-from truehalf.verification.runs import as_type, part_of
+from truehalf.verification.runs import UnevenShapes, as_type, part_of
 
 _SAMPLES = 8  # that are run
 _WIDTHS_OF_IMAGE = (4, 5, 6, 7)  # boxes; score, label and number of the image beside them
@@ -101,14 +101,21 @@ def proposal_of(
     """
     taken = _first(feeds)
     others = [str(v.name) for v in model.graph.outputs if not isinstance(v.type, (ir.TensorType, type(None)))]
-    runs = [{name: array for name, array in run(feed).items() if name not in others} for feed in taken]
+
+    def ran(feeds: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+        return [{name: array for name, array in run(feed).items() if name not in others} for feed in feeds]
+
+    try:
+        runs = ran(taken)
+    except UnevenShapes:  # of a file that runs image by image
+        runs = ran(taken := _alone(taken))
     found = proposed(_inputs(model), _joined(taken), _joined(runs), class_names_in(model))
     found.notes.extend(
         coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in others
     )
     found.notes.extend(_other_rows(taken[0], runs[0]))
     if task_of(found.spec) != DETECTIONS and (alone := _alone(taken)):
-        runs_alone = [{name: value for name, value in run(feed).items() if name not in others} for feed in alone]
+        runs_alone = ran(alone)
         if of_images := _of_one_image(runs_alone):
             again = proposed(_inputs(model), _joined(alone), _joined(runs_alone), class_names_in(model), of_images)
             if task_of(again.spec) == DETECTIONS:
@@ -197,7 +204,7 @@ def may_detect(model: ir.Model) -> bool:
 def _may_hold_boxes(shape: Sequence[int | ir.SymbolicDim]) -> bool:
     """Alone, or with what belongs to them; after non-maximum suppression perhaps without an axis of images."""
     if len(shape) == 2:
-        return not isinstance(shape[0], int) and shape[1] in _WIDTHS_OF_IMAGE
+        return not isinstance(shape[1], int) or shape[1] in _WIDTHS_OF_IMAGE
     return len(shape) == 3 and (shape[2] == 4 or any(not isinstance(side, int) or side > 4 for side in shape[1:]))
 
 
@@ -208,7 +215,7 @@ def _holding_boxes(spec: IoSpec) -> OutputSpec:
 
 def described(spec: IoSpec) -> str:
     """What the outputs of detections are, in words."""
-    keys = ("activation", "format", "normalized", "columns", "axis", "batched")
+    keys = (*LAYOUT, "batched")
     parts = []
     for output in by_kind(spec).values():
         how = [f"{key} {_told(value)}" for key in keys if (value := getattr(output, key)) is not None]

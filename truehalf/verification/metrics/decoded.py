@@ -9,7 +9,7 @@ import numpy as np
 from truehalf.errors import StageError
 from truehalf.io_spec.columns import anchored
 from truehalf.io_spec.outputs import DETECTIONS, MOST_QUERIES, Outputs, by_kind, picture_size, task_of
-from truehalf.io_spec.spec import IoSpec, OutputSpec
+from truehalf.io_spec.spec import FIRST, IoSpec, OutputSpec
 from truehalf.verification.metrics.detections import Detections, match
 from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.metrics.score_errors import LOW_SCORE, RANK_FLOOR
@@ -115,7 +115,7 @@ def decode(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[
         boxes: [N, queries, 4], see `corners`.
         declared: activation and no_object of the logits. "sigmoid", and where nothing is declared: each (query, class)
             pair may be a detection, with its score; "identity": so, too, and logits are these scores, 0..1;
-            "softmax": each query is one, of its best class; with no_object the last class takes part in it and is never
+            "softmax": each query is one, of its best class; with no_object a class takes part in it and is never
             a detection.
 
     Non-finite logits score 0 and non-finite boxes become empty, so that a broken model loses precision instead of
@@ -141,9 +141,12 @@ def class_scores(logits: np.ndarray, declared: OutputSpec) -> np.ndarray:
     """float32 [N, queries, classes], 0..1, of logits as `decode` takes them; without the class "no object"."""
     logits = np.asarray(logits, np.float32)
     if declared.activation == "softmax":
-        return _softmax(logits)[..., : -1 if declared.no_object else None]
-    scores = logits if declared.activation == "identity" else _sigmoid(logits)
-    return np.asarray(np.where(np.isfinite(logits), scores, 0.0), np.float32)
+        scores = _softmax(logits)
+    else:
+        scores = np.where(np.isfinite(logits), logits if declared.activation == "identity" else _sigmoid(logits), 0.0)
+    is_first = declared.no_object == FIRST
+    of_classes = scores[..., 1:] if is_first else scores[..., : -1 if declared.no_object else None]
+    return np.asarray(of_classes, np.float32)
 
 
 def read_detections(scores: np.ndarray, labels: np.ndarray, boxes: np.ndarray) -> list[Detections]:
