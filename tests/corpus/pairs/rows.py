@@ -26,6 +26,7 @@ from tests.corpus.pairs.detections import (
     noisy,
     permuted,
     relabelled,
+    rounded,
     scene,
 )
 
@@ -52,8 +53,16 @@ def with_objectness(s: Scene) -> np.ndarray:
     return np.concatenate([s.boxes, objectness, scores / objectness], axis=2)
 
 
+def with_image(s: Scene) -> np.ndarray:
+    """float32 [pictures, rows, 7]: the number of the picture, a box, a score and a label."""
+    rows = with_top_k(s)
+    pictures = np.broadcast_to(np.arange(len(rows), dtype=np.float32)[:, None, None], (*rows.shape[:2], 1))
+    return np.concatenate([pictures, rows], axis=2)
+
+
 FORMS: Mapping[str, tuple[Callable[[Scene], np.ndarray], list[str], int]] = {
     "rows": (with_top_k, ["boxes", "score", "label"], 2),
+    "image": (with_image, ["image", "boxes", "score", "label"], 2),
     "anchors": (of_anchors, ["boxes", "scores"], 1),
     "objectness": (with_objectness, ["boxes", "objectness", "scores"], 2),
 }
@@ -75,7 +84,7 @@ def pairs() -> Iterator[Pair]:
     for form, (put_out, _, axis) in FORMS.items():
         for change in (*GOOD, *BAD):
             arrays = [put_out(each) for each in (scene(), change(scene(), np.random.default_rng(0)))]
-            moved = form != "rows" and change is permuted  # anchors have their places
+            moved = "score" not in FORMS[form][1] and change is permuted  # anchors have their places
             expected = "not verified" if moved else PASSED if change in GOOD else FAILED
             yield pair(f"{form}-{change.__name__}", form, arrays, expected)
         for seed in SEEDS:
@@ -91,6 +100,8 @@ def pairs() -> Iterator[Pair]:
 
     yield from beside()
     yield from with_labels_beside()
+    yield from counted()
+    yield from with_background()
 
 
 def with_labels_beside() -> Iterator[Pair]:
@@ -111,3 +122,37 @@ def beside() -> Iterator[Pair]:
     for name, other, expected in (("rounded", more.astype(np.float16), PASSED), ("halved", more / 2, FAILED)):
         arrays = [np.concatenate([whole, each.astype(np.float32)], axis=1) for each in (more, other)]
         yield pair(f"anchors-masks-{name}", "anchors", arrays, expected, columns=columns)
+
+
+def counted() -> Iterator[Pair]:
+    """Boxes as yxyx in 0..1, labels that are floats and a count of detections, which rounding may change."""
+    spec = spec_of("rows")
+    kinds = {"boxes": {"format": "yxyx", "normalized": True}, "scores": {}, "labels": {}, "counts": {}}
+    spec["outputs"] = [{"name": f"detection_{kind}", "kind": kind} | layout for kind, layout in kinds.items()]
+    for change, expected in ((noisy, PASSED), (permuted, PASSED), (relabelled, FAILED), (lowered, FAILED)):
+        files = []
+        for each in (scene(), change(scene(), np.random.default_rng(0))):
+            found = as_top_k(each)
+            arrays = {
+                "detection_boxes": found["boxes"][..., [1, 0, 3, 2]] / np.float32(SIZE),
+                "detection_scores": found["scores"],
+                "detection_labels": found["labels"].astype(np.float32),
+                "detection_counts": (found["scores"] > 0.1).sum(axis=1).astype(np.float32) - len(files),
+            }
+            files.append(replayed(arrays))
+        yield Pair(f"rows-counted-{change.__name__}", *files, {"x": numbers(12)}, expected, spec)
+
+
+def with_background() -> Iterator[Pair]:
+    """Scores of softmax whose first class is no object, as SSD has them."""
+    spec = spec_of("rows")
+    layouts = {"boxes": {"format": "xyxy", "normalized": True}, "logits": {"activation": "identity"}}
+    spec["outputs"] = [{"name": kind, "kind": kind} | layout for kind, layout in layouts.items()]
+    spec["outputs"][1]["no_object"] = "first"
+    for change, expected in ((noisy, PASSED), (rounded, PASSED), (relabelled, FAILED), (lowered, FAILED)):
+        files = []
+        for each in (scene(), change(scene(), np.random.default_rng(0))):
+            found = as_queries(each, "identity")
+            rest = 1 - found["logits"].sum(axis=2, keepdims=True)
+            files.append(replayed(found | {"logits": np.concatenate([rest, found["logits"]], axis=2)}))
+        yield Pair(f"background-first-{change.__name__}", *files, {"x": numbers(12)}, expected, spec)
