@@ -63,7 +63,7 @@ def yolov7(s: Scene) -> onnx.ModelProto:
 
 def paddle(s: Scene) -> onnx.ModelProto:
     rows = with_top_k(s)[..., [5, 4, 0, 1, 2, 3]]
-    return of_one_image({"found": rows}, rows[..., 1], "number")
+    return of_one_image({"found": rows}, rows[..., 1], "bbox_num")
 
 
 def torchvision(s: Scene) -> onnx.ModelProto:
@@ -73,7 +73,7 @@ def torchvision(s: Scene) -> onnx.ModelProto:
 
 FORMS: Mapping[str, tuple[Callable[[Scene], onnx.ModelProto], list[dict[str, Any]]]] = {
     "yolov7": (yolov7, [ROWS | {"columns": ["image", "boxes", "label", "score"]}]),
-    "paddle": (paddle, [ROWS | {"columns": ["label", "score", "boxes"]}, {"name": "number", "kind": "counts"}]),
+    "paddle": (paddle, [ROWS | {"columns": ["label", "score", "boxes"]}, {"name": "bbox_num", "kind": "counts"}]),
     "torchvision": (
         torchvision,
         [{"name": "boxes", "kind": "boxes", "batched": False} | XYXY]

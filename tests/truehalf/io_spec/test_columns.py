@@ -9,8 +9,8 @@ import pytest
 
 from tests.corpus.pairs.rows import FORMS, spec_of
 from tests.messages import raises
-from truehalf.io_spec.columns import apart, in_parts
-from truehalf.io_spec.outputs import check_spec, problem_of_classes, task_of
+from truehalf.io_spec.columns import apart, in_parts, left_out
+from truehalf.io_spec.outputs import check_spec, plain_outputs, problem_of_classes, task_of
 from truehalf.io_spec.spec import IoSpec
 
 ROWS = np.random.default_rng(0).random((2, 7, 14)).astype(np.float32)
@@ -86,6 +86,11 @@ def test_a_spec_survives_its_file(form: str) -> None:
         (declared("boxes scores"), "unknown-choice", ["columns", "'boxes scores'"]),
         (declared(5), "unknown-choice", ["columns", 5]),
         (declared({"boxes": 4}), "unknown-choice", ["columns", "{'boxes': 4}"]),
+        (declared(["boxes", "scores"], 1, batched=False), "in-conflict", ["[boxes, scores]"]),
+        (declared(["boxes", "score", "label"], 2, batched=False), "unknown-choice", ["axis", 1, 2]),
+        (declared(["boxes", "score", "label"], 1, batched=False, shape=["N", 9, 6]), "wrong-shape", [["N", 9, 6]]),
+        (declared(["boxes", "score", "label"], 1, batched=False, shape=["n", 7]), "wrong-shape", [6, ["n", 7]]),
+        (declared(["boxes", "score", "label"], batched="no"), "wrong-type", ["batched", "'no'"]),
     ],
 )
 def test_what_is_declared_wrong_is_refused(spec: IoSpec, code: str, facts: list[object]) -> None:
@@ -111,6 +116,29 @@ def test_no_column_is_there_twice() -> None:
         check_spec(beside("rows", "scores"), ["output0", "scores"])
     with raises("in-conflict", "logits", "labels"):
         check_spec(beside("anchors", "labels"), ["output0", "labels"])
+
+
+def test_all_outputs_of_detections_are_batched_or_none() -> None:
+    outputs: list[dict[str, Any]] = [{"name": kind, "kind": kind} for kind in ("boxes", "scores", "labels")]
+    for each in outputs:
+        each |= {"batched": False, "shape": ["n", 4] if each["kind"] == "boxes" else ["n"]}
+    outputs[0] |= {"format": "xyxy", "normalized": False}
+    names = [each["name"] for each in outputs]
+    check_spec(IoSpec.from_json({"outputs": outputs}), names)
+    with raises("wrong-shape", "'labels'", 1, [1, "n"]):
+        check_spec(IoSpec.from_json({"outputs": [*outputs[:2], outputs[2] | {"shape": [1, "n"]}]}), names)
+    with raises("in-conflict", "batched", "boxes", "labels"):
+        check_spec(IoSpec.from_json({"outputs": [*outputs[:2], {"name": "labels", "kind": "labels"}]}), names)
+    logits = {"name": "logits", "kind": "logits", "activation": "sigmoid", "batched": False}
+    with raises("in-conflict", "'logits'", "batched"):
+        check_spec(IoSpec.from_json({"outputs": [outputs[0], logits]}), ["boxes", "logits"])
+
+
+def test_counts_and_what_has_a_row_for_each_detection_are_left_out() -> None:
+    outputs = [{"name": "count", "kind": "counts"}, {"name": "masks", "batched": False}, {"name": "other"}]
+    spec = apart(IoSpec.from_json({"outputs": outputs}))
+    assert left_out(spec) == ["count", "masks"] and plain_outputs(spec) == ["other"]
+    assert [*in_parts(dict.fromkeys(("count", "masks", "other"), ROWS), spec)] == ["other"]
 
 
 def test_names_are_as_many_as_there_are_scores() -> None:

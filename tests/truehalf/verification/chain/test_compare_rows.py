@@ -11,11 +11,12 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.corpus.pairs import numbers, replayed
+from tests.corpus.pairs import numbers, replayed, unbatched
 from tests.corpus.pairs.detections import CLASSES, SIZE, Scene, scene
 from tests.corpus.pairs.rows import of_anchors, spec_of, with_top_k
 from tests.messages import expect, raises
 from truehalf.codes import codes_in
+from truehalf.io_spec.columns import ROWS_OF_IMAGE
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.report import Report
@@ -119,6 +120,13 @@ def test_labels_of_the_reference_are_whole_numbers(tmp_path: Path) -> None:
     rows[..., 5] += 0.25
     with raises("wrong-spec", "'output0.label'", rows[..., 5].size):
         compared(tmp_path, rows, rows, spec=spec_of("rows"))
+
+
+def test_more_rows_than_an_image_is_filled_up_to_are_refused(tmp_path: Path) -> None:
+    many = crowd(60, 10)
+    onnx.save(unbatched.yolov7(many), tmp_path / "model.onnx")
+    with raises("wrong-spec", "'found.score'", ROWS_OF_IMAGE):
+        compare(tmp_path / "model.onnx", tmp_path / "model.onnx", {"x": numbers(2)}, spec=unbatched.spec("yolov7"))
 
 
 def test_a_candidate_without_the_output_is_refused_by_its_name(tmp_path: Path) -> None:

@@ -13,8 +13,19 @@ import pytest
 from onnx import TensorProto, helper
 from PIL import Image
 
-from tests.corpus.pairs import replayed
-from tests.corpus.pairs.detections import CLASSES, ROWS, SIZE, Scene, as_queries, as_top_k, lowered, noisy, scene
+from tests.corpus.pairs import replayed, unbatched
+from tests.corpus.pairs.detections import (
+    CLASSES,
+    ROWS,
+    SIZE,
+    Scene,
+    as_queries,
+    as_top_k,
+    lowered,
+    noisy,
+    permuted,
+    scene,
+)
 from tests.corpus.pairs.rows import FORMS
 from tests.messages import expect, raises
 from truehalf import convert
@@ -32,7 +43,11 @@ Outputs = dict[str, np.ndarray]
 
 def written(path: Path, outputs: Outputs) -> Path:
     """A model that outputs the row whose number is the largest value of an image, in 255ths."""
-    model = replayed(outputs)
+    return with_pictures(replayed(outputs), path)
+
+
+def with_pictures(model: onnx.ModelProto, path: Path) -> Path:
+    """A model whose input "x" is the largest value of an image, in 255ths."""
     del model.graph.input[:]
     model.graph.input.append(helper.make_tensor_value_info("images", TensorProto.FLOAT, ["N", 3, SIDE, SIDE]))
     weights = {"levels": np.float32(255), "axis": np.array([1])}
@@ -119,7 +134,7 @@ def test_one_tensor_is_read_as_detections(form: str, names: str, tmp_path: Path)
         onnx.save(model, file)
         files.append(file)
     good, bad = (compare(files[0], each, images(), locate=False) for each in files[1:])
-    if form != "rows" and names == "none":
+    if form in ("anchors", "objectness") and names == "none":
         assert (good.task, good.verdict, bad.verdict) == ("tensors", "passed", "not verified")
         return
     assert (good.task, good.verdict, bad.verdict) == ("detections", "passed", "failed")
@@ -129,6 +144,43 @@ def test_one_tensor_is_read_as_detections(form: str, names: str, tmp_path: Path)
     assert found == ["rows", columns, axis, "xyxy", False]
     assert len(good.proposed["class_names"]) == (CLASSES if names == "classes" else 0)
     assert "beyond-gate" in codes_in(bad.reasons[0])
+
+
+@pytest.mark.parametrize("form", unbatched.FORMS)
+def test_rows_of_one_image_are_read_as_detections(form: str, tmp_path: Path) -> None:
+    """Of a file that runs any number of images, which puts their rows one after the other."""
+    start, files = replace(scene(3), boxes=scene(3).boxes * np.float32(SIDE / SIZE)), []
+    for change in (lambda s, _: s, permuted, lowered):
+        model = unbatched.FORMS[form][0](change(start, np.random.default_rng(0)))
+        files.append(with_pictures(model, tmp_path / f"{len(files)}.onnx"))
+    good, bad = (compare(files[0], each, images(), locate=False) for each in files[1:])
+    assert (good.task, good.verdict, bad.verdict) == ("detections", "passed", "failed")
+    assert good.proposed is not None
+    keys = ("kind", "columns", "axis", "format", "normalized", "batched")
+    found = [{key: each.get(key) for key in keys} for each in good.proposed["outputs"]]
+    assert found == [{key: each.get(key) for key in keys} for each in unbatched.FORMS[form][1]]
+
+
+@pytest.mark.parametrize("name", ["num_detections", "total"])
+def test_floats_may_be_labels_and_counts(name: str, tmp_path: Path) -> None:
+    found = as_top_k(scene(3))
+    found |= {"labels": found["labels"].astype(np.float32), "boxes": found["boxes"] * np.float32(SIDE / SIZE)}
+    outputs = {f"detection_{key}": value for key, value in found.items()} | {name: np.full(12, 40, np.float32)}
+    kinds = {
+        each.name: each.kind for each in propose_spec(written(tmp_path / "m.onnx", outputs), images()).spec.outputs
+    }
+    expected = {f"detection_{key}": key for key in found} | {name: "counts" if name == "num_detections" else None}
+    assert {each.name: each.kind for each in proposal.spec.outputs} == expected
+
+
+@pytest.mark.parametrize("none", ["first", True])
+def test_scores_of_softmax_say_which_class_is_no_object(none: bool | str, tmp_path: Path) -> None:
+    found = in_layout(as_queries(scene(3), "identity"), "xyxy", True)
+    rest = 1 - found["logits"].sum(axis=2, keepdims=True)
+    parts = [rest, found["logits"]] if none == "first" else [found["logits"], rest]
+    file = written(tmp_path / "m.onnx", found | {"logits": np.concatenate(parts, axis=2)})
+    (logits,) = (each for each in propose_spec(file, images()).spec.outputs if each.kind == "logits")
+    assert (logits.activation, logits.no_object) == ("identity", none)
 
 
 def small_boxes(box_format: str, normalized: bool, seed: int) -> Outputs:
