@@ -68,6 +68,7 @@ def proposed(
     outputs: Outputs,
     class_names: Sequence[str] = (),
     of_images: Collection[str] = (),
+    counts: Collection[str] = (),
 ) -> Proposal:
     """An I/O spec that fits a run.
 
@@ -77,6 +78,7 @@ def proposed(
         outputs: what came out by name.
         of_images: names of outputs without an axis of images, the rows of all images along axis 0; where there are
             some, no others are taken for detections.
+        counts: names of outputs that say how many these are.
         class_names: that may be those of the model; the spec has them where they are as many as its classes.
     """
     reasons: dict[str, str] = {}
@@ -90,6 +92,7 @@ def proposed(
             for name, each in _detections(alone, len(class_names), reasons, doubts).items()
         }
         found = found and {name: OutputSpec(name, batched=False) for name in of_images} | found
+        found |= {name: OutputSpec(name, COUNTS) for name in counts if found}
     else:
         found = _detections(outputs, len(class_names), reasons, doubts)
         found = found or _classification(outputs, rows, reasons, doubts)

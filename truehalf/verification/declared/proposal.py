@@ -116,8 +116,10 @@ def proposal_of(
     found.notes.extend(_other_rows(taken[0], runs[0]))
     if task_of(found.spec) != DETECTIONS and (alone := _alone(taken)):
         runs_alone = ran(alone)
-        if of_images := _of_one_image(runs_alone):
-            again = proposed(_inputs(model), _joined(alone), _joined(runs_alone), class_names_in(model), of_images)
+        of_images, counts = _of_one_image(runs_alone)
+        if of_images:
+            joined = _joined(alone), _joined(runs_alone)
+            again = proposed(_inputs(model), *joined, class_names_in(model), of_images, counts)
             if task_of(again.spec) == DETECTIONS:
                 found, taken, runs = replace(again, notes=found.notes), alone, runs_alone
     for name in runs[0]:
@@ -160,15 +162,15 @@ def _alone(feeds: Sequence[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.nd
     return [part_of(feed, row, 1) for feed, count in zip(feeds, counts, strict=True) for row in range(count)]
 
 
-def _of_one_image(runs: Sequence[Mapping[str, np.ndarray]]) -> list[str]:
-    """Outputs of runs of one sample each whose rows are not one, and integers that count these rows."""
+def _of_one_image(runs: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[str], list[str]]:
+    """Outputs of runs of one sample each whose rows are not one; and integers that count these rows."""
     uneven = [name for name in runs[0] if any(run[name].ndim and len(run[name]) != 1 for run in runs)]
     counts = [
         name
         for name, value in runs[0].items()
         if name not in uneven and value.dtype.kind in "iu" and all(_counts(run[name], run, uneven) for run in runs)
     ]
-    return [*uneven, *counts]
+    return uneven, counts
 
 
 def _counts(number: np.ndarray, run: Mapping[str, np.ndarray], rows: Sequence[str]) -> bool:

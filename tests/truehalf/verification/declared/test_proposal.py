@@ -157,8 +157,11 @@ def test_rows_of_one_image_are_read_as_detections(form: str, tmp_path: Path) -> 
     assert (good.task, good.verdict, bad.verdict) == ("detections", "passed", "failed")
     assert good.proposed is not None
     keys = ("kind", "columns", "axis", "format", "normalized", "batched")
-    found = [{key: each.get(key) for key in keys} for each in good.proposed["outputs"]]
-    assert found == [{key: each.get(key) for key in keys} for each in unbatched.FORMS[form][1]]
+    found, expected = (
+        {each["name"]: [each.get(key) for key in keys] for each in outputs}
+        for outputs in (good.proposed["outputs"], unbatched.FORMS[form][1])
+    )
+    assert found == expected
 
 
 @pytest.mark.parametrize("name", ["num_detections", "total"])
@@ -166,9 +169,7 @@ def test_floats_may_be_labels_and_counts(name: str, tmp_path: Path) -> None:
     found = as_top_k(scene(3))
     found |= {"labels": found["labels"].astype(np.float32), "boxes": found["boxes"] * np.float32(SIDE / SIZE)}
     outputs = {f"detection_{key}": value for key, value in found.items()} | {name: np.full(12, 40, np.float32)}
-    kinds = {
-        each.name: each.kind for each in propose_spec(written(tmp_path / "m.onnx", outputs), images()).spec.outputs
-    }
+    proposal = propose_spec(written(tmp_path / "m.onnx", outputs), images())
     expected = {f"detection_{key}": key for key in found} | {name: "counts" if name == "num_detections" else None}
     assert {each.name: each.kind for each in proposal.spec.outputs} == expected
 
