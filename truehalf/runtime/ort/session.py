@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
+_NAMES_REPEATED = ". `truehalf repair` gives each node a name of its own"
 _MESSAGE_MAX = 400  # characters of a message of ONNX Runtime's
 _BFLOAT16_ENDS = "; its inputs or outputs are bfloat16, which numpy has not: export it with float32 ones"
 _SOURCE_LOCATION = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  # file, line and C++ function
@@ -122,7 +123,9 @@ class Session:
         except OSError:
             raise
         except Exception as error:  # the exception types of ONNX Runtime share no base but Exception
-            text = f"ONNX Runtime cannot load {what}: {_first_line(error)}{remedy_of(model)}"
+            said = _first_line(error)
+            repeated = _NAMES_REPEATED if "two nodes with same node name" in said else ""
+            text = f"ONNX Runtime cannot load {what}: {said}{repeated}{remedy_of(model)}"
             raise StageError("runtime-refuses", text) from error
         self.provider: str = self._session.get_providers()[0]
         if self.provider != provider:

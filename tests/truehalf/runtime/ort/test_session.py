@@ -111,6 +111,14 @@ def test_a_missing_provider_is_never_replaced() -> None:
         Session(proto().SerializeToString(), provider="NoSuchProvider")
 
 
+def test_repeated_names_are_said_with_what_mends_them() -> None:
+    model = proto()
+    for node in model.graph.node:
+        node.name = "same"
+    with raises("runtime-refuses", "same", "truehalf repair"):
+        Session(model)
+
+
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(proto().SerializeToString()[:-40])
