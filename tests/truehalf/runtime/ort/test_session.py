@@ -116,7 +116,7 @@ def test_repeated_names_are_said_with_what_mends_them() -> None:
     for node in model.graph.node:
         node.name = "same"
     with raises("runtime-refuses", "same", "truehalf repair"):
-        Session(model)
+        Session(model.SerializeToString())
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
