@@ -30,7 +30,7 @@ from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
-from truehalf.verification.ties.decisions import Decisions, names_in
+from truehalf.verification.ties.decisions import names_in
 from truehalf.verification.ties.settle import Counts, Inside, without_ties
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Reference:
             still = known if runs[0].reference is run.reference else None  # but for decisions inside
             return Measured(runs, self.spec, options, still, self.unusable, ties)
 
-        if self.file is None or not options.tie_margin:
+        if self.file is None:
             return measure([run], {})
         names = {} if file is None else names_in(file.file.model)
         own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs have near ties
@@ -145,9 +145,8 @@ class Reference:
         def theirs(run: Run, names: Sequence[str]) -> Arrays:
             return cast("OpenFile", file).probing(names).run_all(samples(), options.batch)
 
-        decisions = Decisions.of(self.file.model, names)
-        inside = Inside(ours, theirs if file is not None else None, names)
-        return without_ties([run], decisions, options, inside, measure)
+        inside = Inside(self.file.model, ours, theirs if file is not None else None, names)
+        return without_ties([run], options, inside, measure)
 
     @property
     def index(self) -> list[JsonObject]:

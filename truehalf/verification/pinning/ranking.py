@@ -12,7 +12,6 @@ accumulate.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import math
 import re
@@ -70,9 +69,7 @@ def ranked(meter: Meter, costs: Mapping[str, int], count: int) -> list[Part]:
     def measured(group: Group) -> Part:
         others = frozenset(whole.nodes).difference(group.nodes)
         scope = group.scope if names_only(group, meter.board) else ""
-        label = hashlib.sha256("\n".join(group.nodes).encode()).hexdigest()
-        value = meter.error(f"isolated:{label}", others)
-        return Part(scope, group.nodes, value, sum(costs.get(node, 0) for node in group.nodes))
+        return Part(scope, group.nodes, meter.error(others), sum(costs.get(node, 0) for node in group.nodes))
 
     ended: list[Part] = []
     open_: list[tuple[float, int, Group, Part]] = []

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.config.precision import FP16_MAX
 from truehalf.config.verification import VerifyConfig
@@ -39,11 +40,13 @@ class Inside:
     """What is inside the two files.
 
     Attributes:
+        model: the reference's.
         reference: tensors of the reference by name, of a run in which it takes given ones for its own.
         candidate: of the candidate, of a run; None: it shows none.
         names: those that the candidate has, each with the decision that it is.
     """
 
+    model: ir.Model
     reference: Callable[[Run, Sequence[str], Arrays], Arrays]
     candidate: Callable[[Run, Sequence[str]], Arrays] | None = None
     names: Mapping[str, Decision | None] = field(default_factory=dict)
@@ -51,17 +54,19 @@ class Inside:
 
 def without_ties(
     runs: Sequence[Run],
-    decisions: Decisions,
     options: VerifyConfig,
     inside: Inside,
     measure: Callable[[Sequence[Run], Counts], Measured],
 ) -> Measured:
     """What is measured of runs once near ties are settled, at outputs and, where an output or a gate of detections
-    fails all the same, inside.
+    fails all the same, inside; as they are where no tie is near enough (verify.tie_margin is 0).
 
     Args:
         measure: of the settled runs, and by output or value how many decisions a near tie explains.
     """
+    if not options.tie_margin:
+        return measure(runs, {})
+    decisions = Decisions.of(inside.model, inside.names)
     looked = _Looked(runs, options, inside, [{} for _ in runs])
     settled, ties = looked.settled_at_outputs(decisions.at_outputs)
     seen = measure(settled, ties)
