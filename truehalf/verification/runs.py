@@ -110,6 +110,8 @@ def joined(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
     Raises:
         UnevenShapes: when the shape of an output varies from batch to batch beyond its first axis.
     """
+    if len(parts) == 1:  # which may have no axes
+        return {name: np.array(array) for name, array in parts[0].items()}
     for name in parts[0]:
         shapes = dict.fromkeys(part[name].shape[1:] for part in parts)
         if len(shapes) > 1:

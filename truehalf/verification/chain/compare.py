@@ -24,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.config.verification import Evaluation, VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
 from truehalf.errors import StageError
@@ -65,6 +65,7 @@ from truehalf.verification.localize.locate import place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
+from truehalf.verification.open_file import is_pessimistic
 from truehalf.verification.reached import reached_outputs
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.runs import Part
@@ -218,7 +219,7 @@ def _with_shapes(spec: IoSpec, graph: ir.Graph) -> IoSpec:
 def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec, sample: str) -> Report:
     files.close()
     queries = query_outputs(spec) if spec.outputs else None
-    pessimistic = report.evaluation == Evaluation.emulated_fp16_pessimistic.value
+    pessimistic = is_pessimistic(report.evaluation)
     try:
         both = BothFiles(files.reference.file.model, files.candidate.file.model, pessimistic=pessimistic)
         return replace(report, place=place_of(both, [feed], queries, sample, f"sample {sample}"))

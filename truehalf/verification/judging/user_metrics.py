@@ -97,12 +97,8 @@ def _joined(runs: Sequence[Run]) -> Iterator[tuple[dict[str, np.ndarray], dict[s
         joins = run.rows and all(map(np.ndim, (*run.reference.values(), *run.candidate.values())))
         groups.setdefault((_shapes(run.reference), _shapes(run.candidate)) if joins else number, []).append(run)
     for group in groups.values():
-        yield _together([run.reference for run in group]), _together([run.candidate for run in group])
+        yield joined([run.reference for run in group]), joined([run.candidate for run in group])
 
 
 def _shapes(outputs: Mapping[str, np.ndarray]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, np.shape(values)[1:]) for name, values in outputs.items())
-
-
-def _together(sides: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    return joined(sides) if len(sides) > 1 else dict(sides[0])  # of one that counts no samples there is no first axis
