@@ -89,26 +89,20 @@ class Reference:
         """The reference with its FP32 file."""
         return replace(self, file=None if file is None else taken_apart(file, self.spec))
 
-    def run(self, outputs: Outputs, samples: int | None = None) -> Run:
-        """Outputs of a file on the first samples, beside those of the FP32 model.
+    def measured(
+        self, outputs: Outputs, options: VerifyConfig, samples: int | None = None, file: OpenFile | None = None
+    ) -> Measured:
+        """Outputs of a file on the first samples, measured beside those of the FP32 model.
 
         Args:
             outputs: [samples, ...] by name.
             samples: how many; None: as many as `outputs` holds.
+            file: whose outputs these are, which is asked for indices inside it; None: those are compared as they are.
         """
         count = len(next(iter(outputs.values()), self.names)) if samples is None else samples
         expected = {name: value[:count] for name, value in self.outputs.items()}
-        return Run(self.names[:count], count, expected, outputs, self.sha256[:count])
-
-    def measured(
-        self, outputs: Outputs, options: VerifyConfig, samples: int | None = None, file: OpenFile | None = None
-    ) -> Measured:
-        """A `run`, measured.
-
-        Args:
-            file: whose outputs these are, which is asked for indices inside it; None: those are compared as they are.
-        """
-        return self.measured_run(self.run(outputs, samples), range(len(self.names)), options, self.found, file)
+        run = Run(self.names[:count], count, expected, outputs, self.sha256[:count])
+        return self.measured_run(run, range(len(self.names)), options, self.found, file)
 
     def measured_run(
         self,

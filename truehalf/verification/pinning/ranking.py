@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import heapq
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from truehalf.verification.pinning.as_argument import entry_of
 from truehalf.verification.pinning.meter import Group, Meter, grouped, names_only, parts
 
 
@@ -45,7 +45,7 @@ class Part:
     @property
     def node_block_list(self) -> list[str]:
         """Entries of precision.node_block_list; none where the scope says it."""
-        return [] if self.scope else [f"^{re.escape(node)}$" for node in self.nodes]
+        return [] if self.scope else [entry_of(node) for node in self.nodes]
 
     @property
     def scope_block_list(self) -> list[str]:

@@ -25,7 +25,7 @@ from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in, moved_alike
-from truehalf.verification.metrics.scales import spread_along
+from truehalf.verification.metrics.scales import SLICES, spread_along
 from truehalf.verification.runs import Arrays, Run
 from truehalf.verification.ties.decided import ENOUGH, HELD, Decided, differ
 from truehalf.verification.ties.decisions import Choice, Decision, Decisions, Step, read_by
@@ -210,7 +210,7 @@ class _Looked:
             beside = [replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in sides]
             is_off = output_errors(name, pairs[name], tolerance, places).passed is False
             is_off |= not _within_spread(decided, name, operands, tolerance)
-            if is_off or masked_in(name, beside, tolerance, clusters=False):
+            if is_off or masked_in(name, beside, tolerance, SLICES):
                 continue
             first = known[0]
             if name == first:
