@@ -124,6 +124,11 @@ def joined(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
+def count_nonfinite(outputs: Arrays, row: int | slice = slice(None)) -> int:
+    """NaN and Inf in all outputs, or in a row of them."""
+    return sum(int((~np.isfinite(value[row])).sum()) for value in outputs.values())
+
+
 def part_of(feed: Arrays, start: int, count: int) -> dict[str, np.ndarray]:
     """Samples `start` to `start + count - 1` of axis 0, as far as there are any."""
     return {name: array[start : start + count] for name, array in feed.items()}
