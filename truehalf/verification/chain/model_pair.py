@@ -26,7 +26,6 @@ from truehalf.verification import open_file
 from truehalf.verification.open_file import Arrays, OpenFile, evaluation_of
 from truehalf.verification.runs import Arrays as Given
 from truehalf.verification.runs import Part, Run, part_of, repeated
-from truehalf.verification.ties.decisions import names_in
 from truehalf.verification.ties.settle import Inside
 
 REFERENCE, CANDIDATE = "reference", "candidate"
@@ -118,17 +117,11 @@ class ModelPair:
     def inside(self, feeds: Iterable[Arrays]) -> Inside:
         """See truehalf.verification.ties; of decisions inside those that both files have by one name."""
 
-        def fed(run: Run, given: Given) -> Part:
+        def outputs(file: OpenFile, run: Run, given: Given) -> Arrays:
             feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
-            return Part({**(part_of(feed, run.start, run.rows) if run.rows else feed), **given}, run.rows)
+            return file.run(Part({**(part_of(feed, run.start, run.rows) if run.rows else feed), **given}, run.rows))
 
-        def ours(run: Run, names: Sequence[str], given: Given) -> Arrays:
-            return self.reference.probing(names, given).run(fed(run, given))
-
-        def theirs(run: Run, names: Sequence[str]) -> Arrays:
-            return self.candidate.probing(names).run(fed(run, {}))
-
-        return Inside(self.reference.file.model, ours, theirs, names_in(self.candidate.file.model))
+        return Inside(self.reference.file.model, lambda: self.reference, self.candidate, outputs)
 
     def _note(self, part: Part) -> None:
         """What the candidate ran with: a file with a fixed batch is fed just that many samples."""

@@ -30,7 +30,6 @@ from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
-from truehalf.verification.ties.decisions import names_in
 from truehalf.verification.ties.settle import Counts, Inside, without_ties
 
 if TYPE_CHECKING:
@@ -126,21 +125,14 @@ class Reference:
 
         if self.file is None:
             return measure([run], {})
-        names = {} if file is None else names_in(file.file.model)
         own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs have near ties
 
-        def samples() -> Sequence[Sample]:  # a slice holds none of them
-            in_order = rows[: run.rows] == range(run.rows)
-            return self.samples[: run.rows] if in_order else [self.samples[i] for i in rows[: run.rows]]
+        def outputs(file: OpenFile, run: Run, given: Arrays) -> Arrays:
+            in_order = rows[: run.rows] == range(run.rows)  # a slice holds none of them
+            samples = self.samples[: run.rows] if in_order else [self.samples[i] for i in rows[: run.rows]]
+            return file.run_all(samples, options.batch, given)
 
-        def ours(run: Run, names: Sequence[str], given: Arrays) -> Arrays:
-            return own().probing(names, given).run_all(samples(), options.batch, given)
-
-        def theirs(run: Run, names: Sequence[str]) -> Arrays:
-            return cast("OpenFile", file).probing(names).run_all(samples(), options.batch)
-
-        inside = Inside(self.file.model, ours, theirs if file is not None else None, names)
-        return without_ties([run], options, inside, measure)
+        return without_ties([run], options, Inside(self.file.model, own, file, outputs), measure)
 
     @property
     def index(self) -> list[JsonObject]:

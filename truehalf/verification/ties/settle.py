@@ -13,7 +13,8 @@ candidate shows nothing of is no near tie. Of an engine, of which only outputs a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -26,9 +27,10 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in, moved_alike
 from truehalf.verification.metrics.scales import SLICES, spread_along
+from truehalf.verification.open_file import OpenFile
 from truehalf.verification.runs import Arrays, Run
 from truehalf.verification.ties.decided import ENOUGH, HELD, Decided, differ
-from truehalf.verification.ties.decisions import Choice, Decision, Decisions, Step, read_by
+from truehalf.verification.ties.decisions import Choice, Decision, Decisions, Step, names_in, read_by
 from truehalf.verification.ties.near import count_of, explained_in, taken
 
 Counts = dict[str, int]
@@ -41,15 +43,20 @@ class Inside:
 
     Attributes:
         model: the reference's.
-        reference: tensors of the reference by name, of a run in which it takes given ones for its own.
-        candidate: of the candidate, of a run; None: it shows none.
-        names: those that the candidate has, each with the decision that it is.
+        reference: opens it, once.
+        candidate: opened; None: it shows nothing.
+        outputs: of a file on what went into a run, and on tensors that it takes for its own.
     """
 
     model: ir.Model
-    reference: Callable[[Run, Sequence[str], Arrays], Arrays]
-    candidate: Callable[[Run, Sequence[str]], Arrays] | None = None
-    names: Mapping[str, Decision | None] = field(default_factory=dict)
+    reference: Callable[[], OpenFile]
+    candidate: OpenFile | None
+    outputs: Callable[[OpenFile, Run, Arrays], Arrays]
+
+    @cached_property
+    def names(self) -> dict[str, Decision | None]:
+        """Those of tensors that the candidate has, each with the decision that it is."""
+        return {} if self.candidate is None else names_in(self.candidate.file.model)
 
 
 def without_ties(
@@ -144,11 +151,14 @@ class _Looked:
         """By run its tensors, where it takes `more` for its own, too."""
         more = more or [{} for _ in self.runs]
         given = [{**one, **other} for one, other in zip(self.given, more, strict=True)]
-        return [self.inside.reference(run, names, each) for run, each in zip(self.runs, given, strict=True)]
+        own, outputs = self.inside.reference(), self.inside.outputs
+        return [outputs(own.probing(names, each), run, each) for run, each in zip(self.runs, given, strict=True)]
 
     def _of_candidate(self, names: Sequence[str]) -> list[Arrays]:
-        shown = self.inside.candidate
-        return [shown(run, list(dict.fromkeys(names))) if shown is not None and names else {} for run in self.runs]
+        if self.inside.candidate is None or not names:
+            return [{} for _ in self.runs]
+        shown = self.inside.candidate.probing(list(dict.fromkeys(names)))
+        return [self.inside.outputs(shown, run, {}) for run in self.runs]
 
     def _explained(
         self, name: str, decision: Decision, both: Sequence[tuple[np.ndarray, np.ndarray]]
