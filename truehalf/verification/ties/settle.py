@@ -66,7 +66,7 @@ def without_ties(
     measure: Callable[[Sequence[Run], Counts], Measured],
 ) -> Measured:
     """What is measured of runs once near ties are settled, at outputs and, where an output or a gate of detections
-    fails all the same, inside; as they are where no tie is near enough (verify.tie_margin is 0).
+    fails all the same, inside; of runs as they are where verify.tie_margin is 0.
 
     Args:
         measure: of the settled runs, and by output or value how many decisions a near tie explains.
