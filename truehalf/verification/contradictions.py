@@ -106,7 +106,8 @@ def _clashes(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
         for pair in zip(a, b, strict=True):
             yield from _clashes(*pair)
     elif isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        yield from [] if math.isclose(a, b, rel_tol=1e-6) else [(a, b)]
+        is_exact = isinstance(a, int) and isinstance(b, int)  # and perhaps too large for a float
+        yield from [] if a == b or (not is_exact and math.isclose(a, b, rel_tol=1e-6)) else [(a, b)]
     elif (texts := {str(each).lower() for each in (a, b)}) != {"float16", "float32"} and len(texts) > 1:
         yield a, b
 

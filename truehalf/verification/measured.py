@@ -30,7 +30,7 @@ from truehalf.verification.metrics.output_errors import OutputErrors, output_err
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone, masked_in
 from truehalf.verification.metrics.precision import SelfPrecision, self_precision
 from truehalf.verification.metrics.query_rows import beside_queries, rows_beyond, without_last_places
-from truehalf.verification.metrics.scales import masked_columns
+from truehalf.verification.metrics.scales import COLUMNS, masked_by_scale
 from truehalf.verification.metrics.score_errors import share_beyond
 from truehalf.verification.metrics.tensors import absolute_error, in_rows, pair_queries, query_outputs
 from truehalf.verification.output_shapes import UNLIKE, comparable, decodable
@@ -239,7 +239,7 @@ class Measured:
             errors = self._by_tensor_rule(name, pairs, self.runs)
             tolerance, places = self.options.gates.tensor_error_max, [run.names for run in self.runs]
             has_values = pairs[0][0].ndim > 2  # [N, n] has but rows
-            if has_values and (masked := masked_columns(name, judged, tolerance, places)):
+            if has_values and (masked := masked_by_scale(name, judged, tolerance, places, COLUMNS)):
                 found.masked[name] = masked
             kept = [
                 np.concatenate([pair[side][one.confident] for pair, (_, one) in zip(pairs, both, strict=True)])

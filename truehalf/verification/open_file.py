@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -96,11 +97,19 @@ def open_runner(file: ModelFile, evaluation: str, lanes: int = 1) -> Runner:
     """
     if evaluation in BACKENDS:
         return BACKENDS[evaluation](file)
-    threads = threads_of(lanes)
+    return _on_cpu(file.runnable if evaluation == FP32_CPU else file.model, evaluation, threads_of(lanes))
+
+
+def _on_cpu(model: Path | ir.Model, evaluation: str, threads: int = 0) -> Runner:
+    """In FP32, or in emulation: a pessimistic one where that is asked for."""
     if evaluation == FP32_CPU:
-        return Session(file.runnable, intra_op_num_threads=threads)
-    pessimistic = evaluation == Evaluation.emulated_fp16_pessimistic.value
-    return EmulatedSession(file.model, pessimistic=pessimistic, intra_op_num_threads=threads)
+        return Session(model, intra_op_num_threads=threads)
+    return EmulatedSession(model, pessimistic=is_pessimistic(evaluation), intra_op_num_threads=threads)
+
+
+def is_pessimistic(evaluation: str) -> bool:
+    """Whether sums inside nodes are rounded, too."""
+    return evaluation == Evaluation.emulated_fp16_pessimistic.value
 
 
 class OpenFile:
@@ -213,9 +222,7 @@ class OpenFile:
             computed.replace_all_uses_with(typed)
             model.graph.inputs.append(values[name])
         model.graph.outputs.extend(values[name] for name in names)
-        pessimistic = self.evaluation == Evaluation.emulated_fp16_pessimistic.value
-        is_fp32 = self.evaluation == FP32_CPU
-        runner = Session(model) if is_fp32 else EmulatedSession(model, pessimistic=pessimistic)
+        runner = _on_cpu(model, self.evaluation)
         return self._probes.setdefault(key, OpenFile(self.file, self.evaluation, runner, self._called))
 
     def _close_probes(self) -> None:

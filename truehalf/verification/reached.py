@@ -65,10 +65,8 @@ def _passed_on(node: ir.Node) -> list[ir.Value]:
 
 def _is_all(value: ir.Value, truth: bool) -> bool:
     """Whether it is a constant that is zero (or False) everywhere, or not anywhere."""
-    return _is_nowhere_zero(value) if truth else _is_zero(value)
-
-
-def _is_nowhere_zero(value: ir.Value) -> bool:
+    if not truth:
+        return _is_zero(value)
     values = _constant(value)
     return values is not None and bool(values.all())
 

@@ -110,6 +110,8 @@ def joined(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
     Raises:
         UnevenShapes: when the shape of an output varies from batch to batch beyond its first axis.
     """
+    if len(parts) == 1:  # which may have no axes
+        return {name: np.array(array) for name, array in parts[0].items()}
     for name in parts[0]:
         shapes = dict.fromkeys(part[name].shape[1:] for part in parts)
         if len(shapes) > 1:
@@ -120,6 +122,11 @@ def joined(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
                 "up to a fixed number of rows (top-k, or padding) inside the model",
             )
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def count_nonfinite(outputs: Arrays, row: int | slice = slice(None)) -> int:
+    """NaN and Inf in all outputs, or in a row of them."""
+    return sum(int((~np.isfinite(value[row])).sum()) for value in outputs.values())
 
 
 def part_of(feed: Arrays, start: int, count: int) -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.detected import REFERENCE, detections, edited
+from truehalf.config.verification import GatesConfig
 from truehalf.verification.findings import by_check, open_of, reasons_of, verdict_of
 from truehalf.verification.judging.gates import detection_values, evaluate
 from truehalf.verification.judging.worst import Worst
@@ -10,18 +11,19 @@ from truehalf.verification.metrics.detections import match, summarize
 LIMITS = {"ap50_95_drop_max": 0.005, "matched_fraction_min": 0.99, "extra_fraction_max": 0.01, "label_flips_max": 0}
 LIMITS |= {"nonfinite_max": 0, "low_self_ap50_95_drop_max": 0.01, "box_error_p99_max": 0.005, "box_shift_max": 0.001}
 LIMITS |= {f"{name}_error_{what}_max": 0.05 for name in ("score", "rank") for what in ("p99", "share")}
+GATES = GatesConfig(**LIMITS)
 GOOD = {"ap50_95_drop": 0.001, "matched_fraction": 0.995, "extra_fraction": 0.002, "label_flips": 0, "nonfinite": 0}
 GOOD |= {"low_self_ap50_95_drop": 0.0001, "score_error_p99": 0.01, "score_error_share": 0.0, "rank_error_p99": 0.01}
 GOOD |= {"rank_error_share": 0.0, "box_error_p99": 0.001, "box_shift": 0.0}
 
 
 def outcome(**changes):
-    return verdict_of(evaluate(LIMITS, GOOD | changes))
+    return verdict_of(evaluate(GATES, GOOD | changes))
 
 
 def test_all_within_limits_passes():
     assert outcome() == "passed"
-    assert all(gate.state == "verified" and "worst" not in gate.facts for gate in evaluate(LIMITS, GOOD))
+    assert all(gate.state == "verified" and "worst" not in gate.facts for gate in evaluate(GATES, GOOD))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def test_all_within_limits_passes():
     ],
 )
 def test_each_value_beyond_its_limit_fails(name, value):
-    gates = evaluate(LIMITS, GOOD | {name: value})
+    gates = evaluate(GATES, GOOD | {name: value})
     assert verdict_of(gates) == "failed"
     (reason,) = reasons_of(gates)
     limit = next(limit for gate, limit in LIMITS.items() if gate.startswith(name))
@@ -61,7 +63,7 @@ def test_the_limit_itself_passes(name, value):
 
 @pytest.mark.parametrize("name", list(GOOD))
 def test_a_missing_value_is_not_verified_never_passed(name):
-    gates = evaluate(LIMITS, GOOD | {name: None}, reasons={name: "there are no labels"})
+    gates = evaluate(GATES, GOOD | {name: None}, reasons={name: "there are no labels"})
     assert verdict_of(gates) == "not verified"
     assert reasons_of(gates) == open_of(gates)
     expect(reasons_of(gates)[0], None, "there are no labels")
@@ -70,7 +72,7 @@ def test_a_missing_value_is_not_verified_never_passed(name):
 
 
 def test_absent_values_are_not_verified():
-    assert verdict_of(evaluate(LIMITS, {})) == "not verified"
+    assert verdict_of(evaluate(GATES, {})) == "not verified"
 
 
 def test_no_gates_are_not_a_pass():
@@ -78,7 +80,7 @@ def test_no_gates_are_not_a_pass():
 
 
 def test_failure_outweighs_what_was_not_verified():
-    gates = evaluate(LIMITS, GOOD | {"ap50_95_drop": None, "nonfinite": 7})
+    gates = evaluate(GATES, GOOD | {"ap50_95_drop": None, "nonfinite": 7})
     assert verdict_of(gates) == "failed"
     failed, unknown = reasons_of(gates)
     expect(failed, None, "nonfinite", 7, 0)
@@ -87,7 +89,7 @@ def test_failure_outweighs_what_was_not_verified():
 
 def test_a_failed_gate_names_the_three_worst():
     worst = {"nonfinite": [Worst(f"s{i}", "logits", f"{i} NaN") for i in range(5)]}
-    gates = evaluate(LIMITS, GOOD | {"nonfinite": 5}, worst=lambda name: worst[name])
+    gates = evaluate(GATES, GOOD | {"nonfinite": 5}, worst=lambda name: worst[name])
     assert [item["sample"] for item in gates[-1].facts["worst"]] == ["s0", "s1", "s2"]
 
 

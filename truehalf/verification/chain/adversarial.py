@@ -6,8 +6,6 @@ or a broken sensor once.
 
 from __future__ import annotations
 
-import numpy as np
-
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.report.forms import AdversarialFacts, SameOutputs
@@ -16,7 +14,7 @@ from truehalf.verification.chain.stage_results import StageResult, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
 from truehalf.verification.judging.judge import same_outputs
 from truehalf.verification.open_file import OpenFile
-from truehalf.verification.runs import Arrays, UnevenShapes
+from truehalf.verification.runs import UnevenShapes, count_nonfinite
 
 
 def measure_adversarial(file: OpenFile, reference: Reference | str, options: VerifyConfig) -> AdversarialFacts:
@@ -53,11 +51,7 @@ def judged(stage: StageResult) -> SameOutputs:
     if stage.facts["shape_faults"]:
         return {"state": FAILED, "reason": "; ".join(stage.facts["shape_faults"])}
     if stage.facts["nonfinite"] > stage.seen.options.gates.nonfinite_max:
-        bad = [name for i, name in enumerate(stage.seen.runs[0].names) if not _finite(stage.outputs, i)]
+        bad = [name for i, name in enumerate(stage.seen.runs[0].names) if count_nonfinite(stage.outputs, i)]
         reason = f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"
         return {"state": FAILED, "reason": reason}
     return same_outputs(stage.seen)
-
-
-def _finite(outputs: Arrays, sample: int) -> bool:
-    return all(bool(np.isfinite(value[sample]).all()) for value in outputs.values())

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
@@ -26,10 +24,11 @@ from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, worst_of
 from truehalf.verification.judging.judge import same_outputs
+from truehalf.verification.localize.worst_sample import facts_by_sample, worst_samples
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import OpenFile
 from truehalf.verification.output_shapes import UNLIKE, shape_problems
-from truehalf.verification.runs import Arrays, Run, UnevenShapes
+from truehalf.verification.runs import Run, UnevenShapes, count_nonfinite
 from truehalf.verification.stage_facts import Batches, BatchRow
 
 
@@ -82,12 +81,15 @@ def _measure(
     before = {name: value[rows] for name, value in stage.outputs.items()}
     if problems := shape_problems(before, outputs, reference.spec):
         return {"batch": size, "state": FAILED, "reason": "; ".join(problems), "samples": first}
-    facts: BatchRow = {"batch": size, "nonfinite": _nonfinite(outputs), "nonfinite_before": _nonfinite(before)}
-    if facts["nonfinite"] != facts["nonfinite_before"]:
-        reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
-        differs = [_nonfinite(outputs, k) != _nonfinite(stage.outputs, i) for k, i in enumerate(rows)]
-        return {**facts, "state": FAILED, "reason": reason, "samples": _first_run(reference, rows, size, differs)}
-    if facts["nonfinite_before"]:
+    bad, bad_before = count_nonfinite(outputs), count_nonfinite(before)
+    facts: BatchRow = {"batch": size, "nonfinite": bad, "nonfinite_before": bad_before}
+    if bad != bad_before:
+        reason = f"the outputs hold {bad} NaN or Inf, else {bad_before}"
+        differs = next(
+            k for k, i in enumerate(rows) if count_nonfinite(outputs, k) != count_nonfinite(stage.outputs, i)
+        )
+        return {**facts, "state": FAILED, "reason": reason, "samples": _run_of(reference, rows, size, differs)}
+    if bad_before:
         reason = coded("not-finite", "the outputs are not finite: nothing was compared")
         return {**facts, "state": NOT_VERIFIED, "reason": reason}
     run = Run(_names(reference, rows), len(rows), before, outputs)
@@ -98,25 +100,23 @@ def _measure(
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
         return {**facts, "state": NOT_VERIFIED, "reason": reason}
     if found["state"] == FAILED:
-        errors = errors_by_sample(seen.runs, seen.plain)
-        of_detections = [bool(one.missed or len(one.extra)) for one in seen.matchings]
-        differs = [bool(error == errors.max()) for error in errors] if "tensor_error" in facts else of_detections
-        return {**facts, "samples": _first_run(reference, rows, size, differs)}
+        lost = (k for k, one in enumerate(seen.matchings) if one.missed or one.extra)
+        if "tensor_error" in facts:
+            differs = int(errors_by_sample(seen.runs, seen.plain).argmax())
+        else:  # all may be found, with other scores or boxes
+            differs = next(lost, worst_samples(facts_by_sample(seen), 1)[0])
+        return {**facts, "samples": _run_of(reference, rows, size, differs)}
     return facts
 
 
-def _first_run(reference: Reference, rows: Sequence[int], size: int, differs: Sequence[bool]) -> list[str]:
-    """The samples of the first run that holds a row which differs."""
-    start = differs.index(True) // size * size
+def _run_of(reference: Reference, rows: Sequence[int], size: int, row: int) -> list[str]:
+    """The samples of the run that holds a row."""
+    start = row // size * size
     return _names(reference, rows[start : start + size])
 
 
 def _names(reference: Reference, rows: Sequence[int]) -> list[str]:
     return [reference.names[i] for i in rows]
-
-
-def _nonfinite(outputs: Arrays, row: int | slice = slice(None)) -> int:
-    return sum(int((~np.isfinite(value[row])).sum()) for value in outputs.values())
 
 
 def _busiest(reference: Reference, count: int, threshold: float) -> list[int]:

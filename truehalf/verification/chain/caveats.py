@@ -42,9 +42,9 @@ def not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | N
             f"whether outputs are what their values suggest, as no I/O spec declares them: {described(proposed)}; if "
             f"that is wrong, {DECLARE}",
         )
-    if files.ran.evaluation == FP32_CPU:
+    if files.candidate.evaluation == FP32_CPU:
         yield "FP16: the candidate holds none"
-    if files.reference_evaluation != FP32_CPU:
+    if files.reference.evaluation != FP32_CPU:
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
     if files.batch_sizes:
         yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from truehalf.codes import coded
-from truehalf.config.verification import Evaluation, VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.errors import told
 from truehalf.files import write_json
@@ -32,7 +32,6 @@ from truehalf.report.forms import AdversarialFacts, Decision, StageNumbers, Sugg
 from truehalf.report.page import NodeRow
 from truehalf.verification.chain.caveats import of_files
 from truehalf.verification.chain.held_against import SUBSET, HeldAgainst
-from truehalf.verification.chain.judge import judge_final
 from truehalf.verification.chain.plot_data import detection_errors, write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
@@ -40,7 +39,6 @@ from truehalf.verification.chain.stage_results import (
     StageResult,
     headline,
     precision_drop,
-    sample_facts,
 )
 from truehalf.verification.declared.taken_apart import as_written, taken_apart
 from truehalf.verification.findings import (
@@ -56,8 +54,8 @@ from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import Place, error_profile
 from truehalf.verification.localize.outline import outline
 from truehalf.verification.localize.pictures import draw
-from truehalf.verification.localize.worst_sample import worst_samples
-from truehalf.verification.open_file import FP32_CPU
+from truehalf.verification.localize.worst_sample import facts_by_sample, worst_samples
+from truehalf.verification.open_file import FP32_CPU, is_pessimistic
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
@@ -128,21 +126,20 @@ def verify(
     """
     made = made or Making()
     opened = {name: taken_apart(file_of(file), reference.spec) for name, file in files.items()}
-    fp32, last, images = opened["slim"], opened[FINAL], made.adversarial
-    images = images if isinstance(images, str) else images.beside(fp32)
-    chain = _Chain(reference.beside(fp32), images, fp32, options, last, made)
-    final, stages = chain.measured_all(opened)
+    fp32, last = opened["slim"], opened[FINAL]
+    held, total = HeldAgainst(reference, made.adversarial, fp32, options), made.of_samples or len(reference.names)
+    final, stages = _measured_all(held, opened, made, total)
     findings = [
-        *judge_final(final, options),
+        *final.findings(options),
         *(Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open),
         *of_files(as_written(fp32).model, as_written(last).model, reference.spec),
-        *beyond(stages, chain.samples),
+        *beyond(stages, total),
         *(not_checked(f"a sample that was left out: {what}") for what in made.left_out),
     ]
-    place, suggestion = chain.at_fault(final, findings)
+    place, suggestion = _at_fault(held, last, made, final, findings)
     profile = None
     if options.profile:
-        profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, chain.reference, final, made.pinned))
+        profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, reference, final, made.pinned))
     facts, named = final.facts, {name: _short(each) for name, each in stages.items()}
     report = replace(
         report_on(final.seen, findings, final.ran, "torch", facts["labelled"]),
@@ -160,9 +157,9 @@ def verify(
     )
     details: dict[str, object] = {
         "stages": stages,
-        "images": draw(out / "plots", chain.reference, final, options),
+        "images": draw(out / "plots", reference, final, options),
         "detection_errors": detection_errors(final),
-        "samples": [asdict(row) for row in sample_facts(chain.reference, final)],
+        "samples": [asdict(row) for row in facts_by_sample(final.seen)],
         "profile": profile or [],
         "no_profile": _why_none(profile, final, options),
     }
@@ -173,57 +170,44 @@ def verify(
     return report
 
 
-@dataclass(frozen=True)
-class _Chain(HeldAgainst):
-    """With the final file; `verify` says what the others are."""
+def _measured_all(
+    held: HeldAgainst, files: Mapping[str, ModelFile], made: Making, total: int
+) -> tuple[FileResult, dict[str, StageFacts]]:
+    """The final file, and those of all stages; it alone where the reference is of the first of `total` samples."""
+    last = files[FINAL]
+    final = held.measured_on_all(last, made.batch_sizes)
+    if len(held.reference.names) < total:
+        return final, {FINAL: final.facts}
+    known = {**(made.measured or {}), last.digest: final.facts}  # files of the same bytes are measured once
+    stages: dict[str, StageFacts] = {}
+    for name, model in files.items():
+        if model.digest not in known:
+            known[model.digest] = held.measured_on_first(model)
+        stages[name] = known[model.digest]
+    return final, stages
 
-    last: ModelFile
-    made: Making
 
-    @property
-    def samples(self) -> int:
-        """Of the run, of which the reference may be the first."""
-        return self.made.of_samples or len(self.reference.names)
+def _at_fault(
+    held: HeldAgainst, last: ModelFile, made: Making, final: FileResult, findings: list[Finding]
+) -> tuple[Place | None, SuggestedPins | None]:
+    """Where a failed file goes wrong, and further pins; a search that ends with an error adds a finding."""
+    if verdict_of(findings) != FAILED:
+        return None, None
+    options, looked_at = held.options, (last, held.reference, final, [*findings], held.images, held.options)
+    failing = _tried(_PLACE, findings, lambda: failing_of(*looked_at))
+    if failing is None:
+        return None, None
+    place = _tried(_PLACE, findings, lambda: failing.place(last, held.fp32, made.decisions, made.pinned))
+    conversion = made.conversion
+    if not options.suggest or conversion is None or final.ran.evaluation == FP32_CPU:
+        return place, None
 
-    def measured_as_final(self, model: ModelFile) -> FileResult:
-        """A file on all samples."""
-        return self.measured(model, len(self.reference.names), self.made.batch_sizes)
+    def verify_again(path: Path) -> list[Finding]:
+        again = taken_apart(ModelFile(path), held.reference.spec)
+        return held.measured_on_all(again, made.batch_sizes).findings(options)
 
-    def measured_all(self, files: Mapping[str, ModelFile]) -> tuple[FileResult, dict[str, StageFacts]]:
-        """The final file, and those of all stages; it alone where the reference is of the first samples."""
-        final = self.measured_as_final(self.last)
-        if len(self.reference.names) < self.samples:
-            return final, {FINAL: final.facts}
-        known = {
-            **(self.made.measured or {}),
-            self.last.digest: final.facts,
-        }  # files of the same bytes are measured once
-        stages: dict[str, StageFacts] = {}
-        for name, model in files.items():
-            if model.digest not in known:
-                known[model.digest] = self.measured_on_first(model)
-            stages[name] = known[model.digest]
-        return final, stages
-
-    def at_fault(self, final: FileResult, findings: list[Finding]) -> tuple[Place | None, SuggestedPins | None]:
-        """Where a failed file goes wrong, and further pins; a search that ends with an error adds a finding."""
-        if verdict_of(findings) != FAILED:
-            return None, None
-        made, looked_at = self.made, (self.last, self.reference, final, [*findings], self.images, self.options)
-        failing = _tried(_PLACE, findings, lambda: failing_of(*looked_at))
-        if failing is None:
-            return None, None
-        place = _tried(_PLACE, findings, lambda: failing.place(self.last, self.fp32, made.decisions, made.pinned))
-        conversion = made.conversion
-        if not self.options.suggest or conversion is None or final.ran.evaluation == FP32_CPU:
-            return place, None
-
-        def verify_again(path: Path) -> list[Finding]:
-            again = taken_apart(ModelFile(path), self.reference.spec)
-            return judge_final(self.measured_as_final(again), self.options)
-
-        search = partial(suggested_pins, self.fp32, failing, self.options, conversion)
-        return place, _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
+    search = partial(suggested_pins, held.fp32, failing, options, conversion)
+    return place, _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
 
 
 def _tried(what: str, findings: list[Finding], search: Callable[[], T]) -> T | None:
@@ -265,9 +249,9 @@ def profile_of(
     """
     if final.facts["evaluation"] == FP32_CPU:
         return []
-    sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
+    sample = reference.samples[worst_samples(facts_by_sample(final.seen), 1)[0]]
     feeds = stacked([sample] * (file.fixed_batch or fp32.fixed_batch or 1))
-    pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
+    pessimistic = is_pessimistic(final.facts["evaluation"])
     files = BothFiles(as_written(fp32).model, as_written(file).model, pessimistic=pessimistic)
     rows = error_profile(files, feeds)
     for rank, row in enumerate(worst_nodes(rows), start=1):

@@ -15,7 +15,7 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.config.verification import Evaluation, VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
 from truehalf.errors import StageError
@@ -50,7 +50,7 @@ from truehalf.verification.chain.caveats import (
     outside_range,
     without_draws,
 )
-from truehalf.verification.chain.model_pair import ModelPair, check_same_interface
+from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
 from truehalf.verification.declared.proposal import may_detect, proposal_of
 from truehalf.verification.declared.taken_apart import taken_apart
 from truehalf.verification.findings import (
@@ -66,9 +66,10 @@ from truehalf.verification.localize.locate import place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
+from truehalf.verification.open_file import is_pessimistic
 from truehalf.verification.reached import reached_outputs
 from truehalf.verification.report import Report, report_on
-from truehalf.verification.runs import Run
+from truehalf.verification.runs import Part
 from truehalf.verification.ties.settle import without_ties
 
 _ALWAYS = "always"
@@ -118,10 +119,10 @@ def compare(
     source, other = file_of(reference), file_of(candidate)
     stated = _spec_of(source, spec)
     files = _opened(source, other, stated, options)
-    feeds = given_samples(inputs, files.reference, stated.image_input, preprocessing, options.skip_corrupt)
+    feeds = given_samples(inputs, files.reference.file.model, stated.image_input, preprocessing, options.skip_corrupt)
     images = feeds.only(range(len(feeds.names)), batch) if isinstance(feeds, ImageFeeds) else None
     feeds = feeds if images is None else images
-    is_declared = spec is not None or bool(stated.outputs) or not may_detect(files.reference)
+    is_declared = spec is not None or bool(stated.outputs) or not may_detect(files.reference.file.model)
     proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, images is not None, options)
     declared = apart(proposed or stated)
     if proposed is not None and has_parts(declared):
@@ -129,16 +130,19 @@ def compare(
         files = _opened(source, other, proposed, options)
     task, entry = task_of(declared), declared.image_input
     image, layout = (images.input, images.preprocessing.layout) if images is not None else (entry.name, entry.layout)
-    image = image or next((str(value.name) for value in inputs_for_images(files.reference)), "")
+    models = files.reference.file.model, files.candidate.file.model
+    image = image or next((str(value.name) for value in inputs_for_images(models[0])), "")
     by_samples = task != TENSORS or images is not None
     runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)
-    seen = _measured(files, feeds, runs, declared, options)
+    inside = files.inside(feeds)
+    seen = without_ties(runs, options, inside, lambda runs, ties: Measured(runs, declared, options, ties=ties))
     shapes = shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
-    reached = reached_outputs(files.reference), reached_outputs(files.candidate)
-    found = without_draws(findings_on(seen, files.ran, shapes, reached), files.reference, files.candidate)
+    reached = reached_outputs(models[0]), reached_outputs(models[1])
+    ran = files.candidate.ran
+    found = without_draws(findings_on(seen, ran, shapes, reached), *models)
     caveats = outside_range(feeds, entry) if images is None else []
     caveats += not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in left_out(declared)]
@@ -146,7 +150,7 @@ def compare(
     without = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(
-        report_on(seen, found, files.ran, files.reference_evaluation),
+        report_on(seen, found, ran, files.reference.evaluation),
         left_out=without,
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
         proposed=None if proposed is None else proposed.to_json(),
@@ -156,7 +160,7 @@ def compare(
     if locate == _ALWAYS or (locate and blamed):
         run, row = worst_sample(seen) or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
-        if locate == _ALWAYS or not (wide := files.inputs_beyond_float16(feed)):
+        if locate == _ALWAYS or not (wide := files.candidate.beyond_float16(feed)):
             return _located(report, files, feed, declared, run.names[row])
         skipped = f"the node that introduces the error, as {', '.join(map(repr, wide))} overflow: fix the inputs first"
         found.append(not_checked(coded("not-searched", skipped)))
@@ -190,12 +194,16 @@ def _opened(reference: ModelFile, candidate: ModelFile, spec: IoSpec, options: V
 
 def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
     """The I/O spec of a reference whose outputs are plainly detections; else none, and what speaks against it."""
-    threshold = options.score_threshold
-    found = proposal_of(files.reference, feeds, lambda feed: files.reference_outputs(feed, by_samples), threshold)
+    model = files.reference.file.model
+
+    def run(feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return files.reference.run(Part(feed, samples_of(feed) if by_samples else 0))
+
+    found = proposal_of(model, feeds, run, options.score_threshold)
     task = task_of(found.spec)
     if task != DETECTIONS or found.doubts:
         return None, "" if task == CLASSIFICATION else "; ".join(found.doubts)
-    return _with_shapes(found.spec, files.reference.graph), ""
+    return _with_shapes(found.spec, model.graph), ""
 
 
 def _with_shapes(spec: IoSpec, graph: ir.Graph) -> IoSpec:
@@ -209,25 +217,15 @@ def _with_shapes(spec: IoSpec, graph: ir.Graph) -> IoSpec:
     return replace(spec, outputs=tuple(outputs))
 
 
-def _measured(files: ModelPair, feeds: Any, runs: Sequence[Run], spec: IoSpec, options: VerifyConfig) -> Measured:
-    """Near ties settled."""
-    if not options.tie_margin:
-        return Measured(runs, spec, options)
-    decisions, inside = files.decisions(feeds)
-    return without_ties(
-        runs, decisions, options, inside, lambda settled, ties: Measured(settled, spec, options, ties=ties)
-    )
-
-
 # --- where it goes wrong ----------------------------------------------------------------------------------------------
 
 
 def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec, sample: str) -> Report:
     files.close()
     queries = query_outputs(spec) if spec.outputs else None
-    pessimistic = report.evaluation == Evaluation.emulated_fp16_pessimistic.value
+    pessimistic = is_pessimistic(report.evaluation)
     try:
-        both = BothFiles(files.reference, files.candidate, pessimistic=pessimistic)
+        both = BothFiles(files.reference.file.model, files.candidate.file.model, pessimistic=pessimistic)
         return replace(report, place=place_of(both, [feed], queries, sample, f"sample {sample}"))
     except StageError as error:
         why_not = not_checked(coded("not-searched", f"where it goes wrong: {error}"))

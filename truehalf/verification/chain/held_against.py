@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,21 +21,19 @@ from truehalf.verification.stage_facts import StageFacts
 SUBSET = 64  # samples for the stages before the final file
 
 
-@dataclass(frozen=True)
 class HeldAgainst:
     """The FP32 model.
 
     Attributes:
         reference: beside the slimmed file, see Reference.beside.
-        images: the reference on the adversarial samples, or why there is none.
+        images: the reference on the adversarial samples, so, too, or why there is none.
         fp32: the slimmed file.
         options: see truehalf.verification.chain.chain.verify.
     """
 
-    reference: Reference
-    images: Reference | str
-    fp32: ModelFile
-    options: VerifyConfig
+    def __init__(self, reference: Reference, images: Reference | str, fp32: ModelFile, options: VerifyConfig) -> None:
+        self.reference, self.fp32, self.options = reference.beside(fp32), fp32, options
+        self.images = images if isinstance(images, str) else images.beside(fp32)
 
     @cached_property
     def _reached(self) -> dict[str, list[str]]:
@@ -55,6 +53,10 @@ class HeldAgainst:
         }
         return replace(stage, facts=facts)
 
+    def measured_on_all(self, model: ModelFile, sizes: Sequence[int]) -> FileResult:
+        """A file on all samples, and at these batch sizes."""
+        return self.measured(model, len(self.reference.names), sizes)
+
     def measured_on_first(self, model: ModelFile) -> StageFacts:
         """A file before the final one."""
         return self.measured(model, min(SUBSET, len(self.reference.names)), (1,)).facts
@@ -72,7 +74,6 @@ def measure_files(
         paths: the files.
     """
     slimmed = taken_apart(ModelFile(fp32), reference.spec)
-    images = adversarial if isinstance(adversarial, str) else adversarial.beside(slimmed)
-    held = HeldAgainst(reference.beside(slimmed), images, slimmed, options)
+    held = HeldAgainst(reference, adversarial, slimmed, options)
     files = [slimmed if path == fp32 else taken_apart(ModelFile(path), reference.spec) for path in paths]
     return {file.digest: held.measured_on_first(file) for file in files}

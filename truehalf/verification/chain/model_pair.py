@@ -9,7 +9,7 @@ and as a file with a fixed batch asks for them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,9 @@ from truehalf.errors import refuse
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
-from truehalf.verification.open_file import Arrays, OpenFile, Ran, evaluation_of
+from truehalf.verification.open_file import Arrays, OpenFile, evaluation_of
 from truehalf.verification.runs import Arrays as Given
 from truehalf.verification.runs import Part, Run, part_of, repeated
-from truehalf.verification.ties.decisions import Decisions, names_in
 from truehalf.verification.ties.settle import Inside
 
 REFERENCE, CANDIDATE = "reference", "candidate"
@@ -36,8 +35,7 @@ class ModelPair:
     """A reference and a candidate of one interface, opened.
 
     Attributes:
-        reference, candidate: as loaded.
-        reference_evaluation: what runs the reference.
+        reference, candidate: the files, opened.
         batch_sizes: numbers of samples that the candidate ran with, where axis 0 counts them.
         shapes: by input with another axis that the candidate leaves free, the shapes that it ran with, without axis 0
             where that counts samples.
@@ -51,25 +49,17 @@ class ModelPair:
         Raises:
             StageError: when a file cannot be read, or when ONNX Runtime cannot load it.
         """
-        self.reference_path = reference.path
-        self.reference, self.candidate = reference.model, candidate.model
-        plain = Evaluation.emulated_fp16.value
-        self._open = (_opened(reference, plain, REFERENCE), _opened(candidate, evaluation, CANDIDATE))
-        self.reference_evaluation = self._open[0].evaluation
+        self.reference = _opened(reference, Evaluation.emulated_fp16.value, REFERENCE)
+        self.candidate = _opened(candidate, evaluation, CANDIDATE)
         self.batch_sizes: set[int] = set()
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
         self.shape_problem: str | None = None
         self.shapes_unknown: str | None = None
 
-    @property
-    def ran(self) -> Ran:
-        """How the candidate ran up to now."""
-        return self._open[1].ran
-
     def close(self) -> None:
         """Free what runs them."""
-        for file in self._open:
-            file.close()
+        self.reference.close()
+        self.candidate.close()
 
     def run(
         self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool, image: tuple[str, str] | None = None
@@ -87,11 +77,11 @@ class ModelPair:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
         """
         for part in self._parts(feeds, names, batch, by_samples):
-            reference, candidate = (file.run(part) for file in self._open)
+            reference, candidate = self.reference.run(part), self.candidate.run(part)
             self._note(part)
             if self.shape_problem is None and self.shapes_unknown is None:
-                self.shape_problem, self.shapes_unknown = self._open[1].unrounded_shapes(
-                    reference, candidate, partial(_of_part, part), part.names[0], self.reference
+                self.shape_problem, self.shapes_unknown = self.candidate.unrounded_shapes(
+                    reference, candidate, methodcaller("run", part), part.names[0], self.reference.file.model
                 )
             beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
             yield Run(part.names, part.rows, reference, candidate, *beside)
@@ -114,10 +104,6 @@ class ModelPair:
             if not rows:
                 yield Part(feed, 0, called, number)
 
-    def reference_outputs(self, feed: Mapping[str, np.ndarray], by_samples: bool) -> Arrays:
-        """Of the reference alone; see `run`."""
-        return self._open[0].run(Part(feed, samples_of(feed) if by_samples else 0))
-
     def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:
         """The feed of a run; where axis 0 counts samples, only number `row` of the run, as often as a file with a
         fixed batch asks for it.
@@ -125,36 +111,25 @@ class ModelPair:
         feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
         if not run.rows:
             return feed
-        copies = self._open[1].file.fixed_batch or self._open[0].file.fixed_batch or 1
+        copies = self.candidate.file.fixed_batch or self.reference.file.fixed_batch or 1
         return repeated(part_of(feed, run.start + row, 1), copies)
 
-    def decisions(self, feeds: Iterable[Arrays]) -> tuple[Decisions, Inside]:
+    def inside(self, feeds: Iterable[Arrays]) -> Inside:
         """See truehalf.verification.ties; of decisions inside those that both files have by one name."""
-        names = names_in(self.candidate)
 
-        def fed(run: Run, given: Given) -> Part:
+        def outputs(file: OpenFile, run: Run, given: Given) -> Arrays:
             feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
-            return Part({**(part_of(feed, run.start, run.rows) if run.rows else feed), **given}, run.rows)
+            return file.run(Part({**(part_of(feed, run.start, run.rows) if run.rows else feed), **given}, run.rows))
 
-        def ours(run: Run, names: Sequence[str], given: Given) -> Arrays:
-            return self._open[0].probing(names, given).run(fed(run, given))
-
-        def theirs(run: Run, names: Sequence[str]) -> Arrays:
-            return self._open[1].probing(names).run(fed(run, {}))
-
-        return Decisions.of(self.reference, names), Inside(ours, theirs, names)
-
-    def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """See OpenFile.beyond_float16, of the candidate."""
-        return self._open[1].beyond_float16(feed)
+        return Inside(self.reference.file.model, lambda: self.reference, self.candidate, outputs)
 
     def _note(self, part: Part) -> None:
         """What the candidate ran with: a file with a fixed batch is fed just that many samples."""
         feed = part.feed
         if part.rows:
-            self.batch_sizes.add(self._open[1].file.fixed_batch or part.rows)
+            self.batch_sizes.add(self.candidate.file.fixed_batch or part.rows)
         skipped = 1 if part.rows else 0
-        for value in self.candidate.graph.inputs:
+        for value in self.candidate.file.model.graph.inputs:
             sides = list(value.shape or ())[skipped:]
             if str(value.name) in feed and any(not isinstance(side, int) for side in sides):
                 self.shapes.setdefault(str(value.name), set()).add(feed[str(value.name)].shape[skipped:])
@@ -162,7 +137,7 @@ class ModelPair:
     def _check_candidate(self, feed: Mapping[str, np.ndarray], rows: int) -> None:
         """Refuse a feed whose sides contradict the candidate's; its axis 0 may, where samples can be regrouped."""
         problems = []
-        for value in self.candidate.graph.inputs:
+        for value in self.candidate.file.model.graph.inputs:
             array = feed.get(str(value.name))
             if array is None or value.shape is None:
                 continue
@@ -219,10 +194,6 @@ def _differences(a: ir.Value, b: ir.Value, what: str) -> Iterator[str]:
 def _opened(file: ModelFile, asked: str, which: str) -> OpenFile:
     """On the backend that is asked for, whatever the file holds: nothing falls back without a word."""
     return OpenFile(file, asked if asked in open_file.BACKENDS else evaluation_of(file, asked), called=which)
-
-
-def _of_part(part: Part, file: OpenFile) -> Arrays:
-    return file.run(part)
 
 
 # --- feeds ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ in FP16. They hold by half the tolerance, so that they do on other samples, too.
 from __future__ import annotations
 
 import itertools
-import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +40,7 @@ from truehalf.progress import step
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.metrics.query_rows import outputs_apart, rows_in_any_order
+from truehalf.verification.pinning.as_argument import entry_of
 from truehalf.verification.pinning.fp32_costs import fp32_costs
 from truehalf.verification.pinning.meter import Meter
 from truehalf.verification.pinning.ranking import ranked
@@ -169,7 +169,7 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         inside = {str(node.name): [str(each.name) for each in with_subgraphs(node)] for node in prepared.graph}
 
         def pins(order: Sequence[str]) -> tuple[str, ...]:
-            return tuple(f"^{re.escape(each)}$" for node in order for each in inside[node])
+            return tuple(entry_of(each) for node in order for each in inside[node])
 
         def enough(order: Sequence[str], count: int) -> bool:
             if count not in tried:

@@ -30,7 +30,6 @@ from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
-from truehalf.verification.ties.decisions import Decisions, names_in
 from truehalf.verification.ties.settle import Counts, Inside, without_ties
 
 if TYPE_CHECKING:
@@ -89,26 +88,20 @@ class Reference:
         """The reference with its FP32 file."""
         return replace(self, file=None if file is None else taken_apart(file, self.spec))
 
-    def run(self, outputs: Outputs, samples: int | None = None) -> Run:
-        """Outputs of a file on the first samples, beside those of the FP32 model.
+    def measured(
+        self, outputs: Outputs, options: VerifyConfig, samples: int | None = None, file: OpenFile | None = None
+    ) -> Measured:
+        """Outputs of a file on the first samples, measured beside those of the FP32 model.
 
         Args:
             outputs: [samples, ...] by name.
             samples: how many; None: as many as `outputs` holds.
+            file: whose outputs these are, which is asked for indices inside it; None: those are compared as they are.
         """
         count = len(next(iter(outputs.values()), self.names)) if samples is None else samples
         expected = {name: value[:count] for name, value in self.outputs.items()}
-        return Run(self.names[:count], count, expected, outputs, self.sha256[:count])
-
-    def measured(
-        self, outputs: Outputs, options: VerifyConfig, samples: int | None = None, file: OpenFile | None = None
-    ) -> Measured:
-        """A `run`, measured.
-
-        Args:
-            file: whose outputs these are, which is asked for indices inside it; None: those are compared as they are.
-        """
-        return self.measured_run(self.run(outputs, samples), range(len(self.names)), options, self.found, file)
+        run = Run(self.names[:count], count, expected, outputs, self.sha256[:count])
+        return self.measured_run(run, range(len(self.names)), options, self.found, file)
 
     def measured_run(
         self,
@@ -130,24 +123,16 @@ class Reference:
             still = known if runs[0].reference is run.reference else None  # but for decisions inside
             return Measured(runs, self.spec, options, still, self.unusable, ties)
 
-        if self.file is None or not options.tie_margin:
+        if self.file is None:
             return measure([run], {})
-        names = {} if file is None else names_in(file.file.model)
         own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs have near ties
 
-        def samples() -> Sequence[Sample]:  # a slice holds none of them
-            in_order = rows[: run.rows] == range(run.rows)
-            return self.samples[: run.rows] if in_order else [self.samples[i] for i in rows[: run.rows]]
+        def outputs(file: OpenFile, run: Run, given: Arrays) -> Arrays:
+            in_order = rows[: run.rows] == range(run.rows)  # a slice holds none of them
+            samples = self.samples[: run.rows] if in_order else [self.samples[i] for i in rows[: run.rows]]
+            return file.run_all(samples, options.batch, given)
 
-        def ours(run: Run, names: Sequence[str], given: Arrays) -> Arrays:
-            return own().probing(names, given).run_all(samples(), options.batch, given)
-
-        def theirs(run: Run, names: Sequence[str]) -> Arrays:
-            return cast("OpenFile", file).probing(names).run_all(samples(), options.batch)
-
-        decisions = Decisions.of(self.file.model, names)
-        inside = Inside(ours, theirs if file is not None else None, names)
-        return without_ties([run], decisions, options, inside, measure)
+        return without_ties([run], options, Inside(self.file.model, own, file, outputs), measure)
 
     @property
     def index(self) -> list[JsonObject]:

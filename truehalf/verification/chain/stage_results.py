@@ -11,9 +11,9 @@ from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.report.forms import StageNumbers
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.findings import Finding
+from truehalf.verification.judging.checks import of_conditions, shape_findings, unmet
 from truehalf.verification.judging.detections import Drop
-from truehalf.verification.judging.judge import judge
-from truehalf.verification.localize.worst_sample import SampleFacts, facts_by_sample
+from truehalf.verification.judging.judge import findings_on, judge
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.decoded import NOTHING
 from truehalf.verification.metrics.detections import Detections
@@ -71,6 +71,17 @@ class FileResult(StageResult):
     """
 
     ran: Ran
+
+    def findings(self, options: VerifyConfig) -> list[Finding]:
+        """All on the final file of a chain: what is wrong with shapes comes first, as it explains the others; then
+        outputs, checks, what is required.
+        """
+        facts = self.facts
+        wrong = [*facts["shape_faults"], *filter(None, [facts["unrounded_shapes"]])]
+        reached = facts["reached"]["reference"], facts["reached"]["file"]
+        found = findings_on(self.seen, self.ran, shape_findings(wrong, facts["shapes_unknown"]), reached, self.drop)
+        found += of_conditions(facts)
+        return found + unmet(found, options.require)
 
 
 def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> FileResult:
@@ -193,8 +204,3 @@ def headline(facts: StageFacts) -> StageNumbers:
         "max_abs_error": facts["max_abs_error"],
         "max_abs_error_all_queries": facts["max_abs_error_all_queries"],
     }
-
-
-def sample_facts(reference: Reference, stage: StageResult) -> list[SampleFacts]:
-    """Metrics per sample of a stage, in the order of the samples."""
-    return facts_by_sample(stage.seen.runs, stage.seen.matchings, reference.spec)

@@ -244,7 +244,7 @@ def _inputs(model: ir.Model) -> list[TensorSpec]:
 
 
 def _sides(shape: Any) -> tuple[int | str, ...] | None:
-    return None if shape is None else tuple(side if isinstance(side, int) else str(side.value) for side in shape)
+    return None if shape is None else tuple(side if isinstance(side, int) else str(side.value or "?") for side in shape)
 
 
 def _joined(runs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

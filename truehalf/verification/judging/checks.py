@@ -28,7 +28,7 @@ from truehalf.config.precision import FP16_MAX
 from truehalf.config.verification import Evaluation
 from truehalf.errors import some_of
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, not_checked
-from truehalf.verification.open_file import BACKENDS, Ran
+from truehalf.verification.open_file import BACKENDS, Ran, is_pessimistic
 from truehalf.verification.reaction import Reactions
 from truehalf.verification.runs import Run
 from truehalf.verification.stage_facts import StageFacts
@@ -173,7 +173,7 @@ def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> Finding:
         other = "verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too"
         reason = coded("sums-not-rounded", f"{SUMS_IN_FP32}; {other}")
         return Finding("accumulation", NOT_VERIFIED, reason, decides=False)
-    if evaluation == Evaluation.emulated_fp16_pessimistic.value:
+    if is_pessimistic(evaluation):
         return Finding("accumulation", VERIFIED, "sums inside nodes are rounded to FP16, too")
     ran = evaluation in BACKENDS
     return Finding("accumulation", VERIFIED, f"the kernels of {evaluation} ran" if ran else "the file holds no FP16")

@@ -10,7 +10,7 @@ queries        values beside what they detect, by the tensor rule: of many queri
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DECLARE, by_kind, detecting
@@ -100,7 +100,7 @@ def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
     def worst_of(name: str) -> list[worst.Worst]:
         return [item for list_them in named[name] for item in worst.ranked(list_them(seen))]
 
-    found = evaluate(asdict(seen.options.gates), values, reasons, worst_of)
+    found = evaluate(seen.options.gates, values, reasons, worst_of)
     no_node = seen.misinterpreted is not None and seen.misinterpreted[1]
     found = [replace(gate, no_node=gate.state == NOT_VERIFIED and no_node) for gate in found]
     return found if drop is not None else [_renamed(gate) for gate in found]

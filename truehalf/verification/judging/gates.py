@@ -21,24 +21,21 @@ nonfinite        <= nonfinite_max              NaN and Inf values in the outputs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 
 if TYPE_CHECKING:
+    from truehalf.config.verification import GatesConfig
     from truehalf.report.forms import DetectionSummary
     from truehalf.verification.judging.worst import Worst
 
 _OF_DETECTIONS = (
     *("low_self_ap50_95_drop", "matched_fraction", "extra_fraction", "score_error_p99", "score_error_share"),
-    *(
-        "rank_error_p99",
-        "rank_error_share",
-        "box_error_p99",
-        "box_shift",
-        "label_flips",
-    ),  # label flips: of a classifier "classes"
+    # label flips: of a classifier "classes"
+    *("rank_error_p99", "rank_error_share", "box_error_p99", "box_shift", "label_flips"),
 )
 # Each measure with the check that its gate is part of.
 MEASURES = {"ap50_95_drop": "average_precision", **dict.fromkeys(_OF_DETECTIONS, "detections")}
@@ -48,7 +45,7 @@ _NO_VALUE = "no value was measured"
 
 
 def evaluate(
-    limits: Mapping[str, float],
+    limits: GatesConfig,
     values: Mapping[str, float | None],
     reasons: Mapping[str, str] | None = None,
     worst: Callable[[str], Sequence[Worst]] | None = None,
@@ -56,7 +53,7 @@ def evaluate(
     """Hold each value against its limit.
 
     Args:
-        limits: of truehalf.config.schema.GatesConfig.
+        limits: of all gates; those of values that are not given do not count.
         values: by what the limits' names begin with, those that the model has gates for; None: not measured.
         reasons: by value name, why it was not measured.
         worst: of the name of a value, what is worst, that first.
@@ -72,7 +69,7 @@ def evaluate(
             continue
         at_least = name == "matched_fraction"
         gate = f"{name}_{'min' if at_least else 'max'}"
-        value, threshold = values[name], limits[gate]
+        value, threshold = values[name], getattr(limits, gate)
         facts: dict[str, Any] = {"gate": gate, "measures": name, "threshold": threshold, "value": value}
         check = of_labels if name == "label_flips" else check
         if value is None:
@@ -84,7 +81,7 @@ def evaluate(
         bound = "at least" if at_least else "at most"
         reason = f"{name} is {_number(value)}, expected {bound} {_number(threshold)}"
         if not holds:
-            facts["worst"] = [item.as_dict() for item in worst(name)[:WORST]] if worst else []
+            facts["worst"] = [asdict(item) for item in worst(name)[:WORST]] if worst else []
         failed = coded("not-finite", reason) if name == "nonfinite" else coded("beyond-gate", reason)
         found.append(Finding(check, *((VERIFIED, reason) if holds else (FAILED, failed)), facts=facts))
     return found

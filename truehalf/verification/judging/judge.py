@@ -13,7 +13,7 @@ Each takes a Measured, which knows the gates, and returns findings; verdicts and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from truehalf.codes import coded, uncoded
 from truehalf.config.verification import GatesConfig
@@ -71,8 +71,8 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
         found += [] if drop else [without_labels(sum(max(run.rows, 1) for run in seen.runs), seen.read_alike)]
     found += judge_classes(seen) if seen.task == CLASSIFICATION else judge_tensors(seen)
     nonfinite = sum(errors.nonfinite_new for errors in seen.errors.values())
-    limits = asdict(seen.options.gates)
-    found += evaluate(limits, {"nonfinite": nonfinite}, {}, lambda name: worst.ranked(worst.nonfinite_outputs(seen)))
+    gates = seen.options.gates
+    found += evaluate(gates, {"nonfinite": nonfinite}, {}, lambda name: worst.ranked(worst.nonfinite_outputs(seen)))
     found += judge_metrics(seen.runs, seen.options.metrics)
     classes, margin = (seen.classification or {}).get("near_ties", 0), seen.options.tie_margin
     ties = {f"indices, marks or steps in {name!r}": count for name, count in seen.ties.items()}
@@ -90,8 +90,7 @@ def is_beyond(seen: Measured) -> bool:
     gates: dict[str, float | None] = {}
     if seen.task == DETECTIONS and not seen.meaningless:
         gates = {"ap50_95_drop": seen.self_precision()["self_ap50_95_drop"], **gates_of_detections(seen)}
-    limits = asdict(seen.options.gates)
-    return seen.plain_differ or any(gate.state == FAILED for gate in evaluate(limits, gates))
+    return seen.plain_differ or any(gate.state == FAILED for gate in evaluate(seen.options.gates, gates))
 
 
 def judged_outputs(seen: Measured, found: Sequence[Finding]) -> dict[str, OutputErrors]:
@@ -153,7 +152,7 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> SameO
         "extra": facts["extra"],
         "reference": facts["reference"],
     }
-    gates = evaluate(asdict(limits), detection_values(facts))
+    gates = evaluate(limits, detection_values(facts))
     failed = [uncoded(gate.reason) for gate in gates if gate.state == FAILED]
     summary = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
     if not failed:

@@ -32,8 +32,8 @@ def class_gate(seen: Measured, unknown: str | None = None) -> list[Finding]:
     if seen.task != CLASSIFICATION:
         return []
     flips = None if unknown else (seen.classification or {}).get("label_flips")
-    limits, reasons = asdict(seen.options.gates), {"label_flips": unknown or UNLIKE}
-    return evaluate(limits, {"label_flips": flips}, reasons, lambda name: worst.ranked(worst.flipped_classes(seen)))
+    gates, reasons = seen.options.gates, {"label_flips": unknown or UNLIKE}
+    return evaluate(gates, {"label_flips": flips}, reasons, lambda name: worst.ranked(worst.flipped_classes(seen)))
 
 
 def judge_tensors(seen: Measured) -> list[Finding]:
@@ -68,6 +68,6 @@ def _judged(seen: Measured, name: str, errors: OutputErrors) -> Finding:
     if state == NOT_VERIFIED:
         facts["why"] = reason
     if state == FAILED:
-        facts["worst"] = [item.as_dict() for item in worst.ranked(worst.worst_tensors(seen, name))[:WORST]]
+        facts["worst"] = [asdict(item) for item in worst.ranked(worst.worst_tensors(seen, name))[:WORST]]
     held = f"tensor_error of {name!r} is {value:.4g}, expected at most {tolerance:g}" if value is not None else ""
     return Finding("tensors", state, reason or held, facts=facts)

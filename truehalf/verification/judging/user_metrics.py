@@ -19,7 +19,7 @@ from truehalf.config.verification import METRIC
 from truehalf.errors import StageError
 from truehalf.user_code import described, imported
 from truehalf.verification.findings import FAILED, VERIFIED, Finding
-from truehalf.verification.runs import Arrays, Run
+from truehalf.verification.runs import Arrays, Run, joined
 
 CHECK = "metrics"
 
@@ -97,14 +97,8 @@ def _joined(runs: Sequence[Run]) -> Iterator[tuple[dict[str, np.ndarray], dict[s
         joins = run.rows and all(map(np.ndim, (*run.reference.values(), *run.candidate.values())))
         groups.setdefault((_shapes(run.reference), _shapes(run.candidate)) if joins else number, []).append(run)
     for group in groups.values():
-        yield _concatenated([run.reference for run in group]), _concatenated([run.candidate for run in group])
+        yield joined([run.reference for run in group]), joined([run.candidate for run in group])
 
 
 def _shapes(outputs: Mapping[str, np.ndarray]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, np.shape(values)[1:]) for name, values in outputs.items())
-
-
-def _concatenated(sides: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    if len(sides) == 1:
-        return dict(sides[0])
-    return {name: np.concatenate([side[name] for side in sides]) for name in sides[0]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,9 +21,6 @@ class Worst:
     sample: str
     output: str
     error: str
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
 
 
 Ranked = Iterator[tuple[float, Worst]]  # by how bad they are, in the order of the samples

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from truehalf.ir.ops import Trait, has
 from truehalf.ir.selectors import scope_of
 from truehalf.report.forms import Decision
 from truehalf.verification.localize.align import align, source_node, uncast
-from truehalf.verification.pinning.as_argument import pins_argument
+from truehalf.verification.pinning.as_argument import entry_of, pins_argument
 
 
 class BothFiles:
@@ -122,7 +121,7 @@ class BothFiles:
 
     def selector(self, node: ir.Node) -> str:
         """What keeps it FP32, beside the entries in force, quoted for the command line."""
-        return self.selector_of([f"^{re.escape(name_of(self.original(node) or node))}$"])
+        return self.selector_of([entry_of(name_of(self.original(node) or node))])
 
     def selector_of(self, entries: Sequence[str]) -> str:
         """Entries of node_block_list beside those in force, quoted for the command line."""

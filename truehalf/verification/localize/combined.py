@@ -19,6 +19,7 @@ from truehalf.ir.ops import Trait, has
 from truehalf.verification.declared.taken_apart import is_added
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.suspects import Suspect
+from truehalf.verification.pinning.as_argument import entry_of
 
 _MOST = 0.1  # of the graph's nodes that a module may have
 
@@ -32,14 +33,14 @@ def combined_selectors(suspects: Sequence[Suspect], files: BothFiles) -> str:
     entries = []
     for each in suspects:
         name = each.node.replace(" -> ", "_")  # of one without a name, as the conversion calls it
-        if each.selector != files.selector_of([entry := f"^{re.escape(name)}$"]):
+        if each.selector != files.selector_of([entry := entry_of(name)]):
             continue
         if each.cause != "nonfinite" or name not in nodes:
             entries.append(entry)
         elif module := _module(nodes[name], list(nodes)):
             entries.append(f"^{re.escape(module)}")
         else:
-            entries += [f"^{re.escape(name_of(node))}$" for node in _with_readers(nodes[name])]
+            entries += [entry_of(name_of(node)) for node in _with_readers(nodes[name])]
     kept = [one for one in entries if not any(one != other and one.startswith(other) for other in entries)]
     others = [each.selector for each in suspects if "node_block_list" not in each.selector]
     return " ".join([*([files.selector_of(kept)] if kept else []), *dict.fromkeys(others)])

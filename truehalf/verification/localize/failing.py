@@ -11,21 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from truehalf.config.verification import Evaluation, VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import Decision
 from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Outputs, Reference
-from truehalf.verification.chain.stage_results import StageResult, measure, sample_facts
+from truehalf.verification.chain.stage_results import StageResult, measure
 from truehalf.verification.findings import FAILED, Finding
 from truehalf.verification.judging.checks import OF_OUTPUTS
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
-from truehalf.verification.localize.worst_sample import worst_samples
+from truehalf.verification.localize.worst_sample import facts_by_sample, worst_samples
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.open_file import BACKENDS, FP32_CPU, opened
+from truehalf.verification.open_file import BACKENDS, FP32_CPU, is_pessimistic, opened
 
 _SAMPLES = 4  # the worst, looked at
 _OF_OUTPUTS = {*OF_OUTPUTS, "nonfinite"}
@@ -47,6 +48,12 @@ class Failing:
     final: StageResult
     judge: Judge
     together: bool = False
+
+    @cached_property
+    def worst(self) -> list[int]:
+        """Positions of those that are looked at: of a run all, in their order, else those that differ most."""
+        rows = facts_by_sample(self.final.seen)
+        return [*range(len(rows))] if self.together else worst_samples(rows, _SAMPLES)
 
     def place(
         self,
@@ -71,21 +78,19 @@ class Failing:
         evaluation = self.final.facts["evaluation"]
         if evaluation == FP32_CPU:
             return None
-        reference, copies = self.reference, file.fixed_batch or fp32.fixed_batch or 1
-        samples, looked_at = list(reference.samples), f"a run of {len(reference.names)} samples"
-        batches = [stacked(samples)] if self.together else []
-        if not self.together:
-            rows = sample_facts(reference, self.final)
-            samples = [reference.samples[i] for i in worst_samples(rows, _SAMPLES)]
+        samples, copies = [self.reference.samples[i] for i in self.worst], file.fixed_batch or fp32.fixed_batch or 1
+        if self.together:
+            batches, looked_at = [stacked(samples)], f"a run of {len(samples)} samples"
+        else:
             batches = [stacked([sample] * copies) for sample in samples]
-            several = f"the worst {len(samples)} of {len(rows)} samples"
+            several = f"the worst {len(samples)} of {len(self.reference.names)} samples"
             looked_at = several if len(samples) > 1 else f"sample {samples[0].name}"
             looked_at += f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
-        pessimistic = evaluation == Evaluation.emulated_fp16_pessimistic.value
+        pessimistic = is_pessimistic(evaluation)
         files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
         if evaluation in BACKENDS:
             looked_at += f", in emulated FP16 (the file failed on {evaluation})"
-        return place_of(files, batches, query_outputs(reference.spec), samples[0].name, looked_at)
+        return place_of(files, batches, query_outputs(self.reference.spec), samples[0].name, looked_at)
 
 
 def failing_of(
@@ -118,7 +123,7 @@ def failing_of(
 
 def _images(file: ModelFile, images: Reference, final: StageResult, options: VerifyConfig) -> Failing:
     outputs = opened(file, options.evaluation.value).run_all(images.samples, options.batch)
-    rows = sample_facts(images, measure(images, outputs, options))
+    rows = facts_by_sample(measure(images, outputs, options).seen)
     bad = [i for i, row in enumerate(rows) if row.nonfinite or row.missed or row.extra] or [*range(len(rows))]
     part = images.subset(bad)
 

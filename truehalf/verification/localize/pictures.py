@@ -16,8 +16,8 @@ from truehalf.json_values import JsonObject
 from truehalf.output_files import write_text
 from truehalf.report.images import Box, side_by_side
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import StageResult, sample_facts
-from truehalf.verification.localize.worst_sample import SampleFacts, worst_samples
+from truehalf.verification.chain.stage_results import StageResult
+from truehalf.verification.localize.worst_sample import SampleFacts, facts_by_sample, worst_samples
 
 _ROOM = 24  # pictures of samples that differ
 
@@ -27,7 +27,7 @@ def draw(folder: Path, reference: Reference, final: StageResult, options: Verify
     folder.mkdir(parents=True, exist_ok=True)
     if reference.unusable or task_of(reference.spec) != DETECTIONS or not options.pictures:
         return []
-    rows = sample_facts(reference, final)
+    rows = facts_by_sample(final.seen)
     drawn: list[JsonObject] = []
     for number, i in enumerate(chosen(rows, options.pictures), start=1):
         file = folder / f"sample_{number}.svg"

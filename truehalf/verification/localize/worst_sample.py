@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.measured import Measured
-from truehalf.verification.metrics.detections import Matching
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, judged_alone
+from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.runs import Run
 
 
@@ -36,16 +34,12 @@ class SampleFacts:
     nonfinite: int
 
 
-def facts_by_sample(runs: Sequence[Run], matchings: Sequence[Matching], spec: IoSpec) -> list[SampleFacts]:
-    """A row for each sample, in their order; for a run whose axis 0 counts none, one.
-
-    Args:
-        runs: at least one.
-        matchings: by sample; empty where nothing was compared.
-        spec: says which outputs have a tensor error (truehalf.verification.metrics.plain_outputs).
+def facts_by_sample(seen: Measured) -> list[SampleFacts]:
+    """A row for each sample, in their order; for a run whose axis 0 counts none, one. Outputs that are judged by
+    themselves have a tensor error (truehalf.verification.metrics.plain_outputs).
     """
-    errors = errors_by_sample(runs, judged_alone(runs, spec))
-    places = [(run, row, name) for run in runs for row, name in enumerate(run.names[: max(run.rows, 1)])]
+    errors, matchings = errors_by_sample(seen.runs, seen.plain), seen.matchings
+    places = [(run, row, name) for run in seen.runs for row, name in enumerate(run.names[: max(run.rows, 1)])]
     rows = []
     for i, (run, row, name) in enumerate(places):
         one = matchings[i] if run.rows and i < len(matchings) else None
@@ -86,7 +80,7 @@ def worst_samples(rows: Sequence[SampleFacts], count: int, beyond: Sequence[int]
 
 def worst_sample(seen: Measured) -> tuple[Run, int] | None:
     """The run and its sample that differ most; None when nothing differs."""
-    rows, beyond = facts_by_sample(seen.runs, seen.matchings, seen.spec), seen.queries.beyond
+    rows, beyond = facts_by_sample(seen), seen.queries.beyond
     places = [(run, row) for run in seen.runs for row in range(max(run.rows, 1))]
     (worst,) = worst_samples(rows, 1, beyond)
     return places[worst] if any(badness(rows[worst])) or any(beyond) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,8 @@ def self_ap(
     """
     labels = []
     for each in reference_found:
-        near = each.scores >= score_threshold - SCORE_SLACK
-        counts = each.scores[near] >= score_threshold
-        labels.append(Detections(each.boxes[near], each.labels[near], counts.astype(np.float32)))
+        near = each.at(each.scores >= score_threshold - SCORE_SLACK)
+        labels.append(replace(near, scores=(near.scores >= score_threshold).astype(np.float32)))
     return {f"self_{name}": value for name, value in average_precision(found, labels, num_classes).items()}
 
 
@@ -115,17 +115,14 @@ def low_self_ap_drop(
     places = max(FULL, *(len(_positive(each.scores)) for each in reference_found))
     labels = []
     for each in reference_found:
-        kept = (each.scores >= floor) & (each.boxes[:, 2:] > each.boxes[:, :2]).all(axis=1)
-        scores, last = each.scores[kept], 0.0
+        kept = each.at((each.scores >= floor) & (each.boxes[:, 2:] > each.boxes[:, :2]).all(axis=1))
+        last = 0.0
         if len(_positive(each.scores)) == places:
             last = min(float(each.scores.min()) + SCORE_ERROR, score_threshold)
-        labels.append(Detections(each.boxes[kept], each.labels[kept], (scores >= last).astype(np.float32)))
+        labels.append(replace(kept, scores=(kept.scores >= last).astype(np.float32)))
     if not any((each.scores > 0).any() for each in labels):
         return None
-    counted = []
-    for each in found:
-        kept = each.scores >= min(RANK_FLOOR, floor)
-        counted.append(Detections(each.boxes[kept], each.labels[kept], each.scores[kept]))
+    counted = [each.at(each.scores >= min(RANK_FLOOR, floor)) for each in found]
     most = max(len(each.scores) for each in (*labels, *counted))
     return 1.0 - average_precision(counted, labels, num_classes, max(most, 100))["ap50_95"]
 

@@ -162,8 +162,7 @@ def read_detections(scores: np.ndarray, labels: np.ndarray, boxes: np.ndarray) -
     whole = np.where(np.isfinite(numbers) & (numbers == np.rint(numbers)), numbers, -1.0).astype(np.int64)
     result = []
     for one, label, box in zip(scores, whole, boxes, strict=True):
-        best = np.argsort(-one, kind="stable")
-        result.append(Detections(box[best], label[best], one[best]))
+        result.append(Detections(box, label, one).at(np.argsort(-one, kind="stable")))
     return result
 
 

@@ -49,6 +49,10 @@ class Detections:
     labels: np.ndarray
     scores: np.ndarray
 
+    def at(self, places: np.ndarray | slice) -> Detections:
+        """Those at some places, by bool [n], positions or a slice."""
+        return Detections(self.boxes[places], self.labels[places], self.scores[places])
+
 
 @dataclass(frozen=True)
 class Matching:
@@ -186,7 +190,8 @@ def of_objects(matching: Matching, reference: Detections, candidate: Detections,
     Args:
         reference, candidate: best first.
     """
-    ours, theirs = (kept_of(_confident(each, score_threshold)) for each in (reference, candidate))
+    both = (reference, candidate)
+    ours, theirs = (kept_of(each.at(slice(int((each.scores >= score_threshold).sum())))) for each in both)
     return replace(
         matching,
         reference=int(ours.sum()),
@@ -196,11 +201,6 @@ def of_objects(matching: Matching, reference: Detections, candidate: Detections,
         absent=[r for r in matching.absent if ours[r]],
         extra=[c for c in matching.extra if theirs[c]],
     )
-
-
-def _confident(found: Detections, score_threshold: float) -> Detections:
-    count = int((found.scores >= score_threshold).sum())
-    return Detections(found.boxes[:count], found.labels[:count], found.scores[:count])
 
 
 def low_score_errors(

@@ -28,7 +28,7 @@ from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, Outputs, by_kin
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import ClassAgreement, classification_metrics
 from truehalf.verification.metrics.output_errors import FLOOR
-from truehalf.verification.metrics.scales import masked_by_scale
+from truehalf.verification.metrics.scales import ALL, masked_by_scale
 from truehalf.verification.metrics.tensors import absolute_error
 from truehalf.verification.runs import Run
 
@@ -90,15 +90,15 @@ def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
     return worst
 
 
-def masked_in(name: str, runs: Sequence[Run], tolerance: float, *, clusters: bool = True) -> str:
+def masked_in(name: str, runs: Sequence[Run], tolerance: float, parts: str = ALL) -> str:
     """A sentence on a part of an output of a far smaller scale that is wrong; empty where there is none.
 
     Args:
         tolerance: the largest tensor error that passes.
-        clusters: see masked_by_scale.
+        parts: see masked_by_scale.
     """
     pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
-    by_scale = masked_by_scale(name, pairs, tolerance, [run.names for run in runs], clusters=clusters)
+    by_scale = masked_by_scale(name, pairs, tolerance, [run.names for run in runs], parts)
     return by_scale or _other_whole_numbers(name, pairs) or moved_alike(name, pairs)
 
 

@@ -41,8 +41,7 @@ def precision(reference: Reference, found: Sequence[Detections]) -> Precision:
     if reason := _why_no_precision(reference, len(found)):
         return Precision(ap50=None, ap50_95=None, reason=reason)
     if of_anchors(reference.outputs, reference.spec):
-        kept = map(kept_of, found)
-        found = [Detections(f.boxes[k], f.labels[k], f.scores[k]) for f, k in zip(found, kept, strict=True)]
+        found = [each.at(kept_of(each)) for each in found]
     truth = (reference.truth or [])[: len(found)]
     measured = average_precision(found, truth, classes_in(reference.spec, found, truth))
     return Precision(ap50=measured["ap50"], ap50_95=measured["ap50_95"], reason=None)

@@ -56,6 +56,7 @@ _STEPS = 16 * 2.0**-24  # of FP16 below 2^-14, where it knows no smaller ones
 _DECADES = 60
 _MOST = 4000  # slices of a kind that are looked into, those with the largest relative errors
 _APART = "without larger values, "
+ALL, SLICES, COLUMNS = "all", "slices", "columns"
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
@@ -95,7 +96,7 @@ class _Output:
 
 
 def masked_by_scale(
-    name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]], *, clusters: bool = True
+    name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]], parts: str = ALL
 ) -> str | None:
     """A sentence on the worst part that is masked and wrong; None where there is none.
 
@@ -104,17 +105,9 @@ def masked_by_scale(
         pairs: (reference, candidate) of each run, of one shape.
         tolerance: of the tensor rule.
         places: by run, what its samples are called; or what the run is called, where it has one name and several rows.
-        clusters: whether these are parts, too; of near ties, those near 0 make one.
+        parts: that are looked at: ALL; SLICES without clusters, of which near ties near 0 make one; COLUMNS, slices of
+            the last axis alone, of rows that may rightly be others.
     """
-    return _worst(name, pairs, tolerance, places, "all" if clusters else "slices")
-
-
-def masked_columns(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
-    """`masked_by_scale` of only the last axis: of rows that may rightly be others."""
-    return _worst(name, pairs, tolerance, places, "columns")
-
-
-def _worst(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]], which: str) -> str | None:
     runs = [(pair, place) for pair, place in zip(pairs, places, strict=True) if pair[0].size]
     pairs, places = [pair for pair, _ in runs], [place for _, place in runs]
     if not pairs or any(a.dtype.kind != "f" or a.shape != b.shape for a, b in pairs):
@@ -123,16 +116,16 @@ def _worst(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[
         return None
     outputs = _outputs(pairs, tolerance, places)
     ranks = [range(output.r.ndim) for output in outputs]
-    if which == "columns":
+    if parts == COLUMNS:
         found = [_all_slices(outputs, [[(axes[-1],)] if len(axes) > 1 else [] for axes in ranks])]
     else:
         of_axes = _all_slices(outputs, [[(axis,) for axis in axes] for axes in ranks])
         of_samples = _all_slices(outputs, [[(0, axis) for axis in axes[1:]] for axes in ranks])
-        found = [of_axes, of_samples, [*_clusters(outputs)] if which == "all" else []]
+        found = [of_axes, of_samples, [*_clusters(outputs)] if parts == ALL else []]
     count = sum(map(len, found))
     if not count:
         return None
-    clearest = next(parts for parts in found if parts)
+    clearest = next(each for each in found if each)
     worst, whole = max(clearest, key=lambda part: part.relative), outputs[0].whole
     more = f", as are {count - 1} other parts" if count > 1 else ""
     return coded(

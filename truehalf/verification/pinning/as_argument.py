@@ -23,11 +23,16 @@ def pins_argument(key: str, new: Sequence[str], pinned: Sequence[str] = ()) -> s
     return shlex.quote(f"precision.{key}=[{entries}]")
 
 
+def entry_of(node: str) -> str:
+    """The entry of node_block_list that matches a node's whole name."""
+    return f"^{re.escape(node)}$"
+
+
 def node_argument(node: str, pinned: Sequence[str] = ()) -> str:
     """What pins a node beside `pinned`; empty for a node without a name."""
     if not node or " -> " in node:
         return ""
-    return pins_argument("node_block_list", [f"^{re.escape(node)}$"], pinned)
+    return pins_argument("node_block_list", [entry_of(node)], pinned)
 
 
 def pins_flags(arguments: str) -> str:

@@ -79,7 +79,7 @@ def names_only(group: Group, board: Switchboard) -> bool:
 
 
 class Meter:
-    """Errors by label, each measured once; what rounds the same as something before (Switchboard.effect) costs no run.
+    """Errors, each measured once: what rounds the same as something before (Switchboard.effect) costs no run.
 
     Attributes:
         board: of the FP32 model.
@@ -102,25 +102,22 @@ class Meter:
         self.checkpoint = checkpoint
         self._key = _key(board, feeds, base, error) if checkpoint is not None else ""
         self._known = self._read()
-        self._effects: dict[bytes, float] = {}
 
-    def error(self, label: str, nodes: Iterable[str]) -> float:
+    def error(self, nodes: Iterable[str]) -> float:
         """With these nodes and the base in FP32.
 
         Raises:
             StageError: when the run fails, or the model has no such node.
         """
         fp32 = self.base.union(nodes)
-        effect = self.board.effect(fp32)
-        if effect not in self._effects:
-            if label not in self._known:
-                value = float(self.function(self.board.run(self.feeds, fp32)))
-                self._known[label] = math.inf if math.isnan(value) else value
-                if self.checkpoint is not None:
-                    write_json(self.checkpoint, {"key": self._key, "errors": self._known})
-            self._effects[effect] = self._known[label]
+        effect = hashlib.sha256(self.board.effect(fp32)).hexdigest()
+        if effect not in self._known:
+            value = float(self.function(self.board.run(self.feeds, fp32)))
+            self._known[effect] = math.inf if math.isnan(value) else value
             self.used += 1
-        return self._effects[effect]
+            if self.checkpoint is not None:
+                write_json(self.checkpoint, {"key": self._key, "errors": self._known})
+        return self._known[effect]
 
     def _read(self) -> dict[str, float]:
         if self.checkpoint is None or not self.checkpoint.exists():
@@ -128,7 +125,7 @@ class Meter:
         content = read_json(self.checkpoint)
         if not isinstance(content, Mapping) or content.get("key") != self._key:
             return {}
-        return {str(label): float(value) for label, value in content["errors"].items()}
+        return {str(effect): float(value) for effect, value in content["errors"].items()}
 
 
 def _key(board: Switchboard, feeds: Feeds, base: frozenset[str], error: Error) -> str:

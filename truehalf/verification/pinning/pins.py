@@ -22,17 +22,14 @@ from truehalf.io_spec.columns import in_parts
 from truehalf.ir.model_forms import ModelFile
 from truehalf.report.forms import Decision, SuggestedPins
 from truehalf.verification.chain.reference import Outputs
-from truehalf.verification.chain.stage_results import measure, sample_facts
+from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reasons_of, verdict_of
 from truehalf.verification.localize.failing import Failing
-from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.pinning.as_argument import pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.suggest import Suggestion, suggest
 from truehalf.verification.pinning.switchboard import Switchboard, full_batches
-
-SAMPLES = 4  # the worst, on which the search runs
 
 
 def suggested_pins(
@@ -57,10 +54,8 @@ def suggested_pins(
     model = conversion.source(fp32.path)
     board = Switchboard(model, conversion.precision, conversion.ranges)
     reference, judge = failing.reference, failing.judge
-    facts_of_samples = sample_facts(reference, failing.final)
-    worst = list(range(len(facts_of_samples))) if failing.together else worst_samples(facts_of_samples, SAMPLES)
-    size = fp32.fixed_batch or len(worst)
-    rows = worst[: max(1, len(worst) // size) * size]
+    size = fp32.fixed_batch or len(failing.worst)
+    rows = failing.worst[: max(1, len(failing.worst) // size) * size]
     part = reference.subset(rows)
     feeds = full_batches(part.samples, size)
 

@@ -12,13 +12,12 @@ accumulate.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from truehalf.verification.pinning.as_argument import entry_of
 from truehalf.verification.pinning.meter import Group, Meter, grouped, names_only, parts
 
 
@@ -46,7 +45,7 @@ class Part:
     @property
     def node_block_list(self) -> list[str]:
         """Entries of precision.node_block_list; none where the scope says it."""
-        return [] if self.scope else [f"^{re.escape(node)}$" for node in self.nodes]
+        return [] if self.scope else [entry_of(node) for node in self.nodes]
 
     @property
     def scope_block_list(self) -> list[str]:
@@ -70,9 +69,7 @@ def ranked(meter: Meter, costs: Mapping[str, int], count: int) -> list[Part]:
     def measured(group: Group) -> Part:
         others = frozenset(whole.nodes).difference(group.nodes)
         scope = group.scope if names_only(group, meter.board) else ""
-        label = hashlib.sha256("\n".join(group.nodes).encode()).hexdigest()
-        value = meter.error(f"isolated:{label}", others)
-        return Part(scope, group.nodes, value, sum(costs.get(node, 0) for node in group.nodes))
+        return Part(scope, group.nodes, meter.error(others), sum(costs.get(node, 0) for node in group.nodes))
 
     ended: list[Part] = []
     open_: list[tuple[float, int, Group, Part]] = []

@@ -12,11 +12,11 @@ Nothing is applied here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from truehalf.verification.pinning.as_argument import entry_of
 from truehalf.verification.pinning.meter import Error, Group, Meter, Outputs, grouped, names_only, parts
 from truehalf.verification.pinning.ranking import Part, ranked
 
@@ -85,7 +85,7 @@ def suggest(
     covered = {node for nodes in scopes.values() for node in nodes}
     pinned = set(kept)
     return Suggestion(
-        node_block_list=[f"^{re.escape(node)}$" for node in board.nodes if node in pinned - covered],
+        node_block_list=[entry_of(node) for node in board.nodes if node in pinned - covered],
         scope_block_list=list(scopes),
         nodes=[node for node in board.nodes if node in pinned],
         minimal=not trial.refused,

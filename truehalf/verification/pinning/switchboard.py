@@ -28,7 +28,7 @@ from truehalf.ir.model_forms import loaded_from
 from truehalf.ir.normalize import proto_without_weights
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.pinning.switched_graph import Board, switchboard
-from truehalf.verification.runs import repeated
+from truehalf.verification.runs import joined, repeated
 
 Feeds = Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
 _NAMED = 5
@@ -94,13 +94,8 @@ class Switchboard:
         """
         bits = self._bits(fp32)
         self.runs += 1
-        parts = [
-            self._session.run(widened(one) | {self._input: bits})
-            for one in ([feeds] if isinstance(feeds, Mapping) else feeds)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        batches = [feeds] if isinstance(feeds, Mapping) else feeds
+        return joined([self._session.run(widened(one) | {self._input: bits}) for one in batches])
 
     def effect(self, fp32: Collection[str]) -> bytes:
         """What a set of nodes in FP32 comes to: two sets of one effect give the same outputs.

@@ -162,9 +162,7 @@ class _Conditions:
 
 
 def constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
-    tensor = ir.tensor(array, name=name)
-    value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
-    graph.register_initializer(value)
+    graph.register_initializer(value := ir.val(name, const_value=ir.tensor(array, name=name)))
     return value
 
 

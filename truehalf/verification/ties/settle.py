@@ -13,9 +13,11 @@ candidate shows nothing of is no near tie. Of an engine, of which only outputs a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.config.precision import FP16_MAX
 from truehalf.config.verification import VerifyConfig
@@ -24,10 +26,11 @@ from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.plain_outputs import masked_in, moved_alike
-from truehalf.verification.metrics.scales import spread_along
+from truehalf.verification.metrics.scales import SLICES, spread_along
+from truehalf.verification.open_file import OpenFile
 from truehalf.verification.runs import Arrays, Run
 from truehalf.verification.ties.decided import ENOUGH, HELD, Decided, differ
-from truehalf.verification.ties.decisions import Choice, Decision, Decisions, Step, read_by
+from truehalf.verification.ties.decisions import Choice, Decision, Decisions, Step, names_in, read_by
 from truehalf.verification.ties.near import count_of, explained_in, taken
 
 Counts = dict[str, int]
@@ -39,29 +42,38 @@ class Inside:
     """What is inside the two files.
 
     Attributes:
-        reference: tensors of the reference by name, of a run in which it takes given ones for its own.
-        candidate: of the candidate, of a run; None: it shows none.
-        names: those that the candidate has, each with the decision that it is.
+        model: the reference's.
+        reference: opens it, once.
+        candidate: opened; None: it shows nothing.
+        outputs: of a file on what went into a run, and on tensors that it takes for its own.
     """
 
-    reference: Callable[[Run, Sequence[str], Arrays], Arrays]
-    candidate: Callable[[Run, Sequence[str]], Arrays] | None = None
-    names: Mapping[str, Decision | None] = field(default_factory=dict)
+    model: ir.Model
+    reference: Callable[[], OpenFile]
+    candidate: OpenFile | None
+    outputs: Callable[[OpenFile, Run, Arrays], Arrays]
+
+    @cached_property
+    def names(self) -> dict[str, Decision | None]:
+        """Those of tensors that the candidate has, each with the decision that it is."""
+        return {} if self.candidate is None else names_in(self.candidate.file.model)
 
 
 def without_ties(
     runs: Sequence[Run],
-    decisions: Decisions,
     options: VerifyConfig,
     inside: Inside,
     measure: Callable[[Sequence[Run], Counts], Measured],
 ) -> Measured:
     """What is measured of runs once near ties are settled, at outputs and, where an output or a gate of detections
-    fails all the same, inside.
+    fails all the same, inside; of runs as they are where verify.tie_margin is 0.
 
     Args:
         measure: of the settled runs, and by output or value how many decisions a near tie explains.
     """
+    if not options.tie_margin:
+        return measure(runs, {})
+    decisions = Decisions.of(inside.model, inside.names)
     looked = _Looked(runs, options, inside, [{} for _ in runs])
     settled, ties = looked.settled_at_outputs(decisions.at_outputs)
     seen = measure(settled, ties)
@@ -139,11 +151,14 @@ class _Looked:
         """By run its tensors, where it takes `more` for its own, too."""
         more = more or [{} for _ in self.runs]
         given = [{**one, **other} for one, other in zip(self.given, more, strict=True)]
-        return [self.inside.reference(run, names, each) for run, each in zip(self.runs, given, strict=True)]
+        own, outputs = self.inside.reference(), self.inside.outputs
+        return [outputs(own.probing(names, each), run, each) for run, each in zip(self.runs, given, strict=True)]
 
     def _of_candidate(self, names: Sequence[str]) -> list[Arrays]:
-        shown = self.inside.candidate
-        return [shown(run, list(dict.fromkeys(names))) if shown is not None and names else {} for run in self.runs]
+        if self.inside.candidate is None or not names:
+            return [{} for _ in self.runs]
+        shown = self.inside.candidate.probing(list(dict.fromkeys(names)))
+        return [self.inside.outputs(shown, run, {}) for run in self.runs]
 
     def _explained(
         self, name: str, decision: Decision, both: Sequence[tuple[np.ndarray, np.ndarray]]
@@ -205,7 +220,7 @@ class _Looked:
             beside = [replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in sides]
             is_off = output_errors(name, pairs[name], tolerance, places).passed is False
             is_off |= not _within_spread(decided, name, operands, tolerance)
-            if is_off or masked_in(name, beside, tolerance, clusters=False):
+            if is_off or masked_in(name, beside, tolerance, SLICES):
                 continue
             first = known[0]
             if name == first:

@@ -107,6 +107,21 @@ def test_copies_of_one_sample_are_asked_as_well(path: Path) -> None:
     assert facts["state"] == "failed" and facts["sizes"][0]["samples"] == ["s/0"] * 4
 
 
+def test_a_run_that_finds_all_with_other_scores_is_named(path: Path) -> None:
+    """No detection is lost there, and none is new."""
+
+    def run(x: np.ndarray) -> Rows:
+        outputs = outputs_of(x)
+        outputs["logits"][(x.ravel() == 2) & (len(x) > 1)] -= 3
+        return outputs
+
+    facts = held(path, run, 1, 4)
+    one, four = facts["sizes"]
+    assert (one["state"], four["state"]) == ("verified", "failed")
+    expect(four["reason"], "beyond-gate", "score_error_p99")
+    assert (four["matched_fraction"], four["extra"]) == (1.0, 0) and "s/2" in four["samples"]
+
+
 def test_a_run_that_ends_with_an_error_fails(path: Path) -> None:
     error = StageError("runtime-refuses", "Reshape")
 

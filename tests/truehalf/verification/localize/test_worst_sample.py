@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tests.truehalf.verification.detected import REFERENCE, edited
+from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
+from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.detections import Matching, match
 from truehalf.verification.runs import Run
 
@@ -21,13 +23,15 @@ def run_of(candidate: np.ndarray, rows: int = 3, feed: int = 0, reference: np.nd
 
 
 def worst(runs: list[Run], matchings: Sequence[Matching] = (), beyond: Sequence[int] = ()) -> str:
-    rows = facts_by_sample(runs, matchings, IoSpec())
+    seen = Measured(runs, IoSpec(), VerifyConfig())
+    seen.matchings = list(matchings)
+    rows = facts_by_sample(seen)
     (found,) = worst_samples(rows, 1, beyond)
     return str(rows[found].sample)
 
 
 def test_nothing_differs() -> None:
-    assert not any(any(badness(row)) for row in facts_by_sample([run_of(ZERO + 1)], [], IoSpec()))
+    assert not any(any(badness(row)) for row in facts_by_sample(Measured([run_of(ZERO + 1)], IoSpec(), VerifyConfig())))
 
 
 def test_what_is_not_finite_comes_before_a_large_error() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.messages import expect
-from truehalf.verification.metrics.scales import masked_by_scale, masked_columns
+from truehalf.verification.metrics.scales import COLUMNS, masked_by_scale
 
 RNG = np.random.default_rng(0)
 SCALES = np.array([1000, 1000, 1000, 1000, 1], np.float32)
@@ -161,10 +161,10 @@ def test_rows_that_may_be_others_are_asked_for_columns_alone() -> None:
     a[7] /= 1000
     b = a.copy()
     b[7] *= 1.5
-    assert masked_columns("y", [(a, b)], 0.01, [NAMES]) is None and hidden(a, b) is not None
+    assert masked_by_scale("y", [(a, b)], 0.01, [NAMES], COLUMNS) is None and hidden(a, b) is not None
     b[:, 4] *= -1
-    expect(str(masked_columns("y", [(a, b)], 0.01, [NAMES])), "hidden-by-scale", "column 4")
-    assert masked_columns("y", [(a[:, 0], b[:, 0])], 0.01, [NAMES]) is None
+    expect(str(masked_by_scale("y", [(a, b)], 0.01, [NAMES], COLUMNS)), "hidden-by-scale", "column 4")
+    assert masked_by_scale("y", [(a[:, 0], b[:, 0])], 0.01, [NAMES], COLUMNS) is None
 
 
 @pytest.mark.parametrize(

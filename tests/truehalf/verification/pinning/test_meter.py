@@ -42,20 +42,20 @@ def test_a_module_that_holds_all_of_its_parent_is_passed_over() -> None:
 def measured(board: Double, feeds: Any = FEEDS, base: Sequence[str] = (), error: Any = bad, path: Any = None) -> Meter:
     meter = Meter(board, feeds, frozenset(base), error, path)  # type: ignore[arg-type]
     for node in NODES:
-        meter.error(node, [node])
+        meter.error([node])
     return meter
 
 
 def test_what_was_measured_or_rounds_the_same_is_not_run_again() -> None:
     board = Double(NODES, additive)
     meter = measured(board, base=["/enc/a/y"])
-    assert meter.error("again", ["top"]) == meter.error("top", ["top"]) == 14.5 - 8.0 - 0.5
+    assert meter.error(["top"]) == 14.5 - 8.0 - 0.5
     assert meter.used == len(board.asked) == len(NODES), "the base alone is one of them"
     assert all("/enc/a/y" in asked for asked in board.asked)
 
 
 def test_nan_counts_as_infinite() -> None:
-    assert Meter(Double(NODES, lambda fp32: math.nan), FEEDS, frozenset(), bad).error("all", NODES) == math.inf  # type: ignore[arg-type]
+    assert Meter(Double(NODES, lambda fp32: math.nan), FEEDS, frozenset(), bad).error(NODES) == math.inf  # type: ignore[arg-type]
 
 
 def test_a_killed_call_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_killed_call_goes_on_where_it_was(tmp_path: Path) -> None:
         measured(first, path=path)
     assert len(json.loads(path.read_text())["errors"]) == 3
     second = Double(NODES, additive)
-    assert measured(second, path=path).used == len(NODES) and len(second.asked) == len(NODES) - 3
+    assert measured(second, path=path).used == len(second.asked) == len(NODES) - 3
 
 
 @pytest.mark.parametrize("change", ["feeds", "base", "model", "error"])
