@@ -69,6 +69,8 @@ BESIDE = {  # of any tool: the reference's, the candidate's, the verdict, and wh
     "class_names": (", ".join(NAMES), ",".join(NAMES[::-1]), "failed"),
     "model.labels": ("\n".join(NAMES), "\n".join(NAMES[1:]), "failed"),
     "label-names": (";".join(NAMES), "; ".join(NAMES), ""),
+    "hash": ("1" * 400, "2" * 400, "said"),  # no float is as large
+    "hash-alike": ("1" * 400, "1" * 400, ""),
     "remarks": ("fast, small", "small, fast", "said"),
     "missing": ("NaN", "NaN", ""),
     "color": ("RGB", "BGR", "failed"),
