@@ -79,8 +79,7 @@ class ModelFile:
         found = hashlib.sha256()
         for path in (self.path, *self.data):
             with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    found.update(block)
+                hashlib.file_digest(file, lambda: found)
         return found.hexdigest()
 
     @cached_property
