@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
-from truehalf.ir.facts import all_nodes, insert_after, is_op
+from truehalf.ir.facts import all_nodes, cast_node, insert_after, is_op
 from truehalf.ir.moves import Region, has_kernel, regions
 from truehalf.ir.normalize import TYPED, Names
 from truehalf.ir.ops import Trait, has
@@ -110,10 +110,11 @@ class _Cleaning:
         target = like.inputs[1].dtype if like.inputs[1] is not None else None
         if target is None:
             return
-        attributes = [ir.AttrInt64("to", target.value), *like.attributes.values()]
-        cast = ir.Node("", "Cast", like.inputs[:1], attributes, outputs=[ir.Value()], name=like.name)
-        old, new = like.outputs[0], cast.outputs[0]
-        new.name, new.type, new.shape = old.name, ir.TensorType(target), old.shape
+        old = like.outputs[0]
+        cast = cast_node(_ends(like)[0], target, like.name or "", old.name or "")
+        cast.attributes.update(like.attributes)
+        new = cast.outputs[0]
+        new.shape = old.shape
         graph.insert_after(like, cast)
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         graph.remove(like, safe=True)
