@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -168,7 +168,7 @@ def opset_of(node: ir.Node, unknown: int = 0) -> int:
     return node.version or imports.get(node.domain, unknown)
 
 
-def is_op(node: ir.Node | None, *op_types: str) -> bool:
+def is_op(node: ir.Node | None, *op_types: str) -> TypeGuard[ir.Node]:
     """Whether a node is one of these operators of ONNX's default domain."""
     return node is not None and node.domain == "" and node.op_type in op_types
 

@@ -29,7 +29,7 @@ from truehalf.ir.patterns import Neighbours, is_named, parse_pattern
 
 _OP_TYPE = re.compile(r"(?:(?P<domain>[^\s:]+)::)?(?P<op_type>[^\s:]+)")
 _OF_OPERATORS = ("op_block_list", "op_include_list", "fp16_ops")
-_NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # ['', 'decoder', 'decoder.layers.0', <name of the call>]
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # of a node: ['', 'decoder', 'decoder.layers.0', <name of the call>]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def select(model: ir.Model, wanted: Iterable[Selector]) -> Selection:
 
 def scope_of(node: ir.Node) -> str:
     """Dotted path of the module that a node was exported from; "" where nothing is known."""
-    written = node.metadata_props.get(_NAME_SCOPES)
+    written = node.metadata_props.get(NAME_SCOPES)
     if written is not None:
         try:
             scopes = ast.literal_eval(written)
