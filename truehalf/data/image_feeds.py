@@ -14,7 +14,7 @@ from truehalf.data.images import expected_files, images_under, is_image, unreada
 from truehalf.data.preprocessing import Preprocessing, size_fed
 from truehalf.errors import StageError, refuse
 from truehalf.io_spec.proposed import NAMED_AS_SIZE
-from truehalf.ir.facts import constant_of, is_op, reached
+from truehalf.ir.facts import constant_of, fed_inputs, is_op, reached
 from truehalf.ir.ops import MOVES
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ class _Inputs:
 
 def inputs_for_images(model: ir.Model) -> list[ir.Value]:
     """The inputs without a default, those of four axes first."""
-    needed = (value for value in model.graph.inputs if not value.is_initializer())
-    return sorted(needed, key=lambda value: value.shape is None or len(value.shape) != _AXES)
+    return sorted(fed_inputs(model), key=lambda value: value.shape is None or len(value.shape) != _AXES)
 
 
 def shown_by(value: ir.Value) -> Preprocessing:

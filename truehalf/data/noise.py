@@ -17,6 +17,7 @@ from truehalf.data.preprocessing import declared_by
 from truehalf.errors import StageError
 from truehalf.io_spec.profile_shapes import traced_shape
 from truehalf.io_spec.spec import InputSpec, IoSpec
+from truehalf.ir.facts import fed_inputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -86,9 +87,7 @@ def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
 def _inputs(model: ir.Model) -> dict[str, tuple[np.dtype, list[int | str]]]:
     """Type and sides of each input without a default; of a side that varies its name."""
     found = {}
-    for value in model.graph.inputs:
-        if value.is_initializer():
-            continue
+    for value in fed_inputs(model):
         dtype = None if value.dtype is None else value.dtype.numpy()
         if dtype is None or value.shape is None or dtype.kind not in "fiub":
             message = (

@@ -135,6 +135,11 @@ def named_ends(node: ir.Node) -> list[ir.Value]:
     return [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
 
 
+def fed_inputs(model: ir.Model) -> list[ir.Value]:
+    """The inputs that have no default."""
+    return [value for value in model.graph.inputs if not value.is_initializer()]
+
+
 def name_of(node: ir.Node) -> str:
     """The name of a node; of one without, the name that the conversion gives it (truehalf.ir.normalize.name_nodes)."""
     return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])

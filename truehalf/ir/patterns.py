@@ -27,7 +27,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from truehalf.ir import ops
-from truehalf.ir.facts import FLOATS, all_nodes, reached, subgraphs
+from truehalf.ir.facts import FLOATS, all_nodes, fed_inputs, reached, subgraphs
 from truehalf.ir.ops import Trait, moved_inputs
 from truehalf.ir.slots import takes_any_type
 
@@ -160,12 +160,11 @@ class Neighbours:
     # --- positions ----------------------------------------------------------------------------------------------------
 
     def _position(self, position: Position) -> set[ir.Node]:
-        graph = self._model.graph
         if position.of_outputs:
-            start = [node for value in graph.outputs if (node := value.producer()) is not None]
+            start = [node for value in self._model.graph.outputs if (node := value.producer()) is not None]
             return _within(position.count, start, _producers)
-        inputs = [value for value in graph.inputs if not value.is_initializer()]
-        return _within(position.count, [node for value in inputs for node in value.consumers()], _consumers)
+        start = [node for value in fed_inputs(self._model) for node in value.consumers()]
+        return _within(position.count, start, _consumers)
 
 
 def beside(node: ir.Node) -> list[ir.Node]:

@@ -102,17 +102,10 @@ def scope_of(node: ir.Node) -> str:
     return ".".join(part for part in (node.name or "").split("/")[:-1] if part)
 
 
-def near_matches(selector: Selector, model: ir.Model) -> list[str]:
-    """Operator types of the model whose names are close to an unmatched op entry."""
-    if selector.list_name not in _OF_OPERATORS:
-        return []
-    known = {node.op_type for node in all_nodes(model)}
-    return difflib.get_close_matches(selector.text.split("::")[-1], sorted(known))
-
-
 def unmatched_message(selector: Selector, model: ir.Model) -> str:
     """One line: which entry matched nothing, and the operator types that are close to it."""
-    near = near_matches(selector, model)
+    known = {node.op_type for node in all_nodes(model)} if selector.list_name in _OF_OPERATORS else set[str]()
+    near = difflib.get_close_matches(selector.text.split("::")[-1], sorted(known))
     return f"{selector} matches no node" + (f" (the model has {', '.join(near)})" if near else "")
 
 
