@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
-from truehalf.ir.facts import all_nodes, insert_after, is_op
+from truehalf.ir.facts import all_nodes, cast_node, insert_after, is_op, producer_of
 from truehalf.ir.moves import Region, has_kernel, regions
 from truehalf.ir.normalize import TYPED, Names
 from truehalf.ir.ops import Trait, has
@@ -110,10 +110,11 @@ class _Cleaning:
         target = like.inputs[1].dtype if like.inputs[1] is not None else None
         if target is None:
             return
-        attributes = [ir.AttrInt64("to", target.value), *like.attributes.values()]
-        cast = ir.Node("", "Cast", like.inputs[:1], attributes, outputs=[ir.Value()], name=like.name)
-        old, new = like.outputs[0], cast.outputs[0]
-        new.name, new.type, new.shape = old.name, ir.TensorType(target), old.shape
+        old = like.outputs[0]
+        cast = cast_node(_ends(like)[0], target, like.name or "", old.name or "")
+        cast.attributes.update(like.attributes)
+        new = cast.outputs[0]
+        new.shape = old.shape
         graph.insert_after(like, cast)
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         graph.remove(like, safe=True)
@@ -122,7 +123,7 @@ class _Cleaning:
     def _share_captured(self) -> None:
         """One Cast beside its input instead of several in other graphs that read it from there."""
         alike: dict[tuple[ir.Value, str], list[ir.Node]] = {}
-        for cast in filter(_is_cast, all_nodes(self.model)):
+        for cast in (node for node in all_nodes(self.model) if is_op(node, "Cast")):
             alike.setdefault((_ends(cast)[0], _signature(cast)), []).append(cast)
         for (source, _), casts in alike.items():
             home = source.graph
@@ -150,7 +151,7 @@ class _Cleaning:
     def _through(self, region: Region) -> None:
         """Let a region move values of the type that its readers want."""
         casts = [node for node, _ in region.exits if not has(node, Trait.SHAPE_ONLY)]
-        targets = {_ends(cast)[1].dtype if _is_cast(cast) else None for cast in casts}
+        targets = {_ends(cast)[1].dtype if is_op(cast, "Cast") else None for cast in casts}
         if len(targets) != 1 or any(value.is_graph_output() for value in region.results):
             return
         (t,) = targets
@@ -159,8 +160,7 @@ class _Cleaning:
             return
         rules, sources, feeding = set[str](), dict[ir.Value, ir.Node](), dict[ir.Node, None]()
         for _, _, value in region.entries:
-            cast = value.producer()
-            if cast is not None and _is_cast(cast):
+            if (cast := producer_of(value, "Cast")) is not None:
                 source = _ends(cast)[0]
                 rule = self._chain_rule(source.dtype, value.dtype, t)
                 feeding[cast] = None
@@ -177,8 +177,7 @@ class _Cleaning:
             return
         recast = {source: self._new_cast(source, t, cast) for source, cast in sources.items()}
         for node, index, value in region.entries:
-            cast = value.producer()
-            if cast is not None and _is_cast(cast):
+            if (cast := producer_of(value, "Cast")) is not None:
                 source = _ends(cast)[0]
                 node.replace_input_with(index, recast.get(source, source))
             else:
@@ -197,7 +196,7 @@ class _Cleaning:
 
     def _shorten(self, cast: ir.Node) -> None:
         """Read from before the Casts that come first, as far as the rules allow."""
-        while (inner := _ends(cast)[0].producer()) is not None and _is_cast(inner):
+        while (inner := producer_of(_ends(cast)[0], "Cast")) is not None:
             rule = self._chain_rule(_ends(inner)[0].dtype, _ends(inner)[1].dtype, _ends(cast)[1].dtype)
             if rule is None:
                 return
@@ -277,11 +276,7 @@ def _has_cast_kernel(s: ir.DataType | None, t: ir.DataType | None) -> bool:
 
 
 def _casts(graph: ir.Graph) -> list[ir.Node]:
-    return [node for node in graph if _is_cast(node)]
-
-
-def _is_cast(node: ir.Node) -> bool:
-    return is_op(node, "Cast")
+    return [node for node in graph if is_op(node, "Cast")]
 
 
 def _same_type(cast: ir.Node) -> bool:

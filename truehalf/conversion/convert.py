@@ -27,7 +27,7 @@ from truehalf.data.given import given_samples
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import is_op, model_facts, values_of
+from truehalf.ir.facts import all_values, is_op, model_facts
 from truehalf.ir.inlining import WeightsApart, said_of, weights_taken_out
 from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
@@ -256,7 +256,7 @@ def _no_work(model: ir.Model, precision: Precision) -> str | None:
 
 
 def _types(model: ir.Model) -> set[str]:
-    return {value.dtype.name for graph in model.graphs() for value in values_of(graph) if value.dtype is not None}
+    return {value.dtype.name for value in all_values(model) if value.dtype is not None}
 
 
 class RestateIo(Pass):

@@ -205,21 +205,22 @@ def _given(problem: Problem) -> set[ir.DataType]:
 
 
 def _link(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]], turns: int) -> Link:
-    readers = tuple(dict.fromkeys(use.end for use in tensor.uses if use.end is not None and use.end != tensor.producer))
+    readers = tuple(end for end in _readers(tensor) if end != tensor.producer)
     return Link(tensor.producer, readers, 6 * elements(shapes.get(tensor.value)), turns)
 
 
 def _weight(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]]) -> Weight:
-    readers = tuple(dict.fromkeys(use.end for use in tensor.uses if use.end is not None))
-    return Weight(readers, 2 * elements(shapes.get(tensor.value)))
+    return Weight(_readers(tensor), 2 * elements(shapes.get(tensor.value)))
+
+
+def _readers(tensor: Tensor) -> tuple[End, ...]:
+    return tuple(dict.fromkeys(use.end for use in tensor.uses if use.end is not None))
 
 
 def _fp32_cost(owner: Owner, ports: Ports, shapes: Mapping[ir.Value, tuple[int, ...]]) -> int:
     if isinstance(owner, Slot) or has(owner, Trait.VIEW):
         return 0
-    slots = ports.slots[owner]
-    values = [owner.inputs[i] for i in sorted(slots.inputs)] + [owner.outputs[i] for i in sorted(slots.outputs)]
-    moved = sum(elements(shapes.get(value)) for value in values if value is not None and value.name)
+    moved = sum(elements(shapes.get(value)) for value in ports.slots[owner].values(owner))
     return 2 * moved + int(BYTES_PER_FLOP * flops(owner, shapes))
 
 
@@ -251,21 +252,22 @@ class _Network:
             self._edge(p, readers[0], link.cost)
             self._edge(readers[0], p, link.cost)
         elif readers:
-            a, b = self.size, self.size + 1
-            self.size += 2
+            a, b = self._around(readers)
             self._edge(p, a, link.cost)
             self._edge(b, p, link.cost)
-            for c in readers:
-                self._edge(a, c, None)
-                self._edge(c, b, None)
 
     def _weight(self, weight: Weight) -> None:
+        a, b = self._around(dict.fromkeys(self.vertices[reader] for reader in weight.readers))
+        self._edge(b, a, weight.cost)
+
+    def _around(self, readers: Iterable[int]) -> tuple[int, int]:
+        """The two vertices that a tensor of several readers adds."""
         a, b = self.size, self.size + 1
         self.size += 2
-        self._edge(b, a, weight.cost)
-        for c in dict.fromkeys(self.vertices[reader] for reader in weight.readers):
+        for c in readers:
             self._edge(a, c, None)
             self._edge(c, b, None)
+        return a, b
 
     def _edge(self, tail: int, head: int, capacity: int | None) -> None:
         if tail != 1 and head != 0 and capacity != 0:  # nothing flows out of the sink or into the source

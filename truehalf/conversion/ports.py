@@ -26,7 +26,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, subgraphs
 from truehalf.ir.opset import SCAN_WITHOUT_BATCH
-from truehalf.ir.slots import Slots, half_slots, is_float32, schema_of, takes_any_type
+from truehalf.ir.slots import Slots, is_float32, movable_slots, schema_of, takes_any_type
 
 FP32, FP16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
 
@@ -148,7 +148,7 @@ class _Finder:
         for node in all_nodes(self.model):
             if subgraphs(node):
                 self._control_flow(node)
-            elif node in self.movable and (slots := _half_slots(node)):
+            elif node in self.movable and (slots := movable_slots(node)):
                 self.ports.slots[node] = slots
                 self.ports.owners[node] = node
         outputs = self._uses_as_output()
@@ -267,16 +267,6 @@ def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, SlotP
             yield Slot(node, i), state or SlotPorts(output=i, subgraph_outputs=((subgraph, i),))
         for i in range(states, len(node.inputs)):
             yield Slot(node, len(node.outputs) + i - states), SlotPorts(input=i, subgraph_inputs=(subgraph.inputs[i],))
-
-
-def _half_slots(node: ir.Node) -> Slots:
-    """A custom operator is movable only when the user named it; then all its float32 slots move together."""
-    if schema_of(node) is not None:
-        return half_slots(node)
-    return Slots(
-        frozenset(i for i, value in enumerate(node.inputs) if is_float32(value)),
-        frozenset(i for i, value in enumerate(node.outputs) if is_float32(value)),
-    )
 
 
 def _graphs(model: ir.Model) -> Iterator[ir.Graph]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,19 +66,28 @@ def coverage(floats: tuple[set[str], set[str]], ranges: Ranges | None) -> Covera
 
 def row(node: ir.Node, decision: base.Decision, result: ConversionResult) -> Decision:
     """One entry of decisions.json."""
-    name, fp16 = node.name or "", node in result.fp16
-    dearer = decision.verdict.value == "free" and not fp16 and decision.rule != "any_type"
+    if decision.rule == "any_type":
+        return entry(node, "any", decision)
+    if decision.verdict.value == "free" and node not in result.fp16:
+        dearer = "its neighbours are FP32, and casts would cost more than FP32 does"
+        decision = replace(decision, rule="placement", reason=dearer)
+    return entry(node, "fp16" if node in result.fp16 else "fp32", decision)
+
+
+def entry(node: ir.Node, precision: str, decision: base.Decision) -> Decision:
+    """The same, of a node whose precision is known."""
+    name = node.name or ""
     return {
         "node": name,
         "op": node.op_type,
         "scope": ".".join(part for part in name.split("/")[:-1] if part),
-        "precision": "any" if decision.rule == "any_type" else "fp16" if fp16 else "fp32",
-        "rule": "placement" if dearer else decision.rule,
+        "precision": precision,
+        "rule": decision.rule,
         "value": decision.value,
         "threshold": decision.threshold,
         "tensor": decision.tensor,
         "sample": decision.sample,
-        "reason": "its neighbours are FP32, and casts would cost more than FP32 does" if dearer else decision.reason,
+        "reason": decision.reason,
     }
 
 

@@ -179,10 +179,5 @@ def _make_half(value: ir.Value) -> None:
 
 def _named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
     """The same tensor under another name, read only when it is needed."""
-    return ir.LazyTensor(
-        lambda: ir.tensor(tensor.numpy(), name=name), dtype=tensor.dtype, shape=_shape(tensor), name=name
-    )
-
-
-def _shape(tensor: ir.TensorProtocol) -> ir.Shape:
-    return ir.Shape(tensor.shape.numpy())
+    shape = ir.Shape(tensor.shape.numpy())
+    return ir.LazyTensor(lambda: ir.tensor(tensor.numpy(), name=name), dtype=tensor.dtype, shape=shape, name=name)

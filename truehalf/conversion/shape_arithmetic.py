@@ -26,13 +26,14 @@ An integer that ends as data (a label, a quantized value) is no sink: nothing up
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from truehalf.conversion.ports import passed_on
 from truehalf.float16 import KEEP_FLOAT32
-from truehalf.ir.facts import all_nodes, is_op, subgraphs
+from truehalf.ir.facts import all_nodes, is_op, named_ends, reached, subgraphs
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.ir.slots import half_slots, schema_of
 
@@ -143,8 +144,7 @@ def _counts_data(node: ir.Node, value: ir.Value, sources: dict[ir.Value, list[ir
 
 def _is_small(node: ir.Node) -> bool:
     """Whether every tensor of a node has few elements; those of a first axis without a number are samples."""
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
-    return all(value.shape is not None and _elements(value.shape) <= SMALL for value in values)
+    return all(value.shape is not None and _elements(value.shape) <= SMALL for value in named_ends(node))
 
 
 def _elements(shape: ir.Shape) -> float:
@@ -172,25 +172,22 @@ def _sizes_upstream(value: ir.Value, sources: dict[ir.Value, list[ir.Value | Non
     """How many sizes a value is computed from; None where data is upstream, or an operator that onnx does not know.
     What chooses a branch, or says how often a loop runs, may be data.
     """
-    waiting, seen, sizes = [value], {value}, 0
-    while waiting:
-        value = waiting.pop()
-        node, read = value.producer(), sources.get(value, [])
-        if node is None and not read:
-            if value.const_value is None:
-                return None
-        elif node is not None and not subgraphs(node):
-            if has(node, Trait.SHAPE_ONLY):
-                sizes += 1
-                continue
+
+    def read(value: ir.Value) -> Sequence[ir.Value | None]:
+        node = value.producer()
+        if node is None or subgraphs(node):
+            return sources.get(value, ())
+        return () if has(node, Trait.SHAPE_ONLY) else node.inputs
+
+    sizes = 0
+    for each in reached([value], read):
+        node = each.producer()
+        if node is not None and not subgraphs(node):
+            sizes += has(node, Trait.SHAPE_ONLY)
             if schema_of(node) is None:
                 return None
-            read = list(node.inputs)
-        elif not read:
+        elif not sources.get(each) and (node is not None or each.const_value is None):
             return None
-        more = [each for each in read if each is not None and each not in seen]
-        seen |= set(more)
-        waiting += more
     return sizes
 
 

@@ -14,10 +14,10 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _ENDING = ".npy"
+_Content = TypeVar("_Content")
 _EXPECTED = (
     "expected an .npz file, a folder of .npz files, a JSON file of Polygraphy, or a dict of arrays by input name"
 )
@@ -83,12 +84,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     Raises:
         StageError: file-missing or file-unreadable.
     """
-    found: dict[str, np.ndarray] = {}
-    with _archive(path) as file:
-        for name, member in members(file).items():
-            with file.open(member) as stream:
-                found[name] = np.lib.format.read_array(stream, allow_pickle=False)
-    return found
+    return _read(path, lambda stream, member: np.lib.format.read_array(stream, allow_pickle=False))
 
 
 def read_headers(path: Path) -> dict[str, Header]:
@@ -97,12 +93,17 @@ def read_headers(path: Path) -> dict[str, Header]:
     Raises:
         As `read_arrays`.
     """
+    return _read(path, read_header)
+
+
+def _read(path: Path, reads: Callable[[IO[bytes], str], _Content]) -> dict[str, _Content]:
+    """By name of the array, what is read of its member, whose file name is given, too."""
+    found = {}
     with _archive(path) as file:
-        headers = {}
         for name, member in members(file).items():
             with file.open(member) as stream:
-                headers[name] = read_header(stream, member.orig_filename)
-    return headers
+                found[name] = reads(stream, member.orig_filename)
+    return found
 
 
 def members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:

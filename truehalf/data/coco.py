@@ -18,7 +18,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.drawn import Drawn, LabelledImage
-from truehalf.data.images import left_out, open_image, same_content, take
+from truehalf.data.images import left_out, open_image, shuffled, take
 from truehalf.errors import StageError, refuse, some_of
 from truehalf.files import read_json
 from truehalf.json_values import is_finite_number
@@ -69,10 +69,8 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> D
             f"{some_of(path.relative_to(folder).as_posix() for path in missing)}; expected the folder that the "
             "file_name of data.annotations starts in",
         )
-    same = same_content(listed)
-    kept = [path for path in listed if path not in same]
-    order = np.random.default_rng(data.seed).permutation(len(kept))
-    chosen = take([kept[i] for i in order], first, count, folder, purpose)
+    kept, same = shuffled(listed, data.seed)
+    chosen = take(kept, first, count, folder, purpose)
     names = [path.relative_to(folder).as_posix() for path in chosen]
     unused = found.left_out | left_out(same, folder)
     return Drawn(names, lambda each: _labelled(names[each], chosen[each], found), chosen, found.categories, unused)

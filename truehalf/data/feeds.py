@@ -23,6 +23,7 @@ import onnx_ir as ir
 from truehalf.codes import coded
 from truehalf.data.arrays import Source, sources_of
 from truehalf.errors import refuse
+from truehalf.io_spec.spec import fits
 from truehalf.ir.inlining import weights_taken_out
 
 _PROBLEMS_SHOWN = 20
@@ -203,12 +204,8 @@ def _misfit(value: ir.Value, shape: Sequence[int], dtype: np.dtype) -> str | Non
     if dtype.hasobject and value.dtype != ir.DataType.STRING:
         return coded("wrong-dtype", f"expected {wanted}, got an array of Python objects")
     rows = list(shape[1:] if _is_stack(value, shape) else shape)
-    if value.shape is not None:
-        fits = len(rows) == len(value.shape) and all(
-            not isinstance(dim, int) or dim == row for dim, row in zip(value.shape, rows, strict=True)
-        )
-        if not fits:
-            return coded("wrong-shape", f"expected {wanted}, or that with one more leading axis of samples, got {got}")
+    if value.shape is not None and not fits(list(value.shape), rows):
+        return coded("wrong-shape", f"expected {wanted}, or that with one more leading axis of samples, got {got}")
     if value.dtype == ir.DataType.BFLOAT16:
         message = "the input is bfloat16, which ONNX Runtime cannot be fed; export the model with float32 inputs"
         return coded("not-supported", message)

@@ -19,6 +19,7 @@ from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import given_spec, spec_inside
 from truehalf.io_spec.spec import InputSpec
+from truehalf.ir.facts import fed_inputs
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
 
@@ -44,8 +45,7 @@ class SampleFeeds:
 
 def fixed_batch(model: ir.Model) -> int:
     """The leading axis of the inputs where the model fixes it, else 1."""
-    fed = (value for value in model.graph.inputs if not value.is_initializer())
-    leading = {value.shape[0] for value in fed if value.shape is not None and len(value.shape)}
+    leading = {value.shape[0] for value in fed_inputs(model) if value.shape is not None and len(value.shape)}
     fixed = {axis for axis in leading if isinstance(axis, int)}
     return fixed.pop() if len(fixed) == 1 else 1
 

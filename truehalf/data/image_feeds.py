@@ -14,7 +14,7 @@ from truehalf.data.images import expected_files, images_under, is_image, unreada
 from truehalf.data.preprocessing import Preprocessing, size_fed
 from truehalf.errors import StageError, refuse
 from truehalf.io_spec.proposed import NAMED_AS_SIZE
-from truehalf.ir.facts import constant_of
+from truehalf.ir.facts import constant_of, fed_inputs, is_op, reached
 from truehalf.ir.ops import MOVES
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ class _Inputs:
 
 def inputs_for_images(model: ir.Model) -> list[ir.Value]:
     """The inputs without a default, those of four axes first."""
-    needed = (value for value in model.graph.inputs if not value.is_initializer())
-    return sorted(needed, key=lambda value: value.shape is None or len(value.shape) != _AXES)
+    return sorted(fed_inputs(model), key=lambda value: value.shape is None or len(value.shape) != _AXES)
 
 
 def shown_by(value: ir.Value) -> Preprocessing:
@@ -138,20 +137,17 @@ def shown_in(model: ir.Model) -> Preprocessing:
 
 
 def _takes_bytes(value: ir.Value) -> bool:
-    waiting = [value]
-    for each in waiting:
-        for node in each.consumers():
-            if node.domain == "" and (node.op_type in MOVES or node.op_type == "Cast"):
-                waiting += node.outputs
-            elif node.domain == "" and any(_is_of_bytes(node, each, read) for read in node.inputs):
-                return True
-    return False
+    def moved(value: ir.Value) -> list[ir.Value]:
+        return [result for node in value.consumers() if is_op(node, *MOVES, "Cast") for result in node.outputs]
+
+    readers = ((node, each) for each in reached([value], moved) for node in each.consumers())
+    return any(_is_of_bytes(node, each, read) for node, each in readers for read in node.inputs)
 
 
 def _is_of_bytes(node: ir.Node, pixels: ir.Value, read: ir.Value | None) -> bool:
     """Whether a node scales or shifts pixels of 0..255 by what else it reads."""
     number = constant_of(read)
-    if number is None or not number.size:
+    if number is None or not number.size or node.domain != "":
         return False
     match node.op_type:
         case "Div":

@@ -71,8 +71,13 @@ def list_images(folder: Path, seed: int) -> tuple[list[Path], dict[Path, Path]]:
     found = images_under(folder)
     if not found:
         raise StageError("file-missing", f"data.folder: {folder} holds no image; expected {expected_files()}")
-    same = same_content(found)
-    kept = [path for path in found if path not in same]
+    return shuffled(found, seed)
+
+
+def shuffled(paths: Sequence[Path], seed: int) -> tuple[list[Path], dict[Path, Path]]:
+    """Files, each content once, in an order fixed by the seed; and those left out, as `same_content`."""
+    same = same_content(paths)
+    kept = [path for path in paths if path not in same]
     return [kept[i] for i in np.random.default_rng(seed).permutation(len(kept))], same
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from truehalf.config.schema import Config
 from truehalf.data.drawn import Drawn, LabelledImage
-from truehalf.data.preprocessing import Preprocessing, declared_by
+from truehalf.data.preprocessing import declared_by
 from truehalf.errors import StageError
 from truehalf.io_spec.profile_shapes import traced_shape
 from truehalf.io_spec.spec import InputSpec, IoSpec
+from truehalf.ir.facts import fed_inputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -77,22 +78,16 @@ def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
         if image is None or len(shape) != 4 or dtype.kind not in "fu":
             drawn[name] = _drawn(rng, dtype, shape, 0)
         else:
-            drawn[name] = np.stack(
-                [image.of_pixels(255 * rng.random_sample((*_size(shape, image), 3)), dtype.name)] * shape[0]
-            )
+            height_width = shape[2:] if image.layout == "NCHW" else shape[1:3]
+            pixels = 255 * rng.random_sample((*height_width, 3))
+            drawn[name] = np.stack([image.of_pixels(pixels, dtype.name)] * shape[0])
     return drawn
-
-
-def _size(shape: Sequence[int], image: Preprocessing) -> Sequence[int]:
-    return shape[2:] if image.layout == "NCHW" else shape[1:3]
 
 
 def _inputs(model: ir.Model) -> dict[str, tuple[np.dtype, list[int | str]]]:
     """Type and sides of each input without a default; of a side that varies its name."""
     found = {}
-    for value in model.graph.inputs:
-        if value.is_initializer():
-            continue
+    for value in fed_inputs(model):
         dtype = None if value.dtype is None else value.dtype.numpy()
         if dtype is None or value.shape is None or dtype.kind not in "fiub":
             message = (

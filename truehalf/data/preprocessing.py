@@ -25,7 +25,7 @@ from truehalf.data.images import open_image
 from truehalf.errors import StageError, refuse
 from truehalf.files import read_yaml
 from truehalf.io_spec.spec import PIXELS, InputSpec
-from truehalf.json_values import JsonObject
+from truehalf.json_values import JsonObject, is_finite_number
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -201,4 +201,4 @@ def _problems(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _are_numbers(value: Any, count: int) -> bool:
     fits = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == count
-    return fits and all(isinstance(v, (int, float)) and not isinstance(v, bool) and np.isfinite(v) for v in value)
+    return fits and all(map(is_finite_number, value))

@@ -18,7 +18,7 @@ from truehalf.data.drawn import Arrays, Drawn, LabelledImage, TooFew
 from truehalf.data.preprocessing import Preprocessing, declared_by, size_fed
 from truehalf.errors import StageError, some_of
 from truehalf.io_spec.in_file import names_of
-from truehalf.io_spec.spec import InputSpec, IoSpec
+from truehalf.io_spec.spec import InputSpec, IoSpec, fits
 
 PURPOSES = ("trace", "calibration", "verification")
 TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify where there are enough
@@ -131,6 +131,10 @@ def drawn(config: Config, root: Path, purpose: str, count: int | None = None) ->
         StageError: when the source cannot be read, or holds fewer samples than the purposes need together.
     """
     draw = _SOURCES[config.data.source]
+
+    def drawn_of(part: range) -> Drawn:
+        return draw(config, root, purpose, part.start, len(part) if count is None else min(count, len(part)))
+
     wanted = {
         "trace": TRACE_SAMPLES,
         "calibration": config.data.calibration_samples or _AT_MOST["calibration"],
@@ -145,14 +149,9 @@ def drawn(config: Config, root: Path, purpose: str, count: int | None = None) ->
     try:
         if purpose != "verification":
             draw(config, root, "verification", total - 1, 1)  # the last one, without which all parts are others
+        return drawn_of(parts[purpose])
     except TooFew as error:
-        parts = _fewer(config, error, wanted)
-    part = parts[purpose]
-    try:
-        return draw(config, root, purpose, part.start, len(part) if count is None else min(count, len(part)))
-    except TooFew as error:
-        part = _fewer(config, error, wanted)[purpose]
-        return draw(config, root, purpose, part.start, len(part) if count is None else min(count, len(part)))
+        return drawn_of(_fewer(config, error, wanted)[purpose])
 
 
 def _fewer(config: Config, error: TooFew, wanted: Mapping[str, int]) -> dict[str, range]:
@@ -251,12 +250,10 @@ def _checked(item: Arrays, inputs: Sequence[InputSpec]) -> dict[str, np.ndarray]
         raise StageError("wrong-name", message)
     for entry in inputs:
         array, shape = item.arrays[entry.name], list(entry.sides[1:])
-        fits = len(shape) == array.ndim and all(
-            not isinstance(side, int) or side == got for side, got in zip(shape, array.shape, strict=True)
-        )
-        if array.dtype != entry.dtype or not fits:
+        is_shape = fits(shape, array.shape)
+        if array.dtype != entry.dtype or not is_shape:
             raise StageError(
-                "wrong-dtype" if fits else "wrong-shape",
+                "wrong-dtype" if is_shape else "wrong-shape",
                 f"data: {item.name}: input {entry.name!r}: expected {entry.dtype} {shape}, without the batch "
                 f"axis, got {array.dtype} {list(array.shape)}",
             )

@@ -25,7 +25,7 @@ import onnx_ir as ir
 from truehalf.emulation.emulate import infer_all_types, widen_attributes
 from truehalf.emulation.term_by_term import RULES
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, cast_node, insert_after, is_op, subgraphs
+from truehalf.ir.facts import all_nodes, cast_node, insert_after, subgraphs
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import adds_up
@@ -147,8 +147,6 @@ class _Rounding:
                     node.replace_input_with(index, self._cast(read, _FLOAT))
 
     def _compute_in_float(self, node: ir.Node) -> None:
-        if is_op(node, "Cast") and node.outputs[0].dtype == _HALF:
-            node.attributes["to"] = ir.AttrInt64("to", int(_FLOAT))
         widen_attributes(node)
         for output in node.outputs:
             if output.dtype == _HALF:

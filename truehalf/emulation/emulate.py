@@ -30,7 +30,7 @@ import onnx_ir as ir
 
 from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, raise_for_rules, split
 from truehalf.errors import StageError
-from truehalf.ir.facts import cast_node, insert_after, is_op
+from truehalf.ir.facts import TYPE_ATTRIBUTES, cast_node, insert_after, is_op, producer_of
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, adds_up, has
@@ -38,8 +38,6 @@ from truehalf.runtime.ort.types import infer_types
 
 _HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
-
-_TYPE_ATTRIBUTES = ("dtype", "output_dtype", "output_datatype", "softmax_precision")
 
 
 def emulate(model: ir.Model) -> ir.Model:
@@ -82,19 +80,11 @@ def emulate(model: ir.Model) -> ir.Model:
 
 def before_rounding(value: ir.Value) -> ir.Value:
     """The FP32 value that `value` of an emulated graph was rounded from, or `value` itself where nothing is rounded."""
-    to_float = value.producer()
-    to_half = _producer_of_input(to_float)
-    if to_float is None or to_half is None or (to_float.op_type, to_half.op_type) != ("Cast", "Cast"):
+    to_float = producer_of(value, "Cast")
+    to_half = producer_of(to_float.inputs[0], "Cast") if to_float is not None else None
+    if to_half is None or to_half.outputs[0].dtype != _HALF:
         return value
-    if to_half.outputs[0].dtype != _HALF or to_half.inputs[0] is None:
-        return value
-    return to_half.inputs[0]
-
-
-def _producer_of_input(node: ir.Node | None) -> ir.Node | None:
-    if node is None or not node.inputs or node.inputs[0] is None:
-        return None
-    return node.inputs[0].producer()
+    return to_half.inputs[0] or value
 
 
 def infer_all_types(model: ir.Model) -> None:
@@ -103,17 +93,15 @@ def infer_all_types(model: ir.Model) -> None:
     if not adding and all(output.type is not None for node in nodes for output in node.outputs if output.name):
         return
     infer_types(model)
-    values = [output for graph in model.graphs() for node in graph for output in node.outputs]
-    for value in values:
-        if value.type is None and (value.uses() or value.is_graph_output()):
-            node = value.producer()
-            assert node is not None
-            raise StageError(
-                "type-unknown",
-                f"emulation: the type of {value.name!r} is unknown, an output of node {node.name!r} "
-                f"({node.domain or 'ai.onnx'}:{node.op_type}); expected a type that shape inference finds; "
-                "add value_info for it, or replace the node by standard operators",
-            )
+    for node in nodes:
+        for value in node.outputs:
+            if value.type is None and (value.uses() or value.is_graph_output()):
+                raise StageError(
+                    "type-unknown",
+                    f"emulation: the type of {value.name!r} is unknown, an output of node {node.name!r} "
+                    f"({node.domain or 'ai.onnx'}:{node.op_type}); expected a type that shape inference finds; "
+                    "add value_info for it, or replace the node by standard operators",
+                )
 
 
 def _half_values(graphs: Iterable[ir.Graph], nodes: Iterable[ir.Node]) -> set[ir.Value]:
@@ -156,19 +144,18 @@ def _is_exact(node: ir.Node) -> bool:
 def _emulate_cast(node: ir.Node, half: set[ir.Value], names: Names) -> None:
     source, output = node.inputs[0], node.outputs[0]
     if output in half and source not in half:
-        _become(node, "Cast", {"to": int(_HALF)})
+        _become(node, "Cast")
+        node.attributes["to"] = ir.AttrInt64("to", int(_HALF))
         half.discard(output)
         half.add(_hand_over(output, (_FLOAT,), "half", names))
     elif source in half and output.dtype in (_HALF, _FLOAT):
-        _become(node, "Identity", {})
+        _become(node, "Identity")
 
 
-def _become(node: ir.Node, op_type: str, attributes: dict[str, int]) -> None:
+def _become(node: ir.Node, op_type: str) -> None:
     node.op_type = op_type
     node.resize_inputs(1)
     node.attributes.clear()
-    for name, value in attributes.items():
-        node.attributes[name] = ir.AttrInt64(name, value)
 
 
 def widen_attributes(node: ir.Node) -> None:
@@ -180,7 +167,7 @@ def widen_attributes(node: ir.Node) -> None:
                 "not-supported",
                 f"emulation: node {node.name!r} ({node.op_type}) holds a sparse FP16 tensor; expected a dense one",
             )
-        elif name in _TYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.as_int() == _HALF:
+        elif name in TYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.as_int() == _HALF:
             node.attributes[name] = ir.AttrInt64(name, int(_FLOAT))
 
 

@@ -25,11 +25,12 @@ def mish(build: HalfNodes) -> list[ir.Value]:
 
 
 def elu(build: HalfNodes) -> list[ir.Value]:
-    return [_parted(build, build.source, build.half(_attribute(build, "alpha", 1)))]
+    return [_parted(build, build.source, build.half(build.node.attributes.get_float("alpha", 1.0)))]
 
 
 def selu(build: HalfNodes) -> list[ir.Value]:
-    alpha, gamma = (build.half(_attribute(build, name, default)) for name, default in _SELU.items())
+    given = build.node.attributes
+    alpha, gamma = (build.half(given.get_float(name, default)) for name, default in _SELU.items())
     return [_parted(build, build.op("Mul", gamma, build.source), build.op("Mul", gamma, alpha))]
 
 
@@ -46,8 +47,3 @@ def _parted(build: HalfNodes, above: ir.Value, factor: ir.Value) -> ir.Value:
     below = build.op("Mul", factor, build.op("Sub", build.op("Exp", build.source), build.half(1)))
     is_above = build.op("Greater", build.source, build.half(0), dtype=ir.DataType.BOOL)
     return build.op("Where", is_above, above, below)
-
-
-def _attribute(build: HalfNodes, name: str, default: float) -> float:
-    value = build.node.attributes.get_float(name, default)
-    return default if value is None else value

@@ -12,9 +12,9 @@ import onnx_ir as ir
 from truehalf.errors import StageError
 from truehalf.ir.facts import constant_of
 from truehalf.ir.passes import Done, Pass
+from truehalf.ir.selectors import NAME_SCOPES
 
 DynamicAxes = Mapping[str, Mapping[int, str]]
-_SCOPES = "pkg.torch.onnx.name_scopes"  # metadata of a node: its modules, outermost first, then the torch operation
 _NO_SCOPE = "_empty_nn_module_stack"  # what torch.export calls the scope of nodes that it added itself
 
 
@@ -98,7 +98,7 @@ class NameByScope(Pass):
     def edit(self, model: ir.Model, done: Done) -> None:
         seen: Counter[str] = Counter()
         for node in model.graph.all_nodes():
-            scopes = ast.literal_eval(node.metadata_props.get(_SCOPES, "[]"))[:-1]
+            scopes = ast.literal_eval(node.metadata_props.get(NAME_SCOPES, "[]"))[:-1]
             scopes = [scope for scope in scopes if not scope.startswith(_NO_SCOPE)]
             parts = [
                 inner.removeprefix(f"{outer}.") for outer, inner in zip(["", *scopes], scopes, strict=False) if inner

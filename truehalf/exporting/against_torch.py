@@ -169,7 +169,11 @@ def compared_with_torch(
         at_sizes.append({"inputs": shapes, **found})
         if found["status"] == NOT_VERIFIED and result["status"] != NOT_VERIFIED:
             result |= {"status": NOT_VERIFIED, "reason": f"at {shapes}: {found['reason']}"}
-    sizes = [len(next(iter(feed.values()))) for feed, _ in pairs]
-    counts: Parity = {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider}
-    result = {**counts, **result}
+    result = {**counted([feed for feed, _ in pairs]), "provider": session.provider, **result}
     return {**result, "sizes": at_sizes} if at_sizes else result
+
+
+def counted(feeds: Sequence[Arrays]) -> Parity:
+    """How many samples feeds hold, and in what batches."""
+    sizes = [len(next(iter(feed.values()))) for feed in feeds]
+    return {"samples": sum(sizes), "batch_sizes": sorted(set(sizes))}

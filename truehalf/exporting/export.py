@@ -82,7 +82,9 @@ def export(
     import onnx
     import torch
 
-    with evaluation_mode(module), torch.no_grad(), _quiet() as caught:
+    recorded = warnings.catch_warnings(record=True, action="always")
+    silent = contextlib.redirect_stdout(io.StringIO())  # the exporters print
+    with evaluation_mode(module), torch.no_grad(), quiet("torch.onnx"), silent, recorded as caught:
         try:
             write(module, tuple(example_inputs), Path(path), Names(list(input_names), list(output_names)), options)
             onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
@@ -226,14 +228,6 @@ def _sizes_stay_symbols(module: torch.nn.Module) -> Iterator[None]:
             del space["len"]
         for space, function in given:
             space["torch_int"] = function
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[list[warnings.WarningMessage]]:
-    """Keep the exporters' prints and log lines away; warnings are collected."""
-    recorded = warnings.catch_warnings(record=True, action="always")
-    with quiet("torch.onnx"), contextlib.redirect_stdout(io.StringIO()), recorded as caught:
-        yield caught
 
 
 def _explained(error: BaseException, options: TraceConfig) -> StageError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.errors import StageError
+from truehalf.exporting.against_torch import counted
 from truehalf.exporting.trace import TraceReport, Tracing, moved_into_place, places
 from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
 from truehalf.io_spec.spec import IoSpec
@@ -70,7 +71,6 @@ def pass_on(
             _check_finite(session.run(feed), Path(model_path))
         moved_into_place(Path(folder), out_path)
     write_text(spec_path, spec_text(spec) + "\n")
-    sizes = [len(next(iter(feed.values()))) for feed in check_feeds]
     return TraceReport(
         exporter=PASSED_ON,
         opset=model.graph.opset_imports[""],
@@ -80,8 +80,7 @@ def pass_on(
         parity={
             "status": NOT_VERIFIED,
             "reason": "the model is an ONNX file, so there is no torch module to compare it with; it is the reference",
-            "samples": sum(sizes),
-            "batch_sizes": sorted(set(sizes)),
+            **counted(check_feeds),
             "provider": session.provider,
         },
         baked=None,

@@ -26,7 +26,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.errors import refuse
 from truehalf.io_spec.columns import COUNTS, ROWS, ROWS_OF_IMAGE, apart, left_out, problems_of_rows
-from truehalf.io_spec.spec import FIRST, IoSpec, OutputSpec
+from truehalf.io_spec.spec import FIRST, IoSpec, OutputSpec, fits
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 DECLARE = (  # a remedy
@@ -221,16 +221,10 @@ def _problems_of_inputs(spec: IoSpec, inputs: Mapping[str, Sequence[int | None] 
         if entry.name not in inputs:
             message = f"input {entry.name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"
             yield coded("wrong-name", message)
-        elif entry.shape is not None and (shape := inputs[entry.name]) is not None and not _fits(entry.shape, shape):
+        elif entry.shape is not None and (shape := inputs[entry.name]) is not None and not fits(entry.shape, shape):
             sides = ", ".join("any" if side is None else str(side) for side in shape)
             message = f"input {entry.name!r}: the model takes [{sides}], the spec says {list(entry.shape)}"
             yield coded("wrong-shape", message)
-
-
-def _fits(declared: Sequence[int | str], sides: Sequence[int | None]) -> bool:
-    """A side that either leaves free fits."""
-    pairs = zip(declared, sides, strict=False)
-    return len(declared) == len(sides) and all(b is None or not isinstance(a, int) or a == b for a, b in pairs)
 
 
 def check_values(outputs: Outputs, spec: IoSpec) -> None:
@@ -258,16 +252,12 @@ def check_reference(outputs: Outputs, spec: IoSpec) -> None:
         if output.kind == "labels":
             if wrong := int((values != np.rint(values)).sum()):
                 problems.append(f"output {output.name!r}: {wrong} of {values.size} labels are no whole numbers")
-        elif output.part_of is not None and values.size and _beyond(values):
+        elif output.part_of is not None and values.size and (values.min() < -_SLACK or values.max() > 1 + _SLACK):
             found = f"from {values.min():.3g} to {values.max():.3g}"
             problems.append(f"output {output.name!r}: expected scores, 0 to 1, got values {found}")
         elif output.part_of is not None and output.part_of.is_one_image and outputs[output.name][:, -1].any():
             problems.append(f"output {output.name!r}: expected fewer than {ROWS_OF_IMAGE} rows for an image, got more")
     refuse("wrong-spec", "outputs of the reference are not what the I/O spec declares", problems)
-
-
-def _beyond(scores: np.ndarray) -> bool:
-    return bool(scores.min() < -_SLACK or scores.max() > 1 + _SLACK)
 
 
 def class_name(class_names: Sequence[str], label: int) -> str:

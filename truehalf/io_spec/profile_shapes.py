@@ -71,10 +71,7 @@ def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[InputSpec]
             "wrong-name", f"{where}: the model has no input {', '.join(unknown)}; it has {', '.join(sides_of)}"
         )
     for name, shapes in profile.items():
-        given = {kind: getattr(shapes, kind) for kind in KINDS}
-        found[name] = {
-            kind: _numbers(numbers, sides_of.get(name), f"{where}.{name}") for kind, numbers in given.items()
-        }
+        found[name] = {kind: _numbers(getattr(shapes, kind), sides_of[name], f"{where}.{name}") for kind in KINDS}
     named = _sides_by_name(found, sides_of)
     for name, sides in sides_of.items():
         symbols = [side for side in sides if isinstance(side, str)]
@@ -85,10 +82,10 @@ def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[InputSpec]
     return found
 
 
-def _numbers(given: Sequence[int | None], sides: Sequence[int | str] | None, where: str) -> list[int]:
+def _numbers(given: Sequence[int | None], sides: Sequence[int | str], where: str) -> list[int]:
     numbers = []
     for axis, number in enumerate(given):
-        side = sides[axis] if sides is not None and axis < len(sides) else None
+        side = sides[axis] if axis < len(sides) else None
         if number is None and not isinstance(side, int):
             raise StageError(
                 "needs-value", f"{where}: axis {axis} varies ({side or 'not known'}); expected a number, got null"
@@ -100,7 +97,7 @@ def _numbers(given: Sequence[int | None], sides: Sequence[int | str] | None, whe
 def _sides_by_name(found: Profile, sides_of: Mapping[str, Sequence[int | str]]) -> dict[str, dict[str, int]]:
     named: dict[str, dict[str, int]] = {}
     for name, shapes in found.items():
-        for axis, side in enumerate(sides_of.get(name, ())):
+        for axis, side in enumerate(sides_of[name]):
             if isinstance(side, str) and axis < len(shapes["opt"]):
                 named.setdefault(side, {kind: shapes[kind][axis] for kind in KINDS})
     return named

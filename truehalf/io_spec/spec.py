@@ -225,5 +225,12 @@ def _read(form: type[_Form], entry: Mapping[str, Any]) -> _Form:
     return form(**values)
 
 
+def fits(declared: Sequence[object], sides: Sequence[object]) -> bool:
+    """Whether two shapes can be one; a side that is no number in either is free, and fits."""
+    pairs = zip(declared, sides, strict=False)
+    numbers = (pair for pair in pairs if all(isinstance(side, int) for side in pair))
+    return len(declared) == len(sides) and all(one == other for one, other in numbers)
+
+
 def _declared(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}

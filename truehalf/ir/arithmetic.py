@@ -97,9 +97,10 @@ class _Seen:
     def number(self, name: str, default: int) -> int:
         return self.node.attributes.get_int(name, default)
 
-    def numbers(self, name: str) -> list[int] | None:
-        attribute = self.node.attributes.get(name)
-        return None if attribute is None else list(attribute.as_ints())
+    def numbers(self, name: str) -> Sequence[int]:
+        """Of an attribute; none where it is absent."""
+        numbers: Sequence[int] = self.node.attributes.get_ints(name, ())
+        return numbers
 
 
 def _over(shape: tuple[int, ...], axes: Sequence[int]) -> int:
@@ -129,7 +130,7 @@ def _conv(seen: _Seen) -> int:
     if weight:
         return math.prod(weight[1:])
     channels = seen.of(0)[1:2]
-    return math.prod(channels) // max(1, seen.number("group", 1)) * math.prod(seen.numbers("kernel_shape") or [])
+    return math.prod(channels) // max(1, seen.number("group", 1)) * math.prod(seen.numbers("kernel_shape"))
 
 
 def _conv_transpose(seen: _Seen) -> int:
@@ -239,7 +240,7 @@ def _batch_norm(seen: _Seen) -> int:
 
 
 def _pool(seen: _Seen) -> int:
-    return math.prod(seen.numbers("kernel_shape") or [])
+    return math.prod(seen.numbers("kernel_shape"))
 
 
 def _scan_axis(seen: _Seen) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -14,8 +14,8 @@ from truehalf.ir.model_file import model_size_mb
 from truehalf.report.forms import ModelFacts
 
 # attributes that name an element type
-_TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
-_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
+FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 
 
 def all_nodes(model: ir.Model, functions: bool = False) -> Iterator[ir.Node]:
@@ -23,6 +23,12 @@ def all_nodes(model: ir.Model, functions: bool = False) -> Iterator[ir.Node]:
     yield from ir.traversal.RecursiveGraphIterator(model.graph)
     for function in model.functions.values() if functions else ():
         yield from ir.traversal.RecursiveGraphIterator(function.graph)
+
+
+def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """The graph, functions, and the graphs in them."""
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        yield from (graph, *graph.subgraphs())
 
 
 def subgraphs(node: ir.Node) -> list[ir.Graph]:
@@ -119,6 +125,21 @@ def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
         yield from node.outputs
 
 
+def all_values(model: ir.Model) -> Iterator[ir.Value]:
+    """The values of the graph and of its subgraphs, as `values_of`."""
+    return (value for graph in model.graphs() for value in values_of(graph))
+
+
+def named_ends(node: ir.Node) -> list[ir.Value]:
+    """Inputs and outputs of a node that are there (an omitted one is None or has an empty name)."""
+    return [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
+
+
+def fed_inputs(model: ir.Model) -> list[ir.Value]:
+    """The inputs that have no default."""
+    return [value for value in model.graph.inputs if not value.is_initializer()]
+
+
 def name_of(node: ir.Node) -> str:
     """The name of a node; of one without, the name that the conversion gives it (truehalf.ir.normalize.name_nodes)."""
     return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
@@ -152,7 +173,7 @@ def opset_of(node: ir.Node, unknown: int = 0) -> int:
     return node.version or imports.get(node.domain, unknown)
 
 
-def is_op(node: ir.Node | None, *op_types: str) -> bool:
+def is_op(node: ir.Node | None, *op_types: str) -> TypeGuard[ir.Node]:
     """Whether a node is one of these operators of ONNX's default domain."""
     return node is not None and node.domain == "" and node.op_type in op_types
 
@@ -188,7 +209,7 @@ def model_facts(model: ir.Model, path: Path | str | None = None) -> ModelFacts:
         if any(dtype is None for dtype in types):
             untyped += 1
             continue
-        floats = [dtype for dtype in types if dtype in _FLOATS]
+        floats = [dtype for dtype in types if dtype in FLOATS]
         float_nodes += bool(floats)
         fp16_nodes += bool(floats) and all(dtype == ir.DataType.FLOAT16 for dtype in floats)
     facts: ModelFacts = {
@@ -208,8 +229,7 @@ def holds_fp16(model: ir.Model) -> bool:
     node is asked to make; in subgraphs and functions, too.
     """
     half = ir.DataType.FLOAT16
-    graphs = [*model.graphs(), *(graph for each in model.functions.values() for graph in _graph_and_inner(each.graph))]
-    for graph in graphs:
+    for graph in all_graphs(model):
         if any(half in (value.dtype, value.const_value and value.const_value.dtype) for value in values_of(graph)):
             return True
         if any(_makes(attribute, half) for node in graph for attribute in node.attributes.values()):
@@ -217,14 +237,9 @@ def holds_fp16(model: ir.Model) -> bool:
     return False
 
 
-def _graph_and_inner(graph: ir.Graph) -> Iterator[ir.Graph]:
-    yield graph
-    yield from graph.subgraphs()
-
-
 def _makes(attribute: ir.Attr, dtype: ir.DataType) -> bool:
     if attribute.is_ref():
         return False
     if attribute.type == ir.AttributeType.TENSOR:
         return attribute.as_tensor().dtype == dtype
-    return attribute.type == ir.AttributeType.INT and attribute.name in _TYPES and attribute.as_int() == dtype
+    return attribute.type == ir.AttributeType.INT and attribute.name in TYPE_ATTRIBUTES and attribute.as_int() == dtype

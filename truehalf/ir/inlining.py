@@ -13,7 +13,7 @@ from onnx_ir.passes.common import InlinePass, RemoveInitializersFromInputsPass
 
 from truehalf.ir.facts import all_nodes, name_of, subgraphs, values_of
 from truehalf.ir.passes import Done, Pass
-from truehalf.ir.slots import schema_of
+from truehalf.ir.slots import schema_at, schema_of
 
 _CALL = "truehalf.call"  # of the call that a node is being inlined from
 _TAKEN_OUT = "truehalf.weights_taken_out"  # key of ir.Model.meta
@@ -143,17 +143,10 @@ def _other_versions(model: ir.Model) -> list[str]:
             inner, outer = (owner.opset_imports.get(node.domain) for owner in (function, model.graph))
             if inner is None or outer is None or inner == outer:
                 continue
-            versions = {_since(node, inner), _since(node, outer)}
-            if len(versions) > 1:
+            schemas = [schema_at(node.op_type, version, node.domain) for version in (inner, outer)]
+            if len({0 if schema is None else schema.since_version for schema in schemas}) > 1:
                 found.add(f"{node.op_type} of opset {inner} in {function.name}, where the graph has opset {outer}")
     return sorted(found)
-
-
-def _since(node: ir.Node, version: int) -> int:
-    try:
-        return int(onnx.defs.get_schema(node.op_type, version, node.domain).since_version)
-    except onnx.defs.SchemaError:  # an operator that ONNX does not have
-        return 0
 
 
 def _leaves(model: ir.Model, kept: Collection[str]) -> set[ir.OperatorIdentifier]:

@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import model_facts
+from truehalf.ir.facts import fed_inputs, model_facts
 from truehalf.ir.model_file import adopt_proto, external_files, is_restated, load_model, read_proto, save_model
 from truehalf.ir.normalize import NORMALIZE, sort_nodes
 
@@ -79,8 +79,7 @@ class ModelFile:
         found = hashlib.sha256()
         for path in (self.path, *self.data):
             with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    found.update(block)
+                hashlib.file_digest(file, lambda: found)
         return found.hexdigest()
 
     @cached_property
@@ -90,7 +89,7 @@ class ModelFile:
         Raises:
             StageError: when inputs are fixed to different numbers.
         """
-        axes = {str(value.name): value.shape[0] for value in _fed(self.model) if value.shape}
+        axes = {str(value.name): value.shape[0] for value in fed_inputs(self.model) if value.shape}
         fixed = {name: axis for name, axis in axes.items() if isinstance(axis, int)}
         if len(set(fixed.values())) > 1:
             found = ", ".join(f"{name}: {size}" for name, size in fixed.items())
@@ -103,11 +102,6 @@ class ModelFile:
 
 
 Model: TypeAlias = Path | str | ModelFile | onnx.ModelProto | ir.Model
-
-
-def _fed(model: ir.Model) -> list[ir.Value]:
-    """The inputs that have no default."""
-    return [value for value in model.graph.inputs if not value.is_initializer()]
 
 
 def as_ir(model: Model) -> ir.Model:

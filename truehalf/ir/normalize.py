@@ -25,7 +25,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, is_op, is_typed, label_of, name_of, subgraphs, values_of
+from truehalf.ir.facts import all_nodes, all_values, is_op, is_typed, label_of, name_of, subgraphs, values_of
 from truehalf.ir.inlining import InlineFunctions, WeightsApart
 from truehalf.ir.passes import Done, Pass, Passes
 
@@ -37,7 +37,7 @@ class Names:
     """All value and node names of a model, to make new ones that clash with none."""
 
     def __init__(self, model: ir.Model) -> None:
-        self._taken = set(_names(model))
+        self._taken = {*(value.name for value in all_values(model)), *(node.name for node in all_nodes(model))} - {""}
         self._next: dict[str, int] = {}
 
     def fresh(self, wanted: str) -> str:
@@ -231,8 +231,7 @@ def unique_names(model: ir.Model) -> Iterator[dict[str, str]]:
 def apart(model: ir.Model) -> dict[ir.Value, str]:
     """Names for the values whose name another one has; inputs, outputs and what comes first keep theirs."""
     seen, repeated = set[str](), list[ir.Value]()
-    inner = (value for graph in model.graphs() for value in values_of(graph))
-    for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs, *inner)):
+    for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs, *all_values(model))):
         if value.name in seen:
             repeated.append(value)
         elif value.name:
@@ -300,12 +299,6 @@ def _mention(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
     return ir.tensor(tensor.numpy(), name=name) if isinstance(tensor, ir.ExternalTensor) else tensor
 
 
-def _names(model: ir.Model) -> Iterator[str]:
-    for graph in model.graphs():
-        yield from (value.name for value in values_of(graph) if value.name)
-        yield from (node.name for node in graph if node.name)
-
-
 def sort_nodes(model: ir.Model) -> ir.Model:
     """The model, whose nodes then stand behind what they read: runtimes allow another order, onnx_ir clones no such."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
@@ -329,7 +322,8 @@ def check_acyclic(model: ir.Model) -> None:
     Raises:
         StageError: naming a node that does.
     """
-    waits_for = {node: dict.fromkeys(_predecessors(node)) for node in all_nodes(model, functions=True)}
+    nodes = all_nodes(model, functions=True)  # one with subgraphs waits for all their nodes
+    waits_for = {node: [*node.predecessors(), *(each for inner in subgraphs(node) for each in inner)] for node in nodes}
     try:
         graphlib.TopologicalSorter(waits_for).prepare()
     except graphlib.CycleError as error:
@@ -338,13 +332,3 @@ def check_acyclic(model: ir.Model) -> None:
             f"the graph has a cycle through node {label_of(error.args[1][0])!r}: expected every node to read only what "
             "nodes before it write; the tool that wrote this file broke it, convert the original again",
         ) from error
-
-
-def _predecessors(node: ir.Node) -> Iterator[ir.Node]:
-    """Producers of what a node reads; a node with subgraphs waits for all their nodes."""
-    for value in node.inputs:
-        producer = value.producer() if value is not None else None
-        if producer is not None:
-            yield producer
-    for subgraph in subgraphs(node):
-        yield from subgraph

@@ -13,14 +13,13 @@ Constants of old become initializers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError, first_line
-from truehalf.ir.facts import all_nodes, values_of
+from truehalf.ir.facts import all_nodes, all_values
 from truehalf.ir.inlining import InlineFunctions, WeightsApart
 from truehalf.ir.normalize import InferTypes, LiftConstants, proto_without_weights, rename, unique_names
 from truehalf.ir.ops import Trait, with_trait
@@ -107,7 +106,7 @@ def _raise(model: ir.Model, target: int) -> None:
         raised.graph.opset_imports.pop(_HELD, None)
         _restore_weights(model, raised)
         _restore_metadata(model, raised)
-        rename(raised, {value: originals[value.name] for value in _values(raised) if value.name in originals})
+        rename(raised, {value: originals[value.name] for value in all_values(raised) if value.name in originals})
     model.graph = raised.graph
     if target < _CONSTANTS_OF_ANY_TYPE:
         LiftConstants(lambda dtype: not dtype.is_floating_point())(model)  # integers of the converter
@@ -194,13 +193,9 @@ def _restore_metadata(model: ir.Model, raised: ir.Model) -> None:
     for node in all_nodes(raised):
         if node.outputs and (before := nodes.get(node.outputs[0].name)) and before.op_type == node.op_type:
             node.metadata_props.update(before.metadata_props)
-    properties = {value.name: value.metadata_props for value in _values(model)}
-    for value in _values(raised):
+    properties = {value.name: value.metadata_props for value in all_values(model)}
+    for value in all_values(raised):
         value.metadata_props.update(properties.get(value.name, {}))
-
-
-def _values(model: ir.Model) -> Iterator[ir.Value]:
-    return (value for graph in model.graphs() for value in values_of(graph))
 
 
 def _reason(error: Exception) -> str:

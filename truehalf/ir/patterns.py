@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -27,13 +27,12 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from truehalf.ir import ops
-from truehalf.ir.facts import all_nodes, reached, subgraphs
+from truehalf.ir.facts import FLOATS, all_nodes, fed_inputs, reached, subgraphs
 from truehalf.ir.ops import Trait, moved_inputs
 from truehalf.ir.slots import takes_any_type
 
 _PASSED = ops.with_trait(Trait.LAYOUT) | {"Cast", "Dropout"}
 _PRODUCTS = ops.with_trait(Trait.PRODUCT)
-_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 _POSITION = re.compile(r"(outputs|inputs)\s*:\s*([1-9]\d*)")
 _EXPECTED = (
     "expected a chain such as 'MatMul -> Softmax' or 'LayerNormalization <- Add', or a position such as outputs:2"
@@ -161,35 +160,30 @@ class Neighbours:
     # --- positions ----------------------------------------------------------------------------------------------------
 
     def _position(self, position: Position) -> set[ir.Node]:
-        graph = self._model.graph
         if position.of_outputs:
-            start = [node for value in graph.outputs if (node := value.producer()) is not None]
+            start = [node for value in self._model.graph.outputs if (node := value.producer()) is not None]
             return _within(position.count, start, _producers)
-        inputs = [value for value in graph.inputs if not value.is_initializer()]
-        return _within(position.count, [node for value in inputs for node in value.consumers()], _consumers)
+        start = [node for value in fed_inputs(self._model) for node in value.consumers()]
+        return _within(position.count, start, _consumers)
 
 
 def beside(node: ir.Node) -> list[ir.Node]:
     """Nodes that compute the floats that a node reads, and that compute with those that it makes, with nothing between
     but moves (a Where is none). Behind a Cast, and behind what reads shapes alone, there is none; so with constants.
     """
-    found: dict[ir.Node, None] = {}
-    values = list(node.inputs)
-    while values:
-        value = values.pop()
-        maker = value.producer() if value is not None and value.dtype in _FLOATS else None
-        if maker is not None:
-            moved = _moved(maker)
-            values += [maker.inputs[index] for index in moved]
-            found |= {} if moved or not maker.inputs or is_named(maker, "Cast") else {maker: None}
-    values = list(node.outputs)
-    while values:
-        value = values.pop()
-        for reader, index in value.uses() if value is not None and value.dtype in _FLOATS else ():
-            moves = index in _moved(reader)
-            values += reader.outputs if moves else []
-            found |= {} if moves or takes_any_type(reader) else {reader: None}
-    return list(found)
+
+    def sources(value: ir.Value) -> list[ir.Value]:
+        maker = value.producer()
+        return [] if maker is None else _floats(maker.inputs[index] for index in _moved(maker))
+
+    def results(value: ir.Value) -> list[ir.Value]:
+        return _floats(out for reader, index in value.uses() if index in _moved(reader) for out in reader.outputs)
+
+    makers = (value.producer() for value in reached(_floats(node.inputs), sources))
+    above = [each for each in makers if each and each.inputs and not _moved(each) and not is_named(each, "Cast")]
+    uses = (use for value in reached(_floats(node.outputs), results) for use in value.uses())
+    below = [reader for reader, index in uses if index not in _moved(reader) and not takes_any_type(reader)]
+    return list(dict.fromkeys([*above, *below]))
 
 
 def _moved(node: ir.Node) -> tuple[int, ...]:
@@ -212,20 +206,19 @@ def _within(count: int, start: list[ir.Node], following: Callable[[ir.Node], Ite
 
 
 def _computes(node: ir.Node) -> bool:
-    return not ops.has(node, Trait.NO_ARITHMETIC) and any(value.dtype in _FLOATS for value in node.outputs)
+    return not ops.has(node, Trait.NO_ARITHMETIC) and bool(_floats(node.outputs))
 
 
-def _producers(node: ir.Node) -> Iterator[ir.Node]:
-    for value in node.inputs:
-        producer = value.producer() if value is not None and value.dtype in _FLOATS else None
-        if producer is not None:
-            yield producer
+def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
+    return [value for value in values if value is not None and value.dtype in FLOATS]
 
 
-def _consumers(node: ir.Node) -> Iterator[ir.Node]:
-    for value in node.outputs:
-        if value.dtype in _FLOATS:
-            yield from value.consumers()
+def _producers(node: ir.Node) -> list[ir.Node]:
+    return [producer for value in _floats(node.inputs) if (producer := value.producer()) is not None]
+
+
+def _consumers(node: ir.Node) -> list[ir.Node]:
+    return [reader for value in _floats(node.outputs) for reader in value.consumers()]
 
 
 def is_named(node: ir.Node, op_type: str) -> bool:

@@ -23,13 +23,11 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.patterns import Neighbours, is_named, parse_pattern
 
-_OP_TYPE = re.compile(r"(?:(?P<domain>[^\s:]+)::)?(?P<op_type>[^\s:]+)")
 _OF_OPERATORS = ("op_block_list", "op_include_list", "fp16_ops")
-_NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # ['', 'decoder', 'decoder.layers.0', <name of the call>]
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # of a node: ['', 'decoder', 'decoder.layers.0', <name of the call>]
 
 
 @dataclass(frozen=True)
@@ -72,16 +70,8 @@ class Selection:
 
 
 def selectors(block: Lists, include: Lists) -> tuple[list[Selector], list[Selector]]:
-    """The entries of the block lists and of the include lists.
-
-    Raises:
-        StageError: naming every entry that cannot be read, with what was expected.
-    """
-    blocks, includes = _entries(block, "block"), _entries(include, "include")
-    problems = [f"{entry}: {text}" for entry in [*blocks, *includes] if (text := _problem(entry))]
-    if problems:
-        raise StageError("bad-syntax", "bad selectors:\n  " + "\n  ".join(problems))
-    return blocks, includes
+    """The entries of the block lists and of the include lists, whose syntax truehalf.config.selector_entries checks."""
+    return _entries(block, "block"), _entries(include, "include")
 
 
 def select(model: ir.Model, wanted: Iterable[Selector]) -> Selection:
@@ -101,7 +91,7 @@ def select(model: ir.Model, wanted: Iterable[Selector]) -> Selection:
 
 def scope_of(node: ir.Node) -> str:
     """Dotted path of the module that a node was exported from; "" where nothing is known."""
-    written = node.metadata_props.get(_NAME_SCOPES)
+    written = node.metadata_props.get(NAME_SCOPES)
     if written is not None:
         try:
             scopes = ast.literal_eval(written)
@@ -112,17 +102,10 @@ def scope_of(node: ir.Node) -> str:
     return ".".join(part for part in (node.name or "").split("/")[:-1] if part)
 
 
-def near_matches(selector: Selector, model: ir.Model) -> list[str]:
-    """Operator types of the model whose names are close to an unmatched op entry."""
-    if selector.list_name not in _OF_OPERATORS:
-        return []
-    known = {node.op_type for node in all_nodes(model)}
-    return difflib.get_close_matches(selector.text.split("::")[-1], sorted(known))
-
-
 def unmatched_message(selector: Selector, model: ir.Model) -> str:
     """One line: which entry matched nothing, and the operator types that are close to it."""
-    near = near_matches(selector, model)
+    known = {node.op_type for node in all_nodes(model)} if selector.list_name in _OF_OPERATORS else set[str]()
+    near = difflib.get_close_matches(selector.text.split("::")[-1], sorted(known))
     return f"{selector} matches no node" + (f" (the model has {', '.join(near)})" if near else "")
 
 
@@ -157,25 +140,3 @@ def _scope_expression(text: str) -> re.Pattern[str]:
 def _entries(lists: Lists, use: str) -> list[Selector]:
     kinds = {"op": lists.op, "node": lists.node, "scope": lists.scope, "pattern": lists.pattern}
     return [Selector(f"{kind}_{use}_list", text) for kind, texts in kinds.items() for text in texts]
-
-
-def _problem(selector: Selector) -> str | None:
-    """What is wrong with an entry."""
-    text = selector.text
-    if not isinstance(text, str) or not text.strip():
-        return f"expected a text that is not empty, got {text!r}"
-    if selector.kind == "op" and not _OP_TYPE.fullmatch(text):
-        return "expected an operator type such as Softmax, or com.acme::Op"
-    if selector.kind == "node":
-        try:
-            re.compile(text)
-        except re.error as error:
-            return f"expected a regular expression ({error})"
-    if selector.kind == "scope" and ("/" in text or not all(text.split(".")) or not text.strip("*.")):
-        return "expected a module path such as decoder.layers.*.cross_attn, its components parted by dots"
-    if selector.kind == "pattern":
-        try:
-            parse_pattern(text)
-        except ValueError as error:
-            return str(error)
-    return None

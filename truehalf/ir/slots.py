@@ -43,15 +43,22 @@ class Slots:
     def __bool__(self) -> bool:
         return bool(self.inputs or self.outputs)
 
+    def values(self, node: ir.Node) -> list[ir.Value]:
+        """What is there at these positions of a node, inputs first."""
+        read = [node.inputs[index] for index in sorted(self.inputs)]
+        written = [node.outputs[index] for index in sorted(self.outputs)]
+        return [value for value in (*read, *written) if value is not None and value.name]
+
 
 def schema_of(node: ir.Node) -> onnx.defs.OpSchema | None:
     """The schema in force for a node of a normalized model; None for an operator that onnx does not know."""
     version = opset_of(node)
-    return _schema(node.op_type, version, node.domain) if version else None
+    return schema_at(node.op_type, version, node.domain) if version else None
 
 
 @functools.cache
-def _schema(op_type: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
+def schema_at(op_type: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
+    """The schema of an operator in a version of its domain; None for one that onnx does not know."""
     try:
         return onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
@@ -70,13 +77,24 @@ def computed_floats(node: ir.Node) -> list[ir.Value]:
 
 def half_slots(node: ir.Node) -> Slots:
     """The slots of a typed node that become float16 with it; empty when no float16 kernel can exist."""
-    schema = schema_of(node)
+    schema, floats = schema_of(node), float_slots(node)
     if schema is None or _stays_float32(node, schema):
         return Slots(frozenset(), frozenset())
     return Slots(
-        frozenset(i for i, value in enumerate(node.inputs) if is_float32(value) and _allows(node, schema.inputs, i)),
-        frozenset(i for i, value in enumerate(node.outputs) if is_float32(value) and _allows(node, schema.outputs, i)),
+        frozenset(index for index in floats.inputs if _allows(node, schema.inputs, index)),
+        frozenset(index for index in floats.outputs if _allows(node, schema.outputs, index)),
     )
+
+
+def float_slots(node: ir.Node) -> Slots:
+    """All that are float32."""
+    ends = (node.inputs, node.outputs)
+    return Slots(*(frozenset(index for index, value in enumerate(end) if is_float32(value)) for end in ends))
+
+
+def movable_slots(node: ir.Node) -> Slots:
+    """The half slots; of a custom operator, which moves only when the user named it, all float32 slots together."""
+    return float_slots(node) if schema_of(node) is None else half_slots(node)
 
 
 def takes_any_type(node: ir.Node) -> bool:
@@ -130,7 +148,7 @@ def check_required_inputs(model: ir.Model, plugin_ops: Collection[str] = ()) -> 
     for node in all_nodes(model):
         if node.domain != "" or node.op_type in plugin_ops or f"::{node.op_type}" in plugin_ops:
             continue
-        schema = _schema(node.op_type, version, "")
+        schema = schema_at(node.op_type, version, "")
         if schema is not None and (lacks := _lacks(node, schema)) is not None:
             raise StageError(
                 "model-invalid",

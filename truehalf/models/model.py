@@ -46,6 +46,13 @@ class Input:
         return self.preprocessing.size
 
 
+# What the networks of DETR's family give, whose scores are sigmoid's.
+QUERIES = (
+    OutputSpec("logits", "logits", activation="sigmoid"),
+    OutputSpec("boxes", "boxes", format="cxcywh", normalized=True),
+)
+
+
 @dataclass(frozen=True)
 class Model:
     """A model as its source gives it.

@@ -34,8 +34,7 @@ def inputs_of(config: Config, model: ir.Model, spec: IoSpec) -> list[Input]:
             message = f"model.inputs: expected the file's, {_listed(values.values())}, got {', '.join(declared)}{like}"
             raise StageError("wrong-name", message)
         for name, entry in declared.items():
-            if entry.dtype != _dtype(values[name]):
-                its_own = _dtype(values[name])
+            if entry.dtype != (its_own := _dtype(values[name])):
                 message = f"model.inputs: {name!r} is {its_own} in the file, got {entry.dtype}; say dtype: {its_own}"
                 raise StageError("wrong-dtype", message)
         kinds = {name: entry.kind.value for name, entry in declared.items()}

@@ -20,17 +20,22 @@ _FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 res
 _PANEL = 300, 240  # width and height
 
 
-class NodeError(TypedDict, total=False):
-    """Relative errors of a node: by itself, and of its output in the file's run; `rank` among the worst."""
+class MeasuredNode(TypedDict, total=False):
+    """A node of the final file; `rank` among the worst."""
 
     node: str
     op_type: str
     tensor: str
     precision: str
-    local_error: float
-    error: float
     rank: int | None
     selector: str
+
+
+class NodeError(MeasuredNode, total=False):
+    """Relative errors of a node: by itself, and of its output in the file's run."""
+
+    local_error: float
+    error: float
 
 
 class Histogram(TypedDict):
@@ -224,10 +229,14 @@ def _widened(values: Sequence[float]) -> tuple[float, float]:
 
 def _ticks(low: float, high: float) -> list[float]:
     """At most six round numbers between two."""
-    rough = (high - low) / 5
-    unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(unit * m for m in (1, 2, 5, 10) if unit * m >= rough)
+    step = _round((high - low) / 5)
     return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _round(rough: float) -> float:
+    """The next of 1, 2, 5, 10, 20, ..., and of such fractions."""
+    unit = 10.0 ** math.floor(math.log10(rough))
+    return next(unit * m for m in (1, 2, 5, 10) if unit * m >= rough)
 
 
 def _drawable(value: float) -> bool:
@@ -267,9 +276,7 @@ def _grid(left: float, right: float, lines: Sequence[tuple[float, int]]) -> str:
 
 
 def _node_axis(count: int, x: Any, base: float, width: int) -> list[str]:
-    rough = max(count / (8 if width > 600 else 4), 1)
-    unit = 10 ** math.floor(math.log10(rough))
-    step = int(next(unit * m for m in (1, 2, 5, 10) if unit * m >= rough))
+    step = int(_round(max(count / (8 if width > 600 else 4), 1)))
     marks = [text_at(x(i), base + 18, str(i), "middle") for i in range(0, count, step)]
     return [*marks, text_at((x(0) + x(count - 1)) / 2, base + 36, "node, in the order of the graph", "middle")]
 

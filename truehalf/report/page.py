@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from truehalf.config.verification import GatesConfig
 from truehalf.json_values import JsonObject
-from truehalf.report.drawings import Histogram, NodeError, error_chart, histogram
+from truehalf.report.drawings import Histogram, MeasuredNode, NodeError, error_chart, histogram
 from truehalf.report.graph import Node
 from truehalf.report.module_map import modules, stages
 from truehalf.report.neighbourhood import neighbourhood
@@ -42,17 +42,11 @@ _SECTIONS = (
 )
 
 
-class NodeRow(TypedDict, total=False):
-    """A node of the final file and the errors of its output, as details.json has it: None where one is not finite."""
+class NodeRow(MeasuredNode, total=False):
+    """Its errors as details.json has them: None where one is not finite."""
 
-    node: str
-    op_type: str
-    precision: str
-    tensor: str
     local_error: float | None
     error: float | None
-    rank: int | None
-    selector: str
 
 
 class MeasuredStage(TypedDict, total=False):

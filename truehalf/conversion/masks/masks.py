@@ -44,11 +44,10 @@ import onnx_ir as ir
 from truehalf.calibration.ranges_form import Ranges
 from truehalf.codes import coded
 from truehalf.conversion.masks.spread import MOVES, Facts, Mark, Spread
-from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
+from truehalf.conversion.rules.facts import facts_of
 from truehalf.float16 import MAX
 from truehalf.ir.facts import is_op, reached, subgraphs
 from truehalf.ir.ops import Trait, with_trait
-from truehalf.ir.slots import is_float32
 
 _LEVEL = 32768.0
 _SCORES_MAX = 32000.0
@@ -92,15 +91,15 @@ class Masks:
     refused: list[str] = field(default_factory=list)
 
 
-def find_masks(model: ir.Model, ranges: Ranges | None, facts: Facts | None = None) -> Masks:
+def find_masks(model: ir.Model, ranges: Ranges | None, facts: Facts = facts_of) -> Masks:
     """Find mask constants and what they may become.
 
     Args:
         model: normalized.
         ranges: what was measured; None: only a Where directly before the Softmax is clamped.
-        facts: of a constant, where they are known already.
+        facts: of a value, None of what is no constant; where they are known already.
     """
-    return _judged(Spread(model, ranges, facts or _facts_of))
+    return _judged(Spread(model, ranges, facts))
 
 
 def _judged(spread: Spread) -> Masks:
@@ -200,8 +199,3 @@ def _leaving(nodes: list[ir.Node]) -> dict[ir.Value, list[ir.Value]]:
         for value in (value for subgraph in subgraphs(node) for value in subgraph.outputs):
             found.setdefault(value, []).extend(node.outputs)
     return found
-
-
-def _facts_of(value: ir.Value) -> ConstantFacts | None:
-    tensor = ir.convenience.get_const_tensor(value) if is_float32(value) else None
-    return None if tensor is None else constant_facts(tensor)

@@ -64,8 +64,6 @@ class Spread:
         self.facts = facts
         self.tensors = ranges.tensors if ranges is not None else {}
         self.nodes = list(all_nodes(model))
-        self.outputs = {value for graph in model.graphs() for value in graph.outputs}
-        self.inputs = {value for graph in model.graphs() for value in graph.inputs}
         self.clamped: dict[ir.Value, bool] = {}
         self.marked: dict[ir.Value, Mark] = {}
         self.ends: list[tuple[ir.Node, Mark]] = []
@@ -89,7 +87,7 @@ class Spread:
         makers = {value: value.producer() for value in reached(read, carried) if is_float32(value)}
         found = {value for value, maker in makers.items() if maker is None or is_op(maker, "Constant")}
         order = dict.fromkeys(value for node in self.nodes for value in node.inputs if value in found)
-        yield from (value for value in order if value is not None and value not in self.inputs)
+        yield from (value for value in order if value is not None and not value.is_graph_input())
 
     def _start(self, constant: ir.Value) -> None:
         """Mark a constant, if it masks."""
@@ -126,7 +124,7 @@ class Spread:
                 self._check_output(value)
 
     def _check_output(self, value: ir.Value) -> None:
-        if value in self.outputs:
+        if value.is_graph_output():
             self.reject(self.marked[value], f"it reaches the graph output {value.name!r}")
 
     def _through(self, node: ir.Node) -> Mark | str:

@@ -21,12 +21,10 @@ import onnx_ir as ir
 from truehalf.calibration.ranges_form import TensorRange
 from truehalf.conversion.ports import passed_on
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
-from truehalf.float16 import MAX
+from truehalf.float16 import INTEGERS_MAX, MAX
 from truehalf.ir.facts import reached, subgraphs
 from truehalf.ir.ops import moved_inputs
 from truehalf.ir.slots import is_float32
-
-_INTEGERS_BELOW = 2048.0
 
 
 def overflow(node: ir.Node, context: RuleContext) -> Decision | None:
@@ -60,10 +58,10 @@ def integers(node: ir.Node, context: RuleContext) -> Decision | None:
         return None
     for value, entry in context.measured(node):
         absmax, sample = entry.absmax, entry.sample
-        if entry.integral and absmax is not None and absmax > _INTEGERS_BELOW:
+        if entry.integral and absmax is not None and absmax > INTEGERS_MAX:
             reason = f"{value.name!r} holds whole numbers up to {absmax:g}; float16 holds not all above 2048"
             return Decision(
-                Verdict.fp32, "integers", reason + on_sample(sample), absmax, _INTEGERS_BELOW, value.name, sample
+                Verdict.fp32, "integers", reason + on_sample(sample), absmax, INTEGERS_MAX, value.name, sample
             )
     return None
 
@@ -102,11 +100,8 @@ def _is_known(value: ir.Value, context: RuleContext) -> bool:
 
 def _largest(measured: Iterable[tuple[ir.Value, TensorRange]]) -> tuple[float, str, str | None] | None:
     """Largest finite |x| with its tensor and sample."""
-    found = None
-    for value, entry in measured:
-        if entry.absmax is not None and (found is None or entry.absmax > found[0]):
-            found = entry.absmax, value.name or "", entry.sample
-    return found
+    found = ((each.absmax, value.name or "", each.sample) for value, each in measured if each.absmax is not None)
+    return max(found, key=lambda each: each[0], default=None)
 
 
 def _share_above(entry: TensorRange, limit: float) -> float:

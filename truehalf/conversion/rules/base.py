@@ -13,12 +13,12 @@ import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import Ranges, RangesJson, TensorRange
 from truehalf.config.precision import Precision
-from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
+from truehalf.conversion.rules.facts import ConstantFacts, constant_facts, facts_of
 from truehalf.float16 import MAX
 from truehalf.ir import ops
 from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait
-from truehalf.ir.slots import half_slots, is_float32, schema_of
+from truehalf.ir.slots import float_slots, is_float32, movable_slots
 
 
 class Verdict(Enum):
@@ -125,8 +125,7 @@ class RuleContext:
     def constant(self, value: ir.Value) -> ConstantFacts | None:
         """Facts of a float32 constant, read once; None for other values."""
         if value not in self._constants:
-            tensor = ir.convenience.get_const_tensor(value) if is_float32(value) else None
-            self._constants[value] = None if tensor is None else constant_facts(tensor)
+            self._constants[value] = facts_of(value)
         return self._constants[value]
 
     def _origin(self, value: ir.Value) -> ConstantFacts | None:
@@ -144,7 +143,7 @@ class RuleContext:
     def _at(self, node: ir.Node) -> _Seen:
         """What is known of one node: all rules ask of it in a row, then never again."""
         if self._seen is None or self._seen.node is not node:
-            self._seen = _Seen(node, list(dict.fromkeys(_moving(node))))
+            self._seen = _Seen(node, _moving(node))
         return self._seen
 
 
@@ -165,15 +164,9 @@ def on_sample(sample: object) -> str:
     return f" on sample {sample}" if sample else ""
 
 
-def _moving(node: ir.Node) -> Iterator[ir.Value]:
-    known = schema_of(node) is not None and not subgraphs(node)
-    slots = half_slots(node) if known else None
-    for index, value in enumerate(node.inputs):
-        if value is not None and value.name and is_float32(value) and (slots is None or index in slots.inputs):
-            yield value
-    for index, value in enumerate(node.outputs):
-        if value.name and is_float32(value) and (slots is None or index in slots.outputs):
-            yield value
+def _moving(node: ir.Node) -> list[ir.Value]:
+    slots = float_slots(node) if subgraphs(node) else movable_slots(node)
+    return list(dict.fromkeys(slots.values(node)))
 
 
 def _held(node: ir.Node) -> Iterator[tuple[str, ConstantFacts]]:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from truehalf.config.precision import InitOverflow
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
-from truehalf.float16 import MAX
+from truehalf.float16 import INTEGERS_MAX, MAX
 
 
 def init_max(node: ir.Node, context: RuleContext) -> Decision | None:
@@ -50,5 +50,5 @@ def integers(node: ir.Node, context: RuleContext) -> Decision | None:
     for name, facts in context.constants(node):
         if facts.integers_changed and facts.elements > 1:
             reason = f"constant {name!r} holds whole numbers up to {facts.absmax:g}; float16 holds not all above 2048"
-            return Decision(Verdict.fp32, "integers", reason, value=facts.absmax, threshold=2048.0, tensor=name)
+            return Decision(Verdict.fp32, "integers", reason, value=facts.absmax, threshold=INTEGERS_MAX, tensor=name)
     return None

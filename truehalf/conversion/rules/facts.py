@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.float16 import LOST
+from truehalf.float16 import INTEGERS_MAX, LOST
+from truehalf.ir.slots import is_float32
 
 _LOST = np.float32(LOST)
 _BLOCK = 1 << 16  # elements
-_INTEGERS_BELOW = 2048.0  # float16 holds every integer up to here
 _LOOK = 64  # elements; most constants that are no integers show it among these
 
 
@@ -39,6 +39,12 @@ class ConstantFacts:
     integers_changed: bool = False
 
 
+def facts_of(value: ir.Value) -> ConstantFacts | None:
+    """Facts of a float32 constant; None for other values."""
+    tensor = ir.convenience.get_const_tensor(value) if is_float32(value) else None
+    return None if tensor is None else constant_facts(tensor)
+
+
 def constant_facts(tensor: ir.TensorProtocol) -> ConstantFacts:
     """Facts of a float32 tensor. A mapped file is let go again afterwards, so that weights do not pile up."""
     array = tensor.numpy().reshape(-1)
@@ -53,8 +59,7 @@ def constant_facts(tensor: ir.TensorProtocol) -> ConstantFacts:
 
 def _facts(array: np.ndarray[Any, Any]) -> ConstantFacts:
     facts = ConstantFacts(elements=array.size, lowest=np.inf, highest=-np.inf)
-    integers = changed = array.size > 0
-    changed = False
+    integers, changed = array.size > 0, False
     magnitudes = np.empty(min(_BLOCK, array.size), np.float32)
     for start in range(0, array.size, _BLOCK):
         block = array[start : start + _BLOCK]
@@ -72,7 +77,7 @@ def _facts(array: np.ndarray[Any, Any]) -> ConstantFacts:
         facts.absmax, facts.lowest = max(facts.absmax, largest), min(facts.lowest, smallest)
         facts.highest = max(facts.highest, highest)
         integers = integers and _are_integers(block)
-        if integers and largest > _INTEGERS_BELOW and not changed:
+        if integers and largest > INTEGERS_MAX and not changed:
             with np.errstate(over="ignore"):
                 changed = bool((block.astype(np.float16) != block).any())
     if facts.lowest > facts.highest:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import Ranges, TensorRange
 from truehalf.conversion.rules.base import on_sample
-from truehalf.conversion.rules.facts import constant_facts
+from truehalf.conversion.rules.facts import facts_of
 from truehalf.float16 import MAX
 from truehalf.ir.slots import is_float32
 
@@ -35,9 +35,8 @@ def interface_overflows(
             continue
         entry = tensors.get(value.name or "", TensorRange())
         absmax, sample = entry.absmax or 0.0, entry.sample
-        tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
-        if tensor is not None:
-            absmax, sample = constant_facts(tensor).absmax, None
+        if not value.is_graph_input() and (facts := facts_of(value)) is not None:
+            absmax, sample = facts.absmax, None
         if absmax > MAX:
             reaches = f"reaches |x| = {absmax:.4g} > 65504{on_sample(sample)}"
             found.append(f"graph {kind} {value.name!r} becomes float16 but {reaches}; keep_io_types keeps it float32")

@@ -10,7 +10,7 @@ float16 holds NaN and Inf exactly. But where FP32 divides by zero or overflows, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import onnx_ir as ir
 
@@ -47,8 +47,6 @@ def _decision(value: ir.Value, entry: TensorRange) -> Decision:
 
 def _harmless(context: RuleContext, spoiled: set[str]) -> set[ir.Value]:
     """Values whose Inf and NaN reach nothing but masks and choices; uses come before what they use, backwards."""
-    nodes = list(all_nodes(context.model))
-    outputs = {value for graph in context.model.graphs() for value in graph.outputs}
     found: set[ir.Value] = set()
 
     def is_harmless(node: ir.Node) -> bool:
@@ -61,12 +59,13 @@ def _harmless(context: RuleContext, spoiled: set[str]) -> set[ir.Value]:
         return node.op_type in _PASSES and all(value in found for value in node.outputs)
 
     verdicts: dict[ir.Node, bool] = {}
-    for node in reversed(nodes):
-        for value in node.outputs:
-            if value not in outputs and all(verdicts.get(user, False) for user in value.consumers()):
-                found.add(value)
+
+    def add(values: Iterable[ir.Value]) -> None:
+        inner = (value for value in values if not value.is_graph_output())
+        found.update(value for value in inner if all(verdicts.get(user, False) for user in value.consumers()))
+
+    for node in reversed(list(all_nodes(context.model))):
+        add(node.outputs)
         verdicts[node] = is_harmless(node)
-    for value in [*context.model.graph.inputs, *context.model.graph.initializers.values()]:
-        if value not in outputs and all(verdicts.get(user, False) for user in value.consumers()):
-            found.add(value)
+    add([*context.model.graph.inputs, *context.model.graph.initializers.values()])
     return found

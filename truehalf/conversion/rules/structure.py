@@ -11,13 +11,10 @@ known.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
-
 import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
-from truehalf.ir.facts import all_nodes, subgraphs, with_subgraphs
+from truehalf.ir.facts import all_nodes, named_ends, subgraphs, with_subgraphs
 from truehalf.ir.ops import Trait, has, with_trait
 from truehalf.ir.opset import SCAN_WITHOUT_BATCH
 from truehalf.ir.slots import is_float32, schema_of, takes_any_type
@@ -50,7 +47,7 @@ def structure(node: ir.Node, context: RuleContext, seal: ir.Node | None, include
         return Decision(Verdict.fp32, "no_fp16_kernel", reason)
     if node.op_type in with_trait(Trait.QUANTIZED):  # in any domain
         return Decision(Verdict.fp32, "quantized", "scales of a quantized part stay as they are")
-    if odd := next((value for value in values_of(node) if is_odd(value)), None):
+    if odd := next((value for value in named_ends(node) if is_odd(value)), None):
         reason = f"{odd.name!r} is no tensor of known type, so nothing around it can change type"
         return Decision(Verdict.fp32, "no_fp16_kernel", reason, tensor=odd.name)
     if not custom and not subgraphs(node) and not context.moving(node):
@@ -62,13 +59,7 @@ def is_judged(node: ir.Node) -> bool:
     """Whether a node has a float32 input or output, or one that may be such."""
     if node.op_type == "Constant" and node.domain == "":
         return False
-    return any(is_float32(value) or is_odd(value) for value in values_of(node))
-
-
-def values_of(node: ir.Node) -> Iterator[ir.Value]:
-    """Inputs and outputs that are there (an omitted one is None or has an empty name)."""
-    slots: Iterable[ir.Value | None] = itertools.chain(node.inputs, node.outputs)
-    yield from (value for value in slots if value is not None and value.name)
+    return any(is_float32(value) or is_odd(value) for value in named_ends(node))
 
 
 def is_odd(value: ir.Value) -> bool:

@@ -64,12 +64,11 @@ def _felt(context: RuleContext, share: float) -> dict[ir.Value, set[ir.Node]]:
 
 def _tolerances(sizes: dict[ir.Value, float], context: RuleContext, share: float) -> dict[ir.Value, float]:
     """How large an error in each value may be: a share of it, or as much as all that is made of it allows."""
-    outputs = {value for graph in context.model.graphs() for value in graph.outputs}
     found: dict[ir.Value, float] = {}
     for value in reversed(sizes):
         absmax = sizes[value]
         allowed = [_allowed(node, value, sizes, found, context) for node in value.consumers()]
-        downstream = 0.0 if value in outputs else min(allowed, default=math.inf)
+        downstream = 0.0 if value.is_graph_output() else min(allowed, default=math.inf)
         found[value] = max(absmax * share, downstream, LOST if absmax >= NORMAL_MIN else 0.0)
     return found
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import linecache
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ from pathlib import Path
 from truehalf.exporting.baked.reads import NUMBER, Read
 from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.linting.finding import Finding
-from truehalf.source_files import is_own, nodes_of, shown_file
+from truehalf.source_files import is_own, nodes_of, shown_file, source_of
 
 SETTLED, OPEN, INSTALLED = "settled", "open", "installed"
 TRACER = "TracerWarning"
@@ -191,7 +190,7 @@ def statement_of(file: str, line: int) -> Statement:
 
 
 def _statement(file: str, line: int) -> ast.stmt | None:
-    spans = _spans("".join(linecache.getlines(str(Path.cwd() / file))))
+    spans = _spans(source_of(str(Path.cwd() / file)))
     around = [(last - first, node) for first, last, node in spans if first <= line <= last]
     return min(around, key=lambda pair: pair[0])[1] if around else None
 
@@ -230,7 +229,7 @@ def _may_catch(file: str, line: int) -> bool:
     """Whether an exception that is raised on a line may end within its function: in a `try`, or a `with` of anything
     but torch's.
     """
-    blocks = _blocks("".join(linecache.getlines(str(Path.cwd() / file))))
+    blocks = _blocks(source_of(str(Path.cwd() / file)))
     return any(node.body[0].lineno <= line <= (node.body[-1].end_lineno or line) for node in blocks)
 
 

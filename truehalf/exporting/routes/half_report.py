@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from truehalf.config.precision import Method
 from truehalf.config.schema import SlimConfig
@@ -17,10 +16,6 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 from truehalf.report.forms import Decision, Fp16Report, SlimReport, fp32_nodes
 from truehalf.slimming.slim import slim
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
 
 _FP32_REASON = {
     Method.half.value: "float32 as traced: the module's code or the exporter casts to it",
@@ -76,25 +71,27 @@ def counted(
     """A row for each float node of the file, and what the report says of them."""
     import onnx_ir as ir
 
+    from truehalf.conversion.report import entry
+    from truehalf.conversion.rules import base
     from truehalf.ir.arithmetic import flops
-    from truehalf.ir.facts import all_nodes, model_facts
+    from truehalf.ir.facts import FLOATS, all_nodes, model_facts
     from truehalf.ir.normalize import concrete_shapes
 
     model = load_model(path)
     shapes = concrete_shapes(model, input_shapes)
-    floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
     rows: list[Decision] = []
     casts: Counter[tuple[ir.DataType | None, ir.DataType | None]] = Counter()
     arithmetic = {"fp16": 0.0, "fp32": 0.0}
     for node in all_nodes(model):
         if node.op_type == "Cast" and node.inputs[0] is not None:
             casts[node.inputs[0].dtype, node.outputs[0].dtype] += 1
-        types = [output.dtype for output in node.outputs if output.name and output.dtype in floats]
+        types = [output.dtype for output in node.outputs if output.name and output.dtype in FLOATS]
         if not types or node.op_type in ("Cast", "Constant"):
             continue
         precision = "fp16" if set(types) == {ir.DataType.FLOAT16} else "fp32"
         arithmetic[precision] += flops(node, shapes)
-        rows.append(_row(node, method, precision, node.name in traced))
+        reason = _reason(method, precision, node.name in traced)
+        rows.append(entry(node, precision, base.Decision(base.Verdict[precision], method, reason)))
     total = sum(arithmetic.values())
     facts = model_facts(model, path)
     return rows, {
@@ -104,23 +101,6 @@ def counted(
         "casts_to_fp16": casts[ir.DataType.FLOAT, ir.DataType.FLOAT16],
         "casts_to_fp32": casts[ir.DataType.FLOAT16, ir.DataType.FLOAT],
         "model": facts,
-    }
-
-
-def _row(node: ir.Node, method: str, precision: str, traced: bool) -> Decision:
-    """One entry of decisions.json, with the keys that truehalf.conversion.report.row gives."""
-    name = node.name or ""
-    return {
-        "node": name,
-        "op": node.op_type,
-        "scope": ".".join(part for part in name.split("/")[:-1] if part),
-        "precision": precision,
-        "rule": method,
-        "value": None,
-        "threshold": None,
-        "tensor": None,
-        "sample": None,
-        "reason": _reason(method, precision, traced),
     }
 
 

@@ -140,11 +140,8 @@ def _sizes_in_fp16(path: Path) -> list[str]:
     nodes = float16_shape_arithmetic(load_model(path))
     why = "FP16 arithmetic decides a shape, an index or a trip count"
     message = f"{why} ({some_of(nodes, 3)}), as the module computes it"
-    return (
-        [f"{message}; at other sizes than the samples' it may round; precision.method=convert keeps it FP32"]
-        if nodes
-        else []
-    )
+    remedy = "at other sizes than the samples' it may round; precision.method=convert keeps it FP32"
+    return [f"{message}; {remedy}"] if nodes else []
 
 
 # --- tracing ----------------------------------------------------------------------------------------------------------
@@ -272,9 +269,7 @@ def _overflowing(module: torch.nn.Module) -> list[str]:
         for name, tensor in named
         if tensor.is_floating_point() and tensor.numel() and bool((tensor.abs() > FP16_MAX).any())
     ]
-    if not found:
-        return []
-    return [f"half() makes values beyond {FP16_MAX:g} infinite in {some_of(found, 3)}"]
+    return [f"half() makes values beyond {FP16_MAX:g} infinite in {some_of(found, 3)}"] if found else []
 
 
 def _explained(error: BaseException, text: str, method: str, device: str) -> str:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_graphs, all_nodes
 
 
 def tensors_of(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     """Every tensor of a model: initializers and attributes, in subgraphs and functions, too."""
-    roots = [model.graph, *(function.graph for function in model.functions.values())]
-    for graph in [graph for root in roots for graph in (root, *root.subgraphs())]:
+    for graph in all_graphs(model):
         yield from (value.const_value for value in graph.initializers.values() if value.const_value is not None)
     for node in all_nodes(model, functions=True):
         for attribute in node.attributes.values():

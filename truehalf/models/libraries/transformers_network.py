@@ -60,14 +60,6 @@ def _foreign_kernels(content: Any) -> Iterator[str]:
         yield from _foreign_kernels(value)
 
 
-def _auto(task: Task) -> Any:
-    import transformers
-
-    if task is Task.detection:
-        return transformers.AutoModelForObjectDetection
-    return transformers.AutoModelForImageClassification
-
-
 def _types(task: Task) -> Any:
     """The types of configurations that there is a model for."""
     import transformers
@@ -80,9 +72,10 @@ def _types(task: Task) -> Any:
 def opened_network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.Module, list[str]]:
     """The network in eval mode, in FP32, and a note on its weights."""
     import torch
+    import transformers
 
-    options = config.model.options
-    auto = _auto(options.task)
+    options, detects = config.model.options, config.model.options.task is Task.detection
+    auto: Any = transformers.AutoModelForObjectDetection if detects else transformers.AutoModelForImageClassification
     if options.random:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)

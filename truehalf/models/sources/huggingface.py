@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from truehalf.models.declared import declared_inputs, outputs_of, problems_of_de
 from truehalf.models.hub.files import PROCESSOR, files_in, is_folder, located, problem_of_revision, read_mapping
 from truehalf.models.hub.processor import preprocessing_of_processor
 from truehalf.models.libraries.transformers_network import configuration, opened_network
-from truehalf.models.model import Model, Task
+from truehalf.models.model import QUERIES, Model, Task
 
 if TYPE_CHECKING:
     import torch
@@ -155,8 +155,8 @@ def _outputs(returned: Any, shape: Any, config: Config) -> tuple[list[OutputSpec
         return outputs_of(config, returned)
     if config.model.options.task is Task.classification:
         return [OutputSpec("logits", "classes")], ["logits"]
-    boxes = OutputSpec("boxes", "boxes", format="cxcywh", normalized=True)
-    return [OutputSpec("logits", "logits", **_meaning(shape)), boxes], ["logits", "pred_boxes"]
+    logits, boxes = QUERIES
+    return [replace(logits, **_meaning(shape)), boxes], ["logits", "pred_boxes"]
 
 
 def _meaning(shape: Any) -> dict[str, Any]:

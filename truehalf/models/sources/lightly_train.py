@@ -22,7 +22,6 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, failing
-from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling, tried
 from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import another_layout, declared_needlessly, half_a_size
@@ -30,7 +29,7 @@ from truehalf.models.declared import declared_inputs
 from truehalf.models.extras import extra
 from truehalf.models.libraries.lightly_checkpoint import Wanted, described
 from truehalf.models.libraries.lightly_names import decoder_of, ignored_of_encoder, made, prepare, version
-from truehalf.models.model import Model
+from truehalf.models.model import QUERIES, Model
 from truehalf.models.weights import fill
 
 if TYPE_CHECKING:
@@ -100,10 +99,7 @@ def open_model(config: Config, root: Path) -> Model:
     return Model(
         module=module,
         inputs=declared_inputs(config, preprocessing),
-        outputs=[
-            OutputSpec("logits", "logits", activation="sigmoid"),
-            OutputSpec("boxes", "boxes", format="cxcywh", normalized=True),
-        ],
+        outputs=QUERIES,
         class_names=list(wanted.classes.values()),
         trained=wanted.tensors is not None,
         prepared=lambda: _prepared(module, images),

@@ -16,12 +16,11 @@ from truehalf.config.options import key
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import failing
-from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.architectures.attention_gain import scale_attention_values
 from truehalf.models.architectures.ltdetr import Architecture, build
 from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import declared_needlessly
-from truehalf.models.model import Input, Model
+from truehalf.models.model import QUERIES, Input, Model
 from truehalf.models.weights import load_weights
 
 
@@ -99,10 +98,7 @@ def open_model(config: Config, root: Path) -> Model:
                 normalized={"mean": options.mean, "std": options.std},
             )
         ],
-        outputs=[
-            OutputSpec("logits", "logits", activation="sigmoid"),
-            OutputSpec("boxes", "boxes", format="cxcywh", normalized=True),
-        ],
+        outputs=QUERIES,
         class_names=classes,
         trained=config.model.checkpoint is not None,
     )

@@ -140,7 +140,7 @@ def test_external_weights_are_let_go_after_reading(tmp_path: Path) -> None:
 def test_a_weight_is_read_once_for_all_rules_and_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[object] = []
     monkeypatch.setattr(
-        "truehalf.conversion.rules.base.constant_facts", lambda tensor: reads.append(tensor) or constant_facts(tensor)
+        "truehalf.conversion.rules.facts.constant_facts", lambda tensor: reads.append(tensor) or constant_facts(tensor)
     )
     text = "(float[1] x) => (float[1] y) <float[1] w = {3.0}> { a = Add(x, w) b = Mul(a, w) y = Max(b, w) }"
     judge(text, init_max=1e3, integers=True, underflow_share_max=0.01, masks=True)

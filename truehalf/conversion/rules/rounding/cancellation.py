@@ -60,11 +60,11 @@ def _variance(node: ir.Node) -> list[ir.Node]:
     """The nodes of mean(x^2) - mean(x)^2; empty where it is something else."""
     of_squares, squares = _through(node.inputs[0])
     square, moves = _through(node.inputs[1])
-    if not is_op(of_squares, *_MEANS) or of_squares is None or square is None:
+    if not is_op(of_squares, *_MEANS) or square is None:
         return []
     inner, more = _through(of_squares.inputs[0])
     mean, again = _through(_squared(square))
-    if inner is None or not is_op(mean, *_MEANS) or mean is None:
+    if inner is None or not is_op(mean, *_MEANS):
         return []
     source = _squared(inner)
     if source is None or source is not mean.inputs[0]:
