@@ -52,8 +52,9 @@ def has_cast(tensor: ir.TensorProtocol, dtype: ir.DataType) -> bool:
     if not {tensor.dtype, dtype} <= KNOWN:
         return False
     if tensor.dtype in _FLOATS and dtype in _BITS and dtype != _T.BOOL:
-        limits, array = np.iinfo(dtype.numpy()), tensor.numpy()
-        return bool(np.all((array >= limits.min) & (array <= limits.max)))  # NaN included
+        limits, array = np.iinfo(dtype.numpy()), tensor.numpy().astype(np.float64)
+        beyond = float(int(limits.max) + 1)  # exact, where the largest int64 is not
+        return bool(np.all((array >= limits.min) & (array <= limits.max) & (array < beyond)))  # NaN included
     return True
 
 

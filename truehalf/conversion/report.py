@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from truehalf.codes import coded
 from truehalf.config.precision import Precision, RuleSet
+from truehalf.ir.selectors import scope_of
 from truehalf.json_values import JsonObject
 from truehalf.report.forms import Decision, Fp16Report, SlimReport, fp32_nodes
 
@@ -76,11 +77,10 @@ def row(node: ir.Node, decision: base.Decision, result: ConversionResult) -> Dec
 
 def entry(node: ir.Node, precision: str, decision: base.Decision) -> Decision:
     """The same, of a node whose precision is known."""
-    name = node.name or ""
     return {
-        "node": name,
+        "node": node.name or "",
         "op": node.op_type,
-        "scope": ".".join(part for part in name.split("/")[:-1] if part),
+        "scope": scope_of(node),
         "precision": precision,
         "rule": decision.rule,
         "value": decision.value,

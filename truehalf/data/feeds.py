@@ -44,8 +44,9 @@ class Feeds:
     def only(self, positions: Sequence[int]) -> Feeds:
         """Those at the given positions of `names`, in the order in which they lie."""
         chosen = copy.copy(self)
-        chosen._positions = sorted(positions)
-        chosen.names = [self.names[i] for i in chosen._positions]
+        places = range(len(self.names)) if self._positions is None else self._positions
+        chosen._positions = [places[i] for i in sorted(positions)]
+        chosen.names = [self.names[i] for i in sorted(positions)]
         return chosen
 
     def by_rows(self, model: ir.Model) -> Feeds:

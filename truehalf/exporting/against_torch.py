@@ -59,7 +59,8 @@ def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: 
             raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(feed)}") from error
         raise refusal(feed, example, named_axes(spec), torch_fails(error)) from error
     values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-    return {name: value.numpy() for name, value in zip(names_of(spec.outputs), values, strict=True)}
+    named = zip(names_of(spec.outputs), values, strict=True)
+    return {name: (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy() for name, value in named}
 
 
 def tensors_of(spec: IoSpec, feeds: Arrays) -> tuple[torch.Tensor, ...]:

@@ -16,6 +16,7 @@ INSIDE = "inside the graph"  # where a model normalises by itself
 KEYS = ("inputs", "outputs", "class_names", "trained")
 PIXELS = ("size", "channels", "range", "resize", "layout", "resample", "normalization")
 LAYOUT = ("activation", "format", "normalized", "no_object", "columns", "axis")
+_NONE = type(None)
 _Form = TypeVar("_Form", bound="TensorSpec")
 
 
@@ -198,6 +199,18 @@ def _malformed(content: Mapping[str, Any]) -> Iterator[str]:
         value = content.get(key, [])
         if not isinstance(value, Sequence) or not all(isinstance(each, Mapping) and "name" in each for each in value):
             yield coded("wrong-type", f"{key}: expected a list of mappings, each with a name, got {value!r}")
+            continue
+        for entry in value:
+            lists = [
+                each for each in ("shape", "size", "range") if not isinstance(entry.get(each), (list, tuple, _NONE))
+            ]
+            mappings = [] if isinstance(entry.get("normalization"), (Mapping, _NONE)) else ["normalization"]
+            for form, wrong in (("a list", lists), ("a mapping", mappings)):
+                for each in wrong:
+                    yield coded("wrong-type", f"{key}: {entry['name']}: {each}: expected {form}, got {entry[each]!r}")
+    names = content.get("class_names")
+    if not isinstance(names, (list, tuple, _NONE)):
+        yield coded("wrong-type", f"class_names: expected a list of names, got {names!r}")
 
 
 def _unknown(content: Mapping[str, Any]) -> Iterator[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _EXTERNAL_DATA_FROM = 1_000_000_000  # bytes of weights; protobuf messages end at 2 GiB and are built in memory
+_GRAPH_ALONE = 32_000_000  # bytes; a larger file holds its weights itself, or in <name>.data
 _INSIDE_BELOW = 256  # bytes; a weight that small stays in the model file
 _ALIGN_FROM, _PAGE = 1 << 20, 4096  # bytes; larger weights start on a page, so that readers can map them
 PRECISION_KEY = "truehalf.precision"  # of what made the file FP16, there
@@ -183,12 +184,13 @@ def external_files(proto: onnx.ModelProto) -> list[str]:
 
 
 def model_size_mb(path: Path | str) -> float:
-    """Size of a model file with its <name>.data, where it has one, in 10^6 bytes."""
+    """Size of a model file with its files of external data, in 10^6 bytes."""
     path = Path(path)
-    files, data = [path], path.with_name(f"{path.name}.data")
-    if data.exists() and data.name in external_files(read_proto(path)):
-        files.append(data)
-    return sum(file.stat().st_size for file in files) / 1e6
+    size = path.stat().st_size
+    if size < _GRAPH_ALONE or path.with_name(f"{path.name}.data").exists():
+        data = [path.parent / name for name in external_files(read_proto(path))]
+        size += sum(file.stat().st_size for file in data if file.is_file())
+    return size / 1e6
 
 
 def _no_model(path: Path, error: BaseException) -> StageError:

@@ -95,6 +95,10 @@ def test_the_cast_of_a_tensor(size: int, target: str) -> None:
     [
         ([1.5, 127.0], "INT8", True),
         ([128.0], "INT8", False),
+        ([2.0**31], "INT32", False),
+        ([-(2.0**31)], "INT32", True),
+        ([2.0**63], "INT64", False),
+        ([-(2.0**63)], "INT64", True),
         ([np.nan], "INT64", False),
         ([np.nan], "BOOL", True),
         ([1.0], "FLOAT8E4M3FN", False),

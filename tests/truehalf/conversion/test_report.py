@@ -13,6 +13,7 @@ from tests.messages import expect, raises
 from tests.small_models import FLOAT, TEXT, measured, node_types, saved
 from truehalf.conversion.report import skipped_report
 from truehalf.files import read_json, write_json
+from truehalf.ir.model_file import load_model, save_model
 
 
 def test_the_report_counts_what_the_file_holds(tmp_path: Path) -> None:
@@ -65,6 +66,15 @@ def test_decisions_carry_their_evidence(tmp_path: Path) -> None:
     expect(reason, None, "'a'", 7100, "data_max", 512, "s3")
     assert last["rule"] == "op_block_list"
     expect(last["reason"], None, "op_block_list", "Softmax")
+
+
+def test_a_scope_is_that_of_the_exporters_metadata(tmp_path: Path) -> None:
+    model = load_model(saved(tmp_path))
+    first = next(iter(model.graph))
+    first.metadata_props["pkg.torch.onnx.name_scopes"] = "['', 'head', 'head.linear', 'linear']"
+    save_model(model, tmp_path / "scoped.onnx")
+    to_fp16(tmp_path / "scoped.onnx", tmp_path / "out.onnx", decisions_path=tmp_path / "decisions.json")
+    assert read_json(tmp_path / "decisions.json")[0]["scope"] == "head.linear"
 
 
 def test_a_node_that_placement_keeps_fp32_says_so(tmp_path: Path) -> None:

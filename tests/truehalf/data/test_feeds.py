@@ -61,6 +61,13 @@ def test_a_batch_is_one_feed_and_may_stand_beside_a_stack_of_one() -> None:
     assert (feed["images"].shape, feed["size"].shape) == ((4, 2, 3), (2,))
 
 
+def test_some_of_some_are_these() -> None:
+    feeds = load_feeds({"images": X, "size": SIZE}, model_of())
+    (feed,) = (some := feeds.only([0, 2]).only([1]))
+    assert some.names == [feeds.names[2]]
+    np.testing.assert_array_equal(feed["images"], [*feeds][2]["images"])
+
+
 def test_scalars_and_empty_arrays() -> None:
     feeds = load_feeds({"x": np.float32(3), "e": np.zeros(0, np.float32)}, scalar_model())
     (feed,) = feeds

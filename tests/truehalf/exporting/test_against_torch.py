@@ -78,6 +78,13 @@ def rows_compared(module: torch.nn.Module, path: Path, *checked: dict[str, np.nd
     return compared(module, path, ONES | changes, checked, feeds(1, 2))
 
 
+def test_outputs_that_numpy_does_not_take_are_read() -> None:
+    weight, feed = torch.nn.Parameter(torch.ones(3, 4)), feeds(1, 2, 3)
+    for module in (Calling(lambda x: weight), Calling(lambda x: torch.ones(3, 4, dtype=torch.bfloat16))):
+        (found,) = torch_outputs(module, IoSpec.from_json(ONES), feed, feed).values()
+        np.testing.assert_array_equal(found, np.ones((3, 4), np.float32))
+
+
 def test_what_torch_computes_has_the_specs_names_in_its_order() -> None:
     module = Calling(lambda images: (images.mean((2, 3)), images + 1))
     spec = IoSpec.from_json({"inputs": FEATURES["inputs"], "outputs": [{"name": "mean"}, {"name": "added"}]})

@@ -214,6 +214,21 @@ def test_inputs_of_a_spec_are_named_mappings(inputs: object) -> None:
     expect(line, "wrong-type", "inputs:", repr(inputs))
 
 
+@pytest.mark.parametrize(
+    ("content", "facts"),
+    [
+        ({"class_names": 3}, ["class_names", 3]),
+        ({"class_names": "cat"}, ["class_names", "'cat'"]),
+        ({"outputs": [{"name": "y", "shape": 5}]}, ["outputs", "y", "shape", 5]),
+        ({"inputs": [{"name": "x", "size": 5}]}, ["inputs", "x", "size", 5]),
+        ({"inputs": [{"name": "x", "normalization": "imagenet"}]}, ["inputs", "x", "normalization", "'imagenet'"]),
+    ],
+)
+def test_values_of_a_spec_have_their_form(content: dict[str, object], facts: list[object]) -> None:
+    with raises("wrong-spec", "wrong-type", *facts):
+        IoSpec.from_json(content)
+
+
 def test_inputs_are_held_against_the_model() -> None:
     entry = {"name": "x", "shape": ["batch", 3, 64, 64]}
     check_spec(spec(inputs=[entry]), [], {"x": [None, 3, None, 64]})

@@ -287,6 +287,12 @@ def test_the_weights_of_the_model_that_was_read_are_not_written_over(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.onnx", "out.onnx.data"]
 
 
+def test_the_size_of_a_model_is_with_its_weights(tmp_path: Path) -> None:
+    path = places(tmp_path, w="weights.bin")
+    (tmp_path / "weights.bin").write_bytes(bytes(1000))
+    assert model_size_mb(path) == (path.stat().st_size + 1000) / 1e6
+
+
 def test_data_that_a_model_does_not_name_is_not_its_size(tmp_path: Path) -> None:
     path = places(tmp_path)
     (tmp_path / "m.onnx.data").write_bytes(bytes(1000))

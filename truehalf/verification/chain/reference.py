@@ -202,7 +202,9 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
         with failing("module-fails", what, remedy), torch.no_grad():
             values = model(*(torch.from_numpy(part.feed[item.name]) for item in spec.inputs))
         named = zip(names_of(spec.outputs), values, strict=True)
-        outputs = {name: (value.float() if value.is_floating_point() else value).numpy() for name, value in named}
+        outputs = {
+            name: (value.float() if value.is_floating_point() else value).detach().numpy() for name, value in named
+        }
         for name, value in outputs.items():
             _refuse_unusable(name, value, part)
         return in_parts(outputs, taken)

@@ -19,13 +19,16 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import calibration_feeds
 from truehalf.data.image_feeds import ImageFeeds, shown_in
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError
 from truehalf.io_spec.columns import ROWS, apart, in_parts
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.io_spec.outputs import DETECTIONS, by_kind, task_of
 from truehalf.io_spec.proposed import Proposal, proposed
 from truehalf.io_spec.spec import LAYOUT, InputSpec, IoSpec, OutputSpec, TensorSpec
+from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes
+from truehalf.ir.ops import Trait, has
 from truehalf.json_values import JsonObject
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.contradictions import class_names_in
@@ -108,20 +111,18 @@ def proposal_of(
     try:
         runs = ran(taken)
     except UnevenShapes:  # of a file that runs image by image
-        runs = ran(taken := _alone(taken))
+        if not (taken := _alone(taken)):
+            raise
+        runs = ran(taken)
     found = proposed(_inputs(model), _joined(taken), _joined(runs), class_names_in(model))
     found.notes.extend(
         coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in others
     )
     found.notes.extend(_other_rows(taken[0], runs[0]))
-    if task_of(found.spec) != DETECTIONS and (alone := _alone(taken)):
-        runs_alone = ran(alone)
-        of_images, counts = _of_one_image(runs_alone)
-        if of_images:
-            joined = _joined(alone), _joined(runs_alone)
-            again = proposed(_inputs(model), *joined, class_names_in(model), of_images, counts)
-            if task_of(again.spec) == DETECTIONS:
-                found, taken, runs = replace(again, notes=found.notes), alone, runs_alone
+    if task_of(found.spec) != DETECTIONS and _may_be_of_one_image(model, runs[0]):
+        again, alone, runs_alone = _image_by_image(model, taken, ran)
+        if again is not None:
+            found, taken, runs = replace(again, notes=found.notes), alone, runs_alone
     for name in runs[0]:
         if not all(np.isfinite(outputs[name]).all() for outputs in runs if outputs[name].dtype.kind == "f"):
             found.notes.append(
@@ -151,6 +152,33 @@ def proposal_of(
     of_all = layouts or layouts_of(sized, parts, 0.0)
     known = boxes.format if boxes.format == "cxcywh" or len(of_all) < 2 else None
     return replace(found, spec=_with_layout(found.spec, known, boxes.normalized))
+
+
+def _may_be_of_one_image(model: ir.Model, outputs: Mapping[str, np.ndarray]) -> bool:
+    """Whether outputs may hold boxes without an axis of images, and inputs may take one image, as the file states."""
+    sides = [value.shape[0] for value in model.graph.inputs if value.shape and not value.is_initializer()]
+    takes_one = all(side == 1 or not isinstance(side, int) for side in sides)
+    return takes_one and any(array.ndim == 2 and array.shape[1] in _WIDTHS_OF_IMAGE for array in outputs.values())
+
+
+def _image_by_image(
+    model: ir.Model,
+    feeds: Sequence[Mapping[str, np.ndarray]],
+    ran: Callable[[Sequence[Mapping[str, np.ndarray]]], list[dict[str, np.ndarray]]],
+) -> tuple[Proposal | None, list[Mapping[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+    """What runs of each sample alone suggest, where that is detections without an axis of images; these feeds, and what
+    comes out.
+    """
+    alone = _alone(feeds)
+    try:
+        runs = ran(alone)
+    except StageError:  # a model that takes no single sample
+        runs = []
+    of_images, counts = _of_one_image(runs) if runs else ([], [])
+    if not of_images:
+        return None, alone, runs
+    found = proposed(_inputs(model), _joined(alone), _joined(runs), class_names_in(model), of_images, counts)
+    return found if task_of(found.spec) == DETECTIONS else None, alone, runs
 
 
 def _alone(feeds: Sequence[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndarray]]:
@@ -198,7 +226,11 @@ def _first(feeds: Iterable[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.nd
 
 
 def may_detect(model: ir.Model) -> bool:
-    """Whether an output may hold boxes, as far as the file states shapes."""
+    """Whether an output may hold boxes, as far as the file states shapes; not of a model that draws random numbers, of
+    which a run before the comparison would take some.
+    """
+    if any(has(node, Trait.RANDOM) for node in all_nodes(model, functions=True)):
+        return False
     shapes = [None if value.shape is None else list(value.shape) for value in model.graph.outputs]
     return any(shape is None or _may_hold_boxes(shape) for shape in shapes)
 
