@@ -73,6 +73,11 @@ class ModelFile:
             _ = self.model  # whose error says which is missing
         return files
 
+    @property
+    def size_mb(self) -> float:
+        """Size with its files of external data, in 10^6 bytes."""
+        return sum(file.stat().st_size for file in (self.path, *self.data)) / 1e6
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the contents of the file and of its external data, one after the other."""

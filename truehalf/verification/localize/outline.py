@@ -7,7 +7,6 @@ import onnx_ir as ir
 from truehalf.files import file_sha256
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import name_of, with_subgraphs
-from truehalf.ir.model_file import model_size_mb
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.patterns import is_computed
 from truehalf.ir.selectors import scope_of
@@ -23,7 +22,7 @@ def outline(file: ModelFile) -> Outline:
     positions = {node: i for i, node in enumerate(model.graph)}
     return {
         "file": file.path.name,
-        "mb": model_size_mb(file.path),
+        "mb": file.size_mb,
         "sha256": file_sha256(file.path),
         "external": file.external,
         "opset": model.graph.opset_imports.get("", 0),
