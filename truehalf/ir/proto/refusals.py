@@ -61,6 +61,11 @@ def _remedy(error: Exception) -> str:
     text = str(error)
     if withdrawn := re.search(r"Op registered for (\w+) is deprecated in domain_version of (\d+)", text):
         return _anew(withdrawn[1], int(withdrawn[2]))
+    if unknown := re.search(r"No Op registered for (\w+) with domain_version", text):
+        return (
+            f"{unknown[1]} is no operator of ONNX. Where it is a plugin of TensorRT, give its nodes a domain of their "
+            f"own and import it, as torch's exporters do (TRT::{unknown[1]})"
+        )
     if "existing" in text or "Inferred" in text:
         return (
             "The file states another type or shape of what the node gives than the node: correct what it states "

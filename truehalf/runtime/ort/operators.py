@@ -47,9 +47,11 @@ def refusal(error: StageError, model: ir.Model, remedy: str) -> StageError:
 
 
 def _custom_operators(model: ir.Model) -> list[str]:
-    """Operators of domains that neither ONNX nor ONNX Runtime has, functions aside, as domain::Op."""
+    """Operators that neither ONNX nor ONNX Runtime has, functions aside, as domain::Op."""
+    from onnx.defs import has
+
     from truehalf.ir.facts import all_nodes
 
     nodes = (node for node in all_nodes(model, functions=True) if node.op_identifier() not in model.functions)
-    found = {f"{node.domain}::{node.op_type}" for node in nodes if node.domain}
-    return sorted(name for name in found if not name.startswith(_KNOWN_DOMAINS))
+    found = {f"{node.domain}::{node.op_type}" for node in nodes if node.domain or not has(node.op_type)}
+    return sorted(name.removeprefix("::") for name in found if not name.startswith(_KNOWN_DOMAINS))

@@ -291,6 +291,7 @@ CIRCLE = ' <domain: "my", opset_import: ["": 17, "my": 1]> '
         (lambda: of_function("y = com.microsoft.Gelu(x)", 17), "model-invalid", ["'com.microsoft'", "'F'"]),
         (lambda: of_function("y = my.Gone(x)", 17), "not-supported", ["my::Gone"]),
         (lambda: text("y = my.Gone(x)"), "not-supported", ["my::Gone"]),
+        (lambda: text("y = EfficientNMS_TRT(x)"), "not-supported", ["EfficientNMS_TRT", "--no-slim"]),
         (lambda: text("[one] a = Add(x, b) [two] b = Relu(a) y = Relu(b)"), "graph-cycle", ["'one'"]),
         (lambda: text("[one] y = Add(x, y)"), "graph-cycle", ["'one'"]),
         (lambda: of_function("[one] a = Add(x, b) b = Relu(a) y = Relu(b)", 17), "graph-cycle", ["'one'"]),
@@ -304,6 +305,12 @@ def test_broken_graphs_are_refused_with_their_cause(
         truehalf.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
     assert capfd.readouterr().out == ""
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_plugin_without_a_domain_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    onnx.save(text("y = EfficientNMS_TRT(x)"), tmp_path / "in.onnx")
+    with raises("model-invalid", "(EfficientNMS_TRT)", "TRT::EfficientNMS_TRT"):
+        truehalf.convert(tmp_path / "in.onnx", tmp_path / "out.onnx", skip=["slim"])
 
 
 @pytest.mark.parametrize("seed", range(4))
