@@ -13,7 +13,7 @@ import numpy as np
 from truehalf.data.images import expected_files, images_under, is_image, unreadable
 from truehalf.data.preprocessing import Preprocessing, size_fed
 from truehalf.errors import StageError, refuse
-from truehalf.io_spec.proposed import NAMED_AS_SIZE
+from truehalf.io_spec.proposed import FLOAT_SIZES, NAMED_AS_SIZE
 from truehalf.ir.facts import constant_of, fed_inputs, is_op, reached
 from truehalf.ir.ops import MOVES
 
@@ -183,8 +183,9 @@ def _inputs(model: ir.Model) -> _Inputs:
 
 def _is_size(value: ir.Value) -> bool:
     is_pair = value.shape is not None and len(value.shape) == 2 and value.shape[1] == 2
-    is_integer = value.dtype is not None and value.dtype.name in ("INT64", "INT32")
-    return is_pair and is_integer and NAMED_AS_SIZE.search(str(value.name)) is not None
+    name, dtype = str(value.name), value.dtype.name if value.dtype is not None else ""
+    is_of_integers = dtype in ("INT64", "INT32") and NAMED_AS_SIZE.search(name) is not None
+    return is_pair and (is_of_integers or (dtype == "FLOAT" and name in FLOAT_SIZES))
 
 
 def _remedy(preprocessing: Preprocessing, value: ir.Value, what: str) -> str:

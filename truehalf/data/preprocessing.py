@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _PADDING = 114  # of a letterbox, of 255
+_SCALE = "scale_factor"
 _WIDTH_FIRST = "orig_target_sizes"  # as RT-DETR, RT-DETRv2 and D-FINE name it in their exports, and feed it
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "channels": ("RGB", "BGR"),
@@ -134,8 +135,11 @@ class Preprocessing:
 
 def size_fed(name: str, size: Sequence[int]) -> list[int]:
     """What an input of kind "picture_size" is fed for images of that height and width: both; the one of RT-DETR and
-    D-FINE, which scale boxes by it, width and height.
+    D-FINE, which scale boxes by it, width and height; PaddleDetection's, which divides boxes by what the picture was
+    scaled by, 1 and 1.
     """
+    if name.rpartition("/")[2] == _SCALE:
+        return [1, 1]
     return list(size)[:: -1 if name.rpartition("/")[2] == _WIDTH_FIRST else 1]
 
 

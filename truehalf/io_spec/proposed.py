@@ -2,7 +2,7 @@
 unasked.
 
     inputs   images        four axes, three of the channels' axis
-             picture_size  integers, two in the last axis
+             picture_size  integers, two in the last axis, or floats of these names
              tensor        any other
     boxes    four in the last of three axes; xyxy where both corners are in order everywhere, else cxcywh;
              normalised where none is beyond SIDES
@@ -29,6 +29,7 @@ from truehalf.io_spec.spec import FIRST, InputSpec, IoSpec, OutputSpec, TensorSp
 
 SIDES = 2.0  # of the image: normalised boxes are hardly larger
 NAMED_AS_SIZE = re.compile(r"size|shape|hw$|height|width", re.IGNORECASE)
+FLOAT_SIZES = ("im_shape", "scale_factor")  # as PaddleDetection names them
 _BOXES = re.compile(r"box|bbox|coord", re.IGNORECASE)
 _CLASSES = re.compile(r"logit|score|class|cls|prob|conf|label", re.IGNORECASE)
 _COUNTS = re.compile(r"num|count|valid|keep", re.IGNORECASE)
@@ -114,8 +115,9 @@ def _input(given: TensorSpec, array: np.ndarray, reasons: dict[str, str]) -> Inp
         pixels, values = _range(array if layout == "NHWC" else np.moveaxis(array, 1, -1))
         reasons[given.name] = f"four axes, 3 channels in axis {1 if layout == 'NCHW' else 3}; {values}"
         return replace(found, kind="images", pixels={"layout": layout, **pixels})
-    if array.dtype.kind in "iu" and shape[-1:] == (2,) and (NAMED_AS_SIZE.search(given.name) or len(shape) == 2):
-        reasons[given.name] = "two integers for each image"
+    is_of_integers = array.dtype.kind in "iu" and (NAMED_AS_SIZE.search(given.name) or len(shape) == 2)
+    if shape[-1:] == (2,) and (is_of_integers or given.name in FLOAT_SIZES):
+        reasons[given.name] = "two numbers for each image"
         return replace(found, kind="picture_size")
     return found
 

@@ -60,13 +60,17 @@ def test_corrupt_pictures_are_all_named_and_left_out_on_demand(folder: Path) -> 
 
 
 def test_the_size_of_the_images_that_go_in_is_fed_where_it_is_asked_for(folder: Path) -> None:
-    model = model_of("int64[N,2] orig_target_sizes, float[N,3,8,16] images, int32[N,2] size")
+    paddle = "float[N,2] im_shape, float[N,2] scale_factor"
+    model = model_of(f"int64[N,2] orig_target_sizes, float[N,3,8,16] images, int32[N,2] size, {paddle}")
     first, *_, last = load_images(folder, model, PLAIN, batch=2)
     assert {name: (array.shape, array.dtype.name) for name, array in first.items()} == {
         "images": ((2, 3, 8, 16), "float32"),
         "orig_target_sizes": ((2, 2), "int64"),
         "size": ((2, 2), "int32"),
+        "im_shape": ((2, 2), "float32"),
+        "scale_factor": ((2, 2), "float32"),
     }
+    assert (first["im_shape"] == [8, 16]).all() and (first["scale_factor"] == 1).all()
     assert (first["orig_target_sizes"] == [16, 8]).all(), "width and height, as RT-DETR and D-FINE take them"
     assert last["size"].tolist() == [[8, 16]]
 

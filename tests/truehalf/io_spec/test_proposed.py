@@ -230,8 +230,9 @@ def test_imagenets_normalization_is_recognised() -> None:
 
 def test_further_inputs() -> None:
     feeds = {"images": IMAGES, "orig_target_sizes": np.full((4, 2), 640), "state": RNG.random((4, 5))}
+    feeds |= {"scale_factor": np.ones((4, 2), np.float32), "size": np.ones((4, 2), np.float32)}
     found = of_run({"logits": LOGITS, "boxes": CENTRED}, feeds)
-    assert [each.kind for each in found.spec.inputs] == ["images", "picture_size", "tensor"]
+    assert [each.kind for each in found.spec.inputs] == ["images", "picture_size", "tensor", "picture_size", "tensor"]
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 3, 0, 8)])
