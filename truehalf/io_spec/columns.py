@@ -48,11 +48,8 @@ AXES = (1, 2)
 ROWS_OF_IMAGE = 512  # after non-maximum suppression, which leaves 100 to 300
 WIDTHS = {"boxes": 4, "objectness": 1, "score": 1, "label": 1, "image": 1}
 _KINDS = {"boxes": "boxes", "scores": "logits", "score": "scores", "label": "labels"}
-_LAST: dict[str, tuple[int | str, ...]] = {
-    "boxes": (4,),
-    "scores": (),
-    "labels": (),
-}  # sides beside images and rows, by kind
+# Sides after those of images and rows, by kind.
+_LAST: dict[str, tuple[int | str, ...]] = {"boxes": (4,), "scores": (), "labels": ()}
 
 
 def problems_of_rows(output: OutputSpec, classes: int) -> Iterator[str]:

@@ -2,7 +2,7 @@
 unasked.
 
     inputs   images        four axes, three of the channels' axis
-             picture_size  integers, two in the last axis, or floats of these names
+             picture_size  integers, two in the last axis, or floats that are named as in FLOAT_SIZES
              tensor        any other
     boxes    four in the last of three axes; xyxy where both corners are in order everywhere, else cxcywh;
              normalised where none is beyond SIDES

@@ -17,6 +17,8 @@ KEYS = ("inputs", "outputs", "class_names", "trained")
 PIXELS = ("size", "channels", "range", "resize", "layout", "resample", "normalization")
 LAYOUT = ("activation", "format", "normalized", "no_object", "columns", "axis")
 _NONE = type(None)
+_LISTS = ("a list", (list, tuple))
+_FORMS = {"shape": _LISTS, "size": _LISTS, "range": _LISTS, "normalization": ("a mapping", (Mapping,))}
 _Form = TypeVar("_Form", bound="TensorSpec")
 
 
@@ -201,13 +203,9 @@ def _malformed(content: Mapping[str, Any]) -> Iterator[str]:
             yield coded("wrong-type", f"{key}: expected a list of mappings, each with a name, got {value!r}")
             continue
         for entry in value:
-            lists = [
-                each for each in ("shape", "size", "range") if not isinstance(entry.get(each), (list, tuple, _NONE))
-            ]
-            mappings = [] if isinstance(entry.get("normalization"), (Mapping, _NONE)) else ["normalization"]
-            for form, wrong in (("a list", lists), ("a mapping", mappings)):
-                for each in wrong:
-                    yield coded("wrong-type", f"{key}: {entry['name']}: {each}: expected {form}, got {entry[each]!r}")
+            for each, (called, forms) in _FORMS.items():
+                if not isinstance(got := entry.get(each), (*forms, _NONE)):
+                    yield coded("wrong-type", f"{key}: {entry['name']}: {each}: expected {called}, got {got!r}")
     names = content.get("class_names")
     if not isinstance(names, (list, tuple, _NONE)):
         yield coded("wrong-type", f"class_names: expected a list of names, got {names!r}")
