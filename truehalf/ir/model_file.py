@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from truehalf.errors import StageError, first_line
 from truehalf.files import explain
+from truehalf.ir.proto.data_files import data_folder, external_files, follow_links
 from truehalf.output_files import destination, written_whole
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def read_proto(path: Path | str) -> onnx.ModelProto:
             raise StageError("wrong-file", f"{path}: {kind}; expected an ONNX model")
         raise StageError("file-missing", f"{path}: no such file; expected an ONNX model")
     try:
-        return onnx.load(path, load_external_data=False)
+        proto = onnx.load(path, load_external_data=False)
+        follow_links(proto, path)
+        return proto
     except OSError as error:
         raise StageError(
             "file-unreadable", f"{path}: {error.strerror or error}; expected an ONNX model that can be read"
@@ -103,13 +106,13 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     path = path.absolute()
     for tensor in tensors_of(model):
         if isinstance(tensor, ir.ExternalTensor):
-            tensor.base_dir = path.parent
+            tensor.base_dir = data_folder(path)
             _check_external(tensor, path, files)
         elif isinstance(tensor, ir.TensorProtoTensor):
             _check_size(tensor, path)
     hold_as_arrays(model)
     model.meta[_SOURCE] = path, frozenset(map(os.path.realpath, files))
-    model.meta[_RESTATED] = restated
+    model.meta[_RESTATED] = restated or (path.is_symlink() and bool(files))
     return model
 
 
@@ -175,20 +178,12 @@ def source_weights(model: ir.Model) -> list[str]:
     return sorted(files)
 
 
-def external_files(proto: onnx.ModelProto) -> list[str]:
-    """The files of external data that a model names, as it names them, sorted."""
-    from truehalf.ir.proto.names import proto_tensors
-
-    tensors = (tensor for graph in (proto.graph, *proto.functions) for tensor in proto_tensors(graph))
-    return sorted({entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"})
-
-
 def model_size_mb(path: Path | str) -> float:
     """Size of a model file with its files of external data, in 10^6 bytes."""
     path = Path(path)
     size = path.stat().st_size
     if size < _GRAPH_ALONE or path.with_name(f"{path.name}.data").exists():
-        data = [path.parent / name for name in external_files(read_proto(path))]
+        data = [data_folder(path) / name for name in external_files(read_proto(path))]
         size += sum(file.stat().st_size for file in data if file.is_file())
     return size / 1e6
 
@@ -220,7 +215,7 @@ def _check_external(tensor: ir.ExternalTensor, path: Path, files: dict[str, int]
     """Refuse a tensor whose external data is not there; `files` holds the sizes of the files that were looked at."""
     named = f"{path}: external data file {str(tensor.location)!r} of tensor {tensor.name!r}"
     if tensor.path not in files:
-        location, folder = Path(os.path.normpath(tensor.location)), path.parent.resolve()
+        location, folder = Path(os.path.normpath(tensor.location)), data_folder(path).resolve()
         file = Path(tensor.path).resolve()
         if location.is_absolute() or ".." in location.parts or not file.is_relative_to(folder):
             raise StageError(

@@ -17,8 +17,9 @@ import onnx_ir as ir
 
 from truehalf.errors import StageError
 from truehalf.ir.facts import fed_inputs, model_facts
-from truehalf.ir.model_file import adopt_proto, external_files, is_restated, load_model, read_proto, save_model
+from truehalf.ir.model_file import adopt_proto, is_restated, load_model, read_proto, save_model
 from truehalf.ir.normalize import NORMALIZE, sort_nodes
+from truehalf.ir.proto.data_files import data_folder, external_files
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class ModelFile:
     @cached_property
     def data(self) -> list[Path]:
         """Its files of external data."""
-        files = [self.path.parent / name for name in self.external]
+        files = [data_folder(self.path) / name for name in self.external]
         if not all(file.is_file() for file in files):
             _ = self.model  # whose error says which is missing
         return files

@@ -24,6 +24,7 @@ from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes, NameNodes
+from truehalf.ir.proto.data_files import data_folder
 from truehalf.ir.proto.refusals import checker_refusal
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
@@ -250,7 +251,7 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
 
     given = onnx.ModelProto()
     given.CopyFrom(file.proto)  # onnxslim changes what it is given
-    onnx.load_external_data_for_model(given, str(file.path.parent))
+    onnx.load_external_data_for_model(given, str(data_folder(file.path)))
     for each in (given.graph, *given.functions):
         constants_as_tensors(each)
     kept = {value.name for value in file.model.graph.inputs}
