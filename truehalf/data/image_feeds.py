@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.data.images import expected_files, images_under, is_image, unreadable
-from truehalf.data.preprocessing import Preprocessing, size_fed
+from truehalf.data.preprocessing import PIXEL_MASK, Preprocessing, beside_images
 from truehalf.errors import StageError, refuse
 from truehalf.io_spec.proposed import FLOAT_SIZES, NAMED_AS_SIZE
 from truehalf.ir.facts import constant_of, fed_inputs, is_op, reached
@@ -60,11 +60,11 @@ class ImageFeeds:
         of_images, size = _DTYPES[self._inputs.images.dtype.name], self.preprocessing.size
         for start in range(0, len(self._paths), self._batch):
             group = [self.preprocessing.read(path, of_images) for path in self._paths[start : start + self._batch]]
-            sizes = {
-                name: np.array([size_fed(name, size or ())] * len(group), dtype)
-                for name, dtype in self._inputs.sizes.items()
+            beside = {
+                name: np.array([beside_images(name, sides, size or ())] * len(group), dtype)
+                for name, (sides, dtype) in self._inputs.beside.items()
             }
-            yield {self.input: np.stack(group), **sizes}
+            yield {self.input: np.stack(group), **beside}
 
 
 def load_images(
@@ -106,11 +106,12 @@ class _Inputs:
 
     Attributes:
         images: four axes.
-        sizes: numpy's dtype by name of the inputs [N, 2] that are fed the size of the images that go in.
+        beside: by name, sides of one sample and numpy's dtype of inputs that say something of the images that go in:
+            their size [N, 2], or which pixels are no padding [N, height, width].
     """
 
     images: ir.Value
-    sizes: Mapping[str, np.dtype[Any]]
+    beside: Mapping[str, tuple[Sequence[object], np.dtype[Any]]]
 
 
 def inputs_for_images(model: ir.Model) -> list[ir.Value]:
@@ -161,13 +162,17 @@ def _is_of_bytes(node: ir.Node, pixels: ir.Value, read: ir.Value | None) -> bool
 
 def _inputs(model: ir.Model) -> _Inputs:
     needed = inputs_for_images(model)
-    sizes = {str(value.name): value.dtype.numpy() for value in needed if value.dtype is not None and _is_size(value)}
-    images = [value for value in needed if value.name not in sizes]
+    beside = {
+        str(value.name): (tuple(value.shape)[1:], value.dtype.numpy())
+        for value in needed
+        if value.dtype is not None and value.shape is not None and (_is_size(value) or _is_mask(value))
+    }
+    images = [value for value in needed if value.name not in beside]
     if len(images) != 1:
         names = ", ".join(repr(value.name) for value in needed) or "none"
         message = (
-            "a folder of images feeds a model with one input of images, and integers [N, 2] named as a size; this one "
-            f"has {names}; give arrays (.npz)"
+            "a folder of images feeds a model with one input of images, integers [N, 2] named as a size, and a "
+            f"{PIXEL_MASK} [N, height, width]; this one has {names}; give arrays (.npz)"
         )
         raise StageError("not-supported", message)
     value = images[0]
@@ -178,7 +183,7 @@ def _inputs(model: ir.Model) -> _Inputs:
     if value.shape is not None and len(value.shape) != 4:
         message = f"input {value.name!r}: expected 4 axes for images, got {len(value.shape)}; give arrays (.npz)"
         raise StageError("wrong-shape", message)
-    return _Inputs(value, sizes)
+    return _Inputs(value, beside)
 
 
 def _is_size(value: ir.Value) -> bool:
@@ -186,6 +191,11 @@ def _is_size(value: ir.Value) -> bool:
     name, dtype = str(value.name), value.dtype.name if value.dtype is not None else ""
     is_of_integers = dtype in ("INT64", "INT32") and NAMED_AS_SIZE.search(name) is not None
     return is_pair and (is_of_integers or (dtype == "FLOAT" and name in FLOAT_SIZES))
+
+
+def _is_mask(value: ir.Value) -> bool:
+    is_counted = value.dtype is not None and value.dtype.name in ("INT64", "INT32", "BOOL", "FLOAT")
+    return value.name == PIXEL_MASK and is_counted and len(value.shape or ()) == _AXES - 1
 
 
 def _remedy(preprocessing: Preprocessing, value: ir.Value, what: str) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _PADDING = 114  # of a letterbox, of 255
 _SCALE = "scale_factor"
+PIXEL_MASK = "pixel_mask"  # as transformers names it
 _WIDTH_FIRST = "orig_target_sizes"  # as RT-DETR, RT-DETRv2 and D-FINE name it in their exports, and feed it
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "channels": ("RGB", "BGR"),
@@ -133,14 +134,21 @@ class Preprocessing:
         return canvas
 
 
-def size_fed(name: str, size: Sequence[int]) -> list[int]:
-    """What an input of kind "picture_size" is fed for images of that height and width: both; the one of RT-DETR and
-    D-FINE, which scale boxes by it, width and height; PaddleDetection's, which divides boxes by what the picture was
-    scaled by, 1 and 1.
+def beside_images(name: str, sides: Sequence[object], size: Sequence[int]) -> np.ndarray:
+    """What an input that says something of the image is fed beside it, int64 [2] or [height, width], for one image.
+
+    That is height and width of what goes in; for the input of RT-DETR and D-FINE, which scale boxes by it, width and
+    height; PaddleDetection's, which divides boxes by what the picture was scaled by, 1 and 1; and ones for the mask of
+    pixels that are no padding (DETR in transformers).
+
+    Args:
+        sides: of one sample; of a mask those that are no numbers are the image's.
+        size: height and width of the image that goes in.
     """
-    if name.rpartition("/")[2] == _SCALE:
-        return [1, 1]
-    return list(size)[:: -1 if name.rpartition("/")[2] == _WIDTH_FIRST else 1]
+    last = name.rpartition("/")[2]
+    if last == PIXEL_MASK:
+        return np.ones([got if isinstance(got, int) else side for got, side in zip(sides, size, strict=True)], np.int64)
+    return np.array([1, 1] if last == _SCALE else list(size)[:: -1 if last == _WIDTH_FIRST else 1])
 
 
 def preprocessing_of(source: JsonObject | Path | str, base: Preprocessing | None = None) -> Preprocessing:

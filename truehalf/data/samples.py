@@ -15,7 +15,7 @@ import numpy as np
 from truehalf.config.schema import Config, DataSource
 from truehalf.data import coco, digits, functions, images, noise, npz
 from truehalf.data.drawn import Arrays, Drawn, LabelledImage, TooFew
-from truehalf.data.preprocessing import Preprocessing, declared_by, size_fed
+from truehalf.data.preprocessing import PIXEL_MASK, Preprocessing, beside_images, declared_by
 from truehalf.errors import StageError, some_of
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import InputSpec, IoSpec, fits
@@ -205,14 +205,18 @@ def sample_of(item: LabelledImage | Arrays, spec: IoSpec, classes: np.ndarray | 
             preprocessing = _preprocessing(entry)
             feeds[entry.name] = preprocessing.apply(item.image, entry.dtype)
             boxes = None if item.boxes is None else preprocessing.boxes(item.boxes, item.image.size)
-        elif entry.kind == "picture_size":
-            feeds[entry.name] = np.array(size_fed(entry.name, _first_size(spec)), entry.dtype)
+        elif _is_beside_images(entry):
+            feeds[entry.name] = beside_images(entry.name, entry.sides[1:], _first_size(spec)).astype(entry.dtype)
         else:
             raise StageError(
                 "not-supported",
                 f"data: input {entry.name!r} is no image and no size of one; give arrays: data=npz or data=function",
             )
     return Sample(item.name, feeds, boxes, _labels(item, len(spec.class_names), classes), item.crowds)
+
+
+def _is_beside_images(entry: InputSpec) -> bool:
+    return entry.kind == "picture_size" or (entry.name == PIXEL_MASK and len(entry.sides) == 3)
 
 
 def _labels(item: LabelledImage, count: int, classes: np.ndarray | None) -> np.ndarray | None:
@@ -237,7 +241,7 @@ def _first_size(spec: IoSpec) -> list[int]:
     """Height and width of the images that go in."""
     sizes = [_preprocessing(entry).size for entry in spec.inputs if entry.kind == "images"]
     if not sizes or sizes[0] is None:
-        raise StageError("needs-value", "data: an input of kind picture_size needs one of kind images beside it")
+        raise StageError("needs-value", "data: the size or mask of an image needs an input of kind images beside it")
     return sizes[0]
 
 
@@ -284,8 +288,8 @@ def adversarial_samples(config: Config, spec: IoSpec) -> list[Sample]:
     """Images at the rim of the input range, made: all white, all black, and noise of nothing but the two; none for a
     model that takes no images.
     """
-    kinds = {entry.kind for entry in spec.inputs}
-    if "images" not in kinds or "tensor" in kinds:
+    others = [entry for entry in spec.inputs if entry.kind != "images"]
+    if len(others) == len(spec.inputs) or not all(map(_is_beside_images, others)):
         return []
     height, width = _first_size(spec)
     dots = np.random.default_rng(config.data.seed).integers(0, 2, (3, height, width)).astype(np.uint8) * 255

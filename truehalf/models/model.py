@@ -25,7 +25,7 @@ class Input:
 
     Attributes:
         name: in the ONNX file.
-        kind: "images", "picture_size" (int [2], see truehalf.data.preprocessing.size_fed) or "tensor".
+        kind: "images", "picture_size" (int [2], see truehalf.data.preprocessing.beside_images) or "tensor".
         dtype: as numpy calls it.
         shape: without the batch axis, None where a side may vary. Of images: None; the preprocessing says it.
         preprocessing: of images: from an image to the array.

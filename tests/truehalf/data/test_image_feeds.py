@@ -75,6 +75,13 @@ def test_the_size_of_the_images_that_go_in_is_fed_where_it_is_asked_for(folder: 
     assert last["size"].tolist() == [[8, 16]]
 
 
+@pytest.mark.parametrize(("sides", "dtype", "fed"), [("N,5,6", "int64", (5, 6)), ("N,h,w", "bool", (8, 16))])
+def test_no_pixel_is_padding(folder: Path, sides: str, dtype: str, fed: tuple[int, int]) -> None:
+    model = model_of(f"{dtype}[{sides}] pixel_mask, float[N,3,8,16] pixel_values")
+    mask = next(iter(load_images(folder, model, PLAIN, batch=2)))["pixel_mask"]
+    assert mask.shape == (2, *fed) and mask.dtype == dtype and mask.all()
+
+
 def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
     for path in folder.rglob("*.*g"):
         path.write_bytes(b"no")
@@ -91,6 +98,8 @@ def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
         ("float[N,3,8,16] a, int64[N,3] size", {}, "not-supported", ["'a', 'size'", ".npz"]),
         ("float[N,3,8,16] a, float[N,2] size", {}, "not-supported", ["'a', 'size'", ".npz"]),
         ("float[N,3,8,16] a, int64[N,2] points", {}, "not-supported", ["'a', 'points'", ".npz"]),
+        ("float[N,3,8,16] a, int64[N,8,16] mask", {}, "not-supported", ["'a', 'mask'", "pixel_mask", ".npz"]),
+        ("float[N,3,8,16] a, int64[N,8] pixel_mask", {}, "not-supported", ["'a', 'pixel_mask'", ".npz"]),
         ("int64[N,2] size", {}, "not-supported", ["'size'", ".npz"]),
         ("int64[N,3,8,16] a", {}, "wrong-dtype", ["'a'", "float32", "float16", "float64", "uint8", "INT64"]),
         ("float[3,8,16] a", {}, "wrong-shape", ["'a'", 4, 3]),

@@ -183,6 +183,17 @@ def test_a_size_of_the_picture_goes_in_beside_it() -> None:
         assert sample.feeds["orig_target_sizes"].dtype == np.int64
 
 
+@pytest.mark.parametrize(("sides", "fed"), [([64, 32], (64, 32)), (["h", "w"], (128, 128))])
+def test_a_mask_of_pixels_goes_in_beside_the_picture(sides: list[object], fed: tuple[int, int]) -> None:
+    mask = {"name": "pixel_mask", "dtype": "int64", "shape": ["batch", *sides], "kind": "tensor"}
+    spec = IoSpec.from_json(SPEC.to_json() | {"inputs": [*PICTURES, mask]})
+    samples = [verification_samples(digits_config(), Path("unused"), spec)[0]]
+    for sample in [*samples, *adversarial_samples(digits_config(), spec)]:
+        ones = sample.feeds["pixel_mask"]
+        assert ones.shape == fed and ones.dtype == np.int64 and ones.all()
+    assert len(adversarial_samples(digits_config(), spec)) == 3
+
+
 def test_scenes_in_bgr_and_nhwc_are_the_same_scenes() -> None:
     plain = verification_samples(digits_config(), Path("unused"), SPEC)[1].feeds["images"]
     turned = spec_of(channels="BGR", layout="NHWC", shape=["batch", 128, 128, 3])
