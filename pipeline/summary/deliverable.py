@@ -1,5 +1,6 @@
 """File that a run delivers: artifacts/<model>-<decoder>.<precision>.onnx, a hard link to the final file (a copy where
-links are impossible), with external data beside it. It is no out of DVC's and is made anew at the end of each run.
+links are impossible), with a copy of its external data beside it, which readers of ONNX refuse as a hard link. It is no
+out of DVC's and is made anew at the end of each run.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ def deliver(folder: Path, params: Params) -> Path | None:
         return None
     made = path_of(params)
     beside = [file for file in (folder / _FINAL).parent.glob(f"{_FINAL.name}?*") if file.is_file()]
-    files = {made: folder / _FINAL} | {made.with_name(file.name): file for file in beside}  # the model names its data
-    for place, source in files.items():
-        _link(source.resolve(), folder / place)
-    write_text(folder / _MADE, json.dumps({"files": [str(place) for place in files]}, indent=2) + "\n")
+    data = {made.with_name(file.name): file for file in beside}  # the model names it
+    for place, source in data.items():
+        (folder / place).unlink(missing_ok=True)
+        shutil.copy2(source, folder / place)
+    _link((folder / _FINAL).resolve(), folder / made)
+    write_text(folder / _MADE, json.dumps({"files": [str(place) for place in (made, *data)]}, indent=2) + "\n")
     return made
 
 

@@ -34,6 +34,8 @@ def test_it_is_the_final_file_under_its_name_with_its_data_beside_it(tmp_path: P
     assert deliver(tmp_path, PARAMS) == Path("artifacts/org_mine-dfine.fp16.onnx")
     assert files(tmp_path) == ["model.onnx.data", "org_mine-dfine.fp16.onnx"]
     assert (tmp_path / "artifacts/org_mine-dfine.fp16.onnx").samefile(final)
+    assert final.with_name("model.onnx.data").stat().st_nlink == 1, "readers of ONNX refuse data of several links"
+    assert (tmp_path / "artifacts/model.onnx.data").read_bytes() == b"weights"
     assert deliver(tmp_path, PARAMS) is not None and len(files(tmp_path)) == 2, "again"
 
 

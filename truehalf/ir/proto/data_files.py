@@ -1,15 +1,18 @@
 """Files of external data of a model that is reached through a link.
 
-Caches of downloads (Hugging Face's hub) keep a model and its data as files named by their digests, and beside each
-other links with the names that the model knows. onnx, onnx_ir and ONNX Runtime follow no link to data: it is named
-anew here, as it is called in the folder of the model's own file.
+Caches of downloads (Hugging Face's hub) and of DVC (cache.type symlink) keep a model and its data under their digests,
+and beside each other links with the names that the model knows. onnx, onnx_ir and ONNX Runtime follow no link to data:
+it is named anew here, by where it lies seen from the model's own file.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+_TWO_DIGITS = re.compile("[0-9a-f]{2}")
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +21,13 @@ if TYPE_CHECKING:
 
 
 def data_folder(path: Path) -> Path:
-    """The folder that names of external data are relative to: the model's, or that of the file that a link leads to."""
-    return path.resolve().parent if path.is_symlink() else path.parent
+    """The folder that names of external data are relative to, and that holds it: the model's; where that is a link, the
+    folder of the file it leads to, or all of a cache whose folders are the first two digits of digests.
+    """
+    if not path.is_symlink():
+        return path.parent
+    folder = path.resolve().parent
+    return folder.parent if _TWO_DIGITS.fullmatch(folder.name) else folder
 
 
 def external_files(proto: onnx.ModelProto) -> list[str]:
@@ -32,9 +40,11 @@ def follow_links(proto: onnx.ModelProto, path: Path) -> None:
     if not path.is_symlink():
         return
     for entry in _locations(proto):
+        if Path(entry.value).is_absolute() or ".." in Path(entry.value).parts:
+            continue  # refused where it is read
         beside = path.parent / entry.value
-        if beside.exists():
-            entry.value = os.path.relpath(beside.resolve(), data_folder(path))
+        file = beside if beside.exists() else path.resolve().parent / entry.value
+        entry.value = os.path.relpath(file.resolve(), data_folder(path))
 
 
 def _locations(proto: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:

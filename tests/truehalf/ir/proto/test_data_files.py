@@ -26,11 +26,15 @@ def stored(folder: Path) -> Path:
 
 
 def linked(tmp_path: Path, layout: str) -> Path:
-    """A model with a file of data: named by digests beside each other (Hugging Face's hub), or in another folder."""
+    """A model with a file of data: named by digests, beside each other (Hugging Face's hub) or in folders of two digits
+    (DVC); or a link in another folder.
+    """
     path = stored(tmp_path / "there")
     (tmp_path / "here").mkdir()
-    if layout == "renamed":
+    if layout != "alone":
         for name, digest in (("model.onnx", "11"), ("model.onnx_data", "22")):
+            digest = digest if layout == "hub" else f"{digest}/rest"
+            (tmp_path / "there" / digest).parent.mkdir(exist_ok=True)
             (tmp_path / "there" / name).rename(tmp_path / "there" / digest)
             (tmp_path / "here" / name).symlink_to(Path("../there", digest))
         return tmp_path / "here/model.onnx"
@@ -38,7 +42,7 @@ def linked(tmp_path: Path, layout: str) -> Path:
     return tmp_path / "here/other.onnx"
 
 
-@pytest.mark.parametrize("layout", ["renamed", "alone"])
+@pytest.mark.parametrize("layout", ["hub", "dvc", "alone"])
 def test_a_link_to_a_model_with_data_is_converted_and_compared(tmp_path: Path, layout: str) -> None:
     path = linked(tmp_path, layout)
     samples = {"x": np.ones((1, 4), np.float32)}
@@ -47,7 +51,7 @@ def test_a_link_to_a_model_with_data_is_converted_and_compared(tmp_path: Path, l
     assert load_model(path).graph.initializers["w"].const_value.numpy().tolist()[0] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("layout", ["renamed", "alone"])
+@pytest.mark.parametrize("layout", ["hub", "dvc", "alone"])
 def test_content_does_not_depend_on_the_link(tmp_path: Path, layout: str) -> None:
     path = linked(tmp_path, layout)
     file, plain = ModelFile(path), ModelFile(stored(tmp_path / "plain"))
@@ -56,7 +60,7 @@ def test_content_does_not_depend_on_the_link(tmp_path: Path, layout: str) -> Non
 
 
 def test_data_that_a_link_leads_to_elsewhere_are_refused(tmp_path: Path) -> None:
-    path = linked(tmp_path, "renamed")
+    path = linked(tmp_path, "hub")
     secret = tmp_path / "secret"
     (tmp_path / "there/22").rename(secret)
     (tmp_path / "here/model.onnx_data").unlink()
