@@ -99,7 +99,8 @@ def _has_weights(folder: Path) -> bool:
     if (folder / _WEIGHTS[0]).is_file():
         return True
     index = folder / _INDEX
-    parts = set(read_mapping(index).get("weight_map", {}).values()) if index.is_file() else set()
+    named = read_mapping(index).get("weight_map") if index.is_file() else None
+    parts = {str(part) for part in named.values()} if isinstance(named, dict) else set()
     return bool(parts) and all((folder / part).is_file() for part in parts)
 
 

@@ -165,6 +165,8 @@ def test_weights_in_parts_are_all_needed(tmp_path: Path) -> None:
         assert torch.equal(opened(tmp_path).module(pictures(1))[0], theirs(pictures(1)).logits)
     parts[0].unlink()
     expect(refused(tmp_path, code="file-missing"), None, "model.safetensors.index.json")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": []}')
+    expect(refused(tmp_path, code="file-missing"), None, "model.safetensors.index.json")
 
 
 def test_weights_of_another_model_are_refused_by_name(yolos: Path) -> None:
