@@ -17,6 +17,7 @@ import onnx
 import onnx_ir as ir
 from onnx.defs import has
 
+from truehalf.codes import coded
 from truehalf.ir.facts import all_values, label_of
 from truehalf.ir.normalize import Names, rename
 from truehalf.ir.ops import NAMED_AS_PLUGIN
@@ -108,24 +109,47 @@ def _typed(proto: onnx.ModelProto, names: list[str]) -> list[onnx.ValueInfoProto
 
 
 def entering(model: ir.Model) -> list[str]:
-    """Names of the tensors that enter the plugins of a model, or what stands behind them; none where it has none."""
+    """Names of the tensors that enter the plugins of a model, then of those that are read behind."""
     if (behind := model.meta.get(BEHIND)) is None:
         return []
     return [str(value.name) for value in behind.graph.inputs if value.uses() and value.name in _ends(model.graph)]
 
 
-def not_run(model: ir.Model) -> str | None:
-    """What a report says of the plugins of a model; None where it has none."""
+def plugins_of(model: ir.Model) -> list[ir.Node]:
+    """The plugins that were taken out of a model."""
     if (behind := model.meta.get(BEHIND)) is None:
+        return []
+    return [node for node in behind.graph if is_plugin(node, {key[:2] for key in behind.functions})]
+
+
+def not_run(model: ir.Model) -> str | None:
+    """What is to be said of the plugins that were taken out of a model; None where there are none."""
+    if not (plugins := plugins_of(model)):
         return None
-    plugins = [node for node in behind.graph if is_plugin(node, {key[:2] for key in behind.functions})]
-    others = len([node for node in behind.graph if node not in plugins and node.op_type != "Constant"])
-    names = ", ".join(f"{label_of(node)!r} ({node.op_type})" for node in plugins)
-    also = f" and {others} nodes behind" if others else ""
-    return (
-        f"what plugins compute: {names}{also} stay as they were, and nothing here runs them; what enters is looked at: "
-        f"{', '.join(map(repr, entering(model)))}"
-    )
+    others = sum(node not in plugins and bool(node.inputs) for node in model.meta[BEHIND].graph)
+    also = f" and {others} nodes that depend on them" if others else ""
+    names, tensors = (", ".join(each) for each in (map(named, plugins), map(repr, entering(model))))
+    what = f"what plugins compute: {names}{also} stay as they are, and nothing here runs them"
+    return coded("plugin-not-run", f"{what}; what enters is looked at: {tensors or 'nothing'}")
+
+
+def named(plugin: ir.Node) -> str:
+    """A plugin in a sentence."""
+    return f"{label_of(plugin)!r} ({plugin.op_type})"
+
+
+def name_alike(reference: ir.Model, candidate: ir.Model) -> None:
+    """Call what enters the plugins of a candidate what it is called in its reference, in place: whatever casts it gives
+    it another name.
+    """
+    ours, theirs = entering(reference), entering(candidate)
+    types = [[node.op_type for node in plugins_of(model)] for model in (reference, candidate)]
+    if types[0] != types[1] or len(ours) != len(theirs):
+        return
+    ends, names = _ends(candidate.graph), Names(candidate)
+    renamed = {ends[old]: new for old, new in zip(theirs, ours, strict=True) if old != new and new not in ends}
+    inside = {value for value in all_values(candidate) if value.name in renamed.values()}
+    rename(candidate, {value: names.fresh(f"{value.name}/inside") for value in inside} | renamed)
 
 
 def _ends(graph: ir.Graph) -> dict[str | None, ir.Value]:
