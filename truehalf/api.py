@@ -60,9 +60,9 @@ class Result(Generic[R]):
 
     @cached_property
     def model(self) -> ir.Model:
-        from truehalf.ir.model_file import load_model
+        from truehalf.ir.model_forms import as_ir
 
-        return load_model(self._made) if isinstance(self._made, Path) else self._made
+        return as_ir(self._made) if isinstance(self._made, Path) else self._made
 
 
 @checked

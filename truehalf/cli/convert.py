@@ -21,7 +21,7 @@ from truehalf.errors import StageError
 from truehalf.report.forms import Decision
 from truehalf.report.numbers import number
 from truehalf.report.terminal import terminal_width, wrapped
-from truehalf.report.text import kept_in_fp32, report_text
+from truehalf.report.text import kept_in_fp32, report_text, up_to
 
 if TYPE_CHECKING:
     from truehalf.api import Result
@@ -98,7 +98,8 @@ def command(output: form.Output, **given: Any) -> int:
         verdict, reason = "not verified", coded("nothing-in-fp16", _NOTHING)
     few = _few(report.samples) if report is not None and verdict == "passed" else None
     as_proposed = _PROPOSED if report is not None and report.proposed is not None else None
-    first = reason if report is None else few or as_proposed
+    up_to_plugins = up_to(report.plugins) if report is not None and verdict == "passed" else ""
+    first = reason if report is None else "; ".join(filter(None, [up_to_plugins, few or as_proposed]))
     notes = [*filter(None, [few, warning]), *_notes(result, ranges is not None and report is not None)]
     engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
     content = {

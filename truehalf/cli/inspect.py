@@ -45,6 +45,7 @@ def command(output: form.Output, **given: Any) -> int:
     from truehalf.ir.model_file import PRECISION_KEY
     from truehalf.ir.model_forms import ModelFile
     from truehalf.ir.normalize import InferTypes
+    from truehalf.ir.proto.plugins import not_run, with_plugins
     from truehalf.verification.declared.proposal import propose_spec
     from truehalf.verification.localize.outline import outline
 
@@ -55,7 +56,7 @@ def command(output: form.Output, **given: Any) -> int:
     if given["spec"] is not None and samples is None:
         raise StageError("needs-value", "--spec: expected --samples beside it, from which an I/O spec is proposed")
     file, reasons = ModelFile(model), {} if result is None else _reasons(result)
-    loaded = file.model
+    loaded = with_plugins(file.model)
     InferTypes()(loaded)
     facts = model_facts(loaded, model)
     spec = spec_inside(loaded)
@@ -66,6 +67,7 @@ def command(output: form.Output, **given: Any) -> int:
         "inputs": _values(loaded.graph.inputs, spec.inputs),
         "outputs": _values(loaded.graph.outputs, spec.outputs),
         "facts": facts,
+        "not_run": not_run(file.model),
         "islands": [] if not facts["fp16_nodes"] else _islands(outline(file)["nodes"], reasons),
     }
     if samples is not None:
@@ -133,6 +135,7 @@ def _lines(found: Mapping[str, Any], shown: int) -> list[str]:
         "no float nodes" if share is None else f"{100 * share:.1f} % of {facts['float_nodes']} float nodes in FP16"
     )
     lines.append(f"nodes {facts['nodes']}, casts {facts['casts']}, {of_floats}")
+    lines += [found["not_run"]] if found["not_run"] else []
     islands = found["islands"]
     if islands:
         lines.append(f"FP32 islands: {len(islands)}, {sum(len(each['nodes']) for each in islands)} nodes")

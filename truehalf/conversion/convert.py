@@ -33,6 +33,7 @@ from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass
+from truehalf.ir.proto.plugins import not_run
 from truehalf.progress import step
 from truehalf.report.forms import Decision, Fp16Report
 from truehalf.runtime.ort.types import infer_open_types
@@ -231,10 +232,18 @@ def convert_model(
         stay = f"all {len(rows)} float nodes stay FP32 ({rules})" if rows else "the model has no float32 node"
         nothing = f"nothing was converted: {stay}"
         lines.append(coded("nothing-in-fp16", nothing))
+    unrun = [line] if (line := not_run(model)) else []
     report |= {
         "placement": precision.placement.value,
         "fp16_fraction": facts["fp16_fraction"],
-        "warnings": [*no_inputs, *raised.notes(), *lines, *warnings, *result.decisions.warnings],
+        "warnings": [
+            *unrun,
+            *no_inputs,
+            *raised.notes(),
+            *lines,
+            *warnings,
+            *result.decisions.warnings,
+        ],
         "model": facts,
     }
     content = None if measured is None else measured.content

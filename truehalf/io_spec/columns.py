@@ -47,6 +47,7 @@ ORDERS = (  # of columns; "others" may follow each
 AXES = (1, 2)
 ROWS_OF_IMAGE = 512  # after non-maximum suppression, which leaves 100 to 300
 WIDTHS = {"boxes": 4, "objectness": 1, "score": 1, "label": 1, "image": 1}
+_AXES_OF_SINGLE = 4  # of boxes [N, n, 1, 4]
 _KINDS = {"boxes": "boxes", "scores": "logits", "score": "scores", "label": "labels"}
 # Sides after those of images and rows, by kind.
 _LAST: dict[str, tuple[int | str, ...]] = {"boxes": (4,), "scores": (), "labels": ()}
@@ -134,6 +135,10 @@ def _parts(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
         part_of = Columns(output.name, None, 0, None, is_one_image=True)
         name, shape = f"{output.name}.{output.kind}", (1, ROWS_OF_IMAGE, *last)
         yield replace(output, name=name, shape=shape, dtype="float32", batched=None, part_of=part_of)
+    elif output.kind == "boxes" and len(output.sides) == _AXES_OF_SINGLE:
+        shape = (*output.sides[:2], output.sides[3])
+        part_of = Columns(output.name, 2, 0, 1, is_single=True)
+        yield replace(output, name=f"{output.name}.boxes", shape=shape, part_of=part_of)
     elif output.kind == COUNTS:
         yield replace(output, kind=None, batched=False)
     else:
@@ -187,8 +192,8 @@ def in_parts(outputs: Mapping[str, np.ndarray], spec: IoSpec) -> dict[str, np.nd
 
 
 def _taken(array: np.ndarray, part: OutputSpec, at: Columns) -> np.ndarray:
-    is_vector = part.kind in ("scores", "labels")
-    axes = 3 - at.is_one_image - (at.axis is None and is_vector)
+    is_vector = part.kind in ("scores", "labels") or at.is_single
+    axes = 3 + at.is_single - at.is_one_image - (at.axis is None and is_vector)
     if array.ndim != axes:
         raise StageError("wrong-shape", f"output {at.output!r}: expected {axes} axes, got shape {list(array.shape)}")
     columns = array if at.axis is None else np.moveaxis(array, at.axis, -1)

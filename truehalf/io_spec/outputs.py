@@ -2,8 +2,8 @@
 
 kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity (they are scores); no_object: the
                                        last class is none (true), or the first is (first)
-kind "boxes"    [N, queries, 4]        format: cxcywh | xyxy | xywh (x and y of the corner) | yxyx;
-                                       normalized: true | false (then pixels of the input)
+kind "boxes"    [N, queries, 4] or     format: cxcywh | xyxy | xywh (x and y of the corner) | yxyx;
+                [N, queries, 1, 4]     normalized: true | false (then pixels of the input)
 kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
 kind "classes"  [N, classes]           classification logits
 kind "counts"   of detections in each image, in any shape; not compared, as what is lost shows in the others
@@ -40,7 +40,7 @@ Outputs = Mapping[str, np.ndarray]
 _RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}
 _AXES = {
     "logits": "[N, queries, classes]",
-    "boxes": "[N, boxes, 4]",
+    "boxes": "[N, boxes, 4] or [N, boxes, 1, 4]",
     "scores": "[N, n]",
     "labels": "[N, n]",
     "classes": "[N, classes]",

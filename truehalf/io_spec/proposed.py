@@ -4,7 +4,8 @@ unasked.
     inputs   images        four axes, three of the channels' axis
              picture_size  integers, two in the last axis, or floats that are named as in FLOAT_SIZES
              tensor        any other
-    boxes    four in the last of three axes; xyxy where both corners are in order everywhere, else cxcywh;
+    boxes    four in the last of three axes, or of four, the third of length 1; xyxy where both corners are in order
+             everywhere, else cxcywh;
              normalised where none is beyond SIDES
     logits   as many rows as there are boxes; scores ("identity") where all are in 0..1; softmax with a "no object"
              where the last class is the largest in most rows; else sigmoid
@@ -143,7 +144,7 @@ def _detections(outputs: Outputs, names: int, reasons: dict[str, str], doubts: l
         names: how many classes have one.
     """
     floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f" and array.size}
-    boxes = _first({name: a for name, a in floats.items() if a.ndim == 3 and a.shape[-1] == 4}, _BOXES, doubts)
+    boxes = _first({n: a for n, a in floats.items() if a.shape[2:] in ((4,), (1, 4))}, _BOXES, doubts)
     if boxes is None:
         threes = {name: array for name, array in floats.items() if array.ndim == 3}
         in_one = filter(None, (_rows(name, array, names, reasons, doubts) for name, array in threes.items()))
@@ -165,7 +166,7 @@ def _detections(outputs: Outputs, names: int, reasons: dict[str, str], doubts: l
         found |= {each.name: each for each in _counts(left, outputs[scores])}
     elif logits is not None:
         found = {logits: _logits(logits, outputs[logits], reasons, doubts)}
-    return {**found, boxes: _boxes(boxes, outputs[boxes], reasons)} if found else {}
+    return {**found, boxes: boxes_of(boxes, outputs[boxes], reasons)} if found else {}
 
 
 def _counts(outputs: Outputs, scores: np.ndarray) -> Iterator[OutputSpec]:
@@ -192,12 +193,12 @@ def _rows(name: str, array: np.ndarray, names: int, reasons: dict[str, str], dou
         order, is_clear = _order(others, names) if others.size and boxes.max() > SIDES else ((), True)
         if order:
             doubts += [] if is_clear else [_UNCLEAR.format(name)]
-            read = _boxes(name, boxes, reasons)
+            read = boxes_of(name, boxes, reasons)
             reasons[name] += f"; then {'a score and a whole number' if 'label' in order else 'scores'}, on axis {axis}"
             return replace(read, kind=ROWS, normalized=False, columns=order, axis=axis)
     for order in _BOXES_LATER:
         if (found := _boxes_among(order, array)) is not None:
-            read = _boxes(name, found, reasons)
+            read = boxes_of(name, found, reasons)
             reasons[name] += f"; in columns {', '.join(order)}"
             return replace(read, kind=ROWS, normalized=False, columns=order, axis=2)
     return None
@@ -240,13 +241,15 @@ def _order(others: np.ndarray, names: int) -> tuple[tuple[str, ...], bool]:
     return ("boxes", "scores", *(("others",) if has_others else ())), is_clear
 
 
-def _boxes(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:
+def boxes_of(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpec:
+    """What boxes [..., 4] are by their values; of [N, n, 1, 4] with the shape, which takes them apart."""
     values = array.reshape(-1, 4).astype(np.float64)
     in_order = float((values[:, 2:] >= values[:, :2]).all(axis=1).mean())
     largest = float(np.abs(values).max(initial=0.0))
     reasons[name] = f"second corner beyond the first in {in_order:.1%} of the rows, values up to {largest:.3g}"
     box_format = "xyxy" if in_order == 1.0 else "cxcywh"
-    return OutputSpec(name, "boxes", format=box_format, normalized=largest <= SIDES)
+    shape = ("images", "boxes", 1, 4) if array.ndim == 4 else None
+    return OutputSpec(name, "boxes", shape=shape, format=box_format, normalized=largest <= SIDES)
 
 
 def _logits(name: str, array: np.ndarray, reasons: dict[str, str], doubts: list[str]) -> OutputSpec:

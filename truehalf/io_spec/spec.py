@@ -99,6 +99,7 @@ class Columns:
         axis: of its columns; None: it has none, and the part is all of it.
         start, stop: the first column, and the first that is not of the part; None: all that are left.
         factor: the column that the part is multiplied by; None: none.
+        is_single: the axis has but one column, and the part does without.
         is_one_image: the output has no axis of images; the part gets one, and is filled up to ROWS_OF_IMAGE.
     """
 
@@ -108,6 +109,7 @@ class Columns:
     stop: int | None
     factor: int | None = None
     is_one_image: bool = False
+    is_single: bool = False
 
 
 @dataclass(frozen=True)

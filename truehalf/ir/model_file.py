@@ -82,10 +82,9 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     """
     import onnx_ir as ir
 
-    from truehalf.ir.normalize import check_acyclic, sort_nodes
     from truehalf.ir.proto.forms import restate
     from truehalf.ir.proto.names import check_names
-    from truehalf.ir.proto.tensors import hold_as_arrays, tensors_of
+    from truehalf.ir.proto.plugins import BEHIND, take_out
 
     path = Path(path)
     if not proto.graph.node and not proto.graph.output:
@@ -95,9 +94,26 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     try:
         check_names(proto, path)
         restated = restate(proto, path)
-        model = ir.from_proto(proto)
+        behind = take_out(proto)
+        model, tail = ir.from_proto(proto), None if behind is None else ir.from_proto(behind)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise _no_model(path, error) from error
+    weights = _adopt(model, path)
+    if tail is not None:
+        weights |= _adopt(tail, path)
+    is_linked = bool(weights) and path.is_symlink()
+    model.meta[_SOURCE], model.meta[_RESTATED] = (path.absolute(), weights), restated or tail is not None or is_linked
+    model.meta[BEHIND] = tail
+    return model
+
+
+def _adopt(model: ir.Model, path: Path) -> frozenset[str]:
+    """Sort the nodes of a model that was read, check its external data, hold its weights; the files of these."""
+    import onnx_ir as ir
+
+    from truehalf.ir.normalize import check_acyclic, sort_nodes
+    from truehalf.ir.proto.tensors import hold_as_arrays, tensors_of
+
     check_acyclic(model)
     sort_nodes(model)
     if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
@@ -111,16 +127,14 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
         elif isinstance(tensor, ir.TensorProtoTensor):
             _check_size(tensor, path)
     hold_as_arrays(model)
-    model.meta[_SOURCE] = path, frozenset(map(os.path.realpath, files))
-    model.meta[_RESTATED] = restated or (path.is_symlink() and bool(files))
-    return model
+    return frozenset(map(os.path.realpath, files))
 
 
 def save_model(model: ir.Model, path: Path | str, *, checked: bool = True) -> None:
     """Write an ONNX file whole (truehalf.output_files), `checked` fully before it appears.
 
     Weights go to <name>.data beside it, one after the other, when they exceed 1 GB; otherwise all of them go into the
-    file. The file that the model was loaded from may be written over.
+    file. Plugins that were taken out come back. The file that the model was loaded from may be written over.
 
     Raises:
         StageError: when the checker refuses the model, when the files cannot be written, or when <name>.data holds the
@@ -128,14 +142,15 @@ def save_model(model: ir.Model, path: Path | str, *, checked: bool = True) -> No
     """
     from google.protobuf.message import EncodeError
 
-    from truehalf.ir.proto.refusals import REFUSED, refused
+    from truehalf.ir.proto.plugins import with_plugins
+    from truehalf.ir.proto.refusals import REFUSED, check_written, refused
 
-    path = Path(path)
+    path, model = Path(path), with_plugins(model)
     try:
         with written_whole(path) as building:
             _write_model(model, building)
             if checked:
-                _check_written(model, building)
+                check_written(model, building)
             for file in building.parent.iterdir():
                 _refuse_to_replace_source(model, path, destination(path).with_name(file.name))
     except REFUSED as error:
@@ -147,24 +162,6 @@ def save_model(model: ir.Model, path: Path | str, *, checked: bool = True) -> No
         ) from error
     except OSError as error:
         raise StageError("file-unwritable", f"{path}: {explain(error)}") from error
-
-
-def _check_written(model: ir.Model, path: Path) -> None:
-    """Run onnx's checker on the file of a model. It asks for the rank of inputs and outputs, which ONNX Runtime does
-    not: where one is not known, it sees a copy that states some rank, and types are not inferred.
-    """
-    import onnx
-
-    if all(value.shape is not None or value.dtype is None for value in (*model.graph.inputs, *model.graph.outputs)):
-        onnx.checker.check_model(str(path), full_check=True)
-        return
-    proto, copy = onnx.load(path, load_external_data=False), path.with_name(f"{path.name}.ranks")
-    for value in (*proto.graph.input, *proto.graph.output):
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.shape.SetInParent()
-    onnx.save(proto, copy)
-    onnx.checker.check_model(str(copy))
-    copy.unlink()
 
 
 def is_restated(model: ir.Model) -> bool:

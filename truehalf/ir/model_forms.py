@@ -20,6 +20,7 @@ from truehalf.ir.facts import fed_inputs, model_facts
 from truehalf.ir.model_file import adopt_proto, is_restated, load_model, read_proto, save_model
 from truehalf.ir.normalize import NORMALIZE, sort_nodes
 from truehalf.ir.proto.data_files import data_folder, external_files
+from truehalf.ir.proto.plugins import with_plugins
 
 
 @dataclass(frozen=True)
@@ -115,17 +116,17 @@ def as_ir(model: Model) -> ir.Model:
     nodes that stood in front of what they read.
     """
     if isinstance(model, (str, Path)):
-        return load_model(model)
+        return with_plugins(load_model(model))
     if isinstance(model, ModelFile):
         model = model.model
     if isinstance(model, ir.Model):
-        return sort_nodes(model).clone()
+        return sort_nodes(with_plugins(model)).clone()
     if not isinstance(model, onnx.ModelProto):
         expected = "a path, an onnx.ModelProto or an onnx_ir.Model"
         raise StageError("wrong-type", f"model: expected {expected}, got {type(model).__name__}")
     proto = onnx.ModelProto()
     proto.CopyFrom(model)
-    return adopt_proto(proto, "model")
+    return with_plugins(adopt_proto(proto, "model"))
 
 
 def loaded_from(model: Path | str | ir.Model) -> ir.Model:
@@ -166,4 +167,4 @@ def as_file(model: Model, folder: Path, name: str = "model") -> ModelFile:
 
 def in_memory(path: Path) -> ir.Model:
     """A model from a file that will go: its weights are in memory, too."""
-    return ir.external_data.load_to_model(load_model(path))
+    return ir.external_data.load_to_model(with_plugins(load_model(path)))

@@ -8,6 +8,7 @@ attributes are; where an attribute decides, a function below asks the node.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
@@ -292,6 +293,10 @@ _ROWS: tuple[tuple[str, Op], ...] = (
 
 TABLE: Mapping[str, Op] = MappingProxyType({name: row for names, row in _ROWS for name in names.split()})
 MOVES = frozenset(name for name, row in TABLE.items() if row.moved != ())
+# What TensorRT's plugins are called (plugin/README.md of NVIDIA/TensorRT); exporters may write them without a domain.
+NAMED_AS_PLUGIN = re.compile(
+    "^TRT|_TRT$|Plugin(Dynamic)?$|^(CoordConvAC|CropAndResize(Dynamic)?|ModulatedDeformConv2d|Proposal(Dynamic)?)$"
+)
 _NO_ROW = Op()
 
 

@@ -36,7 +36,8 @@ def report_text(
     """
     width = max(_NARROW, min(width, _WIDE))
     samples = f"{report.samples} sample{'s' if report.samples != 1 else ''}"
-    lines = [f"{report.verdict}: {candidate} against {reference}", f"{samples}, {report.evaluation}, {report.provider}"]
+    verdict = f"{report.verdict}: {candidate} against {reference}{up_to(report.plugins, ', ')}"
+    lines = [verdict, f"{samples}, {report.evaluation}, {report.provider}"]
     lines += ["", *_table(report, width)]
     if report.detections is not None:
         lines += ["", *_detections(report.detections)]
@@ -54,6 +55,11 @@ def report_text(
     others = (worded(item) for item in report.not_verified if item not in report.reasons)
     lines += _listed("not verified:", others, width)
     return "\n".join(lines)
+
+
+def up_to(plugins: Sequence[str], before: str = "") -> str:
+    """How far a file was compared, where plugins are in it."""
+    return f"{before}up to {', '.join(plugins)}, not run" if plugins else ""
 
 
 def kept_in_fp32(decisions: Iterable[Decision]) -> list[str]:

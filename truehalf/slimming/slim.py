@@ -188,10 +188,9 @@ def slim_or_repair(file: ModelFile) -> Slimmed:
         if error.code != "runtime-refuses" or checker_refusal(file.path) or remedy_of(file.model):
             raise
         nodes = model_facts(file.model)["nodes"]
-        failed = f"the model is neither slimmed nor repaired: {error}"
-        return Slimmed(
-            file.model.clone(), {"simplified": False, "failed": failed, "nodes_before": nodes, "nodes_after": nodes}
-        )
+        failed, model = f"the model is neither slimmed nor repaired: {error}", file.model.clone()
+        model.meta.update(file.model.meta)
+        return Slimmed(model, {"simplified": False, "failed": failed, "nodes_before": nodes, "nodes_after": nodes})
 
 
 def _unname(model: ir.Model, before: ir.Model) -> None:

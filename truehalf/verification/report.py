@@ -84,6 +84,7 @@ class Report:
     place: Place | None = None
     preprocessing: JsonObject | None = None
     proposed: JsonObject | None = None
+    plugins: Sequence[str] = ()
     average_precision: Mapping[str, float | None] = field(default_factory=dict)
     stages: Mapping[str, StageNumbers] = field(default_factory=dict)
     suggestion: SuggestedPins | None = None

@@ -9,10 +9,14 @@ import re
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
 from truehalf.errors import StageError, first_line
+from truehalf.ir.proto.plugins import is_plugin
 
 REFUSED = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
+_OF_PLUGINS = "truehalf.plugins"  # a domain
 _NODE = (
     re.compile(r"Name: (?P<name>.*?) ?OpType: (?P<op_type>\w+)"),
     re.compile(r"\(op_type: ?(?P<op_type>[\w.:]+)(?:, node name: (?P<name>[^)]*))?\)"),
@@ -36,13 +40,46 @@ def refused(error: Exception, made: Path, source: Path | None) -> StageError:
     return StageError("model-invalid", f"{source}: onnx's checker refuses {_said(own)}. {_remedy(own)}")
 
 
+def check_written(model: ir.Model, path: Path) -> None:
+    """Run onnx's checker on the file of a model. It asks for the rank of inputs and outputs, which ONNX Runtime does
+    not: where one is not known, it sees a copy that states some rank, and types are not inferred. It has no plugins: it
+    sees them in a domain of their own.
+
+    Raises:
+        one of REFUSED.
+    """
+    ends = (*model.graph.inputs, *model.graph.outputs)
+    has_ranks = all(value.shape is not None or value.dtype is None for value in ends)
+    if has_ranks and not any(is_plugin(node) for node in model.graph):
+        onnx.checker.check_model(str(path), full_check=True)
+        return
+    proto, copy = onnx.load(path, load_external_data=False), path.with_name(f"{path.name}.checked")
+    for value in (*proto.graph.input, *proto.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    onnx.save(_with_domains(proto), copy)
+    onnx.checker.check_model(str(copy), full_check=has_ranks)
+    copy.unlink()
+
+
+def _with_domains(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A model whose plugins without a domain have one, in place."""
+    for node in proto.graph.node:
+        if not node.domain and is_plugin(node):
+            node.domain = _OF_PLUGINS
+    proto.opset_import.add(domain=_OF_PLUGINS, version=1)
+    return proto
+
+
 def checker_refusal(path: Path) -> Exception | None:
     """What the checker says of a file, if it refuses it; nothing of one that cannot be read, or has gone."""
     try:
-        onnx.checker.check_model(str(path), full_check=True)
+        proto = onnx.load(path, load_external_data=False)
+        has_plugins = any(is_plugin(node) for node in proto.graph.node)
+        onnx.checker.check_model(_with_domains(onnx.load(path)) if has_plugins else str(path), full_check=True)
     except REFUSED as error:
         return error
-    except (OSError, ValueError, RuntimeError):
+    except (OSError, ValueError, RuntimeError, DecodeError):
         return None
     return None
 

@@ -11,8 +11,6 @@ from truehalf.runtime.ort.session import Session
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_KNOWN_DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "org.pytorch.aten")
-
 
 def check_loads(source: Path | ir.Model, model: ir.Model, remedy: str) -> None:
     """Check that ONNX Runtime loads a model.
@@ -42,7 +40,8 @@ def refusal(error: StageError, model: ir.Model, remedy: str) -> StageError:
     return StageError(
         "not-supported",
         f"{error.text}. The model has operators that neither ONNX nor a function of the file defines, and that "
-        f"ONNX Runtime may not have ({', '.join(unknown)}): {remedy}",
+        f"ONNX Runtime may not have ({', '.join(unknown)}). Plugins of TensorRT are left out of a run where they stand "
+        f"in the graph itself, no body and no function, and behind something to run: export it so, or {remedy}",
     )
 
 
@@ -51,7 +50,8 @@ def _custom_operators(model: ir.Model) -> list[str]:
     from onnx.defs import has
 
     from truehalf.ir.facts import all_nodes
+    from truehalf.ir.proto.plugins import KNOWN_DOMAINS
 
     nodes = (node for node in all_nodes(model, functions=True) if node.op_identifier() not in model.functions)
     found = {f"{node.domain}::{node.op_type}" for node in nodes if node.domain or not has(node.op_type)}
-    return sorted(name.removeprefix("::") for name in found if not name.startswith(_KNOWN_DOMAINS))
+    return sorted(name.removeprefix("::") for name in found if not name.startswith(KNOWN_DOMAINS))

@@ -43,6 +43,7 @@ from truehalf.io_spec.outputs import (
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import lengths_of
 from truehalf.ir.model_forms import ModelFile, file_of
+from truehalf.ir.proto.plugins import name_alike, named, not_run, plugins_of
 from truehalf.json_values import JsonObject
 from truehalf.verification.chain.caveats import (
     not_compared,
@@ -143,7 +144,7 @@ def compare(
     reached = reached_outputs(models[0]), reached_outputs(models[1])
     ran = files.candidate.ran
     found = without_draws(findings_on(seen, ran, shapes, reached), *models)
-    caveats = outside_range(feeds, entry) if images is None else []
+    caveats = [*filter(None, [not_run(source.model)]), *(outside_range(feeds, entry) if images is None else [])]
     caveats += not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in left_out(declared)]
     found += of_files(source.model, other.model, stated)
@@ -154,6 +155,7 @@ def compare(
         left_out=without,
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
         proposed=None if proposed is None else proposed.to_json(),
+        plugins=[named(each) for each in plugins_of(source.model)],
     )
     deciding = [each for each in found if each.state == FAILED or (each.state == NOT_VERIFIED and each.decides)]
     blamed = any(not each.no_node for each in deciding)
@@ -181,12 +183,14 @@ def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSp
         check_shapes(replace(declared, outputs=tuple(each for each in declared.outputs if each.kind == ROWS)))
     except StageError as error:
         source = f"{SPEC_KEY} in the metadata of {reference.path}" if spec is None else "spec"
-        raise StageError(error.code, f"{error}\n({source}; an empty I/O spec, {{}}, compares tensors)") from error
+        said = f"{error}\n({source}; an empty I/O spec, {{}}, compares tensors)"
+        raise StageError(error.code, "\n".join(filter(None, [said, not_run(reference.model)]))) from error
     return declared
 
 
 def _opened(reference: ModelFile, candidate: ModelFile, spec: IoSpec, options: VerifyConfig) -> ModelPair:
     """Both files, outputs that hold detections in one tensor taken apart."""
+    name_alike(reference.model, candidate.model)
     check_same_interface(reference.model, candidate.model)
     parts = apart(spec)
     return ModelPair(taken_apart(reference, parts), taken_apart(candidate, parts), options.evaluation.value)

@@ -34,6 +34,7 @@ from truehalf.runtime.ort.session import Session
 from truehalf.verification.contradictions import class_names_in
 from truehalf.verification.declared.boxes import in_words, layouts_of
 from truehalf.verification.declared.empty import empty_tensors
+from truehalf.verification.declared.plugins import told_by_plugins
 from truehalf.verification.metrics.decoded import confident_queries
 from truehalf.verification.runs import UnevenShapes, as_type, part_of
 
@@ -115,6 +116,8 @@ def proposal_of(
             raise
         runs = ran(taken)
     found = proposed(_inputs(model), _joined(taken), _joined(runs), class_names_in(model))
+    told = told_by_plugins(model, _joined(runs), found)
+    found = told or found
     found.notes.extend(
         coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in others
     )
@@ -140,11 +143,14 @@ def proposal_of(
     is_image = image.kind == "images"
     sizes = [(feed[image.name].shape[axis], feed[image.name].shape[axis + 1]) if is_image else None for feed in taken]
     share = np.concatenate([confident_queries(outputs, parts, threshold).ravel() for outputs in runs]).mean()
-    if "logits" in by_kind(parts) and share > _MOST_FOUND:
+    if not told and "logits" in by_kind(parts) and share > _MOST_FOUND:
         found.doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
     sized, boxes = list(zip(runs, sizes, strict=True)), _holding_boxes(found.spec)
     layouts = layouts_of(sized, parts, threshold)
     found.reasons[boxes.name] += f"; {in_words(layouts)}"
+    if told:
+        fitting = (each for each in layouts if each[0] == boxes.format)
+        return replace(found, spec=_with_layout(found.spec, *next(fitting, (boxes.format, boxes.normalized))))
     # Small boxes of cxcywh lie where such of x, y, width, height may, too, which no network is known to put out.
     if [box_format for box_format, _ in layouts] in (["cxcywh"], ["xyxy"], ["xywh"], ["cxcywh", "xywh"]):
         return replace(found, spec=_with_layout(found.spec, *layouts[0]))
@@ -239,7 +245,9 @@ def _may_hold_boxes(shape: Sequence[int | ir.SymbolicDim]) -> bool:
     """Alone, or with what belongs to them; after non-maximum suppression perhaps without an axis of images."""
     if len(shape) == 2:
         return not isinstance(shape[1], int) or shape[1] in _WIDTHS_OF_IMAGE
-    return len(shape) == 3 and (shape[2] == 4 or any(not isinstance(side, int) or side > 4 for side in shape[1:]))
+    return list(shape[2:]) == [1, 4] or (
+        len(shape) == 3 and (shape[2] == 4 or any(not isinstance(side, int) or side > 4 for side in shape[1:]))
+    )
 
 
 def _holding_boxes(spec: IoSpec) -> OutputSpec:

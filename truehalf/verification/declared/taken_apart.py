@@ -102,7 +102,7 @@ def _give_way(graph: ir.Graph, names: set[str]) -> None:
 
 def _part(graph: ir.Graph, whole: ir.Value, part: OutputSpec, at: Columns) -> ir.Value:
     """What `truehalf.io_spec.columns.in_parts` takes."""
-    name, axis, is_vector = part.name, at.axis, part.kind in ("scores", "labels")
+    name, axis, is_vector = part.name, at.axis, part.kind in ("scores", "labels") or at.is_single
     if axis is None:
         taken = whole
     elif is_vector:

@@ -1,0 +1,56 @@
+"""What plugins for non-maximum suppression say of the tensors that enter them, by their attributes:
+
+    EfficientNMS_TRT         boxes, scores    box_coding, score_activation, background_class
+    BatchedNMS_TRT,          boxes, scores    corners, scores as they are, backgroundLabelId
+    BatchedNMSDynamic_TRT
+    TRTBatchedNMS            the same, background_label_id (mmdeploy)
+
+Boxes are [N, n, 4] or [N, n, 1, 4]; boxes of each class, and offsets from anchors, are any tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.io_spec.proposed import Proposal, boxes_of
+from truehalf.io_spec.spec import FIRST, OutputSpec
+from truehalf.ir.proto.plugins import named, plugins_of
+
+_FORMATS = ("xyxy", "cxcywh")  # by box_coding
+_BACKGROUND = ("background_class", "backgroundLabelId", "background_label_id")
+_NMS = re.compile("EfficientNMS_TRT|BatchedNMS(Dynamic)?_TRT|TRTBatchedNMS")
+
+
+def told_by_plugins(model: ir.Model, outputs: Mapping[str, np.ndarray], found: Proposal) -> Proposal | None:
+    """A proposal in which outputs are what the first such plugin says that they enter; None where there is none.
+
+    Args:
+        outputs: of the model by name, from a run.
+        found: what their values suggest.
+    """
+    for plugin in plugins_of(model):
+        names = [str(value.name) for value in plugin.inputs if value is not None]
+        if not _NMS.fullmatch(plugin.op_type) or len(names) != 2 or not outputs.keys() >= {*names}:
+            continue
+        boxes, scores = (outputs[name] for name in names)
+        if scores.ndim != 3 or boxes.shape not in {(*scores.shape[:2], 4), (*scores.shape[:2], 1, 4)}:
+            continue
+        whole = plugin.attributes
+        activation = "sigmoid" if whole.get_int("score_activation", 0) else "identity"
+        background = next((whole.get_int(key, -1) for key in _BACKGROUND if key in whole), -1)
+        none: dict[int, bool | str] = {0: FIRST, scores.shape[2] - 1: True}  # a sigmoid's scores have no such class
+        no_object = none.get(background) if activation == "identity" else None
+        told = {
+            names[0]: replace(boxes_of(names[0], boxes, {}), format=_FORMATS[whole.get_int("box_coding", 0)]),
+            names[1]: OutputSpec(names[1], "logits", activation=activation, no_object=no_object),
+        }
+        plain = {name: OutputSpec(name) for name in outputs}
+        outs = tuple(replace((plain | told)[each], dtype=array.dtype.name) for each, array in outputs.items())
+        said = dict.fromkeys(names, f"enters {named(plugin)}, whose attributes say so")
+        return replace(found, spec=replace(found.spec, outputs=outs), reasons=found.reasons | said, doubts=[])
+    return None
