@@ -25,6 +25,7 @@ from truehalf.ir.opset import ToOpset
 from truehalf.ir.proto.names import graphs_of
 
 BEHIND = "truehalf.behind_plugins"  # key of ir.Model.meta: ir.Model of the plugins and all behind them
+OF_PLUGINS = "truehalf.plugins"  # domain of those that have none, for onnx
 KNOWN_DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "org.pytorch.aten")
 _Node: TypeAlias = onnx.NodeProto | ir.Node
 
@@ -156,6 +157,19 @@ def _ends(graph: ir.Graph) -> dict[str | None, ir.Value]:
     return {value.name: value for value in graph.outputs}
 
 
+def _raise(behind: ir.Model, opset: int | None) -> None:
+    """Bring what is behind plugins to an opset; onnx has no rule for these, and leaves other domains alone."""
+    if opset == behind.graph.opset_imports.get(""):
+        return
+    for node in behind.graph:
+        node.domain = OF_PLUGINS if node.domain == "" and is_plugin(node) else node.domain
+    behind.graph.opset_imports[OF_PLUGINS] = 1
+    ToOpset(opset)(behind)
+    behind.graph.opset_imports.pop(OF_PLUGINS, None)
+    for node in behind.graph:
+        node.domain = "" if node.domain == OF_PLUGINS else node.domain
+
+
 def with_plugins(model: ir.Model) -> ir.Model:
     """A model as its file holds it: itself, or a copy with the plugins and all behind them, which read what they read
     in the type that it had.
@@ -167,7 +181,7 @@ def with_plugins(model: ir.Model) -> ir.Model:
         return model
     made, taken = model.clone(), model.meta[BEHIND].clone()
     made.meta.update({key: value for key, value in model.meta.items() if key != BEHIND})
-    ToOpset(made.graph.opset_imports.get(""))(taken)
+    _raise(taken, made.graph.opset_imports.get(""))
     graph, ends = taken.graph, _ends(made.graph) | {value.name: value for value in made.graph.inputs}
     inputs, moved, weights = list(graph.inputs), list(graph), list(graph.initializers.values())
     kept = [str(value.name) for value in graph.outputs if value.is_graph_input()]

@@ -13,10 +13,9 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from truehalf.errors import StageError, first_line
-from truehalf.ir.proto.plugins import is_plugin
+from truehalf.ir.proto.plugins import OF_PLUGINS, is_plugin
 
 REFUSED = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
-_OF_PLUGINS = "truehalf.plugins"  # a domain
 _NODE = (
     re.compile(r"Name: (?P<name>.*?) ?OpType: (?P<op_type>\w+)"),
     re.compile(r"\(op_type: ?(?P<op_type>[\w.:]+)(?:, node name: (?P<name>[^)]*))?\)"),
@@ -54,20 +53,20 @@ def check_written(model: ir.Model, path: Path) -> None:
         onnx.checker.check_model(str(path), full_check=True)
         return
     proto, copy = onnx.load(path, load_external_data=False), path.with_name(f"{path.name}.checked")
-    for value in (*proto.graph.input, *proto.graph.output):
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.shape.SetInParent()
-    onnx.save(_with_domains(proto), copy)
+    onnx.save(_for_checker(proto), copy)
     onnx.checker.check_model(str(copy), full_check=has_ranks)
     copy.unlink()
 
 
-def _with_domains(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A model whose plugins without a domain have one, in place."""
+def _for_checker(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A model whose inputs and outputs have a rank, and its plugins a domain, in place."""
+    for value in (*proto.graph.input, *proto.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
     for node in proto.graph.node:
         if not node.domain and is_plugin(node):
-            node.domain = _OF_PLUGINS
-    proto.opset_import.add(domain=_OF_PLUGINS, version=1)
+            node.domain = OF_PLUGINS
+    proto.opset_import.add(domain=OF_PLUGINS, version=1)
     return proto
 
 
@@ -76,7 +75,7 @@ def checker_refusal(path: Path) -> Exception | None:
     try:
         proto = onnx.load(path, load_external_data=False)
         has_plugins = any(is_plugin(node) for node in proto.graph.node)
-        onnx.checker.check_model(_with_domains(onnx.load(path)) if has_plugins else str(path), full_check=True)
+        onnx.checker.check_model(_for_checker(onnx.load(path)) if has_plugins else str(path), full_check=True)
     except REFUSED as error:
         return error
     except (OSError, ValueError, RuntimeError, DecodeError):
