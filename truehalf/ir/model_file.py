@@ -84,6 +84,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
 
     from truehalf.ir.proto.forms import restate
     from truehalf.ir.proto.names import check_names
+    from truehalf.ir.proto.one_image import give_axis
     from truehalf.ir.proto.plugins import BEHIND, take_out
 
     path = Path(path)
@@ -102,7 +103,8 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     if tail is not None:
         weights |= _adopt(tail, path)
     is_linked = bool(weights) and path.is_symlink()
-    model.meta[_SOURCE], model.meta[_RESTATED] = (path.absolute(), weights), restated or tail is not None or is_linked
+    model.meta[_SOURCE] = path.absolute(), weights
+    model.meta[_RESTATED] = give_axis(model) or restated or tail is not None or is_linked
     model.meta[BEHIND] = tail
     return model
 

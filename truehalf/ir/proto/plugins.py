@@ -23,6 +23,7 @@ from truehalf.ir.normalize import Names, rename
 from truehalf.ir.ops import NAMED_AS_PLUGIN
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.proto.names import graphs_of
+from truehalf.ir.proto.one_image import take_axis
 
 BEHIND = "truehalf.behind_plugins"  # key of ir.Model.meta: ir.Model of the plugins and all behind them
 OF_PLUGINS = "truehalf.plugins"  # domain of those that have none, for onnx
@@ -177,6 +178,7 @@ def with_plugins(model: ir.Model) -> ir.Model:
     Raises:
         StageError: nodes behind plugins that cannot be brought to the opset that the model has by now.
     """
+    model = take_axis(model)
     if model.meta.get(BEHIND) is None:
         return model
     made, taken = model.clone(), model.meta[BEHIND].clone()

@@ -1,0 +1,79 @@
+"""One image as input, without an axis of images (torchvision's and Detectron2's exports): it gets one of length 1 while
+it is worked on, as everything else has it, and loses it when a file is written.
+
+    x [3, H, W] -> ...        runs as x [1, 3, H, W] -> Squeeze -> ...
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.ir.facts import fed_inputs, is_op
+
+IMAGE = "truehalf.one_image"  # key of ir.Model.meta: the input's name
+_DTYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.UINT8)
+_LEAST_SIDE = 16  # pixels; smaller ones are other matrices
+_AXES_ARE_INPUTS = 13  # of Squeeze, from this opset on
+
+
+def give_axis(model: ir.Model) -> bool:
+    """Give the input of one image an axis of images, in place.
+
+    It is one of three axes, of which the first is 3, where no output has 3 on its first axis, as those of three samples
+    would.
+
+    Returns:
+        whether there is such an input.
+    """
+    images = [value for value in fed_inputs(model) if _is_image(value)]
+    if len(images) != 1 or any(value.shape is None or tuple(value.shape)[:1] == (3,) for value in model.graph.outputs):
+        return False
+    (image,) = images
+    graph, shape = model.graph, image.shape
+    opset = graph.opset_imports.get("") or _AXES_ARE_INPUTS
+    axes = ir.val(f"{image.name}/axes", const_value=ir.tensor(np.array([0]), name=f"{image.name}/axes"))
+    if opset >= _AXES_ARE_INPUTS:
+        graph.register_initializer(axes)
+    by_opset = ([axes], {}) if opset >= _AXES_ARE_INPUTS else ([], {"axes": [0]})
+    squeeze = ir.node("Squeeze", [image, *by_opset[0]], by_opset[1], name=f"{image.name}/Squeeze")
+    (alone,) = squeeze.outputs
+    alone.name, alone.type, alone.shape = f"{image.name}/alone", image.type, shape
+    image.replace_all_uses_with(alone, replace_graph_outputs=False)
+    squeeze.replace_input_with(0, image)
+    image.shape = ir.Shape([1, *(shape or ())])
+    graph.insert_before(next(iter(graph)), squeeze)
+    model.meta[IMAGE] = image.name
+    return True
+
+
+def take_axis(model: ir.Model) -> ir.Model:
+    """A model as its file holds it: itself, or a copy whose image has lost its axis of images."""
+    if model.meta.get(IMAGE) is None:
+        return model
+    made = model.clone()
+    made.meta.update({key: value for key, value in model.meta.items() if key != IMAGE})
+    graph = made.graph
+    (image,) = (value for value in graph.inputs if value.name == model.meta[IMAGE])
+    shape = tuple(image.shape or ())[1:]
+    stack = [image]
+    while stack:  # the input, and its casts
+        value = stack.pop()
+        for node in value.consumers():
+            if is_op(node, "Squeeze"):
+                node.outputs[0].replace_all_uses_with(value, replace_graph_outputs=True)
+                graph.remove(node, safe=True)
+            elif is_op(node, "Cast"):
+                stack.append(node.outputs[0])
+        value.shape = ir.Shape(shape)
+    axes = graph.initializers.get(f"{image.name}/axes")
+    if axes is not None and not axes.uses():
+        del graph.initializers[f"{image.name}/axes"]
+    return made
+
+
+def _is_image(value: ir.Value) -> bool:
+    if value.dtype not in _DTYPES or value.shape is None or len(value.shape) != 3:
+        return False
+    channels, *sides = value.shape
+    return channels == 3 and all(not isinstance(side, int) or side >= _LEAST_SIDE for side in sides)
