@@ -62,9 +62,11 @@ def take_out(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     behind = [node for node in graph.node if not made.isdisjoint(node.output)]
     front = [node for node in graph.node if made.isdisjoint(node.output)]
     read = dict.fromkeys(n for node in sorted(behind, key=lambda each: not is_plugin(each)) for n in _read(node))
-    constants = {node.output[0]: node for node in front if node.op_type == "Constant" and node.output[0] in read}
-    computed = {name for node in front for name in node.output} - constants.keys()
     kept = [value.name for value in graph.output if value.name not in made]
+    outside = {*kept, *(value.name for value in graph.input)}
+    taken_along = {node.output[0]: node for node in front if node.output[0] in read and _is_repeated(node, outside)}
+    read |= dict.fromkeys(name for node in taken_along.values() for name in node.input)
+    computed = {name for node in front for name in node.output} - taken_along.keys()
     entering = [name for name in read if name in computed and name not in kept]
     if not entering and not computed.intersection(kept):
         return None
@@ -72,12 +74,12 @@ def take_out(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     if any((node.domain, node.op_type) in functions for node in behind):
         taken.functions.extend(proto.functions)
     taken.graph.name = graph.name
-    taken.graph.node.extend([*constants.values(), *behind])
+    taken.graph.node.extend([*taken_along.values(), *behind])
     taken.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in read)
     taken.graph.value_info.extend(value for value in graph.value_info if value.name in made)
     taken.graph.output.extend(graph.output)
     needed = {*kept, *(name for node in front for name in _read(node))}
-    _keep(graph.node, lambda node: made.isdisjoint(node.output) and not constants.keys() - needed >= {*node.output})
+    _keep(graph.node, lambda node: made.isdisjoint(node.output) and not taken_along.keys() - needed >= {*node.output})
     _keep(graph.initializer, lambda tensor: tensor.name in needed or tensor.name not in read)
     _keep(graph.output, lambda value: value.name in kept)
     graph.output.extend(_typed(proto, entering))
@@ -85,6 +87,11 @@ def take_out(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     weights = {tensor.name for tensor in taken.graph.initializer}
     taken.graph.input.extend(ends[name] for name in {**read, **dict.fromkeys(kept)} if name in ends.keys() - weights)
     return taken
+
+
+def _is_repeated(node: onnx.NodeProto, outside: Collection[str]) -> bool:
+    """Whether a node in front is one behind, too: a constant, and a Cast of what the model takes or puts out."""
+    return node.op_type == "Constant" or (node.op_type == "Cast" and node.input[0] in outside)
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:

@@ -126,6 +126,7 @@ def _problems_of(model: ir.Model) -> Iterator[tuple[str, str]]:
     import onnx_ir as ir
 
     from truehalf.ir.facts import all_nodes
+    from truehalf.ir.proto.plugins import not_run
 
     half_types = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     weights = [
@@ -145,6 +146,8 @@ def _problems_of(model: ir.Model) -> Iterator[tuple[str, str]]:
             f"inputs and outputs, such as {first[0]}; expected the FP32 file that it was made from: FP16 is made here, "
             "and compared with FP32",
         )
+    if line := not_run(model):
+        yield "not-supported", f"{line}; `truehalf convert` takes it as it is, the pipeline without these nodes"
     if not model.graph.inputs:
         yield "wrong-file", "it has no inputs; expected a model that computes from its inputs"
     for value in (*model.graph.inputs, *model.graph.outputs):
