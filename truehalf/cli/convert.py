@@ -145,7 +145,7 @@ def _check_engine(file: ModelFile, given: Mapping[str, Any]) -> None:
         return
     from truehalf.engines.of_file import profile_of
 
-    profile_of(file.model, given_shapes(given))
+    profile_of(file.written, given_shapes(given))
 
 
 def _engine(out: Path, verdict: str, given: Mapping[str, Any]) -> tuple[EngineReport, Exception | None]:

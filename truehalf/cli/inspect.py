@@ -45,7 +45,7 @@ def command(output: form.Output, **given: Any) -> int:
     from truehalf.ir.model_file import PRECISION_KEY
     from truehalf.ir.model_forms import ModelFile
     from truehalf.ir.normalize import InferTypes
-    from truehalf.ir.proto.plugins import not_run, with_plugins
+    from truehalf.ir.proto.plugins import not_run
     from truehalf.verification.declared.proposal import propose_spec
     from truehalf.verification.localize.outline import outline
 
@@ -56,7 +56,7 @@ def command(output: form.Output, **given: Any) -> int:
     if given["spec"] is not None and samples is None:
         raise StageError("needs-value", "--spec: expected --samples beside it, from which an I/O spec is proposed")
     file, reasons = ModelFile(model), {} if result is None else _reasons(result)
-    loaded = with_plugins(file.model)
+    loaded = file.written.clone()
     InferTypes()(loaded)
     facts = model_facts(loaded, model)
     spec = spec_inside(loaded)

@@ -36,7 +36,7 @@ def engine_of_file(
         StageError: as profile_of and build_engine.
     """
     file = ModelFile(model_path)
-    profile = profile_of(file.model, shapes)
+    profile = profile_of(file.written, shapes)
     declared = "fp16" if float_facts(file.typed)["fp16_nodes"] else "fp32"
     order = Order(declared=declared, profiles=[profile], target=target)
     report = build_engine(file, out_dir, order, options)

@@ -105,7 +105,7 @@ def plan_of_model(
     Raises:
         StageError: listing every profile that does not fit the graph, and every plugin that is missing.
     """
-    model = file.model
+    model = file.written
     problems = check_profiles(model.graph, profiles)
     problems += [f"engine.plugins: {file} is missing" for file in plugins if not Path(file).is_file()]
     if problems:

@@ -32,7 +32,7 @@ def fp16_node_names(file: ModelFile) -> list[str]:
     """Names that a file itself gives to those of its nodes that compute and output FLOAT16 and no other float type, in
     graph order. Casts, constants and what only moves values are left out: an engine need not have them.
     """
-    named = {node.name for node in all_nodes(file.model) if node.name}
+    named = {node.name for node in all_nodes(file.written) if node.name}
     names: dict[str, None] = {}
     for node in all_nodes(file.typed):
         types = {output.dtype for output in node.outputs if output.name}

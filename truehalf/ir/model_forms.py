@@ -47,13 +47,18 @@ class ModelFile:
         return adopt_proto(self.proto, self.path)
 
     @cached_property
+    def written(self) -> ir.Model:
+        """The content as the file holds it, plugins and all: what engines are built of. Not to be changed either."""
+        return with_plugins(self.model)
+
+    @cached_property
     def typed(self) -> ir.Model:
-        """The content with the types of all values, as far as they can be inferred; files of other tools may state
-        none. Not to be changed either.
+        """As `written`, with the types of all values, as far as they can be inferred; files of other tools may state
+        none.
         """
-        if not model_facts(self.model)["untyped_nodes"]:
-            return self.model
-        model = self.model.clone()
+        if not model_facts(self.written)["untyped_nodes"]:
+            return self.written
+        model = self.written.clone()
         NORMALIZE(model)
         return model
 
