@@ -17,7 +17,7 @@ from truehalf.config.typed import plain
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.precision import float_facts, fp16_node_names
 from truehalf.engines.profiles import check_profiles, profiled_inputs, shape_inputs
-from truehalf.errors import StageError
+from truehalf.errors import refuse
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.output_files import write_text
@@ -106,10 +106,7 @@ def plan_of_model(
     graph = file.model.graph
     problems = check_profiles(graph, profiles)
     problems += [f"engine.plugins: {file} is missing" for file in plugins if not Path(file).is_file()]
-    if problems:
-        raise StageError(
-            "wrong-plan", f"the plan does not fit {file.path}:\n" + "\n".join(f"  {problem}" for problem in problems)
-        )
+    refuse("wrong-plan", f"the plan does not fit {file.path}", problems)
     return {
         "format": versions.PLAN_FORMAT,
         "onnx": names[0],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 from truehalf.runtime.tensorrt.plan_content import quoted
 from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
 from truehalf.runtime.tensorrt.proof import ports, profile_values
@@ -209,11 +209,7 @@ class Engine:
                 outside = f"input {name!r}: {what} {given} outside profile {profile}, {bounds}"
                 problems.append(coded("out-of-range", outside))
             arrays[name] = np.ascontiguousarray(array.astype(dtype, copy=False)).reshape(array.shape)
-        if problems:
-            raise StageError(
-                "wrong-feeds",
-                f"{self.path}: the inputs do not fit:\n" + "\n".join(f"  {problem}" for problem in problems),
-            )
+        refuse("wrong-feeds", f"{self.path}: the inputs do not fit", problems)
         return arrays
 
     def _bind_input(self, name: str, array: np.ndarray) -> None:
