@@ -102,16 +102,10 @@ def engine_lines(report: EngineReport, file: Path) -> list[str]:
     if compiled := report.get("compiled"):
         half = report.get("half_layers_fraction")
         of_layers = "" if half is None else f", {100 * half:.1f} % of what computes floats in Half"
-        layers = (
-            "layers not known" if compiled["computing_layers"] is None else f"{compiled['computing_layers']} layers"
-        )
-        facts = [
-            compiled["compiler"],
-            f"{number(report['engine_mb'])} MB",
-            f"{layers}{of_layers}",
-            fused_sentence(report),
-        ]
-        lines += [f"engine: {built}", f"compiled: {', '.join(filter(None, facts))}; nothing was executed"]
+        count = "no known" if compiled["computing_layers"] is None else compiled["computing_layers"]
+        facts = f"{compiled['compiler']}, {number(report['engine_mb'])} MB, {count} layers{of_layers}"
+        said = ", ".join(filter(None, [facts, fused_sentence(report)]))
+        lines += [f"engine: {built}", f"compiled: {said}; nothing was executed"]
     if parity is not None:
         lines.append(f"outputs: {parity['state']}" + (f": {parity['reason']}" if parity.get("reason") else ""))
     for row in report.get("latency", []):
