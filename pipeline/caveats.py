@@ -81,7 +81,7 @@ def failures(reports: Reports, params: Params) -> list[str]:
 
 def has_failed(reports: Reports, params: Params) -> bool:
     """Whether verify or the engine says so, or what had to be verified was not."""
-    states = [(of_stage(reports, stage) or {}).get("status") for stage in ("verify", "engine")]
+    states = [_report(stage, reports).get("status") for stage in ("verify", "engine")]
     return "failed" in states or bool(unmet(params, reports))
 
 

@@ -86,16 +86,6 @@ def engine_sentence(engine: EngineReport) -> str:
     return f"no engine was built ({engine.get('status', 'unknown')}): {reason}"
 
 
-def fused_sentence(engine: EngineReport | None) -> list[str]:
-    """How many attentions a compiler has fused, where one looked and there are any; else empty."""
-    compiled = engine.get("compiled") if engine else None
-    if not engine or not compiled or compiled["fused_attention"] is None or not compiled["attention_regions"]:
-        return []
-    left_out = excused_count(engine.get("gates", []))
-    excused = f" ({left_out} have evidence against it)" if left_out else ""
-    return [f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused{excused}"]
-
-
 def latency_rows(engine: EngineReport) -> list[dict[str, Any]]:
     """Latency at the points of the profiles, each with `where` that is; the clocks in words."""
     return [
@@ -236,7 +226,7 @@ def engine_metrics(engine: EngineReport) -> dict[str, object]:
     for name in (*of_layers, "file_half_arithmetic", "half_arithmetic"):
         found[f"engine/{name}"] = compiled.get(name) if compiled else None
     found["engine/fp16_nodes_in_fp32"] = len(compiled["computed_in_fp32"]) if compiled else None
-    found["engine/attention_excused"] = excused_count(engine.get("gates", [])) if compiled else None
+    found["engine/attention_excused"] = excused_count(engine) if compiled else None
     for row in engine.get("latency") or []:
         for point in row["points"]:
             for name in ("p50_ms", "p99_ms", "throughput_per_s"):

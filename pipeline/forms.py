@@ -43,6 +43,13 @@ class StageReport(SlimReport, Fp16Report, total=False):
     casts_after: int
 
 
+class Crash(TypedDict):
+    """What ended a run, the content of reports/error.json."""
+
+    stage: str
+    message: str
+
+
 class Outcome(TypedDict):
     """What came of logging a run, the content of reports/track.json.
 
@@ -92,8 +99,9 @@ def of_stage(reports: Reports, stage: str) -> StageReport | None:
     return cast("StageReport | None", reports.get(stage))
 
 
-def model_of(report: StageReport) -> ModelFacts:
-    """Facts of the file that a stage made; of an engine its size."""
+def model_of(report: StageReport | None) -> ModelFacts:
+    """Facts of the file that a stage made; of an engine its size; none of a stage that has not run."""
+    report = report or {}
     return report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {})
 
 

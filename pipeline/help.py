@@ -35,17 +35,16 @@ def page(width: int) -> str:
     """What the command does, options of one's own model, examples, and where the rest is."""
     first = "truehalf: from a trained detector to a verified FP16 ONNX file and, on an NVIDIA GPU, a TensorRT engine."
     parts = [textwrap.fill(first, width), "Usage: python -m pipeline [group=choice ...] [key=value ...] [--verbose]"]
-    parts.append("\n".join(["Your own model:", *(line for pair in OWN_MODEL.items() for line in _row(*pair, width))]))
-    examples = (f"  {command}\n      {meaning}" for command, meaning in EXAMPLES.items())
-    parts.append("\n".join(["Examples:", *examples]))
+    examples = [f"  {command}\n      {meaning}" for command, meaning in EXAMPLES.items()]
     rest = {
         "--help-all": "every choice and every key, with its default and meaning",
         "--cfg job": "show the configuration that the rest of the command line gives; run nothing",
         "--verbose": "print what DVC says, too",
         "docs/": "how-to guides, reference, explanation; a single file: truehalf --help",
     }
-    parts.append("\n".join(["More:", *(line for pair in rest.items() for line in _row(*pair, width))]))
-    return "\n\n".join(parts)
+    own, more = ([line for pair in rows.items() for line in _row(*pair, width)] for rows in (OWN_MODEL, rest))
+    titled = (("Your own model:", own), ("Examples:", examples), ("More:", more))
+    return "\n\n".join([*parts, *("\n".join([title, *lines]) for title, lines in titled)])
 
 
 def all_keys(width: int) -> str:

@@ -34,7 +34,7 @@ from pipeline.sweep.snapshot import NoSnapshot, take
 from pipeline.sweep.sweep import JobResult, Sweep
 from pipeline.track import without_address
 from pipeline.tracking.record import run_name
-from pipeline.workspace import AWAY_VARIABLE, locked, problems_of_lock, read_reports, root, without_git
+from pipeline.workspace import AWAY_VARIABLE, crash_of, locked, problems_of_lock, read_reports, root, without_git
 from truehalf.codes import coded
 from truehalf.config.named_files import missing_files, missing_functions
 from truehalf.config.params import read_params
@@ -206,9 +206,7 @@ def _checked(values: Params) -> Config:
 
 def _reason(place: Path) -> str:
     """Why a run failed, in a line."""
-    error = place / "reports" / "error.json"
-    if error.exists():
-        report = json.loads(error.read_text())
-        return f"{report['stage']}: {report['message']}".splitlines()[0]
+    if crash := crash_of(place):
+        return f"{crash['stage']}: {crash['message']}".splitlines()[0]
     found = failures(read_reports(place), read_params(place)) if (place / "params.yaml").exists() else []
     return "; ".join(found) or "no stage says why; see its log"

@@ -14,7 +14,15 @@ from typing import TextIO
 from pipeline.cache.stale_locks import release
 from pipeline.forms import Params
 from pipeline.sweep.sweep import Sweep
-from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, VERBOSE_VARIABLE, locked, remove_leftovers, write_params
+from pipeline.workspace import (
+    AWAY_VARIABLE,
+    PROJECT_VARIABLE,
+    VERBOSE_VARIABLE,
+    crash_of,
+    locked,
+    remove_leftovers,
+    write_params,
+)
 from truehalf.codes import CONFIGURATION, codes_in
 from truehalf.output_files import write_text
 from truehalf.progress import PLACE_VARIABLE
@@ -105,7 +113,7 @@ def _chain(place: _Place, repro: list[str]) -> int:
         return 0
     if code != 130 and _tracked_at(place.folder) != before:  # all stages ran; the gate failed
         return 1
-    if code != 130 and (why := _not_begun(error_file)):
+    if code != 130 and (why := _not_begun(place.folder)):
         print(f"configuration: {why}", file=sys.stderr if place.output is None else place.output)
         return NOT_BEGUN
     if code != 130:
@@ -114,26 +122,25 @@ def _chain(place: _Place, repro: list[str]) -> int:
     return 130 if code == 130 else 1
 
 
-def _not_begun(error_file: Path) -> str:
+def _not_begun(folder: Path) -> str:
     """What is wrong with what a run would read, or with what is said of it; empty where it has begun."""
-    if not error_file.exists():
+    if (crash := crash_of(folder)) is None:
         return ""
-    found = json.loads(error_file.read_text())
-    message = str(found["message"])
-    codes = codes_in(message.partition("\n")[0])[-1:]
-    mistaken = found["stage"] == "trace" and not _MISTAKEN.isdisjoint(codes)
-    return message if found["stage"] == FIRST or mistaken else ""
+    codes = codes_in(crash["message"].partition("\n")[0])[-1:]
+    mistaken = crash["stage"] == "trace" and not _MISTAKEN.isdisjoint(codes)
+    return crash["message"] if crash["stage"] == FIRST or mistaken else ""
 
 
 def _report_crash(error_file: Path, place: _Place) -> None:
     """Draw, track and sum up a run that crashed."""
-    if not error_file.exists():  # the process ended before it could write one
+    crash = crash_of(place.folder)
+    if crash is None:  # the process ended before it could write one
         message = "a process was killed, or DVC itself failed; its message stands above, or in the log"
-        write_text(error_file, json.dumps({"stage": "unknown", "message": message}))
-    stage = json.loads(error_file.read_text())["stage"]
+        crash = {"stage": "unknown", "message": message}
+        write_text(error_file, json.dumps(crash))
     _execute(["pipeline.report"], place)
-    _execute(["pipeline.track", "--failed-stage", stage], place)
-    _execute(["pipeline.gate", "--failed-stage", stage], place)
+    for program in ("pipeline.track", "pipeline.gate"):
+        _execute([program, "--failed-stage", crash["stage"]], place)
 
 
 def _tracked_at(folder: Path) -> int | None:

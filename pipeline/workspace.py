@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import yaml
 
-from pipeline.forms import Params, Reports
+from pipeline.forms import Crash, Params, Reports
 from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.files import read_yaml
@@ -146,6 +146,12 @@ def json_of(path: Path) -> Any:
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         return json.loads(path.read_text())
     return None
+
+
+def crash_of(folder: Path) -> Crash | None:
+    """What ended the run of a workspace, by reports/error.json; None where nothing did."""
+    found: Crash | None = json_of(folder / "reports" / "error.json")
+    return found
 
 
 def read_reports(folder: Path) -> Reports:

@@ -25,7 +25,7 @@ from truehalf.config.params import params_digest, read_params
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
-from truehalf.files import MODEL_FILE, explain, read_yaml, refuse_no_folder, remove, swap_in, write_json
+from truehalf.files import MODEL_FILE, explain, read_yaml, remove, swap_in, write_json
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.spec import IoSpec
 from truehalf.output_files import PARTIAL, destination, is_protected
@@ -94,7 +94,6 @@ class Stage:
         reports.mkdir(exist_ok=True)
         written = _report_file(reports / f"{self.name}.json")
         if self._out is not None:
-            refuse_no_folder(place)
             swap_in(self._out, place)
         write_json(written, {"stage": self.name, "status": "done"} | dict(report))
 

@@ -62,7 +62,7 @@ LONG: set[str] = set()
 # torch, outside the rooms that are for it
 TORCH = {
     *("truehalf.provenance.software", "truehalf.engines.carry_out", "truehalf.verification.chain.reference"),
-    *("truehalf.runtime.gpu_clocks", "truehalf.runtime.tensorrt.latency", "truehalf.runtime.tensorrt.run"),
+    *("truehalf.runtime.tensorrt.latency", "truehalf.runtime.tensorrt.run"),
 }
 # ONNX Runtime, outside its room
 ORT = {"truehalf.calibration.instrument"}

@@ -33,18 +33,14 @@ def explain(error: OSError) -> str:
 
 def swap_in(folder: Path, place: Path) -> None:
     """Put a finished folder where an older one may lie. Between the two renames the place is empty, never half full."""
-    refuse_no_folder(place)
+    if place.is_symlink() or (place.exists() and not place.is_dir()):
+        raise NoPlace(place, "a link, or something else that is no folder", "a folder of a stage, or nothing")
     replaced = place.with_name(place.name + _REPLACED)
     remove(replaced)
     if place.exists():
         place.rename(replaced)
     folder.rename(place)
     remove(replaced)
-
-
-def refuse_no_folder(place: Path) -> None:
-    if place.is_symlink() or (place.exists() and not place.is_dir()):
-        raise NoPlace(place, "a link, or something else that is no folder", "a folder of a stage, or nothing")
 
 
 def write_json(path: Path, content: Any) -> None:

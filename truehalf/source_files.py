@@ -10,7 +10,7 @@ import sysconfig
 import types
 from pathlib import Path
 
-_PRODUCT = [Path(__file__).resolve().parents[1] / room for room in ("pipeline", "stages", "truehalf")]
+PRODUCT = [Path(__file__).resolve().parents[1] / room for room in ("pipeline", "stages", "truehalf")]
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 
 
@@ -21,7 +21,7 @@ def is_installed(file: str) -> bool:
 @functools.cache
 def is_own(file: str) -> bool:
     """Whether a source file is the user's: neither installed, nor Python's library, nor of this product."""
-    inside = any(Path(file).is_relative_to(folder) for folder in (_STANDARD, *_PRODUCT))
+    inside = any(Path(file).is_relative_to(folder) for folder in (_STANDARD, *PRODUCT))
     return not (is_installed(file) or inside or file.startswith("<frozen"))
 
 

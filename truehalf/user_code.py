@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.errors import RAISED, StageError, typed_text
-
-_OURS = tuple(Path(__file__).resolve().parents[1] / room for room in ("stages", "truehalf"))
+from truehalf.source_files import PRODUCT
 
 
 def imported(key: str, name: str, root: Path) -> Callable[..., Any]:
@@ -99,5 +98,5 @@ def _is_ours(file: str) -> bool:
     return (
         file.startswith("<frozen importlib")
         or file == importlib.__file__
-        or any(Path(file).is_relative_to(room) for room in _OURS)
+        or any(Path(file).is_relative_to(room) for room in PRODUCT)
     )

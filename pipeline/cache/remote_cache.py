@@ -23,6 +23,7 @@ from pipeline.forms import Section
 from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import root
 from truehalf.codes import coded
+from truehalf.errors import first_line, typed_line
 from truehalf.files import read_yaml
 from truehalf.report.terminal import parser_of, run_program
 
@@ -204,9 +205,7 @@ def _failed(key: str, error: BaseException, consequence: str) -> bool:
 
 def _one_line(error: BaseException) -> str:
     """Type and first line of an error, without the password of an address."""
-    first = next(iter(str(error).strip().splitlines()), "no message")
-    kind = "" if isinstance(error, RemoteFails) else f"{type(error).__name__}: "
-    return redact_credentials(kind + first)
+    return redact_credentials(first_line(error) if isinstance(error, RemoteFails) else typed_line(error))
 
 
 def main() -> int:

@@ -13,7 +13,6 @@ copies every entry of the remote's run-cache each time, and ends where the remot
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -45,7 +44,11 @@ def main() -> int:
     from dvc.repo import reproduce as of_dvc
     from dvc.stage.exceptions import StageCmdFailedError
 
-    options, further = _options().parse_known_args()
+    parser = parser_of("pipeline.cache.shared_repro", "Others go to `dvc repro`.")
+    parser.add_argument("--pull", action="store_true", help="take what other machines have run from the remote")
+    parser.add_argument("--pull-outs", action="store_true", help="the same, where the entries are here already")
+    parser.add_argument("--verbose", action="store_true", help="print what DVC says, too")
+    options, further = parser.parse_known_args()
     dvc_yaml.remember()
     unpatched = Repo.reproduce
 
@@ -165,14 +168,6 @@ def _files(stage: Any) -> list[str]:
 
 def _cache(stage: Any) -> Path:
     return Path(stage.repo.cache.local.path).parent.parent
-
-
-def _options() -> argparse.ArgumentParser:
-    parser = parser_of("pipeline.cache.shared_repro", "Others go to `dvc repro`.")
-    parser.add_argument("--pull", action="store_true", help="take what other machines have run from the remote")
-    parser.add_argument("--pull-outs", action="store_true", help="the same, where the entries are here already")
-    parser.add_argument("--verbose", action="store_true", help="print what DVC says, too")
-    return parser
 
 
 def _key(stage: Any) -> str | None:

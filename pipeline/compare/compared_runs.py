@@ -17,7 +17,7 @@ from pipeline.track import COMPLETE_TAG, DIGEST_TAG, SWEEP_TAG, be_brief
 from pipeline.tracking.naming import PAGE
 from pipeline.tracking.record import Record, flat_params, in_effect, metrics, run_name
 from pipeline.tracking.redact import first_line
-from pipeline.workspace import reports_of_run
+from pipeline.workspace import crash_of, reports_of_run
 from truehalf.codes import coded, codes_in
 from truehalf.config.params import read_params
 from truehalf.errors import StageError
@@ -130,11 +130,11 @@ def _readable(name: str, place: Path) -> Iterator[ComparedRun]:
 
 def of_folder(name: str, place: Path) -> ComparedRun:
     """The run whose params and reports a folder holds."""
-    error = place / "reports" / "error.json"
-    crash = json.loads(error.read_text()) if error.exists() else None
-    params, reports = read_params(place), reports_of_run(place, None if crash is None else crash["stage"])
+    crash = crash_of(place)
+    failed_stage = crash["stage"] if crash else None
+    params, reports = read_params(place), reports_of_run(place, failed_stage)
     verdict, reason = str(reports.get("verify", {}).get("verdict", "crashed")), ""
-    if crash is not None:
+    if crash:
         verdict, reason = "crashed", f"{crash['stage']}: {crash['message']}".splitlines()[0]
     elif has_failed(reports, params):
         verdict = "failed"
@@ -149,7 +149,7 @@ def of_folder(name: str, place: Path) -> ComparedRun:
 
     options, numbers = _compared(flat_params(params)), metrics(reports)
     page = place / "reports" / "report.html"
-    record = Record(place, params, reports, None if crash is None else crash["stage"], {}, None)
+    record = Record(place, params, reports, failed_stage, {}, None)
     shown = str(page) if page.exists() else None
     return ComparedRun(name, run_name(params), options, numbers, verdict, decisions, reason, record.digest, shown)
 

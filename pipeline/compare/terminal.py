@@ -39,7 +39,7 @@ def print_tables(rows: Sequence[JsonObject]) -> None:
 def _print_blocks(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) -> None:
     for row in rows:
         head = f"{'*' if row['chosen'] else ' '} {row['number']:>2}  {row['label']}"
-        values = [f"{axis.label}: {_value(row, axis)}" for axis in axes]
+        values = [f"{axis.label}: {number(row[axis.key])}" for axis in axes]
         text = "; ".join([str(row["verdict"]), *values, f"on the frontier of {row['frontier']} of {row['pairs']}"])
         for line, indent in ((head, ""), (text, " " * 6)):
             print(textwrap.fill(line, width, initial_indent=indent, subsequent_indent=" " * 6))
@@ -47,11 +47,7 @@ def _print_blocks(rows: Sequence[JsonObject], axes: Sequence[Axis], width: int) 
 
 def _cells(row: JsonObject, axes: Sequence[Axis]) -> list[str]:
     head = [f"{'* ' if row['chosen'] else ''}{row['number']}", str(row["label"]), str(row["verdict"])]
-    return [*head, *(_value(row, axis) for axis in axes), f"{row['frontier']} of {row['pairs']}"]
-
-
-def _value(row: JsonObject, axis: Axis) -> str:
-    return number(row[axis.key])
+    return [*head, *(number(row[axis.key]) for axis in axes), f"{row['frontier']} of {row['pairs']}"]
 
 
 def _alike(row: JsonObject, other: JsonObject, axes: Sequence[Axis]) -> bool:

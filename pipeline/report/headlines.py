@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from pipeline.forms import Params, Reports, Verification
+from pipeline.forms import Crash, Params, Reports, Verification
 from truehalf.engines.engine_report import EngineReport
 from truehalf.report.numbers import count, number, percent, worded
 from truehalf.report.result import WORDS, computed_by
@@ -28,7 +28,7 @@ _TILES = (
 
 def headline(
     verify: Verification | None,
-    crash: Mapping[str, str] | None,
+    crash: Crash | None,
     params: Params,
     missing: Sequence[str] = (),
     engine: EngineReport | None = None,

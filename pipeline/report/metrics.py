@@ -54,7 +54,7 @@ def main() -> None:
 
 def metrics_of(reports: Reports, params: Params) -> Metrics:
     verify, compiled = reports.get("verify", {}), reports.get("engine", {}).get("compiled")
-    before, after = (model_of(of_stage(reports, stage) or {}) for stage in ("slim", "cast_cleanup"))
+    before, after = (model_of(of_stage(reports, stage)) for stage in ("slim", "cast_cleanup"))
     share = compiled["half_arithmetic"] if compiled else None
     if share is None:
         share = reports.get("fp16", {}).get("fp16_arithmetic")

@@ -18,12 +18,12 @@ from markupsafe import Markup
 
 from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
-from pipeline.forms import Params, Reports, StageReport, Verification, model_of, names_of, of_stage
+from pipeline.forms import Crash, Params, Reports, StageReport, Verification, model_of, names_of, of_stage
 from pipeline.report.data import data_of
 from pipeline.report.deliverable import file_facts, judged
 from pipeline.report.headlines import headline, tiles
 from pipeline.report.previous import difference, remember
-from pipeline.workspace import STAGES, json_of, reports_of_run, root
+from pipeline.workspace import STAGES, crash_of, json_of, reports_of_run, root
 from truehalf.config.params import read_params
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.errors import StageError
@@ -116,13 +116,11 @@ def content(folder: Path) -> dict[str, object]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _reports(folder: Path) -> tuple[Reports, dict[str, str] | None]:
-    """The reports of this run, and {stage, message} where it crashed: what later stages left is of an earlier run."""
-    error_file = folder / "reports" / "error.json"
-    crash = json_of(error_file)
-    if crash:
-        report_file = folder / "reports" / f"{crash['stage']}.json"
-        if report_file.exists() and report_file.stat().st_mtime_ns > error_file.stat().st_mtime_ns:
+def _reports(folder: Path) -> tuple[Reports, Crash | None]:
+    """The reports of this run, and where it crashed: what later stages left is of an earlier run."""
+    if crash := crash_of(folder):
+        report, error = (folder / "reports" / f"{name}.json" for name in (crash["stage"], "error"))
+        if report.exists() and report.stat().st_mtime_ns > error.stat().st_mtime_ns:
             crash = None  # the stage has run well since
     return reports_of_run(folder, crash["stage"] if crash else None), crash
 
@@ -137,7 +135,7 @@ def _params(folder: Path) -> Params:
 # --- what it says -----------------------------------------------------------------------------------------------------
 
 
-def _stage_row(stage: str, report: StageReport | None, crash: Mapping[str, str] | None) -> dict[str, Any]:
+def _stage_row(stage: str, report: StageReport | None, crash: Crash | None) -> dict[str, Any]:
     row: dict[str, Any] = {"stage": stage, "work": _STAGE_WORK[stage], "status": "not run", "reason": "", "model": {}}
     if crash and crash["stage"] == stage:
         return row | {"status": "failed", "reason": crash["message"], "seconds": None}

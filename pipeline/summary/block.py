@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.caveats import failures, not_verified, warnings
-from pipeline.engine import engine_sentence, fused_sentence, latency_rows, was_made
-from pipeline.forms import Outcome, Params, Reports, model_of, names_of, of_stage
+from pipeline.engine import engine_sentence, latency_rows, was_made
+from pipeline.forms import Crash, Outcome, Params, Reports, model_of, names_of, of_stage
 from pipeline.report.headlines import found
 from pipeline.report.metrics import metrics_of
 from pipeline.summary.deliverable import deliver, withdraw
-from pipeline.workspace import json_of, reports_of_run
+from pipeline.workspace import crash_of, json_of, reports_of_run
 from truehalf.codes import codes_in
 from truehalf.config.params import read_params
+from truehalf.engines.engine_report import fused_sentence
 from truehalf.report.numbers import count, percent, worded
 from truehalf.report.terminal import show, terminal_width
 
@@ -38,14 +39,14 @@ class Ended:
 
     Attributes:
         tracked: what came of logging it; None where it was not.
-        crash: {stage, message} of a run that a stage ended.
+        crash: of a run that a stage ended.
     """
 
     folder: Path
     params: Params
     reports: Reports
     tracked: Outcome | None = None
-    crash: dict[str, str] | None = None
+    crash: Crash | None = None
 
     @property
     def verdict(self) -> str:
@@ -140,7 +141,7 @@ def _facts(run: Ended, made: Path | None) -> list[Row]:
 
 
 def _file(run: Ended, made: Path | None) -> str:
-    before, after = (model_of(of_stage(run.reports, stage) or {}).get("size_mb") for stage in ("slim", "cast_cleanup"))
+    before, after = (model_of(of_stage(run.reports, stage)).get("size_mb") for stage in ("slim", "cast_cleanup"))
     size = f", {after:.2f} MB" if after is not None else ""
     size += f" (before: {before:.2f} MB)" if size and before is not None else ""
     if made:
@@ -150,7 +151,7 @@ def _file(run: Ended, made: Path | None) -> str:
 
 
 def _precision(run: Ended) -> str:
-    model, metrics = model_of(of_stage(run.reports, "cast_cleanup") or {}), metrics_of(run.reports, run.params)
+    model, metrics = model_of(of_stage(run.reports, "cast_cleanup")), metrics_of(run.reports, run.params)
     if run.params["precision"]["dtype"] == "fp32":
         return "FP32: nothing was converted"
     parts = []
@@ -160,7 +161,7 @@ def _precision(run: Ended) -> str:
         parts.append(f"kept FP32: {', '.join(f'{number_of} {rule}' for rule, number_of in rules.most_common(4))}")
     if metrics["casts"] is not None:
         parts.append(f"{metrics['casts']} casts added")
-    return "; ".join([*parts, *fused_sentence(run.reports.get("engine"))])
+    return "; ".join(filter(None, [*parts, fused_sentence(run.reports.get("engine", {}))]))
 
 
 def _kept(folder: Path) -> Counter[str]:
@@ -208,9 +209,9 @@ def _wrapped(row: Row, width: int) -> list[str]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _crash(folder: Path, stage: str) -> dict[str, str]:
+def _crash(folder: Path, stage: str) -> Crash:
     """What the stage reported; only its name where reports/error.json is of another stage."""
-    report = json_of(folder / "reports" / "error.json") or {}
-    if report.get("stage") == stage:
-        return {"stage": stage, "message": str(report["message"])}
+    found = crash_of(folder)
+    if found is not None and found["stage"] == stage:
+        return found
     return {"stage": stage, "message": "reports/error.json does not say why"}

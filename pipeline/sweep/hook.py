@@ -48,25 +48,21 @@ class SweepHook(Callback):
         chosen = str(OmegaConf.select(config, "hydra.runtime.choices.workspace"))
         parallel = launcher != _SERIAL and "workspace=here" not in arguments
         if launcher == _RAY and not parallel:
-            print(coded("in-conflict", _HERE_ON_RAY), file=sys.stderr)
-            raise SystemExit(2)
+            raise _refused(coded("in-conflict", _HERE_ON_RAY))
         try:
             snapshot = take(project) if parallel or chosen == "isolated" else ""
-        except NoSnapshot as error:  # Hydra would make a warning of it, and go on
-            print(error, file=sys.stderr)
-            raise SystemExit(2) from error
+        except NoSnapshot as error:
+            raise _refused(error) from error
         pull, push = (bool(OmegaConf.select(config, f"workspace.{key}")) for key in ("pull", "push"))
         if missing := without_remote({"pull": pull, "push": push}, project):
-            print(*missing, sep="\n", file=sys.stderr)
-            raise SystemExit(2)
+            raise _refused(*missing)
         digest = hashlib.sha256(json.dumps([sorted(arguments), snapshot]).encode()).hexdigest()[:12]
         sweep = Sweep(f"sweep-{digest}", str(project), snapshot, parallel, arguments, pull, push)
         try:
             sweep = _at_work.enter_context(sweep.begun())
         except OSError as error:
             message = f"{_NO_FOLDER}; got {error.filename}: {error.strerror}"
-            print(coded("file-unwritable", message), file=sys.stderr)
-            raise SystemExit(2) from error
+            raise _refused(coded("file-unwritable", message)) from error
         remove_abandoned(project)
         if pull:
             _remote_cache(sweep, "pull")
@@ -75,6 +71,12 @@ class SweepHook(Callback):
         if launcher != _SERIAL:
             patch_launcher(launcher, sweep, jobs)
         _started.append((sweep, jobs))
+
+
+def _refused(*lines: object) -> SystemExit:
+    """The end of a sweep that cannot begin; of another exception Hydra would make a warning, and go on."""
+    print(*lines, sep="\n", file=sys.stderr)
+    return SystemExit(2)
 
 
 def _remote_cache(sweep: Sweep, what: str, *locks: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline.caveats import has_failed
 from pipeline.engine import engine_metrics, engine_stage
-from pipeline.forms import Params, Reports, of_stage
+from pipeline.forms import Params, Reports, names_of, of_stage
 from pipeline.sweep.snapshot import SUBJECT, NoSnapshot, git
 from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import STAGES, reports_of_run, write_params
@@ -203,11 +203,8 @@ def _place(record: Record, project: Path) -> Path:
 
 def run_name(params: Params) -> str:
     """Model, decoder and precision; of an FP16 that was traced, how."""
-    precision = params["precision"]
-    traced = precision["dtype"] == "fp16" and precision.get("method", CONVERT) != CONVERT
-    decoder = [params["decoder"]["name"]] if params["decoder"]["name"] != "none" else []
-    names = [params["model"]["name"], *decoder, precision["dtype"]]
-    return "-".join([*names, *([precision["method"]] if traced else [])])
+    *names, made = names_of(params)
+    return "-".join([*names, *made.split(" by ")])
 
 
 def flat_params(params: Params) -> dict[str, str]:

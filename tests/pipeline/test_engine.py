@@ -16,7 +16,6 @@ from pipeline.engine import (
     engine_sentence,
     engine_stage,
     fact_rows,
-    fused_sentence,
     latency_rows,
     layer_rows,
 )
@@ -24,6 +23,7 @@ from tests.messages import expect
 from tests.truehalf.engines.building import build_engine
 from tests.truehalf.engines.conftest import FEW, NO_GPU
 from truehalf.codes import codes_in
+from truehalf.engines.engine_report import fused_sentence
 
 PARITY: dict[str, Any] = {
     "state": "verified",
@@ -208,6 +208,6 @@ def test_a_compiled_engine_is_not_verified_and_tells_what_the_compiler_made() ->
     assert (metrics["engine/fp16_nodes_in_fp32"], metrics["engine/cast_layers"]) == (2, 3)
     unknown = COMPILED | {"compiled": COMPILED["compiled"] | {"fused_attention": None, "cast_layers": None}}
     assert "not known" in dict(fact_rows(unknown))["fused attention"] and not fused_sentence(unknown)
-    expect("".join(fused_sentence(COMPILED)), None, "6 of 7")
-    expect("".join(fused_sentence(gated)), None, "6 of 7", "1")
+    expect(fused_sentence(COMPILED), None, "6 of 7")
+    expect(fused_sentence(gated), None, "6 of 7", "1")
     assert engine_metrics(BUILT)["engine/fused_attention"] is None

@@ -38,9 +38,10 @@ from truehalf.calibration.ranges import Counter, Scan, Scanner, float_tensors, r
 from truehalf.calibration.ranges_form import InnerSum, RangesJson
 from truehalf.calibration.rounding.errors import RoundingErrors
 from truehalf.calibration.samples import Samples, empty_inputs
-from truehalf.calibration.tensor_facts import INTEGERS_EXACT, TensorFacts
+from truehalf.calibration.tensor_facts import TensorFacts
 from truehalf.codes import coded, codes_in
 from truehalf.errors import StageError
+from truehalf.float16 import INTEGERS_MAX
 from truehalf.ir.facts import constant_of
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
@@ -199,7 +200,7 @@ class _Run:
             if wanted or fact.suspect:
                 rungs[tensor] = wanted
         suspects = {tensor for tensor in rungs if self.facts[tensor].suspect}
-        integers = {t for t in rungs if t in suspects or (self.facts[t].absmax or 0) > INTEGERS_EXACT}
+        integers = {t for t in rungs if t in suspects or (self.facts[t].absmax or 0) > INTEGERS_MAX}
         inner = [each for each in reductions(self._model) if each.node.name and not self._proves_harmless(each)]
         self.errors.find_cancelling(self._absmax)
         replays = self.errors.cancelling

@@ -23,7 +23,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -133,7 +132,6 @@ class Scanner:
         keep: Sequence[str] = (),
         small: Sequence[str] = (),
         replays: Sequence[Replay] = (),
-        **options: Any,
     ) -> None:
         self.tensors = list(tensors)
         self._keep, self._small = list(keep), list(small)
@@ -150,7 +148,7 @@ class Scanner:
             place = graph.after(name)
             _report_small(place, place.flat(graph.value(name)))
         report_replays(graph, replays, lambda end: True)
-        self._session = graph.open([*self._outputs, *self._keep], **options)
+        self._session = graph.open([*self._outputs, *self._keep])
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Scan:
         values, columns = self._session.run(feeds)
@@ -215,7 +213,6 @@ class Counter:
         inner: Sequence[Reduction] = (),
         replays: Sequence[Replay] = (),
         given: Sequence[str] = (),
-        **options: Any,
     ) -> None:
         tensors = [*rungs, *sorted(integers - rungs.keys())]
         self._rungs = {name: [float(bound) for bound in rungs.get(name, ())] for name in tensors}
@@ -227,7 +224,7 @@ class Counter:
         for each in inner:
             report_inner(graph, each, str(each.source.name) in suspects)
         report_replays(graph, replays, lambda end: any(value.name in suspects for value in end.outputs))
-        self._session = graph.open([], **options)
+        self._session = graph.open([])
 
     def _count(self, graph: Instrumented, name: str) -> None:
         place = graph.after(name)

@@ -7,8 +7,7 @@ from dataclasses import astuple, dataclass, field
 
 from truehalf.calibration.ranges import Counts, SmallCounts
 from truehalf.calibration.ranges_form import Small, TensorRange
-
-INTEGERS_EXACT = 2048  # float16 holds every integer up to here
+from truehalf.float16 import INTEGERS_MAX
 
 
 @dataclass
@@ -60,7 +59,7 @@ class TensorFacts:
         self.small = SmallCounts(*(sum(pair) for pair in zip(known, astuple(small), strict=True)))
 
     def range(self, ladder: Sequence[float]) -> TensorRange:
-        large = self.absmax is not None and self.absmax > INTEGERS_EXACT
+        large = self.absmax is not None and self.absmax > INTEGERS_MAX
         return TensorRange(
             min=self.low,
             max=self.high,

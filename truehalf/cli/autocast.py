@@ -15,8 +15,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from truehalf.cli.form import BAD_INPUT, FILE_OF_JSON, QUIET, VERBOSE, Output, check_places, guarded
-from truehalf.config.precision import FP16_MAX, Precision
+from truehalf.config.precision import Precision
 from truehalf.errors import StageError, refuse
+from truehalf.float16 import MAX
 
 _DESCRIPTION = """NVIDIA AutoCast's arguments, rules and defaults (float16 inputs and outputs
 among them), with minimum-cut placement of Casts.
@@ -117,8 +118,8 @@ def _limit(name: str, value: float) -> float | None:
     """Of a rule on magnitudes; None, without the rule, for inf."""
     if value == math.inf:
         return None
-    if not 0 < value <= FP16_MAX:
-        message = f"--{name}: expected a number above 0, at most {FP16_MAX:g}, or inf, got {value:g}"
+    if not 0 < value <= MAX:
+        message = f"--{name}: expected a number above 0, at most {MAX:g}, or inf, got {value:g}"
         raise StageError("out-of-range", message)
     return value
 

@@ -91,7 +91,7 @@ def engine_of_model(file: Path, out: Path, given: Mapping[str, Any]) -> EngineRe
 
 def engine_lines(report: EngineReport, file: Path) -> list[str]:
     """The state of the engine, its precision, outputs and latency, and what was not verified."""
-    from truehalf.engines.engine_report import excused_count
+    from truehalf.engines.engine_report import fused_sentence
 
     precision, parity = report["precision"], report.get("parity")
     built = file.parent / Path(report.get("engine", "")).name
@@ -102,11 +102,10 @@ def engine_lines(report: EngineReport, file: Path) -> list[str]:
     if compiled := report.get("compiled"):
         half = report.get("half_layers_fraction")
         of_layers = "" if half is None else f", {100 * half:.1f} % of what computes floats in Half"
-        fused = f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused"
-        if left_out := excused_count(report.get("gates", [])):
-            fused += f" ({left_out} have evidence against it)"
-        facts = f"{compiled['compiler']}, {number(report['engine_mb'])} MB, {compiled['computing_layers']} layers"
-        lines += [f"engine: {built}", f"compiled: {facts}{of_layers}, {fused}; nothing was executed"]
+        count = "no known" if compiled["computing_layers"] is None else compiled["computing_layers"]
+        facts = f"{compiled['compiler']}, {number(report['engine_mb'])} MB, {count} layers{of_layers}"
+        said = ", ".join(filter(None, [facts, fused_sentence(report)]))
+        lines += [f"engine: {built}", f"compiled: {said}; nothing was executed"]
     if parity is not None:
         lines.append(f"outputs: {parity['state']}" + (f": {parity['reason']}" if parity.get("reason") else ""))
     for row in report.get("latency", []):

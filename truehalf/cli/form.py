@@ -193,7 +193,7 @@ class Output:
             further: lines that --verbose adds.
         """
         if self.file is not None:
-            write_json(self.file, plain(content))
+            write_json(self.file, content)
         shown = lines[:1] if self.is_quiet else [*lines, *(further if self.is_verbose else ())]
         show(with_flags("\n".join(shown)), sys.stderr if self.json_path == STDOUT else sys.stdout)
         if self.json_path == STDOUT:

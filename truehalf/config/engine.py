@@ -199,33 +199,30 @@ class EngineConfig(Options):
     gates: EngineGates = key(EngineGates(), "what fails a compiled engine of an FP16 file")
 
     def problems(self) -> Iterator[str]:
-        """The API states this section without the rest."""
-        return _problems(self)
-
-
-def _problems(e: EngineConfig) -> Iterator[str]:
-    for pool, size in e.memory_pools_gb.items():
-        if pool not in MEMORY_POOLS:
-            yield coded("unknown-key", f"engine.memory_pools_gb.{pool}: unknown pool; known: {', '.join(MEMORY_POOLS)}")
-        elif not size > 0:
-            yield coded("out-of-range", f"engine.memory_pools_gb.{pool}: expected above 0, got {size:g}")
-    if e.backend is Backend.onnxruntime and e.provider is None:
-        yield coded("needs-value", "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
-    if e.backend is not Backend.onnxruntime and e.provider is not None:
-        yield coded(
-            "in-conflict",
-            f"engine.provider: of ONNX Runtime, and engine.backend is {e.backend.value}; got {e.provider.value!r}; "
-            f"choose engine=onnxruntime engine.provider={e.provider.value}, or leave it null",
-        )
-    if e.editable_timing_cache and e.timing_cache is None:
-        message = "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
-        yield coded("needs-value", message)
-    yield from _options_that_no_provider_takes(e)
-    yield from _problems_of_plugin_ops(e)
-    for i, file in enumerate(e.plugins):
-        if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
-            message = f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
-            yield coded("bad-syntax", message)
+        for pool, size in self.memory_pools_gb.items():
+            if pool not in MEMORY_POOLS:
+                known = ", ".join(MEMORY_POOLS)
+                yield coded("unknown-key", f"engine.memory_pools_gb.{pool}: unknown pool; known: {known}")
+            elif not size > 0:
+                yield coded("out-of-range", f"engine.memory_pools_gb.{pool}: expected above 0, got {size:g}")
+        if self.backend is Backend.onnxruntime and self.provider is None:
+            yield coded("needs-value", "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
+        if self.backend is not Backend.onnxruntime and self.provider is not None:
+            provider = self.provider.value
+            yield coded(
+                "in-conflict",
+                f"engine.provider: of ONNX Runtime, and engine.backend is {self.backend.value}; got {provider!r}; "
+                f"choose engine=onnxruntime engine.provider={provider}, or leave it null",
+            )
+        if self.editable_timing_cache and self.timing_cache is None:
+            message = "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
+            yield coded("needs-value", message)
+        yield from _options_that_no_provider_takes(self)
+        yield from _problems_of_plugin_ops(self)
+        for i, file in enumerate(self.plugins):
+            if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
+                message = f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
+                yield coded("bad-syntax", message)
 
 
 def _problems_of_plugin_ops(e: EngineConfig) -> Iterator[str]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from truehalf.config.options import Options, key, problem_of_function, share
 from truehalf.config.selector_entries import problems_of_lists
+from truehalf.float16 import MAX
 
-FP16_MAX = 65504.0
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Attention")
 
 PrecisionName = StrEnum("PrecisionName", ["fp32", "fp16"])
@@ -85,15 +85,15 @@ class Precision(Options):
         2.0,
         "a tensor whose |x| times this exceeds 65504 keeps its producer and consumers FP32, include lists or not",
         least=1,
-        most=FP16_MAX,
+        most=MAX,
     )
     data_max: float | None = key(
-        512.0, "a node that reads or writes |x| above this on calibration samples stays FP32", above=0, most=FP16_MAX
+        512.0, "a node that reads or writes |x| above this on calibration samples stays FP32", above=0, most=MAX
     )
     data_max_share: float = share(
         0.0, "data_max applies where more than this share of the elements exceeds it (0: one element is enough)"
     )
-    init_max: float | None = key(FP16_MAX, "a node with a weight |w| above this stays FP32", above=0, most=FP16_MAX)
+    init_max: float | None = key(MAX, "a node with a weight |w| above this stays FP32", above=0, most=MAX)
     init_overflow: InitOverflow = key(
         InitOverflow.pin,
         "weights above 65504: pin compares them with init_max as they are; clamp stores 65504 and compares that",

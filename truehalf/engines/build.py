@@ -108,8 +108,7 @@ def _plan(file: ModelFile, order: Order, options: EngineConfig) -> EnginePlan:
     check_precision(file, order.declared)
     names = order.plan_names or (str(file.path), FILES[options.backend])
     make = ort_plan.make_plan if options.backend is Backend.onnxruntime else make_plan
-    given = plain(options) | {"profiles": order.profiles}
-    plan = make(file, names=names, options=given, profiles=order.profiles, declared=order.declared)
+    plan = make(file, names=names, options=plain(options), profiles=order.profiles, declared=order.declared)
     plan |= {
         "backend": options.backend.value,
         "target": {"compute_capability": list(order.target.compute_capability)},

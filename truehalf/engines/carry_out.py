@@ -17,7 +17,7 @@ from truehalf.engines import ort_plan
 from truehalf.engines.compiling.report import compiled_report, none_built
 from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
 from truehalf.engines.parity import EngineReference, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
-from truehalf.engines.precision import precision_facts
+from truehalf.engines.precision import judged_precision, precision_facts
 from truehalf.errors import StageError, told
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import ModelFile
@@ -30,12 +30,11 @@ from truehalf.runtime.device_lock import CPU, device_lock
 from truehalf.runtime.machine import Machine
 from truehalf.runtime.ort.installed import runtime_version
 from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_problem, precision_unknown
-from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts, Graph, unavailable_reason
+from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_unknown
+from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts, unavailable_reason
 from truehalf.runtime.timing import Timing
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
-_UNREAD = "the engine was not read"
 CPU_FP16 = "ONNX Runtime's CPU provider computes FP16 in FP32, so nothing here says what FP16 hardware does"
 
 
@@ -111,7 +110,8 @@ def carry_out(
         options = LatencyConfig(**plan["latency"])
         latency, untimed = _latency(built, model, points, given, options) if not built.stopped else ([], [])
     reasons, unknown = [], []
-    precision = precision_facts(graph, declared, *_precision(built, declared, graph))
+    judged = judged_precision(built.facts, declared, graph, built.precision_unknown)
+    precision = precision_facts(graph, declared, *(judged if built.computes_half else (NOT_VERIFIED, CPU_FP16)))
     if precision["state"] == FAILED:
         reasons.append(precision["reason"])
     if precision["state"] == NOT_VERIFIED:
@@ -140,16 +140,6 @@ def _unavailable(plan: EnginePlan, probe: Machine) -> str | None:
         capability = probe["gpus"][0]["compute_capability"] if probe["gpus"] else None
         return unavailable_reason(capability, plan["backend"], probe.get(plan["backend"]))  # type: ignore[arg-type]
     return ort_plan.unavailable_reason(probe, plan["provider"])
-
-
-def _precision(built: _Built, declared: str, graph: Graph) -> tuple[str, str]:
-    """Whether the engine's layers bear out the declared precision, and why not."""
-    if not built.computes_half:
-        return NOT_VERIFIED, CPU_FP16
-    if problem := precision_problem(built.facts, declared, graph):
-        return FAILED, problem
-    open_ = built.precision_unknown or precision_doubt(built.facts, declared, graph)
-    return (NOT_VERIFIED, open_) if open_ else (VERIFIED, "")
 
 
 def _usual(model: ir.Model, points: Sequence[Point]) -> Point:
@@ -279,18 +269,15 @@ def _identity(file: Path) -> tuple[int, int] | None:
 
 def _stopped(plan: EnginePlan, file: Path, why: str) -> _Built:
     """An optimised file that does not run: it is kept, for inspection."""
-
-    def refused(*_: object) -> Any:
-        raise StageError("runtime-refuses", why)
-
+    never: Any = None  # called
     facts: EngineFacts = {"onnxruntime": runtime_version(), "engine_mb": file.stat().st_size / 1e6}
     return _Built(
         facts=NO_LAYERS | facts | {"engine": plan["engine"], "provider": ort_plan.PROVIDERS[plan["provider"]]},
-        run=refused,
-        time=refused,
+        run=never,
+        time=never,
         evaluation=f"onnxruntime-{plan['provider']}",
         computes_half=True,
-        precision_unknown=_UNREAD,
+        precision_unknown=precision_unknown(NO_LAYERS, ""),
         unknown=[],
         stopped=(FAILED, f"the optimised file does not run: {why}"),
     )

@@ -117,11 +117,6 @@ class EngineGate(TypedDict, total=False):
     excused: dict[str, str]
 
 
-def excused_count(gates: Sequence[EngineGate]) -> int:
-    """How many attentions are not fused that the conversion has evidence against."""
-    return sum(len(gate.get("excused", {})) for gate in gates)
-
-
 class LintRow(TypedDict, total=False):
     """A finding of truehalf.linting."""
 
@@ -162,3 +157,18 @@ class EngineReport(EngineFacts, total=False):
     parity: Parity
     latency: list[PointLatency]
     not_verified: list[str]
+
+
+def excused_count(report: EngineReport) -> int:
+    """How many attentions are not fused that the conversion has evidence against."""
+    return sum(len(gate.get("excused", {})) for gate in report.get("gates", []))
+
+
+def fused_sentence(report: EngineReport) -> str:
+    """How many attentions a compiler has fused, where one looked and there are any; else empty."""
+    compiled = report.get("compiled")
+    if not compiled or compiled["fused_attention"] is None or not compiled["attention_regions"]:
+        return ""
+    left_out = excused_count(report)
+    excused = f" ({left_out} have evidence against it)" if left_out else ""
+    return f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused{excused}"

@@ -16,6 +16,7 @@ from truehalf.files import write_json
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.io_spec.profile_shapes import Profile, completed
 from truehalf.io_spec.spec import InputSpec
+from truehalf.ir.facts import fed_inputs
 from truehalf.ir.model_forms import ModelFile
 
 Shapes = Mapping[str, Sequence[int]]
@@ -80,11 +81,8 @@ def _inputs(model: ir.Model) -> list[InputSpec]:
     """Inputs as the I/O spec in the file declares them, in the shapes of the file."""
     declared = {each.name: each for each in spec_inside(model).inputs}
     found = []
-    for value in model.graph.inputs:
-        name = str(value.name)
-        if not value.is_initializer():
-            sides = value.shape or ()
-            shape = tuple(side if isinstance(side, int) else str(side.value or "?") for side in sides)
-            spec = declared.get(name, InputSpec(name))
-            found.append(InputSpec(name, spec.kind, spec.dtype, shape, spec.pixels, spec.traced))
+    for value in fed_inputs(model):
+        shape = tuple(side if isinstance(side, int) else str(side.value or "?") for side in value.shape or ())
+        spec = declared.get(str(value.name), InputSpec(str(value.name)))
+        found.append(InputSpec(spec.name, spec.kind, spec.dtype, shape, spec.pixels, spec.traced))
     return found

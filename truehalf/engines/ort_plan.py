@@ -43,7 +43,7 @@ def make_plan(
     Raises:
         StageError: listing every profile that does not fit the graph, and every plugin that is missing.
     """
-    _, plan = plan_of_model(file_of(model), names, options["plugins"], profiles, declared)
+    plan = plan_of_model(file_of(model), names, options["plugins"], profiles, declared)
     plan["provider"] = str(options["provider"])
     plan["provider_options"] = provider_options(options, profiles, declared)
     plan["environment"] = environment(options)

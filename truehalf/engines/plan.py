@@ -18,7 +18,7 @@ from truehalf.config.options import read
 from truehalf.config.schema import LintConfig
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.profiles import check_profiles, shape_inputs
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
 from truehalf.output_paths import check_outputs
 from truehalf.runtime.tensorrt.plan_content import plan_problems
 from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, PLAN_KEYS
@@ -40,6 +40,7 @@ _NO_BUILDER: dict[str, Any] = {
     **{name: value for name, value in ASKS_NOTHING.items() if name in BUILDER_OPTIONS},
     **{"memory_pools_gb": {}, "timing_cache": None, "profiling_verbosity": ProfilingVerbosity.detailed.value},
 }
+_CANNOT_BE = "the plan cannot be carried out; make it anew"
 FILES_OF_A_PLAN = ("plan.json", "build_engine.py", "README.txt", "engine.json")
 
 
@@ -63,7 +64,7 @@ def check_keys(plan: object, name: str = "plan") -> None:
         named = {_key(problem) for problem in problems}
         more = [*_problems_of_files(content), *_problems_of_options(content)]
         problems += [problem for problem in more if _key(problem) not in named]
-    _refuse(list(dict.fromkeys(problems)), name)
+    refuse("wrong-plan", f"{name}: {_CANNOT_BE}", list(dict.fromkeys(problems)))
 
 
 def _key(problem: str) -> str:
@@ -81,7 +82,7 @@ def check_plan(plan: EnginePlan, model: ir.Model, name: str = "plan") -> None:
     if (found := sorted(shape_inputs(model.graph))) != plan["shape_inputs"]:
         message = f"shape_inputs: expected {found} as in the model, got {plan['shape_inputs']}"
         problems.append(coded("wrong-plan", message))
-    _refuse(problems, name)
+    refuse("wrong-plan", f"{name}: {_CANNOT_BE}", problems)
 
 
 def check_target(
@@ -144,9 +145,3 @@ def _problems_of_options(plan: EnginePlan) -> Iterator[str]:
     for line in read(EngineConfig, section)[1]:
         yield f"builder.{line}" if re.split(r"[:.,\[]", line)[0] in of_builder else line
     yield from (f"lint.{line}" for line in read(LintConfig, plan["lint"])[1])
-
-
-def _refuse(problems: list[str], name: str) -> None:
-    if problems:
-        lines = "\n".join(f"  {problem}" for problem in problems)
-        raise StageError("wrong-plan", f"{name}: the plan cannot be carried out; make it anew:\n{lines}")

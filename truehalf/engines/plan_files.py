@@ -12,14 +12,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import cast
 
-import onnx_ir as ir
-
 from truehalf import output_files
 from truehalf.config.typed import plain
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.precision import float_facts, fp16_node_names
 from truehalf.engines.profiles import check_profiles, profiled_inputs, shape_inputs
-from truehalf.errors import StageError
+from truehalf.errors import refuse
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.output_files import write_text
@@ -87,11 +85,11 @@ def make_plan(
         StageError: listing every profile that does not fit the graph, and every plugin that is missing.
     """
     file = file_of(model)
-    graph, plan = plan_of_model(file, names, options["plugins"], profiles, declared)
+    plan = plan_of_model(file, names, options["plugins"], profiles, declared)
     plan["graph"]["fp16_node_names"] = fp16_node_names(file)
     plan["network"] = {"strongly_typed": True}
     plan["builder"] = cast("BuilderOptions", {name: plain(value) for name, value in options.items() if name in OPTIONS})
-    wanted = profiled_inputs(graph)
+    wanted = profiled_inputs(file.model.graph)
     plan["trtexec"], plan["trtexec_10"] = (trtexec(plan, major, wanted) for major in (11, 10))
     plan["trtexec_lacks"] = _lacks(plan["builder"])
     return plan
@@ -99,20 +97,17 @@ def make_plan(
 
 def plan_of_model(
     file: ModelFile, names: tuple[str, str], plugins: Sequence[str], profiles: Sequence[Profile], declared: str
-) -> tuple[ir.Graph, EnginePlan]:
-    """The model's graph, and what every plan says of the model; the arguments are those of `make_plan`.
+) -> EnginePlan:
+    """What every plan says of the model; the arguments are those of `make_plan`.
 
     Raises:
         StageError: listing every profile that does not fit the graph, and every plugin that is missing.
     """
-    model = file.written
-    problems = check_profiles(model.graph, profiles)
+    graph = file.written.graph
+    problems = check_profiles(graph, profiles)
     problems += [f"engine.plugins: {file} is missing" for file in plugins if not Path(file).is_file()]
-    if problems:
-        raise StageError(
-            "wrong-plan", f"the plan does not fit {file.path}:\n" + "\n".join(f"  {problem}" for problem in problems)
-        )
-    return model.graph, {
+    refuse("wrong-plan", f"the plan does not fit {file.path}", problems)
+    return {
         "format": versions.PLAN_FORMAT,
         "onnx": names[0],
         "onnx_data": file.external,
@@ -122,7 +117,7 @@ def plan_of_model(
         "graph": float_facts(file.typed),
         "profiles": plain(profiles),
         "plugins": [{"path": str(file), "sha256": plan_content.sha256(Path(file))} for file in plugins],
-        "shape_inputs": sorted(shape_inputs(model.graph)),
+        "shape_inputs": sorted(shape_inputs(graph)),
     }
 
 

@@ -19,7 +19,9 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.ops import Trait, has
-from truehalf.runtime.tensorrt.versions import Graph
+from truehalf.runtime.tensorrt.proof import precision_doubt, precision_problem
+from truehalf.runtime.tensorrt.versions import EngineFacts, Graph
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
 
 def float_facts(model: ir.Model) -> Graph:
@@ -72,6 +74,18 @@ def check_precision(file: ModelFile, declared: str) -> None:
             f"{file.path}: precision=fp32 is declared and {graph['fp16_nodes']} of its {graph['float_nodes']} float "
             "nodes are FP16; run `dvc repro cast_cleanup`, or declare precision=fp16",
         )
+
+
+def judged_precision(facts: EngineFacts, declared: str, graph: Graph, unknown: str | None) -> tuple[str, str]:
+    """Whether an engine's layers bear out the declared precision, and why not.
+
+    Args:
+        unknown: why it is unknown what precision its layers have, or None.
+    """
+    if problem := precision_problem(facts, declared, graph):
+        return FAILED, problem
+    doubt = unknown or precision_doubt(facts, declared, graph)
+    return (NOT_VERIFIED, doubt) if doubt else (VERIFIED, "")
 
 
 def precision_facts(graph: Graph, declared: str, state: str, reason: str) -> PrecisionFacts:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, is_op, name_of
+from truehalf.ir.facts import all_nodes, fed_inputs, is_op, lengths_of, name_of
 from truehalf.ir.ops import Trait, has, with_trait
 from truehalf.ir.selectors import scope_of
 from truehalf.linting.finding import Finding, link_to
@@ -104,12 +104,7 @@ class Subject:
     @cached_property
     def varying(self) -> list[str]:
         """Inputs that vary in more than their first axis."""
-        inputs = [value for value in self.model.graph.inputs if not value.is_initializer() and value.shape is not None]
-        return [
-            value.name or ""
-            for value in inputs
-            if value.shape is not None and any(not isinstance(dim, int) for dim in list(value.shape)[1:])
-        ]
+        return [value.name or "" for value in fed_inputs(self.model) if None in (lengths_of(value) or [])[1:]]
 
     @cached_property
     def outputs(self) -> frozenset[ir.Value]:

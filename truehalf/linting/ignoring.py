@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from truehalf.errors import StageError
+from truehalf.errors import refuse
 from truehalf.linting.finding import Finding
 
 _SOURCE_RULE = re.compile(r"py-[a-z]+(-[a-z]+)*")  # of source code: truehalf.exporting.source_lint
@@ -45,8 +45,7 @@ def parse_ignores(entries: Iterable[str], rules: Collection[str]) -> list[Ignore
             found.append(Ignore(text, rule, re.compile(where) if at else None))
         except re.error as error:
             problems.append(f"{text!r}: expected a regular expression after the @ ({error})")
-    if problems:
-        raise StageError("bad-syntax", "bad entries in lint.ignore:\n  " + "\n  ".join(problems))
+    refuse("bad-syntax", "bad entries in lint.ignore", problems)
     return found
 
 

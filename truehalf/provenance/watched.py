@@ -19,10 +19,8 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from truehalf.source_files import PRODUCT, is_installed
 from truehalf.user_code import importing_from
-
-_PRODUCT = [Path(__file__).resolve().parents[2] / room for room in ("pipeline", "stages", "truehalf")]
-_INSTALLED = ("site-packages", "dist-packages")
 
 
 def watched(names: Sequence[str], root: Path) -> list[Path]:
@@ -112,12 +110,12 @@ def _file(spec: ModuleSpec) -> Path | None:
 
 def _in_workspace(file: Path, root: Path) -> bool:
     """Whether it is the user's, in the workspace; the packages of an environment there are installed."""
-    if not file.is_relative_to(root) or any(file.resolve().is_relative_to(room) for room in _PRODUCT):
+    if not file.is_relative_to(root) or any(file.resolve().is_relative_to(room) for room in PRODUCT):
         return False
     environments = [Path(each) for each in (sys.prefix, sys.base_prefix)]
     if any(each != root and each.is_relative_to(root) and file.is_relative_to(each) for each in environments):
         return False
-    return not set(file.relative_to(root).parts) & set(_INSTALLED)
+    return not is_installed(str(file.relative_to(root)))
 
 
 def _installed(chain: Sequence[ModuleSpec]) -> Path:

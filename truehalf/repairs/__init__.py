@@ -62,6 +62,13 @@ class RepairReport:
         return asdict(self)
 
 
+def check_passes(passes: Sequence[str]) -> None:
+    """Raise StageError where one of them is not in PASSES."""
+    if unknown := [name for name in passes if name not in PASSES]:
+        message = f"repair: there is no pass {', '.join(unknown)}; expected some of {', '.join(PASSES)}"
+        raise StageError("unknown-choice", message)
+
+
 def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
     """Run passes over a model, in place.
 
@@ -72,9 +79,7 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
     Raises:
         StageError: an unknown pass; a graph with a cycle; a node without what its operator requires.
     """
-    if unknown := [name for name in passes if name not in PASSES]:
-        message = f"repair: there is no pass {', '.join(unknown)}; expected some of {', '.join(PASSES)}"
-        raise StageError("unknown-choice", message)
+    check_passes(passes)
     report = RepairReport()
     if not passes:
         return report

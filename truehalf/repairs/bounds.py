@@ -112,12 +112,17 @@ def _of_type(dtype: ir.DataType | None) -> _Fact | None:
     return _Fact(float(dtype.min), float(dtype.max)) if dtype.is_integer() else None
 
 
+def _known(facts: list[_Fact | None]) -> list[_Fact]:
+    """All of them; none where one is not known."""
+    known = [fact for fact in facts if fact is not None]
+    return known if len(known) == len(facts) else []
+
+
 def _hull(node: ir.Node, parts: list[_Fact | None]) -> _Fact | None:
     """Of a move: all that it moves, and the 0 that some put beside it."""
     if has(node, Trait.FILLS):
         parts = [*parts, _Fact(0, 0)]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or not known:
+    if not (known := _known(parts)):
         return None
     return _Fact(min(part.low for part in known), max(part.high for part in known), all(part.finite for part in known))
 
@@ -136,8 +141,7 @@ def _of_node(node: ir.Node, read: list[_Fact | None]) -> _Fact | None:
     """Of what floats an operator gives, before they are rounded; None: NaN is possible, or nothing is known."""
     if has(node, Trait.LIMITS):
         return _limited(node, read)
-    known = [each for each in read if each is not None]
-    if len(known) < len(read) or not known:
+    if not (known := _known(read)):
         return None
     x, *more = known
     if (ends := row_of(node).bounds) is not None:
@@ -216,8 +220,7 @@ def _limited(node: ir.Node, read: list[_Fact | None]) -> _Fact | None:
         read = _clip_limits(node, read)
     if node.op_type == "Relu":
         read = [*read, _Fact(0, 0)]
-    known = [each for each in read if each is not None]
-    if len(known) < len(read) or not known:
+    if not (known := _known(read)):
         return None
     lows, highs = [each.low for each in known], [each.high for each in known]
     match node.op_type:

@@ -1,11 +1,11 @@
-"""Clocks of the GPU that torch uses: a latency says little without them."""
+"""Clocks of CUDA's first GPU, on which engines are timed: a latency says little without them."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from truehalf.runtime.cuda_driver import gpu_uuid
 from truehalf.runtime.machine import nvidia_smi
 
 Clocks = dict[str, float | str | None]
@@ -25,36 +25,19 @@ def clocks_during(work: Callable[[], object]) -> Clocks | None:
     Args:
         work: waits for the GPU before it returns.
     """
-    chosen = _chosen()  # torch's current device is that of this thread
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(gpu_clocks, chosen)
+        answer = pool.submit(gpu_clocks)
         work()
         while not answer.done():
             work()
         return answer.result()
 
 
-def gpu_clocks(chosen: Sequence[str] | None = None) -> Clocks | None:
-    """Clocks (MHz), temperature (degrees Celsius) and power (W) of torch's GPU by nvidia-smi; None without it.
-
-    Args:
-        chosen: nvidia-smi's option for the GPU; by default for torch's current one.
-    """
-    if not shutil.which("nvidia-smi"):  # torch need not be there then
-        return None
-    options = _chosen() if chosen is None else chosen
-    rows = nvidia_smi(_CLOCKS, "--format=csv,noheader,nounits", *options)
+def gpu_clocks() -> Clocks | None:
+    """Clocks (MHz), temperature (degrees Celsius) and power (W) by nvidia-smi; None without it."""
+    uuid = gpu_uuid()  # CUDA_VISIBLE_DEVICES may number GPUs otherwise than nvidia-smi does
+    rows = nvidia_smi(_CLOCKS, "--format=csv,noheader,nounits", *([f"--id={uuid}"] if uuid else []))
     return dict(zip(_CLOCKS.values(), map(_number, rows[0]), strict=True)) if rows else None
-
-
-def _chosen() -> list[str]:
-    """The option that names torch's GPU, which CUDA_VISIBLE_DEVICES may number otherwise than nvidia-smi does."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return []
-    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
-    return [f"--id=GPU-{uuid}"] if uuid else []
 
 
 def _number(cell: str) -> float | str | None:

@@ -28,7 +28,7 @@ from truehalf.ir.proto.data_files import data_folder
 from truehalf.ir.proto.refusals import checker_refusal
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
-from truehalf.repairs import PASSES, RepairReport
+from truehalf.repairs import RepairReport, check_passes
 from truehalf.repairs import repair as repaired
 from truehalf.report.forms import Parity, SlimReport
 from truehalf.runtime.ort.bfloat16 import remedy_of
@@ -119,8 +119,7 @@ def slim_model(
     before, known = WeightsApart(of_any_version=True)(file.model).model, _patterns()
     if unknown := [name for name in options.skip_patterns if name not in known]:
         raise StageError("unknown-choice", f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
-    if unknown := [name for name in passes if name not in PASSES]:
-        raise StageError("unknown-choice", f"slim: repair has no pass {', '.join(unknown)}; it has {', '.join(PASSES)}")
+    check_passes(passes)
     comparison = Comparison(file, check_feeds, options)
 
     def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, Parity]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ import pytest
 from tests.measuring.attention_graphs import Form, attention
 from tests.messages import expect
 from truehalf.cli.app import run as truehalf
-from truehalf.cli.engine import engine_of_model
+from truehalf.cli.engine import engine_lines, engine_of_model
 from truehalf.runtime.tensorrt.versions import RTX
 
 pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
@@ -184,3 +185,11 @@ def test_a_file_that_failed_its_verification_is_not_compiled(
     onnx.save(convolution(), tmp_path / "model.onnx")
     assert convert(tmp_path / "model.onnx", "--engine") == 1
     assert "engine:" in capsys.readouterr().out and not (tmp_path / "model_fp16_engine").exists()
+
+
+def test_what_the_compilers_log_does_not_tell_is_called_unknown() -> None:
+    precision = {"declared": "fp16", "fp16_fraction": 1.0, "float_nodes": 2, "state": "not verified"}
+    compiled = {"compiler": "TensorRT for RTX 9", "computing_layers": None, "fused_attention": None}
+    report: Any = {"status": "compiled", "precision": precision, "engine_mb": 1.0, "not_verified": []}
+    lines = engine_lines(report | {"compiled": compiled | {"attention_regions": 4}}, Path("engine.json"))
+    assert not any("None" in line for line in lines)

@@ -13,7 +13,7 @@ import pytest
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import FLOAT, TEXT, measured, node_types, saved
-from truehalf.config.precision import FP16_MAX
+from truehalf.float16 import MAX
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 
 
@@ -223,7 +223,7 @@ def test_a_cycle_is_named_and_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_the_limit_that_conf_states_is_float16s() -> None:
-    assert float(np.finfo(np.float16).max) == FP16_MAX
+    assert float(np.finfo(np.float16).max) == MAX
 
 
 def test_operators_of_plugins_stay_fp32_unless_told(tmp_path: Path) -> None:

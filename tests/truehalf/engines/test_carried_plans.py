@@ -155,7 +155,7 @@ def test_values_of_a_plan_for_tensorrt_are_checked_without_a_gpu(
     with raises("wrong-plan", tmp_path / "plan.json") as caught:
         execute_plan(tmp_path / "plan.json")
     (fault,) = str(caught.value).splitlines()[1:]
-    assert fault.startswith(f"  {key}: ")
+    assert fault.startswith(f"  - {key}: ")
     expect(fault, code, *facts)
 
 
@@ -168,7 +168,7 @@ def test_every_fault_of_a_plan_is_said_at_once(models: dict[str, Path], tmp_path
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with raises("wrong-plan") as caught:
         execute_plan(tmp_path / "plan.json")
-    named = [line.strip().split(":")[0] for line in str(caught.value).splitlines()[1:]]
+    named = [line.removeprefix("  - ").split(":")[0] for line in str(caught.value).splitlines()[1:]]
     assert sorted(named) == sorted(
         ["declared", "builder.refit", "engine", "onnx_data[0]", "builder.tf32", "builder.profiling_verbosity"]
     ), "bounds are looked at when the types are right"

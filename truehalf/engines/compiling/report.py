@@ -18,20 +18,14 @@ from truehalf.engines.compiling.ahead import taken
 from truehalf.engines.compiling.fused import attentions
 from truehalf.engines.compiling.gates import gates, half_arithmetic
 from truehalf.engines.engine_report import CompilerFacts, EnginePlan, EngineReport
-from truehalf.engines.precision import precision_facts
+from truehalf.engines.precision import judged_precision, precision_facts
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.tensorrt.apart import build_apart
-from truehalf.runtime.tensorrt.proof import (
-    changed_nodes,
-    computes,
-    precision_doubt,
-    precision_problem,
-    precision_unknown,
-)
+from truehalf.runtime.tensorrt.proof import changed_nodes, computes, precision_unknown
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
+from truehalf.verification.findings import FAILED, NOT_VERIFIED
 
 NOT_RUN = "compiled, nothing was executed"
 _NO_REFUSAL = ("file-unwritable", "unknown-choice", "would-overwrite", "wrong-plan")  # of the file that is compiled
@@ -127,25 +121,24 @@ def compiled_report(common: EngineReport, file: ModelFile, out_dir: Path, why: t
             raise StageError(code, f"{file.path}: TensorRT for RTX refuses: {error}") from error
         message = coded("not-supported", f"not compiled: {_refused(error)}: {error}")
         return {"status": "planned"} | common | none_built(plan, reason, [message, *assumed])
-    problem = precision_problem(facts, declared, graph)
-    doubt = precision_unknown(facts, plan["builder"]["profiling_verbosity"]) or precision_doubt(facts, declared, graph)
-    state = FAILED if problem else NOT_VERIFIED if doubt else VERIFIED
+    unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])
+    state, why_not = judged_precision(facts, declared, graph, unknown)
     rows = gates(plan, file.typed, file.path, facts, compiled)
-    reasons = [problem] if problem else []
+    reasons = [why_not] if state == FAILED else []
     reasons += [
         coded("engine-gate", f"engine.gates.{row['gate']}: {row['reason']}") for row in rows if row["state"] == FAILED
     ]
-    unknown = [f"engine.gates.{row['gate']}: {row['reason']}" for row in rows if row["state"] == NOT_VERIFIED]
+    open_gates = [f"engine.gates.{row['gate']}: {row['reason']}" for row in rows if row["state"] == NOT_VERIFIED]
     report: EngineReport = {
         "status": "failed" if reasons else "compiled",
         "reason": "; ".join(reasons) or f"nothing was executed: {reason}",
-        "precision": precision_facts(graph, declared, state, problem or doubt or ""),
+        "precision": precision_facts(graph, declared, state, why_not),
         "compiled": compiled,
         "gates": rows,
         "not_verified": [
             f"the engine's outputs and latency: {NOT_RUN}: {reason}",
-            *filter(None, [doubt]),
-            *unknown,
+            *([why_not] if state == NOT_VERIFIED else []),
+            *open_gates,
             *assumed,
         ],
     }

@@ -22,11 +22,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from truehalf.config.precision import FP16_MAX, Method, Precision
+from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import Exporter, SlimConfig, TraceConfig
 from truehalf.errors import StageError, first_line, some_of
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.routes.half_report import counted, described, slimmed
+from truehalf.float16 import MAX
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
@@ -267,9 +268,9 @@ def _overflowing(module: torch.nn.Module) -> list[str]:
     found = [
         name
         for name, tensor in named
-        if tensor.is_floating_point() and tensor.numel() and bool((tensor.abs() > FP16_MAX).any())
+        if tensor.is_floating_point() and tensor.numel() and bool((tensor.abs() > MAX).any())
     ]
-    return [f"half() makes values beyond {FP16_MAX:g} infinite in {some_of(found, 3)}"] if found else []
+    return [f"half() makes values beyond {MAX:g} infinite in {some_of(found, 3)}"] if found else []
 
 
 def _explained(error: BaseException, text: str, method: str, device: str) -> str:

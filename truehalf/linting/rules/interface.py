@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import name_of
+from truehalf.ir.facts import fed_inputs, lengths_of, name_of
 from truehalf.ir.normalize import concrete_shapes
 from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject
 from truehalf.linting.integers import constant
@@ -103,9 +103,8 @@ _SEPARATORS = re.compile(r"[,:;\s'\"*]")
 
 def inputs_and_outputs(subject: Subject) -> Iterator[LocatedFinding]:
     graph = subject.model.graph
-    for value in graph.inputs:
-        if not value.is_initializer():
-            yield from (DeploymentIo.of(value.name or "", *problem) for problem in _of_value(value, "input"))
+    for value in fed_inputs(subject.model):
+        yield from (DeploymentIo.of(value.name or "", *problem) for problem in _of_value(value, "input"))
     varying = _varying_axes(subject)
     for value in graph.outputs:
         problems = [*_of_value(value, "output"), *_of_output(varying.get(value, []))]
@@ -180,9 +179,9 @@ def _of_output(varying: list[int]) -> Iterator[_Problem]:
 
 
 def unread_inputs(subject: Subject) -> Iterator[LocatedFinding]:
-    inputs = list(subject.model.graph.inputs)
-    unread = [each for each in inputs if not each.is_initializer() and not each.uses() and each not in subject.outputs]
-    lost = [name for name in subject.expected_inputs if name not in {each.name for each in inputs}]
+    unread = [each for each in fed_inputs(subject.model) if not each.uses() and each not in subject.outputs]
+    kept = {each.name for each in subject.model.graph.inputs}
+    lost = [name for name in subject.expected_inputs if name not in kept]
     found = [(each.name or "", "Nothing reads this input") for each in unread]
     found += [(name, "The model was exported with this input, and the graph has it no more") for name in lost]
     for name, what in found:
@@ -204,7 +203,7 @@ def positions(subject: Subject) -> Iterator[LocatedFinding]:
                 yield FixedPositions.at(
                     node,
                     f"Input {varying[0]!r} varies in more than its batch, but this constant of shape "
-                    f"{_sizes(fixed)} fits one size only (axis {axes[0]}).",
+                    f"{lengths_of(fixed)} fits one size only (axis {axes[0]}).",
                     "Resize position embeddings to the size at hand (torch.nn.functional.interpolate), or fix height "
                     "and width.",
                 )
@@ -220,10 +219,6 @@ def _stretched(fixed: ir.Value, other: ir.Value) -> list[int]:
         for axis, size in enumerate(fixed.shape)
         if offset + axis > 0 and isinstance(size, int) and size > 1 and not isinstance(other.shape[offset + axis], int)
     ]
-
-
-def _sizes(value: ir.Value) -> list[int]:
-    return [dim for dim in value.shape if isinstance(dim, int)] if value.shape is not None else []
 
 
 def names(subject: Subject) -> Iterator[LocatedFinding]:

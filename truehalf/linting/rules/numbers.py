@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.float16 import MAX
-from truehalf.ir.facts import is_op, reached, readers_of
+from truehalf.ir.facts import fed_inputs, is_op, reached, readers_of
 from truehalf.ir.ops import TABLE, Trait, with_trait
 from truehalf.linting.base import MOVES, Check, GraphRule, LocatedFinding, Subject
 from truehalf.linting.integers import constant
@@ -153,8 +153,8 @@ def _is_open_end(node: ir.Node) -> bool:
 def doubles(subject: Subject) -> Iterator[LocatedFinding]:
     message = "TensorRT has no float64: it computes in float32, and clamps what lies beyond."
     remedy = "Compute in float32: x.float(), dtype=torch.float32."
-    for value in subject.model.graph.inputs:
-        if value.dtype == ir.DataType.DOUBLE and not value.is_initializer():
+    for value in fed_inputs(subject.model):
+        if value.dtype == ir.DataType.DOUBLE:
             yield Float64.of(value.name or "", message, remedy)
     made = {value for node in subject.nodes for value in node.outputs if value.dtype == ir.DataType.DOUBLE}
     for node in subject.nodes:

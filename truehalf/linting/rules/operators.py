@@ -142,17 +142,16 @@ def unsupported(subject: Subject) -> Iterator[LocatedFinding]:
             continue
         if (node.domain, node.op_type) in functions or _aten_operator(node) in _CONJUGATES:
             continue
+        if node.op_type.endswith(_TENSORRT_SUFFIX) or node.op_type.startswith(_TENSORRT_PREFIX):
+            continue
         if node.domain != "":
-            if not (node.op_type.endswith(_TENSORRT_SUFFIX) or node.op_type.startswith(_TENSORRT_PREFIX)):
-                yield UnsupportedOp.at(
-                    node,
-                    f"{node.domain}::{node.op_type} is no operator of ONNX: TensorRT builds it only with a "
-                    "plugin of that name.",
-                    "Name the plugin's library in engine.plugins (here: --plugin-ops), or export without it.",
-                )
+            yield UnsupportedOp.at(
+                node,
+                f"{node.domain}::{node.op_type} is no operator of ONNX: TensorRT builds it only with a plugin of that "
+                "name.",
+                "Name the plugin's library in engine.plugins (here: --plugin-ops), or export without it.",
+            )
         elif not has(node, Trait.SEQUENCE | Trait.BITWISE) and node.op_type not in ("Unique", "Atan2"):
-            if node.op_type.endswith(_TENSORRT_SUFFIX) or node.op_type.startswith(_TENSORRT_PREFIX):
-                continue
             missing = [version for version in subject.versions if not builds(node.op_type, version)]
             if missing:
                 yield _missing(node, missing)

@@ -63,10 +63,11 @@ def _squeeze(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
         yield "TensorRT before 11.5 wants the axes of Squeeze named, where a size varies.", "squeeze(axis), or reshape."
 
 
-def _constant_input(index: int, name: str) -> Callable[[ir.Node, Subject], Iterator[Refusal]]:
+def _constant_second(name: str) -> Callable[[ir.Node, Subject], Iterator[Refusal]]:
+    """Of a second input, which TensorRT wants to be a constant."""
+
     def check(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
-        value = node.inputs[index] if len(node.inputs) > index else None
-        if value is not None and subject.values.origin(value) is not Origin.CONSTANT:
+        if any(subject.values.origin(value) is not Origin.CONSTANT for value in node.inputs[1:2]):
             yield f"TensorRT wants {name} of {node.op_type} to be a constant.", f"Give {name} as a number."
 
     return check
@@ -133,7 +134,7 @@ _CHECKS: dict[str, tuple[Callable[[ir.Node, Subject], Iterator[Refusal]], ...]] 
     "BatchNormalization": (_attribute("training_mode", 0, *_TRAINING), _first_output_only),
     "Cast": (_cast,),
     "Constant": (_strings,),
-    "CumSum": (_constant_input(1, "the axis"),),
+    "CumSum": (_constant_second("the axis"),),
     "Dropout": (_drops_in_training,),
     "Einsum": (_equation,),
     "GridSample": (_grid_axes,),
@@ -141,10 +142,10 @@ _CHECKS: dict[str, tuple[Callable[[ir.Node, Subject], Iterator[Refusal]], ...]] 
     "LayerNormalization": (_first_output_only,),
     "LpPool": (_no_dilations,),
     "MaxPool": (*_POOL, _first_output_only),
-    "OneHot": (_constant_input(1, "the depth"),),
+    "OneHot": (_constant_second("the depth"),),
     "ScatterND": (_attribute("reduction", "none", *_SUMS),),
-    "Squeeze": (_squeeze, _constant_input(1, "the axes")),
+    "Squeeze": (_squeeze, _constant_second("the axes")),
     "TopK": (_topk,),
-    "Unsqueeze": (_constant_input(1, "the axes"),),
-    **{name: (_constant_input(1, "the axes"),) for name in TABLE if name.startswith("Reduce")},
+    "Unsqueeze": (_constant_second("the axes"),),
+    **{name: (_constant_second("the axes"),) for name in TABLE if name.startswith("Reduce")},
 }

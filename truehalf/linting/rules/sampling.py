@@ -83,7 +83,7 @@ def grid_samples(subject: Subject) -> Iterator[LocatedFinding]:
 
 def resizes(subject: Subject) -> Iterator[LocatedFinding]:
     for node in subject.of_type("Resize", "Upsample"):
-        for reason, remedy in _refusals(node, subject):
+        for reason, remedy in _refusals(node):
             yield ResizeMode.at(node, reason, remedy)
         if any(subject.values.origin(value) is Origin.DATA for value in node.inputs[1:]):
             yield ResizeMode.at(
@@ -93,7 +93,7 @@ def resizes(subject: Subject) -> Iterator[LocatedFinding]:
             )
 
 
-def _refusals(node: ir.Node, subject: Subject) -> Iterator[tuple[str, str]]:
+def _refusals(node: ir.Node) -> Iterator[tuple[str, str]]:
     mode = node.attributes.get_string("mode", "nearest")
     if node.op_type == "Upsample":
         if mode not in _UPSAMPLE_MODES:

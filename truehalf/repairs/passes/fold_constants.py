@@ -13,7 +13,7 @@ domains stay, and so do results whose type the reference does not give as the sc
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class FoldConstants(Pass):
         fold(model, done, None, SMALL)
 
 
-def fold(model: ir.Model, done: Done, wanted: Collection[ir.Node] | None, limit: int) -> None:
+def fold(model: ir.Model, done: Done, wanted: AbstractSet[ir.Node] | None, limit: int) -> None:
     """Fold the wanted nodes (None: all) whose result is at most `limit` bytes, until nothing is left to fold.
 
     An If counts one, whatever its branch holds.

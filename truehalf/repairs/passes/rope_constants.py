@@ -32,7 +32,7 @@ class RopeConstants(Pass):
 
     def edit(self, model: ir.Model, done: Done) -> None:
         waves = [node for node in all_nodes(model) if is_op(node, "Sin", "Cos")]
-        fold(model, done, [*_before(waves), *_after(waves)], LARGE)
+        fold(model, done, {*_before(waves), *_after(waves)}, LARGE)
         if done.counts:
             InferTypes()(model)
         waves = [node for node in all_nodes(model) if is_op(node, "Sin", "Cos")]

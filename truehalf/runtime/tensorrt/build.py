@@ -249,7 +249,7 @@ def _parse(trt: Any, parser: Any, model_path: Path) -> None:
     raise BuildError("not-supported", message, errors)
 
 
-# --- the timing cache -------------------------------------------------------------------------------------------------
+# --- what is written --------------------------------------------------------------------------------------------------
 
 
 def _check_written(written: Mapping[str, Path], read: Mapping[str, Path]) -> None:

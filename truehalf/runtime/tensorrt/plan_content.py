@@ -48,9 +48,7 @@ def sha256(*files: Path) -> str:
     return digest.hexdigest()
 
 
-def find_file(
-    name: str, folder: Path, what: str = "the file", *, expected: str | None = None, data: Sequence[str] = ()
-) -> Path:
+def find_file(name: str, folder: Path, what: str, *, expected: str, data: Sequence[str] = ()) -> Path:
     """A file of a plan: by its name from the current folder, then from the plan's, then by its last part there.
 
     Args:
@@ -58,7 +56,7 @@ def find_file(
         folder: the plan's.
         what: how messages call it.
         expected: SHA-256 of the file and of its `data`, one after the other: the first that has it is taken, whatever
-            else is called so. None takes the first that is there.
+            else is called so.
         data: files that belong to it, by their names beside it.
 
     Raises:
@@ -77,14 +75,13 @@ def find_file(
         beside = [path.parent / one for one in data]
         if missing := [str(file) for file in beside if not file.is_file()]:
             others.append(f"{path}: its {', '.join(missing)} is missing")
-        elif expected is None or (found := sha256(path, *beside)) == expected:
+        elif (found := sha256(path, *beside)) == expected:
             return path
         else:
             others.append(f"{path}: got {found}")
-    wanted = "files beside it" if expected is None else f"sha256 {expected}"
     raise BuildError(
         "wrong-file",
-        f"{what} {name}: another file than the plan's: expected {wanted}\n"
+        f"{what} {name}: another file than the plan's: expected sha256 {expected}\n"
         + "".join(f"  {one}\n" for one in others)
         + "copy the right one beside the plan, or make the plan anew",
     )

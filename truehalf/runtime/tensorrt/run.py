@@ -6,18 +6,16 @@ import importlib
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.errors import StageError
+from truehalf.errors import StageError, refuse
+from truehalf.runtime.tensorrt.plan_content import quoted
 from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
 from truehalf.runtime.tensorrt.proof import ports, profile_values
 from truehalf.runtime.tensorrt.versions import TENSORRT, BuildError
-
-if TYPE_CHECKING:
-    import torch
 
 DEVICE = "cuda"
 _TYPES = {  # trt.DataType -> the name of both numpy's and torch's type
@@ -39,6 +37,7 @@ class Engine:
         io: [{name, mode ("INPUT" or "OUTPUT"), dtype ("HALF", ...), shape (-1 where dynamic)}].
         profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}] of the dynamic inputs; the numbers of a
             shape-tensor input are its values.
+        stream: on which `enqueue` runs the engine.
 
     Raises:
         StageError: without a GPU, or when TensorRT refuses the file, a plugin, or the weights.
@@ -81,7 +80,7 @@ class Engine:
         if weights is not None:
             self._refit(engine, weights)
         self._engine = engine
-        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._context = context = engine.create_execution_context()
         if context is None:
             raise self._refused("TensorRT makes no execution context of it, perhaps for want of GPU memory")
@@ -111,7 +110,7 @@ class Engine:
         """
         self.bind(feeds, profile)
         self.enqueue()
-        self._stream.synchronize()
+        self.stream.synchronize()
         return {name: self._fetch(name) for name in self._outputs}
 
     def bind(self, feeds: Mapping[str, np.ndarray], profile: int = 0) -> None:
@@ -125,12 +124,12 @@ class Engine:
         context = self._context
         if profile != self._profile:
             try:  # the bindings raise where the library says no, here and in infer_shapes
-                context.set_optimization_profile_async(profile, self._stream.cuda_stream)
+                context.set_optimization_profile_async(profile, self.stream.cuda_stream)
             except RuntimeError as error:
                 raise self._refused(f"profile {profile} cannot be set: {error}") from error
             self._profile = profile
         self._buffers = {}
-        with self._torch.cuda.stream(self._stream):
+        with self._torch.cuda.stream(self.stream):
             for name, array in arrays.items():
                 self._bind_input(name, array)
             try:
@@ -141,7 +140,7 @@ class Engine:
                 raise self._refused(f"shapes do not follow from the inputs for {', '.join(unknown)}")
             for name in self._outputs:
                 self._bind_output(name)
-        self._stream.synchronize()
+        self.stream.synchronize()
 
     def enqueue(self) -> None:
         """Start the engine on what was bound, on the engine's stream, without waiting for it.
@@ -149,20 +148,15 @@ class Engine:
         Raises:
             StageError: when TensorRT refuses to.
         """
-        if not self._context.execute_async_v3(self._stream.cuda_stream):
+        if not self._context.execute_async_v3(self.stream.cuda_stream):
             raise self._refused("TensorRT did not run")
-
-    @property
-    def stream(self) -> torch.cuda.Stream:
-        """The stream on which `enqueue` runs the engine."""
-        return self._stream
 
     def _refused(self, what: str) -> StageError:
         return StageError("runtime-refuses", self._told(what))
 
     def _told(self, what: str) -> str:
         """What is wrong with the engine, and below it what TensorRT has logged of it."""
-        return f"{self.path}: {what}" + "".join(f"\n  {line}" for line in self._log.errors[-20:])
+        return f"{self.path}: {what}{quoted(self._log.errors)}"
 
     def _refit(self, engine: Any, weights: Path | str) -> None:
         refitter = self._trt.Refitter(engine, self._log)
@@ -215,11 +209,7 @@ class Engine:
                 outside = f"input {name!r}: {what} {given} outside profile {profile}, {bounds}"
                 problems.append(coded("out-of-range", outside))
             arrays[name] = np.ascontiguousarray(array.astype(dtype, copy=False)).reshape(array.shape)
-        if problems:
-            raise StageError(
-                "wrong-feeds",
-                f"{self.path}: the inputs do not fit:\n" + "\n".join(f"  {problem}" for problem in problems),
-            )
+        refuse("wrong-feeds", f"{self.path}: the inputs do not fit", problems)
         return arrays
 
     def _bind_input(self, name: str, array: np.ndarray) -> None:

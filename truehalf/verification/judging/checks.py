@@ -24,9 +24,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from truehalf.codes import coded, codes_in, uncoded
-from truehalf.config.precision import FP16_MAX
 from truehalf.config.verification import Evaluation
 from truehalf.errors import some_of
+from truehalf.float16 import MAX
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, not_checked
 from truehalf.verification.open_file import BACKENDS, Ran, is_pessimistic
 from truehalf.verification.reaction import Reactions
@@ -158,7 +158,7 @@ def of_run(ran: Ran) -> list[Finding]:
         text = f"{len(ran.cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32"
         found.append(not_checked(f"{text}: {some_of(ran.cpu_nodes)}"))
     for name, value in ran.beyond_float16.items():
-        beyond = f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {FP16_MAX:g}"
+        beyond = f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {MAX:g}"
         found.append(not_checked(f"{beyond}, and the candidate takes float16: there it is Inf", explains=True))
     return found
 

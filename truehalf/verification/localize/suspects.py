@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.config.precision import FP16_MAX
+from truehalf.float16 import MAX
 from truehalf.ir.facts import label_of
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite
@@ -142,8 +142,8 @@ def _first_nonfinite_sentence(first: Nonfinite, where: str | None) -> str:
     bad = f"{first.nan} NaN and {first.posinf + first.neginf} Inf"
     on = f" on {where}" if where else ""
     sentence = f"the first non-finite values{on} are those of {what}, tensor {first.tensor!r}: {bad}"
-    if first.unrounded_absmax is not None and first.unrounded_absmax > FP16_MAX:
-        return f"{sentence}; |x| is {first.unrounded_absmax:.3g} there, above FP16's largest, {FP16_MAX:g}"
+    if first.unrounded_absmax is not None and first.unrounded_absmax > MAX:
+        return f"{sentence}; |x| is {first.unrounded_absmax:.3g} there, above FP16's largest, {MAX:g}"
     if first.inputs_absmax is not None:
         sentence += f"; the largest |x| it reads is {first.inputs_absmax:.3g}"
     return sentence

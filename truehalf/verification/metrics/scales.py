@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.precision import FP16_MAX
+from truehalf.float16 import MAX
 
 FAR_SMALLER = 0.1
 WRONG = 0.05  # relative error that rounding does not explain
@@ -143,7 +143,7 @@ def _outputs(pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) ->
         by_shape.setdefault((a.ndim, *(a.shape if a.ndim < 2 else a.shape[1:])), []).append(number)
     magnitudes = [np.abs(a[np.isfinite(a)]) for a, _ in pairs]
     whole = max(float(each.max(initial=0.0)) for each in magnitudes)
-    added_up = max(float(each[each <= FP16_MAX].max(initial=0.0)) for each in magnitudes)
+    added_up = max(float(each[each <= MAX].max(initial=0.0)) for each in magnitudes)
     found = []
     for numbers in by_shape.values():
         sides = [[pairs[i][side] for i in numbers] for side in (0, 1)]

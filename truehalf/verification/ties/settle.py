@@ -19,9 +19,9 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.config.precision import FP16_MAX
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
+from truehalf.float16 import MAX
 from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
@@ -257,7 +257,7 @@ def _without_masks(r: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """Values, 0 where one is not finite or both are masks beyond what float16 holds."""
     if np.shape(r) != np.shape(o):
         return r, o
-    kept = np.isfinite(r) & np.isfinite(o) & ~((r <= -FP16_MAX / 2) & (o <= -FP16_MAX / 2))
+    kept = np.isfinite(r) & np.isfinite(o) & ~((r <= -MAX / 2) & (o <= -MAX / 2))
     return np.where(kept, r, 0), np.where(kept, o, 0)
 
 

@@ -53,12 +53,13 @@ def test_a_file_is_looked_up_with_what_belongs_to_it(tmp_path: Path, monkeypatch
         (folder / "m.onnx").write_bytes(b"model")
     (there / "m.bin").write_bytes(b"weights")
     monkeypatch.chdir(here)
-    assert find_file("m.onnx", there) == Path("m.onnx")
+    expected = plan_content.sha256(there / "m.onnx")
+    assert find_file("m.onnx", there, "the model", expected=expected) == Path("m.onnx")
     expected = plan_content.sha256(there / "m.onnx", there / "m.bin")
-    assert find_file("m.onnx", there, expected=expected, data=["m.bin"]) == there / "m.onnx"
+    assert find_file("m.onnx", there, "the model", expected=expected, data=["m.bin"]) == there / "m.onnx"
     (there / "m.bin").unlink()
     with raises("wrong-file", expected, error=BuildError) as error:
-        find_file("m.onnx", there, expected=expected, data=["m.bin"])
+        find_file("m.onnx", there, "the model", expected=expected, data=["m.bin"])
     first, second = str(error.value).splitlines()[1:3]
     expect(first, None, "m.onnx", "m.bin")
     expect(second, None, there / "m.onnx", there / "m.bin")
