@@ -307,12 +307,6 @@ def test_broken_graphs_are_refused_with_their_cause(
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_a_plugin_without_a_domain_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    onnx.save(text("y = EfficientNMS_TRT(x)"), tmp_path / "in.onnx")
-    with raises("model-invalid", "(EfficientNMS_TRT)", "TRT::EfficientNMS_TRT"):
-        truehalf.convert(tmp_path / "in.onnx", tmp_path / "out.onnx", skip=["slim"])
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_one_cut_name_of_a_drawn_graph_is_named(tmp_path: Path, seed: int) -> None:
     """Of a chain with skips, one node is taken away: its first reader is named."""

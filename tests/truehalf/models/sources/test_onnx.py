@@ -315,6 +315,10 @@ def test_channels_last_pictures(tmp_path: Path) -> None:
             *("not-supported", ["model.checkpoint", "'y'", "expected tensors"]),
         ),
         (
+            " g (float[n, 3, 8, 8] x) => (float[n, 3, 8, 8] y) { [nms] y = EfficientNMS_TRT (a) a = Relu (x) }",
+            *("not-supported", ["model.checkpoint", "'nms'", "truehalf convert"]),
+        ),
+        (
             " g (float[n, 4, 8, 8] x) => (float[n, 4, 8, 8] y) { y = Relu (x) }",
             *("needs-value", ["model.inputs", "x float32 [n, 4, 8, 8]"]),
         ),
