@@ -126,6 +126,7 @@ def _problems_of(model: ir.Model) -> Iterator[tuple[str, str]]:
     import onnx_ir as ir
 
     from truehalf.ir.facts import all_nodes
+    from truehalf.ir.proto.one_image import IMAGE
     from truehalf.ir.proto.plugins import not_run
 
     half_types = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -148,6 +149,9 @@ def _problems_of(model: ir.Model) -> Iterator[tuple[str, str]]:
         )
     if line := not_run(model):
         yield "not-supported", f"{line}; `truehalf convert` takes it as it is, the pipeline without these nodes"
+    if image := model.meta.get(IMAGE):
+        alone = f"input {image!r} is one image, without an axis of images"
+        yield "not-supported", f"{alone}; `truehalf convert` takes it as it is, the pipeline with that axis"
     if not model.graph.inputs:
         yield "wrong-file", "it has no inputs; expected a model that computes from its inputs"
     for value in (*model.graph.inputs, *model.graph.outputs):

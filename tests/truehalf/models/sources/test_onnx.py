@@ -322,6 +322,10 @@ def test_channels_last_pictures(tmp_path: Path) -> None:
             " g (float[n, 4, 8, 8] x) => (float[n, 4, 8, 8] y) { y = Relu (x) }",
             *("needs-value", ["model.inputs", "x float32 [n, 4, 8, 8]"]),
         ),
+        (
+            " g (float[3, 16, 16] x) => (float[n, 4] y) <int64[2] s = {-1, 4}> { y = Reshape (x, s) }",
+            *("not-supported", ["model.checkpoint", "'x'", "truehalf convert"]),
+        ),
     ],
 )
 def test_files_that_are_refused(text: str, code: str, facts: list[str], tmp_path: Path) -> None:
