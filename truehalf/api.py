@@ -82,12 +82,11 @@ def convert(
         model: FP32, any opset.
         out: ONNX file to write, another one than `model`'s.
         samples: real inputs to measure ranges on; with neither, their rules judge nothing (report.fp16["not_done"]).
-        ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; measured on the file that is
-            converted, so it is not slimmed then.
+        ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; nothing is slimmed then.
         preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
-        skip: steps to leave out. "slim": onnxslim and the repairs, which given ranges and weights_as_inputs leave out,
-            too; report.slim says where onnxslim failed. "check": the run of one sample, or a drawn one, in emulated
-            FP16; report.check says which nodes to pin.
+        skip: steps to leave out. "slim": onnxslim and the repairs, which ranges and weights_as_inputs leave out, too;
+            report.slim says where onnxslim failed. "check": the run of one sample, or a drawn one, in emulated FP16;
+            report.check says which nodes to pin.
         precision: options; None: the defaults.
 
     Raises:
@@ -100,6 +99,7 @@ def convert(
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import source_weights
     from truehalf.ir.model_forms import as_file, folder_for_models
+    from truehalf.ir.proto.plugins import with_plugins
     from truehalf.output_paths import check_outputs
     from truehalf.progress import step
     from truehalf.slimming.slim import slim_or_repair
@@ -122,7 +122,7 @@ def convert(
         if out is not None:
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
-        before, slim_report = model_facts(source), None
+        before, slim_report = model_facts(with_plugins(source)), None
         check_names(source, precision, None)  # before the work
         if "slim" not in skip and ranges is None and not precision.weights_as_inputs:
             with step("slim"):

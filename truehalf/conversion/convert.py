@@ -33,7 +33,7 @@ from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass
-from truehalf.ir.proto.plugins import not_run
+from truehalf.ir.proto.plugins import not_run, with_plugins
 from truehalf.progress import step
 from truehalf.report.forms import Decision, Fp16Report
 from truehalf.runtime.ort.types import infer_open_types
@@ -202,7 +202,6 @@ def convert_model(
     raised = ToOpset(precision.opset)(model)
     PREPARE(model)
     infer_open_types(model)
-    unmatched, lines = unmatched_fp16_ops(model, precision)
     if calibration is None:
         measured = read_ranges(ranges)
     else:
@@ -215,6 +214,12 @@ def convert_model(
         if input_shapes is None:
             input_shapes = {name: array.shape for name, array in first.items()}
     covered = coverage(float_outputs(model), measured)
+    unrun = not_run(model)
+    if unrun is not None:
+        model = with_plugins(model)
+        PREPARE(model)
+        infer_open_types(model)
+    unmatched, lines = unmatched_fp16_ops(model, precision)
     with step("convert"):
         result = convert_to_fp16(model, measured, precision, input_shapes)
     RestateIo()(model)
@@ -232,12 +237,11 @@ def convert_model(
         stay = f"all {len(rows)} float nodes stay FP32 ({rules})" if rows else "the model has no float32 node"
         nothing = f"nothing was converted: {stay}"
         lines.append(coded("nothing-in-fp16", nothing))
-    unrun = [line] if (line := not_run(model)) else []
     report |= {
         "placement": precision.placement.value,
         "fp16_fraction": facts["fp16_fraction"],
         "warnings": [
-            *unrun,
+            *([unrun] if unrun else []),
             *no_inputs,
             *raised.notes(),
             *lines,

@@ -165,13 +165,19 @@ def test_a_custom_rule_that_cannot_be_imported(
         to_fp16(saved(tmp_path), tmp_path / "out.onnx", custom_rule=f"{name}:rule")
 
 
-def test_calibration_of_a_custom_operator_says_what_to_do(tmp_path: Path) -> None:
+def test_calibration_goes_up_to_a_custom_operator(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17, "com.acme": 1]> g (float[2] x) => (float[2] y)
-        { a = Relu(x)  b = com.acme.Op(a)  y = Relu(b) }"""
+        <float[2] b> { a = Exp(x)  b = com.acme.Op(a)  y = Exp(b) }"""
     source = saved(tmp_path, text, ["one", "op", "two"])
-    with raises("not-supported", "com.acme::Op"):
-        to_fp16(source, tmp_path / "out.onnx", calibration={"x": np.ones(2, np.float32)})
-    assert to_fp16(source, tmp_path / "out.onnx", ranges=measured(x=1.0, a=1.0))["status"] == "done"
+    for given in ({"calibration": {"x": np.ones(2, np.float32)}}, {"ranges": measured(x=1.0, a=3.0)}):
+        report = to_fp16(source, tmp_path / "out.onnx", placement="eager", **given)
+        assert {row["node"]: row["rule"] for row in report["fp32_nodes"]} == {
+            "op": "no_fp16_kernel",
+            "two": "unmeasured",
+        }
+        expect(" ".join(report["warnings"]), "plugin-not-run", "'op'")
+    report = to_fp16(source, tmp_path / "out.onnx", placement="eager", node_include_list=["op|two"], **given)
+    assert report["fp32_nodes"] == []
 
 
 def test_fp16_parts_of_others_are_kept_and_the_rest_is_converted(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
     unmeasured   a node in a subgraph of If, Loop or Scan that reads or writes a tensor of which nothing is known: no
                  range, no constant, and not moved from such (what a subgraph captures has a range; what it computes has
                  one in the branch of an If that all samples took); a Loop or Scan with a state of which that holds, as
-                 only its last value is measured
+                 only its last value is measured; a node that depends on a plugin
 
 The share of elements above data_max is read at the nearest rung of the ladder at or below it, so it is never too small.
 """
@@ -24,6 +24,7 @@ from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sa
 from truehalf.float16 import INTEGERS_MAX, MAX
 from truehalf.ir.facts import reached, subgraphs
 from truehalf.ir.ops import moved_inputs
+from truehalf.ir.proto.plugins import BEHIND
 from truehalf.ir.slots import is_float32
 
 
@@ -69,6 +70,8 @@ def integers(node: ir.Node, context: RuleContext) -> Decision | None:
 def unmeasured(node: ir.Node, context: RuleContext) -> Decision | None:
     if context.ranges is None:
         return None
+    if node.meta.get(BEHIND):
+        return Decision(Verdict.fp32, "unmeasured", "it depends on a plugin, which calibration does not run")
     judged = _states(node) if node.graph is context.model.graph else context.moving(node)
     unknown = next((value for value in judged if not _is_known(value, context)), None)
     if unknown is None:

@@ -52,7 +52,7 @@ def fused_in_fp16(plan: EnginePlan, model_path: Path) -> list[str]:
     model = load_model(model_path)
     for key in (PRECISION_KEY, UNFUSED_KEY):
         model.metadata_props.pop(key, None)
-    convert_model(model, _WHOLLY_FP16)
+    model = convert_model(model, _WHOLLY_FP16).model
     CleanCasts()(model)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fp16.onnx"

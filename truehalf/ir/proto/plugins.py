@@ -1,8 +1,7 @@
 """Plugins inside a model, which no runtime here has (`EfficientNMS_TRT`): what stands in front of them is the model
-that is worked on, and they, with all that depends on them, come back as they were when a file is written.
+that is slimmed, run and compared; they, with all that depends on them, come back where it is converted or written.
 
     x -> front -> a, b -> plugin -> c -> Gather -> d        runs as x -> front -> a, b
-                                                            written as x -> front in FP16 -> a, b (float32) -> ... -> d
 
 A plugin is a node of a domain that neither ONNX, ONNX Runtime nor a function of the file has; without a domain, of a
 name that TensorRT's plugins have. One in a body or a function stays where it is, and so does one with nothing in front.
@@ -138,7 +137,7 @@ def not_run(model: ir.Model) -> str | None:
     others = sum(node not in plugins and bool(node.inputs) for node in model.meta[BEHIND].graph)
     also = f" and {others} nodes that depend on them" if others else ""
     names, tensors = (", ".join(each) for each in (map(named, plugins), map(repr, entering(model))))
-    what = f"what plugins compute: {names}{also} stay as they are, and nothing here runs them"
+    what = f"what plugins compute: nothing here runs {names}{also}"
     return coded("plugin-not-run", f"{what}; what enters is looked at: {tensors or 'nothing'}")
 
 
@@ -179,8 +178,7 @@ def _raise(behind: ir.Model, opset: int | None) -> None:
 
 
 def with_plugins(model: ir.Model) -> ir.Model:
-    """A model as its file holds it: itself, or a copy with the plugins and all behind them, which read what they read
-    in the type that it had.
+    """A model as its file holds it: itself, or a copy with the plugins and all behind them, whose meta says so.
 
     Raises:
         StageError: nodes behind plugins that cannot be brought to the opset that the model has by now.
@@ -193,7 +191,6 @@ def with_plugins(model: ir.Model) -> ir.Model:
     _raise(taken, made.graph.opset_imports.get(""))
     graph, ends = taken.graph, _ends(made.graph) | {value.name: value for value in made.graph.inputs}
     inputs, moved, weights = list(graph.inputs), list(graph), list(graph.initializers.values())
-    kept = [str(value.name) for value in graph.outputs if value.is_graph_input()]
     outputs = [ends[value.name] if value.is_graph_input() else value for value in graph.outputs]
     graph.outputs.clear()
     graph.initializers.clear()
@@ -207,16 +204,9 @@ def with_plugins(model: ir.Model) -> ir.Model:
             else:
                 value.name = other
     for value in inputs:
-        end, is_fixed = ends[value.name], value.name in kept or ends[value.name].is_graph_input()
-        if value.uses() and value.dtype not in (None, end.dtype):
-            cast = ir.node("Cast", [end], {"to": value.dtype}, name=names.fresh(f"{value.name}/Cast"))
-            made.graph.append(cast)
-            if not is_fixed:
-                end.name = names.fresh(f"{value.name}/cast")
-            cast.outputs[0].name = names.fresh(f"{value.name}/cast") if is_fixed else value.name
-            end = cast.outputs[0]
-            end.type, end.shape = value.type, value.shape
-        value.replace_all_uses_with(end)
+        value.replace_all_uses_with(ends[value.name])
+    for node in moved:
+        node.meta[BEHIND] = bool(node.inputs)
     for weight in weights:
         made.graph.register_initializer(weight)
     made.graph.extend(moved)

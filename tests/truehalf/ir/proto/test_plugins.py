@@ -86,6 +86,15 @@ def test_plugins_read_float32_where_the_ends_are_float16(name: str, tmp_path: Pa
     assert truehalf.compare(file, out, X).verdict == "passed"
 
 
+def test_outputs_of_plugins_may_be_named(tmp_path: Path) -> None:
+    file, out = written(tmp_path / "fp32.onnx", *GRAPHS["a chain"][:2]), tmp_path / "fp16.onnx"
+    truehalf.convert(file, out, samples=X, precision=Precision(keep_io_types=["y"], op_include_list=["A_TRT"]))
+    model = onnx.load(out)
+    assert [each.type.tensor_type.elem_type for each in (*model.graph.input, *model.graph.output)] == [10, 1]
+    with raises("bad-options", "'z'"):
+        truehalf.convert(file, out, samples=X, precision=Precision(keep_io_types=["z"]))
+
+
 def test_a_plugin_of_another_tool_may_read_float16_under_another_name(tmp_path: Path) -> None:
     file = written(tmp_path / "fp32.onnx", ONE, "a = MatMul(x, w) y = A_TRT(a)")
     other = written(
