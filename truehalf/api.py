@@ -99,7 +99,7 @@ def convert(
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import source_weights
     from truehalf.ir.model_forms import as_file, folder_for_models
-    from truehalf.ir.proto.plugins import with_plugins
+    from truehalf.ir.proto.plugins import as_in_file
     from truehalf.output_paths import check_outputs
     from truehalf.progress import step
     from truehalf.slimming.slim import slim_or_repair
@@ -122,7 +122,7 @@ def convert(
         if out is not None:
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
-        before, slim_report = model_facts(with_plugins(source)), None
+        before, slim_report = model_facts(as_in_file(source)), None
         check_names(source, precision, None)  # before the work
         if "slim" not in skip and ranges is None and not precision.weights_as_inputs:
             with step("slim"):

@@ -19,7 +19,7 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, read_proto, save_model, source_weights
 from truehalf.ir.proto.names import graphs_of
-from truehalf.ir.proto.plugins import with_plugins
+from truehalf.ir.proto.plugins import as_in_file
 from truehalf.json_values import JsonObject
 from truehalf.output_paths import check_outputs
 from truehalf.report.forms import ModelFacts
@@ -69,7 +69,7 @@ def clean_casts(
         raise StageError("out-of-range", f"fold_max_bytes: expected 1 or more, or None, got {fold_max_bytes}")
     proto = read_proto(model_path)
     repeated = drop_repeated_nodes(proto.graph)
-    model = with_plugins(adopt_proto(proto, model_path))
+    model = as_in_file(adopt_proto(proto, model_path))
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
     report = clean_model(model, strict=strict, fold_max_bytes=fold_max_bytes)
     save_model(model, out_path)

@@ -33,7 +33,7 @@ from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass
-from truehalf.ir.proto.plugins import not_run, with_plugins
+from truehalf.ir.proto.plugins import as_in_file, not_run
 from truehalf.progress import step
 from truehalf.report.forms import Decision, Fp16Report
 from truehalf.runtime.ort.types import infer_open_types
@@ -216,7 +216,7 @@ def convert_model(
     covered = coverage(float_outputs(model), measured)
     unrun = not_run(model)
     if unrun is not None:
-        model = with_plugins(model)
+        model = as_in_file(model)
         PREPARE(model)
         infer_open_types(model)
     unmatched, lines = unmatched_fp16_ops(model, precision)

@@ -24,9 +24,9 @@ def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str
             input, and every misspelt operator.
     """
     from truehalf.ir.facts import all_nodes
-    from truehalf.ir.proto.plugins import with_plugins
+    from truehalf.ir.proto.plugins import as_in_file
 
-    model = with_plugins(model)
+    model = as_in_file(model)
     inputs = {value.name: value for value in model.graph.inputs}
     known = [*inputs, *(value.name for value in model.graph.outputs)]
     named = precision.keep_io_types if isinstance(precision.keep_io_types, tuple) else ()

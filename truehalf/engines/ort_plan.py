@@ -11,7 +11,7 @@ from truehalf.engines.plan_files import PLAN_FILE, README_FILE, EngineOptions, p
 from truehalf.files import write_json
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile, file_of
-from truehalf.ir.proto.plugins import with_plugins
+from truehalf.ir.proto.plugins import as_in_file
 from truehalf.output_files import write_text
 from truehalf.runtime.cuda_driver import gpu_key
 from truehalf.runtime.machine import Machine
@@ -130,7 +130,7 @@ def cache_folder(folder: str) -> Path:
 
 def io_of(path: Path) -> list[Port]:
     """Inputs and outputs of a file."""
-    graph = with_plugins(load_model(path)).graph
+    graph = as_in_file(load_model(path)).graph
     return [
         {
             "name": str(value.name),

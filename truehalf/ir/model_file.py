@@ -144,10 +144,10 @@ def save_model(model: ir.Model, path: Path | str, *, checked: bool = True) -> No
     """
     from google.protobuf.message import EncodeError
 
-    from truehalf.ir.proto.plugins import with_plugins
+    from truehalf.ir.proto.plugins import as_in_file
     from truehalf.ir.proto.refusals import REFUSED, check_written, refused
 
-    path, model = Path(path), with_plugins(model)
+    path, model = Path(path), as_in_file(model)
     try:
         with written_whole(path) as building:
             _write_model(model, building)

@@ -20,7 +20,7 @@ from truehalf.ir.facts import fed_inputs, model_facts
 from truehalf.ir.model_file import adopt_proto, is_restated, load_model, read_proto, save_model
 from truehalf.ir.normalize import NORMALIZE, sort_nodes
 from truehalf.ir.proto.data_files import data_folder, external_files
-from truehalf.ir.proto.plugins import with_plugins
+from truehalf.ir.proto.plugins import as_in_file
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ModelFile:
     @cached_property
     def written(self) -> ir.Model:
         """The content as the file holds it, plugins and all: what engines are built of. Not to be changed either."""
-        return with_plugins(self.model)
+        return as_in_file(self.model)
 
     @cached_property
     def typed(self) -> ir.Model:
@@ -121,17 +121,17 @@ def as_ir(model: Model) -> ir.Model:
     nodes that stood in front of what they read.
     """
     if isinstance(model, (str, Path)):
-        return with_plugins(load_model(model))
+        return as_in_file(load_model(model))
     if isinstance(model, ModelFile):
         model = model.model
     if isinstance(model, ir.Model):
-        return sort_nodes(with_plugins(model)).clone()
+        return sort_nodes(as_in_file(model)).clone()
     if not isinstance(model, onnx.ModelProto):
         expected = "a path, an onnx.ModelProto or an onnx_ir.Model"
         raise StageError("wrong-type", f"model: expected {expected}, got {type(model).__name__}")
     proto = onnx.ModelProto()
     proto.CopyFrom(model)
-    return with_plugins(adopt_proto(proto, "model"))
+    return as_in_file(adopt_proto(proto, "model"))
 
 
 def loaded_from(model: Path | str | ir.Model) -> ir.Model:
@@ -172,4 +172,4 @@ def as_file(model: Model, folder: Path, name: str = "model") -> ModelFile:
 
 def in_memory(path: Path) -> ir.Model:
     """A model from a file that will go: its weights are in memory, too."""
-    return ir.external_data.load_to_model(with_plugins(load_model(path)))
+    return ir.external_data.load_to_model(as_in_file(load_model(path)))

@@ -177,8 +177,9 @@ def _raise(behind: ir.Model, opset: int | None) -> None:
         node.domain = "" if node.domain == OF_PLUGINS else node.domain
 
 
-def with_plugins(model: ir.Model) -> ir.Model:
-    """A model as its file holds it: itself, or a copy with the plugins and all behind them, whose meta says so.
+def as_in_file(model: ir.Model) -> ir.Model:
+    """A model as its file holds it: itself, or a copy with the plugins and all behind them, whose meta says so, and
+    without the axis of images that its input was given.
 
     Raises:
         StageError: nodes behind plugins that cannot be brought to the opset that the model has by now.
