@@ -40,13 +40,12 @@ def told_by_plugins(model: ir.Model, outputs: Mapping[str, np.ndarray], found: P
         boxes, scores = (outputs[name] for name in names)
         if scores.ndim != 3 or boxes.shape not in {(*scores.shape[:2], 4), (*scores.shape[:2], 1, 4)}:
             continue
-        whole = plugin.attributes
-        activation = "sigmoid" if whole.get_int("score_activation", 0) else "identity"
-        background = next((whole.get_int(key, -1) for key in _BACKGROUND if key in whole), -1)
+        activation = "sigmoid" if _whole(plugin, "score_activation", 0) else "identity"
+        background = next((_whole(plugin, key, -1) for key in _BACKGROUND if key in plugin.attributes), -1)
         none: dict[int, bool | str] = {0: FIRST, scores.shape[2] - 1: True}  # a sigmoid's scores have no such class
         no_object = none.get(background) if activation == "identity" else None
         told = {
-            names[0]: replace(boxes_of(names[0], boxes, {}), format=_FORMATS[whole.get_int("box_coding", 0)]),
+            names[0]: replace(boxes_of(names[0], boxes, {}), format=_FORMATS[_whole(plugin, "box_coding", 0) == 1]),
             names[1]: OutputSpec(names[1], "logits", activation=activation, no_object=no_object),
         }
         plain = {name: OutputSpec(name) for name in outputs}
@@ -54,3 +53,11 @@ def told_by_plugins(model: ir.Model, outputs: Mapping[str, np.ndarray], found: P
         said = dict.fromkeys(names, f"enters {named(plugin)}, whose attributes say so")
         return replace(found, spec=replace(found.spec, outputs=outs), reasons=found.reasons | said, doubts=[])
     return None
+
+
+def _whole(plugin: ir.Node, key: str, default: int) -> int:
+    """An attribute that is a whole number, or a list of one, as some exporters write it."""
+    attribute = plugin.attributes.get(key)
+    value = None if attribute is None else attribute.value
+    value = value[0] if isinstance(value, (list, tuple)) and value else value
+    return value if isinstance(value, int) else default

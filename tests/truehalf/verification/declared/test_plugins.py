@@ -52,6 +52,7 @@ PLUGINS = [
     ("EfficientNMS_TRT", 3, CENTRES | SIGMOID, "cxcywh", "sigmoid"),
     ("EfficientNMS_TRT", 4, CENTRES | PLAIN, "cxcywh", "identity"),
     ("EfficientNMS_TRT", 4, {}, "xyxy", "identity"),
+    ("EfficientNMS_TRT", 3, {"box_coding": [1]}, "cxcywh", "identity"),
     ("BatchedNMSDynamic_TRT", 4, {"backgroundLabelId": -1, "shareLocation": 1}, "xyxy", "identity"),
     ("TRTBatchedNMS", 4, {"background_label_id": -1}, "xyxy", "identity"),
 ]
