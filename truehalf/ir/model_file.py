@@ -74,8 +74,8 @@ def read_proto(path: Path | str) -> onnx.ModelProto:
         raise _no_model(path, error) from error
 
 
-def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
-    """A proto as a model whose external data lies beside `path`.
+def adopt_proto(proto: onnx.ModelProto, path: Path | str, image: str | None = None) -> ir.Model:
+    """A proto as a model whose external data lies beside `path`; `image`: see truehalf.ir.proto.one_image.give_axis.
 
     Raises:
         StageError: as `load_model`.
@@ -104,7 +104,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
         weights |= _adopt(tail, path)
     is_linked = bool(weights) and path.is_symlink()
     model.meta[_SOURCE] = path.absolute(), weights
-    model.meta[_RESTATED] = give_axis(model) or restated or tail is not None or is_linked
+    model.meta[_RESTATED] = give_axis(model, image) or restated or tail is not None or is_linked
     model.meta[BEHIND] = tail
     return model
 

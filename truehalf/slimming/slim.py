@@ -25,6 +25,7 @@ from truehalf.ir.model_file import adopt_proto, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import InferTypes, NameNodes
 from truehalf.ir.proto.data_files import data_folder
+from truehalf.ir.proto.one_image import IMAGE
 from truehalf.ir.proto.refusals import checker_refusal
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
@@ -266,7 +267,7 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(_stated(file.proto, proto))
     try:
-        model = adopt_proto(proto, file.path)
+        model = adopt_proto(proto, file.path, file.model.meta.get(IMAGE, ""))
         InferTypes(strict=True)(model)
     except StageError as error:
         raise StageError("slim-fails", f"what onnxslim made is no model: {error.text}") from error

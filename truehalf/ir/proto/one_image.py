@@ -17,17 +17,21 @@ _LEAST_SIDE = 16  # pixels; smaller ones are other matrices
 _AXES_ARE_INPUTS = 13  # of Squeeze, from this opset on
 
 
-def give_axis(model: ir.Model) -> bool:
+def give_axis(model: ir.Model, known: str | None = None) -> bool:
     """Give the input of one image an axis of images, in place.
 
     It is one of three axes, of which the first is 3, where no output has 3 on its first axis, as those of three samples
     would.
 
+    Args:
+        known: its name, "" for none, where that was decided before the shapes of outputs were changed.
+
     Returns:
         whether there is such an input.
     """
-    images = [value for value in fed_inputs(model) if _is_image(value)]
-    if len(images) != 1 or any(value.shape is None or tuple(value.shape)[:1] == (3,) for value in model.graph.outputs):
+    images = [value for value in fed_inputs(model) if (_is_image(value) if known is None else value.name == known)]
+    of_samples = any(value.shape is None or tuple(value.shape)[:1] == (3,) for value in model.graph.outputs)
+    if len(images) != 1 or (known is None and of_samples):
         return False
     (image,) = images
     graph, shape = model.graph, image.shape

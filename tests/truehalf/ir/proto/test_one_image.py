@@ -98,6 +98,18 @@ def test_what_is_converted_takes_one_image(tmp_path: Path, options: dict[str, bo
     assert compare(path, tmp_path / "out.onnx", samples={"image": images(4)}, spec=SPEC).verdict == "passed"
 
 
+def test_it_stays_one_image_where_slimming_loses_the_shapes_of_outputs(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[3, H, W] image) => (float[M, 1] y)
+        <int64[2] both = {-1, 1}, int64[1] one = {1}, int64[1] three = {3}> {
+            r = Relu(image)  t = Shape(image)  sides = Slice(t, one, three)  are = Cast<to = 9>(sides)
+            shape = Compress<axis = 0>(both, are)  d = Add(r, r)  y = Reshape(d, shape)
+        }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    made = convert(tmp_path / "m.onnx", tmp_path / "out.onnx", samples={"image": images(2)})
+    assert made.report.slim["simplified"]
+    assert [each.shape for each in ran(tmp_path / "out.onnx", images(1)[0])] == [(3 * 24 * 32, 1)]
+
+
 @pytest.mark.parametrize(("shift", "verdict"), [(0.0, "passed"), (0.2, "failed")])
 def test_detections_of_one_image_are_compared(tmp_path: Path, shift: float, verdict: str) -> None:
     path, other = detector(tmp_path / "m.onnx"), detector(tmp_path / "other.onnx", shift=shift)
