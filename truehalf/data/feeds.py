@@ -96,7 +96,7 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
     problems: list[str] = []
     inputs = {str(value.name): value for value in model.graph.inputs}
     batch, weights = _fixed_rows(inputs), weights_taken_out(model)
-    image = inputs.get(model.meta.get(IMAGE, ""))
+    image = inputs.get(model.meta.get(IMAGE) or "")
     parts = [
         _checked(_Part(opened, alone=_alone(opened, image)), inputs, problems, batch, weights)
         for opened in sources_of(source, inputs, problems)

@@ -44,6 +44,7 @@ class ModelFile:
     @cached_property
     def model(self) -> ir.Model:
         """The content, external data left on disk; who changes it changes a clone, or is its last reader."""
+        _ = self.external  # while the content is whole: plugins and their weights are taken out
         return adopt_proto(self.proto, self.path)
 
     @cached_property

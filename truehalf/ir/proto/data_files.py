@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-_TWO_DIGITS = re.compile("[0-9a-f]{2}")
+_IN_CACHE = re.compile("[0-9a-f]{2}/[0-9a-f]{30}")  # of DVC, by MD5
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 def data_folder(path: Path) -> Path:
     """The folder that names of external data are relative to, and that holds it: the model's; where that is a link, the
-    folder of the file it leads to, or all of a cache whose folders are the first two digits of digests.
+    folder of the file it leads to, or DVC's cache, whose folders are the first two digits of digests.
     """
     if not path.is_symlink():
         return path.parent
-    folder = path.resolve().parent
-    return folder.parent if _TWO_DIGITS.fullmatch(folder.name) else folder
+    file = path.resolve()
+    return file.parents[1] if _IN_CACHE.fullmatch("/".join(file.parts[-2:])) else file.parent
 
 
 def external_files(proto: onnx.ModelProto) -> list[str]:
@@ -44,7 +44,9 @@ def follow_links(proto: onnx.ModelProto, path: Path) -> None:
             continue  # refused where it is read
         beside = path.parent / entry.value
         file = beside if beside.exists() else path.resolve().parent / entry.value
-        entry.value = os.path.relpath(file.resolve(), data_folder(path))
+        at = os.path.relpath(file.resolve(), data_folder(path))
+        if data_folder(path) == path.resolve().parent or _IN_CACHE.fullmatch(at):
+            entry.value = at  # else it is not there, and nothing else is read
 
 
 def _locations(proto: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:

@@ -79,6 +79,7 @@ def take_out(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     taken.graph.output.extend(graph.output)
     needed = {*kept, *(name for node in front for name in _read(node))}
     _keep(graph.node, lambda node: made.isdisjoint(node.output) and not taken_along.keys() - needed >= {*node.output})
+    needed |= {value.name for value in graph.input}  # and listed there: its default stays with it
     _keep(graph.initializer, lambda tensor: tensor.name in needed or tensor.name not in read)
     _keep(graph.output, lambda value: value.name in kept)
     graph.output.extend(_typed(proto, entering))

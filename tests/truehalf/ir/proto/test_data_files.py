@@ -10,6 +10,7 @@ import pytest
 
 from tests.messages import raises
 from truehalf import compare, convert
+from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
 
@@ -33,7 +34,7 @@ def linked(tmp_path: Path, layout: str) -> Path:
     (tmp_path / "here").mkdir()
     if layout != "alone":
         for name, digest in (("model.onnx", "11"), ("model.onnx_data", "22")):
-            digest = digest if layout == "hub" else f"{digest}/rest"
+            digest = digest if layout == "hub" else f"{digest}/{digest * 15}"
             (tmp_path / "there" / digest).parent.mkdir(exist_ok=True)
             (tmp_path / "there" / name).rename(tmp_path / "there" / digest)
             (tmp_path / "here" / name).symlink_to(Path("../there", digest))
@@ -67,6 +68,19 @@ def test_data_that_a_link_leads_to_elsewhere_are_refused(tmp_path: Path) -> None
     (tmp_path / "here/model.onnx_data").symlink_to(secret)
     with raises("unsafe-data", "'../secret'", "'w'"):
         load_model(path)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "22" * 15])
+def test_a_folder_of_two_digits_opens_nothing_beside_it(tmp_path: Path, name: str) -> None:
+    folder = stored(tmp_path / "ab").parent
+    (folder / "model.onnx").rename(folder / name)
+    (tmp_path / "secret").mkdir()
+    (folder / "model.onnx_data").rename(tmp_path / "secret/id")
+    (folder / "model.onnx_data").symlink_to("../secret/id")
+    (folder / "m.onnx").symlink_to(name)
+    with pytest.raises(StageError) as error:
+        load_model(folder / "m.onnx")
+    assert error.value.code in ("unsafe-data", "file-missing")
 
 
 def test_missing_data_of_a_link_are_named(tmp_path: Path) -> None:

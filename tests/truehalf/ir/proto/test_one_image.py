@@ -114,6 +114,8 @@ def test_it_stays_one_image_where_slimming_loses_the_shapes_of_outputs(tmp_path:
 def test_detections_of_one_image_are_compared(tmp_path: Path, shift: float, verdict: str) -> None:
     path, other = detector(tmp_path / "m.onnx"), detector(tmp_path / "other.onnx", shift=shift)
     assert compare(path, other, samples={"image": images(4)}, spec=SPEC).verdict == verdict
+    alone = [{"image": image} for image in images(4)]
+    assert compare(path, other, samples=alone, spec=SPEC).verdict == verdict
 
 
 def test_a_folder_of_images_feeds_it(tmp_path: Path) -> None:
