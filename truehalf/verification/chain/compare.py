@@ -52,6 +52,7 @@ from truehalf.verification.chain.caveats import (
     without_draws,
 )
 from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
+from truehalf.verification.declared.behind import behind_plugins
 from truehalf.verification.declared.proposal import may_detect, proposal_of
 from truehalf.verification.declared.taken_apart import taken_apart
 from truehalf.verification.findings import (
@@ -147,7 +148,7 @@ def compare(
     caveats = [*filter(None, [not_run(source.model)]), *(outside_range(feeds, entry) if images is None else [])]
     caveats += not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in left_out(declared)]
-    found += of_files(source.model, other.model, stated)
+    found += [*behind_plugins(source.model, other.model), *of_files(source.model, other.model, stated)]
     without = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(
@@ -190,6 +191,7 @@ def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSp
 
 def _opened(reference: ModelFile, candidate: ModelFile, spec: IoSpec, options: VerifyConfig) -> ModelPair:
     """Both files, outputs that hold detections in one tensor taken apart."""
+    check_same_interface(reference.written, candidate.written)
     name_alike(reference.model, candidate.model)
     check_same_interface(reference.model, candidate.model)
     parts = apart(spec)
