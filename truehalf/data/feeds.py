@@ -1,13 +1,13 @@
 """Samples that people bring with an ONNX file: .npz, a folder of .npz, Polygraphy's JSON, or arrays in memory.
 
     an array of its input's rank         one feed as it stands, scalars and empty arrays included
-    with an axis less, of one image      the same, where the model's file takes one (truehalf.ir.proto.one_image)
     with one more leading axis           a stack of samples, one feed each
     of the input's rank, with more or    rows in feeds of the number of rows that the model fixes, the last row again
     fewer rows than all inputs fix       where the last feed has too few
 
-Within one file or dict every input has as many samples as the others. Nothing is cast: an array of another type is an
-error. All problems of a source are collected and reported together, before the first array is used.
+The rank is that in the model's file, also of an input of one image (truehalf.ir.proto.one_image). Within one file or
+dict every input has as many samples as the others. Nothing is cast: an array of another type is an error. All problems
+of a source are collected and reported together, before the first array is used.
 """
 
 from __future__ import annotations
@@ -95,10 +95,12 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
     """
     problems: list[str] = []
     inputs = {str(value.name): value for value in model.graph.inputs}
-    batch, weights = _fixed_rows(inputs), weights_taken_out(model)
-    image = inputs.get(model.meta.get(IMAGE) or "")
+    if image := model.meta.get(IMAGE):
+        given = inputs[image]
+        inputs[image] = ir.val(image, shape=ir.Shape(tuple(given.shape or ())[1:]), type=given.type)
+    batch, weights = 0 if image else _fixed_rows(inputs), weights_taken_out(model)
     parts = [
-        _checked(_Part(opened, alone=_alone(opened, image)), inputs, problems, batch, weights)
+        _checked(_Part(opened, image=image), inputs, problems, batch, weights)
         for opened in sources_of(source, inputs, problems)
     ]
     feeds = Feeds(parts)
@@ -134,21 +136,20 @@ def _first_bad(array: np.ndarray, called: Sequence[str]) -> str:
 @dataclass
 class _Part:
     """A source that was checked: how many feeds it holds, and which arrays are stacks, or whether each row is one;
-    `alone`: the array that is one image, without an axis of images.
+    `image`: the input that gets an axis of images.
     """
 
     source: Source
     samples: int = 0
-    alone: str | None = None
+    image: str | None = None
     stacked: set[str] = field(default_factory=set)
     rows: int = 0  # of each feed, where arrays are cut into rows; else 0
 
     def of(self, name: str, array: np.ndarray, index: int) -> np.ndarray:
         """The part of an array that belongs to a feed."""
-        if name == self.alone:
-            return array[np.newaxis]
         if not self.rows:
-            return array[index, ...] if name in self.stacked else array
+            array = array[index, ...] if name in self.stacked else array
+            return array[np.newaxis] if name == self.image else array
         part = array[index * self.rows : (index + 1) * self.rows]
         return np.concatenate([part, np.repeat(part[-1:], self.rows - len(part), axis=0)])
 
@@ -176,12 +177,6 @@ def _rows_to_cut(source: Source, inputs: Mapping[str, ir.Value], batch: int) -> 
     return 0 if count == batch else count
 
 
-def _alone(source: Source, image: ir.Value | None) -> str | None:
-    """The name of the input of one image, where a source holds it as the model's file takes it."""
-    header = source.headers.get(str(image.name)) if image is not None else None
-    return str(image.name) if image is not None and header and len(header.shape) == len(image.shape or ()) - 1 else None
-
-
 def _checked(
     part: _Part, inputs: Mapping[str, ir.Value], problems: list[str], batch: int, weights: Sequence[str]
 ) -> _Part:
@@ -191,7 +186,6 @@ def _checked(
     wrong: list[str] = []
     for name, header in source.headers.items():
         shape, dtype = (batch, *header.shape[1:]) if total else header.shape, header.dtype
-        shape = (1, *shape) if name == part.alone else shape
         if name in weights and name not in inputs:
             remedy = "leave it out, or set precision.weights_as_inputs=true"
             wrong.append(coded("in-conflict", f"{name!r} is listed as an input and is a weight of the model: {remedy}"))

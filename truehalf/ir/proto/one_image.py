@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.ir.facts import fed_inputs, is_op
+from truehalf.ir.normalize import Names
 
 IMAGE = "truehalf.one_image"  # key of ir.Model.meta: the input's name
 _DTYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.UINT8)
@@ -35,14 +36,15 @@ def give_axis(model: ir.Model, known: str | None = None) -> bool:
         return False
     (image,) = images
     graph, shape = model.graph, image.shape
-    opset = graph.opset_imports.get("") or _AXES_ARE_INPUTS
-    axes = ir.val(f"{image.name}/axes", const_value=ir.tensor(np.array([0]), name=f"{image.name}/axes"))
+    opset, names = graph.opset_imports.get("") or _AXES_ARE_INPUTS, Names(model)
+    name = names.fresh(f"{image.name}/axes")
+    axes = ir.val(name, const_value=ir.tensor(np.array([0]), name=name))
     if opset >= _AXES_ARE_INPUTS:
         graph.register_initializer(axes)
     by_opset = ([axes], {}) if opset >= _AXES_ARE_INPUTS else ([], {"axes": [0]})
     squeeze = ir.node("Squeeze", [image, *by_opset[0]], by_opset[1], name=f"{image.name}/Squeeze")
     (alone,) = squeeze.outputs
-    alone.name, alone.type, alone.shape = f"{image.name}/alone", image.type, shape
+    alone.name, alone.type, alone.shape = names.fresh(f"{image.name}/alone"), image.type, shape
     image.replace_all_uses_with(alone, replace_graph_outputs=False)
     squeeze.replace_input_with(0, image)
     image.shape = ir.Shape([1, *(shape or ())])
@@ -65,14 +67,14 @@ def take_axis(model: ir.Model) -> ir.Model:
         value = stack.pop()
         for node in value.consumers():
             if is_op(node, "Squeeze"):
+                axes = node.inputs[1:]
                 node.outputs[0].replace_all_uses_with(value, replace_graph_outputs=True)
                 graph.remove(node, safe=True)
+                for name in (str(each.name) for each in axes if each is not None and not each.uses()):
+                    graph.initializers.pop(name, None)
             elif is_op(node, "Cast"):
                 stack.append(node.outputs[0])
         value.shape = ir.Shape(shape)
-    axes = graph.initializers.get(f"{image.name}/axes")
-    if axes is not None and not axes.uses():
-        del graph.initializers[f"{image.name}/axes"]
     return made
 
 

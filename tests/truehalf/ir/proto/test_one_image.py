@@ -133,8 +133,34 @@ def test_arrays_of_one_image_and_of_several(tmp_path: Path) -> None:
         feeds = list(load_feeds({"image": array}, model))
         assert [feed["image"].shape for feed in feeds] == [(1, 3, *SIZE)] * count
         assert np.array_equal(np.concatenate([feed["image"] for feed in feeds]).reshape(array.shape), array)
-    with raises("wrong-feeds", "'image'", "[1, 3, 24, 31]"):
+    with raises("wrong-feeds", "'image'", "[3, 24, 31]"):
         load_feeds({"image": images(1)[0][..., 1:]}, model)
+
+
+def test_a_stack_of_images_beside_another_input_is_a_sample_each(tmp_path: Path) -> None:
+    text = "g (float[3, 24, 32] x, float[2] size) => (int64[M, L] y) { c = Mul(x, x)  y = NonZero(c) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    sizes = np.ones((3, 2), np.float32)
+    feeds = list(load_feeds({"x": images(3), "size": sizes}, load_model(tmp_path / "m.onnx")))
+    assert [(feed["x"].shape, feed["size"].shape) for feed in feeds] == [((1, 3, *SIZE), (2,))] * 3
+
+
+def test_names_that_the_file_has_stay(tmp_path: Path) -> None:
+    path = detector(tmp_path / "m.onnx")
+    model = onnx.load(path)
+    renames = {"some": "image/alone", "axes0": "image/axes"}
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [renames.get(name, name) for name in names]
+    for tensor in model.graph.initializer:
+        tensor.name = renames.get(tensor.name, tensor.name)
+    onnx.save(model, path)
+    save_model(load_model(path), tmp_path / "again.onnx")
+    again = onnx.load(tmp_path / "again.onnx")
+    assert {tensor.name for tensor in again.graph.initializer} == {tensor.name for tensor in model.graph.initializer}
+    for old, new in zip(ran(path, images(1)[0]), ran(tmp_path / "again.onnx", images(1)[0]), strict=True):
+        assert np.array_equal(old, new)
 
 
 @pytest.mark.parametrize(
