@@ -21,6 +21,7 @@ from truehalf.ir.ops import Trait, has
 Shapes = Mapping[ir.Value, tuple[int, ...]]
 
 _SOFTMAX_OVER_ONE_AXIS = 13  # before, Softmax flattened everything from its axis on
+_DFT_OVER_THE_LAST = 20  # axis by default, as others; the first signal axis before
 _MEAN_AXES = (0, 2, 3)  # MeanVarianceNormalization's default
 
 
@@ -248,7 +249,8 @@ def _scan_axis(seen: _Seen) -> int:
 
 
 def _dft(seen: _Seen) -> int:
-    axes = seen.integers(2) or [seen.number("axis", -2 if len(seen.node.inputs) > 2 else 1)]
+    last = opset_of(seen.node, _DFT_OVER_THE_LAST) >= _DFT_OVER_THE_LAST
+    axes = seen.integers(2) or [seen.number("axis", -2 if last else 1)]
     return (seen.integers(1) or [_over(seen.of(0), axes)])[0]
 
 

@@ -71,6 +71,11 @@ def test_softmax_flattened_before_opset_13() -> None:
     assert reduction_depth(node_of("float[2,3,4] x", "y = Softmax(x)", opset=13)) == 4
 
 
+def test_dft_was_over_the_first_axis_before_opset_20() -> None:
+    assert reduction_depth(node_of("float[2,3,4,1] x", "y = DFT(x)", opset=19)) == 3
+    assert reduction_depth(node_of("float[2,3,4,1] x", "y = DFT(x)", opset=20)) == 4
+
+
 def test_reduction_axes_were_attributes() -> None:
     assert reduction_depth(node_of("float[2,3,4] x", "y = ReduceMean<axes = [1]>(x)", opset=13)) == 3
 
