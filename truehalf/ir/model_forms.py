@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import fed_inputs, model_facts
+from truehalf.ir.facts import cloned, fed_inputs, model_facts
 from truehalf.ir.model_file import adopt_proto, is_restated, load_model, read_proto, save_model
 from truehalf.ir.normalize import NORMALIZE, sort_nodes
 from truehalf.ir.proto.data_files import data_file, external_files
@@ -59,7 +59,7 @@ class ModelFile:
         """
         if not model_facts(self.written)["untyped_nodes"]:
             return self.written
-        model = self.written.clone()
+        model = cloned(self.written)
         NORMALIZE(model)
         return model
 
@@ -126,7 +126,7 @@ def as_ir(model: Model) -> ir.Model:
     if isinstance(model, ModelFile):
         model = model.model
     if isinstance(model, ir.Model):
-        return sort_nodes(as_in_file(model)).clone()
+        return cloned(sort_nodes(as_in_file(model)))
     if not isinstance(model, onnx.ModelProto):
         expected = "a path, an onnx.ModelProto or an onnx_ir.Model"
         raise StageError("wrong-type", f"model: expected {expected}, got {type(model).__name__}")

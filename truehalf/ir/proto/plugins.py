@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx.defs import has
 
 from truehalf.codes import coded
-from truehalf.ir.facts import all_values, label_of
+from truehalf.ir.facts import all_values, cloned, label_of
 from truehalf.ir.normalize import Names, rename
 from truehalf.ir.ops import NAMED_AS_PLUGIN
 from truehalf.ir.opset import ToOpset
@@ -188,8 +188,8 @@ def as_in_file(model: ir.Model) -> ir.Model:
     model = take_axis(model)
     if model.meta.get(BEHIND) is None:
         return model
-    made, taken = model.clone(), model.meta[BEHIND].clone()
-    made.meta.update({key: value for key, value in model.meta.items() if key != BEHIND})
+    made = cloned(model)
+    taken = made.meta.pop(BEHIND).clone()
     _raise(taken, made.graph.opset_imports.get(""))
     graph, ends = taken.graph, _ends(made.graph) | {value.name: value for value in made.graph.inputs}
     inputs, moved, weights = list(graph.inputs), list(graph), list(graph.initializers.values())
