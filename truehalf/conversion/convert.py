@@ -190,7 +190,7 @@ def convert_model(
         custom_rule_of(precision.custom_rule)  # before the work
     check_names(model, precision, input_shapes)
     if reason := _no_work(model, precision):
-        typed = model.clone()
+        typed = as_in_file(model).clone()
         InferTypes()(typed)
         facts = model_facts(typed)
         skipped: Fp16Report = {"status": "skipped", "reason": reason, "warnings": [], "not_done": [], "model": facts}

@@ -80,7 +80,7 @@ def build_engine(
         StageError: when the file contradicts what is declared, a profile does not fit the graph, the engine would be
             written over the model, or TensorRT or ONNX Runtime refuses the file.
     """
-    file, out_dir = file_of(model), Path(out_dir)
+    file, out_dir = _beside_data(model), Path(out_dir)
     plan = _plan(file, order, options)
     check_target(plan, file.path, out_dir, FILES_OF_A_PLAN)
     (write_plan if plan["backend"] != Backend.onnxruntime.value else ort_plan.write_plan)(plan, out_dir)
@@ -97,11 +97,18 @@ def compile_ahead(model: Path | str | ModelFile, order: Order, options: EngineCo
         StageError: as build_engine.
         BuildError, RuntimeError: the compiler refuses the file.
     """
-    file = file_of(model)
+    file = _beside_data(model)
     plan = _plan(file, order, options)
     folder = ahead_folder(plan)
     if folder is not None and is_compiled(plan, order.probe or probe_machine(options.plugins)):
         compile_and_keep(compiled_plan(plan, file.path), folder)
+
+
+def _beside_data(model: Path | str | ModelFile) -> ModelFile:
+    """The file, or what it is a link to where only that has its external data beside it: there a parser looks."""
+    file = file_of(model)
+    is_beside = file.data == [file.path.parent / name for name in file.external]
+    return file if is_beside else ModelFile(file.path.resolve())
 
 
 def _plan(file: ModelFile, order: Order, options: EngineConfig) -> EnginePlan:

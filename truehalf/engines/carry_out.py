@@ -229,7 +229,7 @@ def _built_by_onnxruntime(plan: EnginePlan, file: ModelFile, out_dir: Path, firs
     optimised = out_dir / Path(plan["engine"]).name
     before = _identity(optimised)  # of an earlier time
     try:
-        deployed = deploy.Deployed(plan, file.path, out_dir)
+        deployed = deploy.Deployed(plan, file, out_dir)
         deployed.run(feeds_of(file.typed, first, {}))  # what ran where is read from the first run
         facts = deployed.facts()
     except Exception as error:  # whatever stops it is a verdict on the file, where one was written

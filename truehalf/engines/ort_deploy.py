@@ -24,7 +24,7 @@ from truehalf.config.engine import LatencyConfig
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.ort_plan import PROVIDERS, cache_folder, io_of
 from truehalf.errors import StageError, some_of
-from truehalf.ir.model_file import model_size_mb
+from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.output_files import destination, written_whole
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
 from truehalf.runtime.ort.installed import CPU, runtime_version
@@ -45,8 +45,8 @@ class Deployed:
         build_seconds: what optimising took.
     """
 
-    def __init__(self, plan: EnginePlan, model_path: Path, folder: Path) -> None:
-        """Optimise the model at `model_path` as the plan says, write it to `folder`, and load what was written.
+    def __init__(self, plan: EnginePlan, model: Path | ModelFile, folder: Path) -> None:
+        """Optimise the model as the plan says, write it to `folder`, and load what was written.
 
         The variables of plan["environment"] must be set before a provider has loaded, so that is the caller's to do.
 
@@ -62,7 +62,7 @@ class Deployed:
         started = time.perf_counter()
         with tempfile.TemporaryDirectory(dir=folder, prefix=".optimised") as temporary:
             written = Path(temporary) / self.path.name  # the file of weights is called by this name inside the model
-            self._optimise(model_path, written, options)
+            self._optimise(file_of(model), written, options)
             self.build_seconds = time.perf_counter() - started
             if not written.is_file():
                 raise StageError(
@@ -81,14 +81,18 @@ class Deployed:
         self._timed: Session | None = None
         self.provider = self._observed.provider
 
-    def _optimise(self, model_path: Path, written: Path, options: Mapping[str, str]) -> None:
+    def _optimise(self, file: ModelFile, written: Path, options: Mapping[str, str]) -> None:
         entries: dict[str, Any] = {"optimized_model_filepath": str(written)}
         if self._name == TENSORRT:  # a graph with compiled nodes is written as an EP context, not as an optimised model
             place = str(written)
             entries = {"ep.context_enable": "1", "ep.context_file_path": place, "ep.context_embed_mode": "1"}
-        elif model_size_mb(model_path) > _EXTERNAL_FROM_MB:
+        elif file.size_mb > _EXTERNAL_FROM_MB:
             entries["session.optimized_model_external_initializers_file_name"] = f"{written.name}.data"
-        Session(model_path, self._name, provider_options=options, profiled=False, **entries)
+        # Not every link to external data is followed, and what is unchanged stays external, beside the file it was in.
+        by_content = file.external and (self._name != TENSORRT or file.path.is_symlink())
+        Session(
+            file.written if by_content else file.path, self._name, provider_options=options, profiled=False, **entries
+        )
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name."""

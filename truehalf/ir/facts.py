@@ -18,6 +18,13 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_pr
 FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 
 
+def cloned(model: ir.Model) -> ir.Model:
+    """A copy, as a clone is, that goes on as the model: with its meta, which says where it came from."""
+    made = model.clone()
+    made.meta.update(model.meta)
+    return made
+
+
 def all_nodes(model: ir.Model, functions: bool = False) -> Iterator[ir.Node]:
     """Nodes of the graph and of its subgraphs, in order; with `functions` those of functions, too."""
     yield from ir.traversal.RecursiveGraphIterator(model.graph)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from truehalf.errors import StageError, first_line
 from truehalf.files import explain
-from truehalf.ir.proto.data_files import data_folder, external_files, follow_links
+from truehalf.ir.proto.data_files import data_file, data_folder, external_files, follow_links
 from truehalf.output_files import destination, written_whole
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def load_model(path: Path | str) -> ir.Model:
 
 
 def read_proto(path: Path | str) -> onnx.ModelProto:
-    """The content of an ONNX file without its external data.
+    """The content of an ONNX file without its external data, which it names as seen from the file or a link to it.
 
     Raises:
         StageError: when the file is missing, truncated or no ONNX model.
@@ -60,9 +60,7 @@ def read_proto(path: Path | str) -> onnx.ModelProto:
             raise StageError("wrong-file", f"{path}: {kind}; expected an ONNX model")
         raise StageError("file-missing", f"{path}: no such file; expected an ONNX model")
     try:
-        proto = onnx.load(path, load_external_data=False)
-        follow_links(proto, path)
-        return proto
+        return onnx.load(path, load_external_data=False)
     except OSError as error:
         raise StageError(
             "file-unreadable", f"{path}: {error.strerror or error}; expected an ONNX model that can be read"
@@ -92,6 +90,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str, image: str | None = No
         raise StageError(
             "file-unreadable", f"{path}: expected an ONNX model, got an empty one ({proto.ByteSize()} bytes)"
         )
+    follow_links(proto, path)
     try:
         check_names(proto, path)
         restated = restate(proto, path)
@@ -182,7 +181,7 @@ def model_size_mb(path: Path | str) -> float:
     path = Path(path)
     size = path.stat().st_size
     if size < _GRAPH_ALONE or path.with_name(f"{path.name}.data").exists():
-        data = [data_folder(path) / name for name in external_files(read_proto(path))]
+        data = [data_file(path, name) for name in external_files(read_proto(path))]
         size += sum(file.stat().st_size for file in data if file.is_file())
     return size / 1e6
 

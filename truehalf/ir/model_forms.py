@@ -16,10 +16,10 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import fed_inputs, model_facts
+from truehalf.ir.facts import cloned, fed_inputs, model_facts
 from truehalf.ir.model_file import adopt_proto, is_restated, load_model, read_proto, save_model
 from truehalf.ir.normalize import NORMALIZE, sort_nodes
-from truehalf.ir.proto.data_files import data_folder, external_files
+from truehalf.ir.proto.data_files import data_file, external_files
 from truehalf.ir.proto.plugins import as_in_file
 
 
@@ -59,7 +59,7 @@ class ModelFile:
         """
         if not model_facts(self.written)["untyped_nodes"]:
             return self.written
-        model = self.written.clone()
+        model = cloned(self.written)
         NORMALIZE(model)
         return model
 
@@ -70,13 +70,13 @@ class ModelFile:
 
     @cached_property
     def external(self) -> list[str]:
-        """Names of its files of external data."""
+        """Names of its files of external data, as the file has them."""
         return external_files(self.proto)
 
     @cached_property
     def data(self) -> list[Path]:
         """Its files of external data."""
-        files = [data_folder(self.path) / name for name in self.external]
+        files = [data_file(self.path, name) for name in self.external]
         if not all(file.is_file() for file in files):
             _ = self.model  # whose error says which is missing
         return files
@@ -126,7 +126,7 @@ def as_ir(model: Model) -> ir.Model:
     if isinstance(model, ModelFile):
         model = model.model
     if isinstance(model, ir.Model):
-        return sort_nodes(as_in_file(model)).clone()
+        return cloned(sort_nodes(as_in_file(model)))
     if not isinstance(model, onnx.ModelProto):
         expected = "a path, an onnx.ModelProto or an onnx_ir.Model"
         raise StageError("wrong-type", f"model: expected {expected}, got {type(model).__name__}")

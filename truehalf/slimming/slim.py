@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from truehalf.config.schema import DEFAULT_PASSES, SlimConfig
 from truehalf.errors import StageError, typed_line
-from truehalf.ir.facts import all_nodes, model_facts
+from truehalf.ir.facts import all_nodes, cloned, model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
@@ -124,8 +124,7 @@ def slim_model(
     comparison = Comparison(file, check_feeds, options)
 
     def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, Parity]:
-        model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else before.clone()
-        model.meta.update(file.model.meta)  # where its weights came from
+        model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else cloned(before)
         _unname(model, before)
         KeepEnds(before, "onnxslim")(model)
         report = repaired(model, passes)
@@ -188,8 +187,7 @@ def slim_or_repair(file: ModelFile) -> Slimmed:
         if error.code != "runtime-refuses" or checker_refusal(file.path) or remedy_of(file.model):
             raise
         nodes = model_facts(file.model)["nodes"]
-        failed, model = f"the model is neither slimmed nor repaired: {error}", file.model.clone()
-        model.meta.update(file.model.meta)
+        failed, model = f"the model is neither slimmed nor repaired: {error}", cloned(file.model)
         return Slimmed(model, {"simplified": False, "failed": failed, "nodes_before": nodes, "nodes_after": nodes})
 
 
@@ -273,6 +271,7 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
         raise StageError("slim-fails", f"what onnxslim made is no model: {error.text}") from error
     except onnx.shape_inference.InferenceError as error:
         raise StageError("slim-fails", f"value types of what onnxslim made cannot be inferred: {error}") from error
+    model.meta.update(file.model.meta)  # where its weights came from
     return model
 
 

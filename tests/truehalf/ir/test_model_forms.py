@@ -9,6 +9,9 @@ import onnx.parser
 import pytest
 
 from tests.messages import raises
+from tests.truehalf.linked_models import stored
+from truehalf import repair
+from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile, as_ir
 
 
@@ -18,6 +21,15 @@ def test_inputs_fixed_to_different_batches_are_refused(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
     with raises("wrong-shape", "model.onnx", "a: 2, c: 4"):
         print(ModelFile(tmp_path / "model.onnx").fixed_batch)
+
+
+def test_a_copy_of_a_loaded_model_is_not_written_over_its_weights(tmp_path: Path) -> None:
+    path = stored(tmp_path / "there")
+    data = path.with_name("model.onnx_data")
+    content = data.read_bytes()
+    with raises("would-overwrite", data):
+        repair(load_model(path), data)
+    assert data.read_bytes() == content
 
 
 BROKEN = {

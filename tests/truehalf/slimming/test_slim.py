@@ -18,6 +18,7 @@ from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.tracing import trace_json
+from tests.truehalf.linked_models import LAYOUTS, linked
 from tests.truehalf.models import detectors
 from truehalf.api import convert
 from truehalf.config.schema import SlimConfig
@@ -244,6 +245,13 @@ def test_what_onnx_runtime_does_not_load_is_converted_as_it_is(case: str, tmp_pa
     check = result.report.check
     assert check is None or check.state == "not verified"
     assert (tmp_path / "o.onnx").is_file() and result.report.slim and result.report.slim["failed"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_so_is_one_with_data_behind_links(layout: str, tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 15]> g (float[1,4] x, uint64[4] k) => (float[1,4] y)
+    { a = MatMul(x, w)  y = Pow(a, k) }"""
+    expect(slim_or_repair(ModelFile(linked(tmp_path, layout, text))).report["failed"], "runtime-refuses", "Pow")
 
 
 def test_no_model_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

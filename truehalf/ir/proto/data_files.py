@@ -30,6 +30,14 @@ def data_folder(path: Path) -> Path:
     return file.parents[1] if _IN_CACHE.fullmatch("/".join(file.parts[-2:])) else file.parent
 
 
+def data_file(path: Path, name: str) -> Path:
+    """A file of external data by the name that a model has for it: beside the model; where that is a link and has none
+    beside it, beside the file it leads to.
+    """
+    beside = path.parent / name
+    return beside if beside.exists() or not path.is_symlink() else path.resolve().parent / name
+
+
 def external_files(proto: onnx.ModelProto) -> list[str]:
     """The files of external data that a model names, as it names them, sorted."""
     return sorted({entry.value for entry in _locations(proto)})
@@ -42,9 +50,7 @@ def follow_links(proto: onnx.ModelProto, path: Path) -> None:
     for entry in _locations(proto):
         if Path(entry.value).is_absolute() or ".." in Path(entry.value).parts:
             continue  # refused where it is read
-        beside = path.parent / entry.value
-        file = beside if beside.exists() else path.resolve().parent / entry.value
-        at = os.path.relpath(file.resolve(), data_folder(path))
+        at = os.path.relpath(data_file(path, entry.value).resolve(), data_folder(path))
         if data_folder(path) == path.resolve().parent or _IN_CACHE.fullmatch(at):
             entry.value = at  # else it is not there, and nothing else is read
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import fed_inputs, is_op
+from truehalf.ir.facts import cloned, fed_inputs, is_op
 from truehalf.ir.normalize import Names
 
 IMAGE = "truehalf.one_image"  # key of ir.Model.meta: the input's name
@@ -57,10 +57,9 @@ def take_axis(model: ir.Model) -> ir.Model:
     """A model as its file holds it: itself, or a copy whose image has lost its axis of images."""
     if model.meta.get(IMAGE) is None:
         return model
-    made = model.clone()
-    made.meta.update({key: value for key, value in model.meta.items() if key != IMAGE})
-    graph = made.graph
-    (image,) = (value for value in graph.inputs if value.name == model.meta[IMAGE])
+    made = cloned(model)
+    name, graph = made.meta.pop(IMAGE), made.graph
+    (image,) = (value for value in graph.inputs if value.name == name)
     shape = tuple(image.shape or ())[1:]
     stack = [image]
     while stack:  # the input, and its casts

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx.defs import has
 
 from truehalf.codes import coded
-from truehalf.ir.facts import all_values, label_of
+from truehalf.ir.facts import all_values, cloned, label_of
 from truehalf.ir.normalize import Names, rename
 from truehalf.ir.ops import NAMED_AS_PLUGIN, Trait, with_trait
 from truehalf.ir.opset import ToOpset
@@ -26,8 +26,13 @@ from truehalf.ir.proto.one_image import take_axis
 
 BEHIND = "truehalf.behind_plugins"  # key of ir.Model.meta: ir.Model of the plugins and all behind them
 OF_PLUGINS = "truehalf.plugins"  # domain of those that have none, for onnx
-KNOWN_DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "org.pytorch.aten")
+_KNOWN = ("ai.onnx.", "com.microsoft.", "com.ms.", "org.pytorch.aten.")
 _Node: TypeAlias = onnx.NodeProto | ir.Node
+
+
+def is_known(domain: str) -> bool:
+    """Whether a domain is one of ONNX or ONNX Runtime, or inside one."""
+    return f"{domain}.".startswith(_KNOWN)
 
 
 def is_plugin(node: _Node, functions: Collection[tuple[str, str]] = ()) -> bool:
@@ -38,7 +43,7 @@ def is_plugin(node: _Node, functions: Collection[tuple[str, str]] = ()) -> bool:
     """
     if node.domain in ("", "ai.onnx"):
         return not has(node.op_type) and bool(NAMED_AS_PLUGIN.search(node.op_type))
-    return not node.domain.startswith(KNOWN_DOMAINS) and (node.domain, node.op_type) not in functions
+    return not is_known(node.domain) and (node.domain, node.op_type) not in functions
 
 
 def take_out(proto: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -217,8 +222,8 @@ def as_in_file(model: ir.Model) -> ir.Model:
     model = take_axis(model)
     if model.meta.get(BEHIND) is None:
         return model
-    made, taken = model.clone(), model.meta[BEHIND].clone()
-    made.meta.update({key: value for key, value in model.meta.items() if key != BEHIND})
+    made = cloned(model)
+    taken = made.meta.pop(BEHIND).clone()
     _raise(taken, made.graph.opset_imports.get(""))
     graph, ends = taken.graph, _ends(made.graph) | {value.name: value for value in made.graph.inputs}
     inputs, moved, weights = list(graph.inputs), list(graph), list(graph.initializers.values())

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from truehalf.errors import StageError, first_line
+from truehalf.ir.proto.data_files import data_folder, follow_links
 from truehalf.ir.proto.plugins import OF_PLUGINS, is_plugin
 
 REFUSED = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
@@ -75,7 +76,11 @@ def checker_refusal(path: Path) -> Exception | None:
     try:
         proto = onnx.load(path, load_external_data=False)
         has_plugins = any(is_plugin(node) for node in proto.graph.node)
-        onnx.checker.check_model(_for_checker(onnx.load(path)) if has_plugins else str(path), full_check=True)
+        if has_plugins or path.is_symlink():  # a link to external data it refuses as such
+            follow_links(proto, path)
+            onnx.load_external_data_for_model(proto, str(data_folder(path)))
+        checked = _for_checker(proto) if has_plugins else proto if path.is_symlink() else str(path)
+        onnx.checker.check_model(checked, full_check=True)
     except REFUSED as error:
         return error
     except (OSError, ValueError, RuntimeError, DecodeError):

@@ -50,8 +50,8 @@ def _custom_operators(model: ir.Model) -> list[str]:
     from onnx.defs import has
 
     from truehalf.ir.facts import all_nodes
-    from truehalf.ir.proto.plugins import KNOWN_DOMAINS
+    from truehalf.ir.proto.plugins import is_known
 
     nodes = (node for node in all_nodes(model, functions=True) if node.op_identifier() not in model.functions)
-    found = {f"{node.domain}::{node.op_type}" for node in nodes if node.domain or not has(node.op_type)}
-    return sorted(name.removeprefix("::") for name in found if not name.startswith(KNOWN_DOMAINS))
+    unknown = (node for node in nodes if not (is_known(node.domain) if node.domain else has(node.op_type)))
+    return sorted({f"{node.domain}::{node.op_type}".removeprefix("::") for node in unknown})

@@ -14,8 +14,8 @@ from truehalf.errors import StageError
 from truehalf.io_spec.columns import ROWS_OF_IMAGE, has_parts, left_out, runs_by_image
 from truehalf.io_spec.in_file import shape_of
 from truehalf.io_spec.spec import Columns, IoSpec, OutputSpec
+from truehalf.ir.facts import cloned
 from truehalf.ir.model_forms import ModelFile
-from truehalf.ir.proto.one_image import IMAGE
 
 _FLOAT32 = ir.DataType.FLOAT
 _TO_THE_END = np.iinfo(np.int64).max
@@ -37,8 +37,7 @@ class PartsFile(ModelFile):
 
     @cached_property
     def model(self) -> ir.Model:
-        model = self.whole.model.clone()
-        model.meta[IMAGE] = self.whole.model.meta.get(IMAGE)
+        model = cloned(self.whole.model)
         values = {str(value.name): value for value in model.graph.outputs}
         parts = [(each, each.part_of) for each in self.spec.outputs if each.part_of and each.part_of.output in values]
         _give_way(model.graph, {part.name for part, _ in parts})

@@ -15,13 +15,14 @@ from truehalf.codes import codes_in
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.ir.proto.plugins import entering, is_plugin
 
-HEAD = '<ir_version: 9, opset_import: ["": 17, "my": 1]> g (float[N,4] x) => '
+HEAD = '<ir_version: 9, opset_import: ["": 17, "my": 1, "com.msfoo": 1]> g (float[N,4] x) => '
 WEIGHT = f"<float[4,4] w = {{{', '.join(str(0.1 * (i % 5)) for i in range(16))}}}>"
 X = {"x": np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)}
 ONE = "(float[N,4] y)"
 GRAPHS = {  # outputs, nodes, and what enters plugins or what is behind them
     "one": (ONE, "a = MatMul(x, w) y = EfficientNMS_TRT <keep=3> (a)", ["a"]),
     "of a domain": (ONE, "a = MatMul(x, w) y = my.Odd(a)", ["a"]),
+    "of a domain that is nearly known": (ONE, "a = MatMul(x, w) y = com.msfoo.Odd(a)", ["a"]),
     "a chain": (ONE, "a = MatMul(x, w) b = A_TRT(a) c = Relu(b) d = my.B(c, a) y = Neg(d)", ["a"]),
     "reads further in front": (ONE, "e = MatMul(x, w) a = Exp(e) b = A_TRT(a) y = Add(b, e)", ["a", "e"]),
     "an output beside": ("(float[N,4] y, float[N,4] z)", "z = MatMul(x, w) a = Exp(z) y = A_TRT(a)", ["a"]),
@@ -77,6 +78,8 @@ def test_it_is_converted_and_compared_up_to_its_plugins(name: str, tmp_path: Pat
     report = truehalf.compare(file, out, X)
     assert report.verdict == "passed" and "plugin-not-run" in codes_in(" ".join(report.not_verified))
     assert len(report.plugins) == sum(is_plugin(node) for node in onnx.load(file).graph.node)
+    again = truehalf.convert(out).report.fp16
+    assert again["status"] == "skipped" and again["model"]["nodes"] == made.report.cast_cleanup.model["nodes"]
     back = tmp_path / "back.onnx"
     save_model(load_model(file), back)
     ours, theirs = ({(n.op_type, *n.output) for n in onnx.load(path).graph.node} for path in (back, file))
@@ -173,10 +176,18 @@ FUNCTION = '<domain: "my", opset_import: ["": 17, "my": 1]> F (i) => (o) { o = A
         ("a = A_TRT(x) y = MatMul(a, w)", "", "A_TRT"),
         (BODY, "", "A_TRT"),
         ("a = Relu(x) y = my.F(a)", FUNCTION, "A_TRT"),
+        (BODY.replace("A_TRT", "com.msfoo.Odd"), "", "com.msfoo::Odd"),
         ("a = Relux(x) y = A_TRT(a)", "", "Relux"),
         ("a = Relu(x) y = Mine(a)", "", "Mine"),
     ],
-    ids=["nothing in front", "in a body", "in a function", "a misspelt operator", "not named as a plugin"],
+    ids=[
+        "nothing in front",
+        "in a body",
+        "in a function",
+        "nearly known, in a body",
+        "a misspelt operator",
+        "not named as a plugin",
+    ],
 )
 def test_what_cannot_be_left_out_is_refused(nodes: str, more: str, fact: str, tmp_path: Path) -> None:
     file = written(tmp_path / "in.onnx", ONE, nodes, more)

@@ -11,7 +11,9 @@ import pytest
 
 import truehalf
 from tests.messages import raises
+from tests.truehalf.linked_models import LAYOUTS, linked
 from truehalf.errors import StageError
+from truehalf.ir.proto.refusals import checker_refusal
 
 Text = tuple[int, str]
 GROUPS = "<float[2] s = {1, 1}, float[2] b = {0, 0}>"
@@ -104,3 +106,12 @@ def test_the_default_of_stft_is_one_sided(declared: str, read: str, tmp_path: Pa
     feed = {"x": np.random.default_rng(0).normal(size=(1, 64, 1)).astype(np.float32)}
     result = truehalf.convert(model, tmp_path / "half.onnx", samples=[feed])
     assert result.report.check is None or result.report.check.state != "failed"
+
+
+@pytest.mark.parametrize("op_type", ["Relu", "Turn"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_links_to_external_data_are_no_reason(layout: str, op_type: str, tmp_path: Path) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[1,4] x) => (float[1,4] y)
+    {{ a = MatMul (x, w) y = {op_type} (a) }}"""
+    found = checker_refusal(linked(tmp_path, layout, text))
+    assert found is None if op_type == "Relu" else "Turn" in str(found)
