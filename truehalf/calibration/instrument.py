@@ -26,7 +26,6 @@ Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Graph | ir.Attr
 KEEP = {"keepdims": 1}
 LARGEST = float(np.finfo(np.float32).max)
 _OPSET = 17
-_LARGE = 2**15  # elements; below, two threads take longer than one
 
 
 class Instrumented:
@@ -145,13 +144,6 @@ class InsertionPoint:
 
     def flat(self, value: ir.Value) -> ir.Value:
         return self.node("Reshape", [value, self.graph.constant([-1])])
-
-    def rows(self, value: ir.Value) -> ir.Value:
-        """All elements [rows, length]: ONNX Runtime reduces rows in parallel, but a row, as small tensors are, in one
-        thread. What the file says of shapes decides how many there are, and may be wrong."""
-        shape = value.shape or ()
-        known = math.prod(length for length in shape if isinstance(length, int))
-        return self.node("Flatten", [value], {"axis": min(2, len(shape) - 1) if known >= _LARGE else 0})
 
     def reduced(self, op_type: str, value: ir.Value, axes: Sequence[int] | None) -> ir.Value:
         """A Reduce operator over some axes (None: all), which stay with length 1."""

@@ -1,8 +1,8 @@
 """Statistics of inner tensors, reduced inside the graph: only scalars leave the session.
 
-After the producer of every tensor x stand, on its rows r = Flatten(x) and f = Reshape(x, [-1]):
+After the producer of every tensor x stand, on f = Reshape(x, [-1]):
 
-    Scanner   ReduceMax(r)  ReduceMin(r)  ReduceSum(r)  Shape(r)  and, in a few tensors, counts of small elements
+    Scanner   ReduceMax(f)  ReduceMin(f)  ReduceSum(f)  Shape(f)  and, in a few tensors, counts of small elements
     Counter   extremes over finite elements, counts of NaN, +Inf, -Inf, of |f| > rung, of fractions
 
 ReduceMax and ReduceMin lose a NaN that is not the first element; the sum never does, but it may overflow:
@@ -139,11 +139,11 @@ class Scanner:
         graph = Instrumented(model)
         for name in self.tensors:
             place = graph.after(name)
-            rows = place.rows(graph.value(name))
-            place.report("low", "ReduceMin", rows, [1])
-            place.report("high", "ReduceMax", rows, [1])
-            place.report("total", "ReduceSum", rows, [1])
-            place.report("rows", "Shape", rows)
+            flat = place.flat(graph.value(name))
+            place.report("low", "ReduceMin", flat)
+            place.report("high", "ReduceMax", flat)
+            place.report("total", "ReduceSum", flat)
+            place.report("elements", "Shape", flat)
         for name in self._small:
             place = graph.after(name)
             _report_small(place, place.flat(graph.value(name)))
@@ -152,24 +152,15 @@ class Scanner:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Scan:
         values, columns = self._session.run(feeds)
-        rows, lengths = columns.get("rows", np.zeros(0, np.int64)).reshape(-1, 2).T
-        extremes = {"low": np.minimum, "high": np.maximum, "total": np.add}
-        low, high, total = (_of_rows(columns, key, rows, merge) for key, merge in extremes.items())
-        elements = rows * lengths
+        nothing = np.zeros(0, np.float32)
+        low, high, total = (columns.get(key, nothing) for key in ("low", "high", "total"))
+        elements = columns.get("elements", np.zeros(0, np.int64))
         bounded = np.isfinite(low) & np.isfinite(high)
         outputs = {name: values[name] for name in self._outputs}
         kept = {name: values[name] for name in self._keep}
         nonfinite = ~bounded & (elements > 0)
         small = {name: _small(columns, i) for i, name in enumerate(self._small)}
         return Scan(outputs, low, high, elements, nonfinite, bounded & np.isnan(total), kept, small, errors(columns))
-
-
-def _of_rows(columns: Mapping[str, np.ndarray], key: str, rows: np.ndarray, merge: np.ufunc) -> np.ndarray:
-    """For each tensor one number, of those of its rows; 0 where it has none."""
-    found = np.zeros(len(rows), np.float32)
-    if rows.any():
-        found[rows > 0] = merge.reduceat(columns[key][:, 0], (np.cumsum(rows) - rows)[rows > 0])
-    return found
 
 
 # --- second look: exact counts ----------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """Samples that people bring with an ONNX file: .npz, a folder of .npz, Polygraphy's JSON, or arrays in memory.
 
     an array of its input's rank         one feed as it stands, scalars and empty arrays included
+    with an axis less, of one image      the same, where the model's file takes one (truehalf.ir.proto.one_image);
+                                         of its input's rank it is a stack of several, beside other stacks
     with one more leading axis           a stack of samples, one feed each
     of the input's rank, with more or    rows in feeds of the number of rows that the model fixes, the last row again
     fewer rows than all inputs fix       where the last feed has too few
 
-The rank is that in the model's file, also of an input of one image (truehalf.ir.proto.one_image). Within one file or
-dict every input has as many samples as the others. Nothing is cast: an array of another type is an error. All problems
-of a source are collected and reported together, before the first array is used.
+Within one file or dict every input has as many samples as the others. Nothing is cast: an array of another type is an
+error. All problems of a source are collected and reported together, before the first array is used.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from truehalf.ir.inlining import weights_taken_out
 from truehalf.ir.proto.one_image import IMAGE
 
 _PROBLEMS_SHOWN = 20
+_OF_IMAGES = 4  # axes of images, the number of them first
 
 
 class Feeds:
@@ -95,12 +97,9 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
     """
     problems: list[str] = []
     inputs = {str(value.name): value for value in model.graph.inputs}
-    if image := model.meta.get(IMAGE):
-        given = inputs[image]
-        inputs[image] = ir.val(image, shape=ir.Shape(tuple(given.shape or ())[1:]), type=given.type)
-    batch, weights = 0 if image else _fixed_rows(inputs), weights_taken_out(model)
+    batch, weights = _fixed_rows(inputs), weights_taken_out(model)
     parts = [
-        _checked(_Part(opened, image=image), inputs, problems, batch, weights)
+        _checked(_Part(opened, image=model.meta.get(IMAGE)), inputs, problems, batch, weights)
         for opened in sources_of(source, inputs, problems)
     ]
     feeds = Feeds(parts)
@@ -136,7 +135,7 @@ def _first_bad(array: np.ndarray, called: Sequence[str]) -> str:
 @dataclass
 class _Part:
     """A source that was checked: how many feeds it holds, and which arrays are stacks, or whether each row is one;
-    `image`: the input that gets an axis of images.
+    `image`: the input of one image.
     """
 
     source: Source
@@ -149,7 +148,7 @@ class _Part:
         """The part of an array that belongs to a feed."""
         if not self.rows:
             array = array[index, ...] if name in self.stacked else array
-            return array[np.newaxis] if name == self.image else array
+            return array[np.newaxis] if name == self.image and array.ndim < _OF_IMAGES else array
         part = array[index * self.rows : (index + 1) * self.rows]
         return np.concatenate([part, np.repeat(part[-1:], self.rows - len(part), axis=0)])
 
@@ -186,6 +185,10 @@ def _checked(
     wrong: list[str] = []
     for name, header in source.headers.items():
         shape, dtype = (batch, *header.shape[1:]) if total else header.shape, header.dtype
+        if name == part.image and len(shape) < _OF_IMAGES:
+            shape = (1, *shape)
+        elif name == part.image and len(shape) == _OF_IMAGES and shape[0] != 1 and not total:
+            shape = (shape[0], 1, *shape[1:])
         if name in weights and name not in inputs:
             remedy = "leave it out, or set precision.weights_as_inputs=true"
             wrong.append(coded("in-conflict", f"{name!r} is listed as an input and is a weight of the model: {remedy}"))

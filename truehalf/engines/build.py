@@ -105,10 +105,10 @@ def compile_ahead(model: Path | str | ModelFile, order: Order, options: EngineCo
 
 
 def _beside_data(model: Path | str | ModelFile) -> ModelFile:
-    """The file, or what it is a link to where only that has its external data beside it: there a parser looks."""
+    """The file, or what it is a link to where that alone has external data beside it: there a parser looks."""
     file = file_of(model)
-    is_beside = file.data == [file.path.parent / name for name in file.external]
-    return file if is_beside else ModelFile(file.path.resolve())
+    beside = {file.path.parent / name for name in file.external}
+    return ModelFile(file.path.resolve()) if beside and beside.isdisjoint(file.data) else file
 
 
 def _plan(file: ModelFile, order: Order, options: EngineConfig) -> EnginePlan:

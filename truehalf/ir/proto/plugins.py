@@ -9,7 +9,7 @@ name that TensorRT's plugins have. One in a body or a function stays where it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeAlias
 
 import onnx
@@ -19,7 +19,7 @@ from onnx.defs import has
 from truehalf.codes import coded
 from truehalf.ir.facts import all_values, cloned, label_of
 from truehalf.ir.normalize import Names, rename
-from truehalf.ir.ops import NAMED_AS_PLUGIN, Trait, with_trait
+from truehalf.ir.ops import NAMED_AS_PLUGIN
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.proto.names import graphs_of
 from truehalf.ir.proto.one_image import take_axis
@@ -55,19 +55,22 @@ def take_out(proto: onnx.ModelProto) -> onnx.ModelProto | None:
         the outputs of the model. None where there are none, or nothing stands in front.
     """
     graph, functions = proto.graph, {(each.domain, each.name) for each in proto.functions}
-    made = dict[str, None]()
-    _add(made, graph.node, lambda node: node.output if is_plugin(node, functions) or _any(made, _read(node)) else ())
+    made, size = set[str](), -1
+    while len(made) > size:  # once, where nodes are sorted
+        size = len(made)
+        for node in graph.node:
+            if not made.isdisjoint(_read(node)) or is_plugin(node, functions):
+                made.update(filter(None, node.output))
     if not made:
         return None
-    behind = [node for node in graph.node if _any(made, node.output)]
-    front = [node for node in graph.node if not _any(made, node.output)]
+    behind = [node for node in graph.node if not made.isdisjoint(node.output)]
+    front = [node for node in graph.node if made.isdisjoint(node.output)]
     read = dict.fromkeys(n for node in sorted(behind, key=lambda each: not is_plugin(each)) for n in _read(node))
     kept = [value.name for value in graph.output if value.name not in made]
-    repeatable = _repeatable(proto, front, kept)
-    _add(read, repeatable, lambda node: node.input if _any(read, node.output) else ())
-    along = [node for node in repeatable if _any(read, node.output)]
-    twice = {name for node in along for name in node.output}
-    computed = {name for node in front for name in node.output} - twice
+    outside = {*kept, *(value.name for value in graph.input)}
+    taken_along = {node.output[0]: node for node in front if node.output[0] in read and _is_repeated(node, outside)}
+    read |= dict.fromkeys(name for node in taken_along.values() for name in node.input)
+    computed = {name for node in front for name in node.output} - taken_along.keys()
     entering = [name for name in read if name in computed and name not in kept]
     if not entering and not computed.intersection(kept):
         return None
@@ -75,17 +78,13 @@ def take_out(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     if any((node.domain, node.op_type) in functions for node in behind):
         taken.functions.extend(proto.functions)
     taken.graph.name = graph.name
-    taken.graph.node.extend([*along, *behind])
+    taken.graph.node.extend([*taken_along.values(), *behind])
     taken.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in read)
     taken.graph.value_info.extend(value for value in graph.value_info if value.name in made)
     taken.graph.output.extend(graph.output)
-    needed = dict.fromkeys([*kept, *(name for node in front if not _any(twice, node.output) for name in _read(node))])
-    _add(needed, along, lambda node: node.input if _any(needed, node.output) else ())
-    _keep(
-        graph.node,
-        lambda node: not _any(made, node.output) and (twice.isdisjoint(node.output) or _any(needed, node.output)),
-    )
-    needed |= dict.fromkeys(value.name for value in graph.input)  # and listed there: its default stays with it
+    needed = {*kept, *(name for node in front for name in _read(node))}
+    _keep(graph.node, lambda node: made.isdisjoint(node.output) and not taken_along.keys() - needed >= {*node.output})
+    needed |= {value.name for value in graph.input}  # and listed there: its default stays with it
     _keep(graph.initializer, lambda tensor: tensor.name in needed or tensor.name not in read)
     _keep(graph.output, lambda value: value.name in kept)
     graph.output.extend(_typed(proto, entering))
@@ -95,37 +94,9 @@ def take_out(proto: onnx.ModelProto) -> onnx.ModelProto | None:
     return taken
 
 
-def _repeatable(proto: onnx.ModelProto, front: Sequence[onnx.NodeProto], kept: Sequence[str]) -> list[onnx.NodeProto]:
-    """Nodes in front that are nodes behind, too, where something there reads them: of weights alone, and casts of what
-    the model takes or puts out.
-    """
-    given = {value.name for value in proto.graph.input}
-    fixed = dict.fromkeys(tensor.name for tensor in proto.graph.initializer if tensor.name not in given)
-    drawn = with_trait(Trait.RANDOM)
-    own = [node for node in front if not node.domain and node.op_type not in drawn]
-    _add(fixed, own, lambda node: node.output if fixed.keys() >= {*_read(node)} else ())
-    outside = {*given, *kept}
-    chosen = [
-        node
-        for node in front
-        if fixed.keys() >= {*node.output} or (node.op_type == "Cast" and node.input[0] in outside)
-    ]
-    return [node for node in chosen if not _any(kept, node.output)]
-
-
-def _any(names: Collection[str], some: Iterable[str]) -> bool:
-    return any(name in names for name in some)
-
-
-def _add(
-    names: dict[str, None], nodes: Sequence[onnx.NodeProto], more: Callable[[onnx.NodeProto], Iterable[str]]
-) -> None:
-    """Add what `more` finds at nodes, until there is nothing new: in one turn, where nodes are sorted."""
-    size = -1
-    while len(names) > size:
-        size = len(names)
-        for node in nodes:
-            names |= dict.fromkeys(filter(None, more(node)))
+def _is_repeated(node: onnx.NodeProto, outside: Collection[str]) -> bool:
+    """Whether a node in front is one behind, too: a constant, and a Cast of what the model takes or puts out."""
+    return node.op_type == "Constant" or (node.op_type == "Cast" and node.input[0] in outside)
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:

@@ -133,17 +133,25 @@ def test_arrays_of_one_image_and_of_several(tmp_path: Path) -> None:
         feeds = list(load_feeds({"image": array}, model))
         assert [feed["image"].shape for feed in feeds] == [(1, 3, *SIZE)] * count
         assert np.array_equal(np.concatenate([feed["image"] for feed in feeds]).reshape(array.shape), array)
-    with raises("wrong-feeds", "'image'", "[3, 24, 31]"):
+    with raises("wrong-feeds", "'image'", "[1, 3, 24, 31]"):
         load_feeds({"image": images(1)[0][..., 1:]}, model)
 
 
-def test_a_stack_of_images_beside_another_input_is_a_sample_each(tmp_path: Path) -> None:
-    text = "g (float[3, 24, 32] x, float[2] size) => (int64[M, L] y) { c = Mul(x, x)  y = NonZero(c) }"
+@pytest.mark.parametrize(
+    ("declared", "given", "fed"), [("2", (3, 2), (2,)), ("1, 2", (3, 2), (1, 2)), ("2", (2,), (2,))]
+)
+def test_images_beside_another_input(
+    tmp_path: Path, declared: str, given: tuple[int, ...], fed: tuple[int, ...]
+) -> None:
+    text = f"g (float[3, 24, 32] x, float[{declared}] size) => (int64[M, L] y) {{ c = Mul(x, x)  y = NonZero(c) }}"
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    sizes = np.ones((3, 2), np.float32)
-    feeds = list(load_feeds({"x": images(3), "size": sizes}, load_model(tmp_path / "m.onnx")))
-    assert [(feed["x"].shape, feed["size"].shape) for feed in feeds] == [((1, 3, *SIZE), (2,))] * 3
+    count = given[0] if len(given) > 1 else 1
+    arrays = {"x": images(count), "size": np.arange(np.prod(given), dtype=np.float32).reshape(given)}
+    feeds = list(load_feeds(arrays, load_model(tmp_path / "m.onnx")))
+    assert [(feed["x"].shape, feed["size"].shape) for feed in feeds] == [((1, 3, *SIZE), fed)] * count
+    assert np.array_equal(np.concatenate([feed["x"] for feed in feeds]), arrays["x"])
+    assert np.array_equal(np.concatenate([feed["size"].ravel() for feed in feeds]), arrays["size"].ravel())
 
 
 def test_names_that_the_file_has_stay(tmp_path: Path) -> None:
