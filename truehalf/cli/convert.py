@@ -79,7 +79,7 @@ def command(output: form.Output, **given: Any) -> int:
 
     precision, preprocessing = form.options_of(Precision, given, method=Method.convert), form.preprocessing_of(given)
     model, ranges = given["model"], given["ranges"]
-    out = given["out"] or model.with_name(f"{model.stem}_fp16.onnx")
+    out = given["out"] or model.parent / f"{model.stem}_fp16.onnx"
     outputs = {"--out": out, "--json": output.file}
     read = {name: given[name] for name in ("samples", "ranges", "spec")}
     file = ModelFile(model)

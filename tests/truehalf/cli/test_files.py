@@ -89,6 +89,8 @@ def without(result: Path, key: str) -> None:
 @pytest.mark.parametrize(
     ("line", "code"),
     [
+        ("convert .", "wrong-file"),
+        ("engine .", "wrong-file"),
         ("report m.onnx -o out.html", "file-unreadable"),
         ("report absent.json -o out.html", "file-missing"),
         ("report cut.json -o out.html", "wrong-file"),
