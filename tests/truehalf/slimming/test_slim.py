@@ -458,7 +458,8 @@ def test_nodes_without_a_name_are_called_as_conversion_calls_them(named: Sequenc
 
 def test_an_operator_whose_types_onnx_does_not_infer_keeps_the_stated_ones(tmp_path: Path) -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[N,4,5] x) => (float[N,4,5] y)
-    <float[N,4,5] h, float[4] w = {1.0, 2.0, 3.0, 4.0}> { h = GroupNormalization <num_groups = 2> (x, w, w) a = Relu(h) y = Identity(a) }"""
+    <float[N,4,5] h, float[4] w = {1.0, 2.0, 3.0, 4.0}>
+    { h = GroupNormalization <num_groups = 2> (x, w, w) a = Relu(h) y = Identity(a) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     made = slim_or_repair(ModelFile(tmp_path / "m.onnx"))
     assert "failed" not in made.report
