@@ -71,7 +71,7 @@ def command(output: form.Output, **given: Any) -> int:
     lines = report_text(report, reference, candidate, width, form.with_flags).splitlines()
     others = [suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:]]
     further = ["", "further suspected nodes:", *wrapped(others)] if others else []
-    content = dict(report.to_json())
+    content = {"model": str(reference), "out": str(candidate), **report.to_json()}
     if merged is not None:
         lines += ["", *wrapped([_rounded(merged)])]
         content["layers"] = merged.counts()
