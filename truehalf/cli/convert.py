@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from truehalf.verification.report import Report
 
 _EXAMPLES = (
-    "truehalf convert model.onnx --samples images/     (writes model_fp16.onnx)",
+    "truehalf convert model.onnx --samples images/ --size 640x640",
     "truehalf convert model.onnx --samples feeds.npz -o o.onnx --op-block-list Exp",
     "truehalf convert model.onnx -o out.onnx     (no samples: not verified, exit 3)",
-    "truehalf convert model.onnx --samples images/ --engine --target sm86",
+    "truehalf convert model.onnx --samples images/ --size 640x640 --engine",
 )
 _NO_SAMPLES = {  # by whether ranges were given
     False: "no --samples: converted by the rules that need none (weights, lists, graph), not compared",

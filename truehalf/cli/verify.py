@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from truehalf.emulation.by_layers import ByLayers
 
 _EXAMPLES = (
-    "truehalf verify model.onnx model_fp16.onnx --samples images/",
+    "truehalf verify model.onnx model_fp16.onnx --samples images/ --size 640x640",
     "truehalf verify a.onnx other_tools.onnx --samples feeds.npz --json result.json",
 )
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
