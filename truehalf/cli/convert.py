@@ -21,7 +21,7 @@ from truehalf.errors import StageError
 from truehalf.report.forms import Decision
 from truehalf.report.numbers import number
 from truehalf.report.terminal import terminal_width, wrapped
-from truehalf.report.text import kept_in_fp32, report_text, up_to
+from truehalf.report.text import ITEMS, kept_in_fp32, report_text, up_to
 
 if TYPE_CHECKING:
     from truehalf.api import Result
@@ -121,7 +121,7 @@ def command(output: form.Output, **given: Any) -> int:
         lines += [
             "",
             *([f"why: {reason}"] if reason else []),
-            report_text(report, model, out, terminal_width(), form.with_flags),
+            report_text(report, model, out, terminal_width(), form.with_flags, None if output.is_verbose else ITEMS),
         ]
     if engine is not None:
         lines += ["", "engine:", *_of_engine(engine, out)]

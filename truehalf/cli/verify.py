@@ -48,7 +48,7 @@ def command(output: form.Output, **given: Any) -> int:
     """Compare an FP16 file of any tool with its FP32 reference: matched detections, classes or tensors."""
     from truehalf.api import compare
     from truehalf.report.terminal import terminal_width, wrapped
-    from truehalf.report.text import SUSPECTS_SHOWN, report_text
+    from truehalf.report.text import ITEMS, SUSPECTS_SHOWN, report_text
 
     preprocessing = form.preprocessing_of(given)
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
@@ -67,8 +67,8 @@ def command(output: form.Output, **given: Any) -> int:
         locate=_LOCATE[given["locate"]],
         options=options,
     )
-    width = 120 if output.is_verbose else terminal_width()
-    lines = report_text(report, reference, candidate, width, form.with_flags).splitlines()
+    width, items = (120, None) if output.is_verbose else (terminal_width(), ITEMS)
+    lines = report_text(report, reference, candidate, width, form.with_flags, items).splitlines()
     others = [suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:]]
     further = ["", "further suspected nodes:", *wrapped(others)] if others else []
     content = {"model": str(reference), "out": str(candidate), **report.to_json()}
