@@ -19,7 +19,7 @@ from truehalf.config.precision import Method, Precision
 from truehalf.config.typed import ConfigErrors, plain
 from truehalf.errors import StageError
 from truehalf.report.forms import Decision
-from truehalf.report.numbers import number
+from truehalf.report.numbers import number, percent
 from truehalf.report.terminal import terminal_width, wrapped
 from truehalf.report.text import ITEMS, kept_in_fp32, report_text, up_to
 
@@ -230,12 +230,11 @@ def _table(model: Path, out: Path, result: Result[ConvertReport], share: Split |
 
     before, fp16 = result.report.source, result.report.fp16
     after, casts = result.report.cast_cleanup.model, result.report.cast_cleanup.casts_after
-    arithmetic = fp16.get("fp16_arithmetic")
     rows = [
         ("size", f"{number(model_size_mb(model))} MB", f"{number(model_size_mb(out))} MB"),
         ("nodes", str(before["nodes"]), str(after["nodes"])),
         ("casts", str(before["casts"]), str(casts)),
-        ("FP16 share of arithmetic", "", "-" if arithmetic is None else f"{100 * arithmetic:.1f} %"),
+        ("FP16 share of arithmetic", "", percent(fp16.get("fp16_arithmetic"))),
     ]
     width = max(len(row[0]) for row in rows)
     lines = [f"{'':{width}}  {'FP32':>10}  {'FP16':>10}"]
