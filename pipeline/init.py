@@ -113,7 +113,8 @@ def _lines(arguments: argparse.Namespace, proposed: Json) -> Iterator[str]:
     yield f"# Use:  {_next(arguments)}"
     yield from ("defaults:", f"  - {'torch' if is_module else 'onnx'}", "  - _self_", f"name: {arguments.name}")
     if weights is not None:
-        yield line("checkpoint: ", str(Path(weights).resolve()))
+        file = Path(weights).resolve()
+        yield line("checkpoint: ", str(file.relative_to(root()) if file.is_relative_to(root()) else file))
     if images is None:
         yield line("image_size: ", [None, None])
     elif arguments.size is not None:

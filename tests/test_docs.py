@@ -71,6 +71,8 @@ OTHERS = {".", "cd", "dvc", "eval", "export", "git", "mlflow", "nvidia-smi", "pi
 def test_a_page_holds_together(page: Path) -> None:
     assert broken_links(page) == []
     made = {step.file for step in steps(page.read_text())}
+    of_images = re.findall(r"truehalf [^`\n]*--samples \S*images\b[^`\n]*", page.read_text().replace("\\\n", " "))
+    assert [line for line in of_images if "--size" not in line] == [], "a file without an I/O spec is refused"
     for language, block in code_blocks(page.read_text()):
         assert language in LANGUAGES, f"a block of {language!r}: {block}"
         if language == "python":

@@ -89,6 +89,9 @@ def written_whole(path: Path) -> Iterator[Path]:
             with contextlib.suppress(FileNotFoundError):
                 shutil.copymode(target, file)
             file.replace(target)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk names none
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

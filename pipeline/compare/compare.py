@@ -147,5 +147,5 @@ def _print_diff(first: ComparedRun, second: ComparedRun) -> None:
         if before != after and NO_EFFECT not in (before, after):
             print(f"  {key}: {before} -> {after}")
     print(f"{len(found)} nodes have another precision")
-    for what, nodes in summary(found):
-        print(f"  {len(nodes):5d}  {what}\n         {', '.join(nodes)}")
+    for many, what, nodes in summary(found):
+        print(f"  {many:5d}  {what}\n         {nodes}")

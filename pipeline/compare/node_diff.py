@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare
 from truehalf.codes import coded
+from truehalf.errors import some_of
 from truehalf.report.forms import Decision
 
 
@@ -61,8 +62,8 @@ def _precision(passed_on: bool, decisions: dict[str, Decision], node: str) -> st
     return str(decisions[node]["precision"]) if node in decisions else "absent"
 
 
-def summary(found: list[NodeChange]) -> list[tuple[str, list[str]]]:
-    """The nodes that changed from one precision to another by one rule, each with its operator; the most first."""
+def summary(found: list[NodeChange]) -> list[tuple[int, str, str]]:
+    """How many nodes changed from one precision to another by one rule, and some of them; the most first."""
     grouped: dict[tuple[str, str, str], list[NodeChange]] = {}
     for change in found:
         grouped.setdefault((change.before, change.after, change.why.partition(": ")[0]), []).append(change)
@@ -70,5 +71,6 @@ def summary(found: list[NodeChange]) -> list[tuple[str, list[str]]]:
     for (before, after, rule), nodes in grouped.items():
         why = {node.why for node in nodes}
         reason = why.pop() if len(why) == 1 else f"{rule}, for {len(why)} reasons"
-        shown.append((f"{before} -> {after}: {reason}", [f"{node.node} ({node.op})" for node in nodes]))
-    return sorted(shown, key=lambda item: (-len(item[1]), item[0]))
+        some = some_of(f"{node.node} ({node.op})" for node in nodes)
+        shown.append((len(nodes), f"{before} -> {after}: {reason}", some))
+    return sorted(shown, key=lambda item: (-item[0], item[1]))

@@ -76,7 +76,7 @@ def test_a_module_and_a_file_are_proposed_alike(workspace: Path) -> None:
     of_module = proposed(workspace, "detector:build", "--size", "64x96")
     assert of_module["options"] == {"factory": "detector:build"} and of_module["image_size"] == [64, 96]
     of_file = proposed(workspace, str(stripped_file(workspace)), "--force")
-    assert of_file["checkpoint"] == str(workspace / "theirs.onnx")
+    assert of_file["checkpoint"] == "theirs.onnx"
     for found in (of_module, of_file):
         assert found["outputs"] == OUTPUTS and [each["kind"] for each in found["inputs"]] == ["images"]
         assert found["preprocessing"] == {"range": [0, 1], "layout": "NCHW"}

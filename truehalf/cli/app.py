@@ -27,8 +27,8 @@ COMMANDS = {
 }
 _OF_THE_LIBRARY = {"compare": "verify"}  # what is called otherwise in Python
 _EXAMPLES = (
-    "truehalf convert model.onnx --samples images/ -o model_fp16.onnx",
-    "truehalf verify model.onnx model_fp16.onnx --samples images/",
+    "truehalf convert model.onnx --samples images/ --size 640x640",
+    "truehalf verify model.onnx model_fp16.onnx --samples images/ --size 640x640",
     "truehalf lint model.onnx",
 )
 

@@ -9,8 +9,8 @@ import click
 from truehalf.cli import form
 
 _EXAMPLES = (
-    "truehalf calibrate slim.onnx --samples images/ -o ranges.json",
-    "truehalf convert slim.onnx --ranges ranges.json -o out.onnx --samples others/",
+    "truehalf calibrate slim.onnx --samples images/ --size 640x640 -o ranges.json",
+    "truehalf convert slim.onnx --ranges ranges.json -o o.onnx --samples others.npz",
 )
 
 

@@ -19,9 +19,9 @@ from truehalf.config.precision import Method, Precision
 from truehalf.config.typed import ConfigErrors, plain
 from truehalf.errors import StageError
 from truehalf.report.forms import Decision
-from truehalf.report.numbers import number
+from truehalf.report.numbers import number, percent
 from truehalf.report.terminal import terminal_width, wrapped
-from truehalf.report.text import kept_in_fp32, report_text, up_to
+from truehalf.report.text import ITEMS, kept_in_fp32, report_text, up_to
 
 if TYPE_CHECKING:
     from truehalf.api import Result
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from truehalf.verification.report import Report
 
 _EXAMPLES = (
-    "truehalf convert model.onnx --samples images/     (writes model_fp16.onnx)",
+    "truehalf convert model.onnx --samples images/ --size 640x640",
     "truehalf convert model.onnx --samples feeds.npz -o o.onnx --op-block-list Exp",
     "truehalf convert model.onnx -o out.onnx     (no samples: not verified, exit 3)",
-    "truehalf convert model.onnx --samples images/ --engine --target sm86",
+    "truehalf convert model.onnx --samples images/ --size 640x640 --engine",
 )
 _NO_SAMPLES = {  # by whether ranges were given
     False: "no --samples: converted by the rules that need none (weights, lists, graph), not compared",
@@ -79,7 +79,7 @@ def command(output: form.Output, **given: Any) -> int:
 
     precision, preprocessing = form.options_of(Precision, given, method=Method.convert), form.preprocessing_of(given)
     model, ranges = given["model"], given["ranges"]
-    out = given["out"] or model.with_name(f"{model.stem}_fp16.onnx")
+    out = given["out"] or model.parent / f"{model.stem}_fp16.onnx"
     outputs = {"--out": out, "--json": output.file}
     read = {name: given[name] for name in ("samples", "ranges", "spec")}
     file = ModelFile(model)
@@ -121,7 +121,7 @@ def command(output: form.Output, **given: Any) -> int:
         lines += [
             "",
             *([f"why: {reason}"] if reason else []),
-            report_text(report, model, out, terminal_width(), form.with_flags),
+            report_text(report, model, out, terminal_width(), form.with_flags, None if output.is_verbose else ITEMS),
         ]
     if engine is not None:
         lines += ["", "engine:", *_of_engine(engine, out)]
@@ -230,12 +230,11 @@ def _table(model: Path, out: Path, result: Result[ConvertReport], share: Split |
 
     before, fp16 = result.report.source, result.report.fp16
     after, casts = result.report.cast_cleanup.model, result.report.cast_cleanup.casts_after
-    arithmetic = fp16.get("fp16_arithmetic")
     rows = [
         ("size", f"{number(model_size_mb(model))} MB", f"{number(model_size_mb(out))} MB"),
         ("nodes", str(before["nodes"]), str(after["nodes"])),
         ("casts", str(before["casts"]), str(casts)),
-        ("FP16 share of arithmetic", "", "-" if arithmetic is None else f"{100 * arithmetic:.1f} %"),
+        ("FP16 share of arithmetic", "", percent(fp16.get("fp16_arithmetic"))),
     ]
     width = max(len(row[0]) for row in rows)
     lines = [f"{'':{width}}  {'FP32':>10}  {'FP16':>10}"]

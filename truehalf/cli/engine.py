@@ -57,7 +57,7 @@ def command(output: Output, **given: Any) -> int:
     file, out = given["file"], given["out"]
     check_outputs({"--json": output.file}, {"model.onnx|plan.json": file})
     of_plan = file.suffix.lower() == ".json"
-    out = out or (file.parent if of_plan else file.with_name(f"{file.stem}_engine"))
+    out = out or (file.parent if of_plan else file.parent / f"{file.stem}_engine")
     if of_plan:
         report = execute_plan(file, out, workspace=given["workspace"], with_gates=not given["no_gates"])
     else:

@@ -185,19 +185,19 @@ class Output:
         return None if self.json_path == STDOUT else self.json_path
 
     def give(self, lines: Sequence[str], content: Mapping[str, object], further: Iterable[str] = ()) -> None:
-        """Write the JSON, and print the result; with --json - only the JSON goes to stdout.
+        """Print the result, and write the JSON; with --json - only the JSON goes to stdout.
 
         Args:
             lines: the first is the verdict, all that --quiet leaves.
             content: for JSON; numbers that JSON does not have become "nan", "inf", "-inf".
             further: lines that --verbose adds.
         """
-        if self.file is not None:
-            write_json(self.file, content)
         shown = lines[:1] if self.is_quiet else [*lines, *(further if self.is_verbose else ())]
         show(with_flags("\n".join(shown)), sys.stderr if self.json_path == STDOUT else sys.stdout)
         if self.json_path == STDOUT:
             show(json.dumps(plain(content), indent=2))
+        elif self.json_path is not None:
+            write_json(self.json_path, content)
 
 
 def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path | ModelFile], **others: Any) -> None:

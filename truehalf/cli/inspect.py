@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "truehalf inspect model_fp16.onnx",
     "truehalf inspect model_fp16.onnx --result convert.json    (why nodes are FP32)",
-    "truehalf inspect model.onnx --samples images/ --spec spec.json   (proposes it)",
+    "truehalf inspect model.onnx --samples images/ --size 640x640 --spec spec.json",
 )
 _PROPOSAL = "Proposal of an I/O spec"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from truehalf.emulation.by_layers import ByLayers
 
 _EXAMPLES = (
-    "truehalf verify model.onnx model_fp16.onnx --samples images/",
+    "truehalf verify model.onnx model_fp16.onnx --samples images/ --size 640x640",
     "truehalf verify a.onnx other_tools.onnx --samples feeds.npz --json result.json",
 )
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
@@ -48,7 +48,7 @@ def command(output: form.Output, **given: Any) -> int:
     """Compare an FP16 file of any tool with its FP32 reference: matched detections, classes or tensors."""
     from truehalf.api import compare
     from truehalf.report.terminal import terminal_width, wrapped
-    from truehalf.report.text import SUSPECTS_SHOWN, report_text
+    from truehalf.report.text import ITEMS, SUSPECTS_SHOWN, report_text
 
     preprocessing = form.preprocessing_of(given)
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
@@ -67,11 +67,11 @@ def command(output: form.Output, **given: Any) -> int:
         locate=_LOCATE[given["locate"]],
         options=options,
     )
-    width = 120 if output.is_verbose else terminal_width()
-    lines = report_text(report, reference, candidate, width, form.with_flags).splitlines()
+    width, items = (120, None) if output.is_verbose else (terminal_width(), ITEMS)
+    lines = report_text(report, reference, candidate, width, form.with_flags, items).splitlines()
     others = [suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:]]
     further = ["", "further suspected nodes:", *wrapped(others)] if others else []
-    content = dict(report.to_json())
+    content = {"model": str(reference), "out": str(candidate), **report.to_json()}
     if merged is not None:
         lines += ["", *wrapped([_rounded(merged)])]
         content["layers"] = merged.counts()

@@ -30,7 +30,9 @@ class GatesConfig(Options):
 
     SECTION: ClassVar[str] = "verify.gates"
 
-    ap50_95_drop_max: float = share(0.005, "AP50-95 of FP32 minus that of the final file, against the true labels")
+    ap50_95_drop_max: float = share(
+        0.005, "AP50-95 of FP32 minus that of the final file, against true labels, else FP32's detections"
+    )
     low_self_ap50_95_drop_max: float = share(
         0.01, "1 minus AP50-95 against the FP32 detections scored 0.1 and more; rounding: 0.0001, 0.0007 on 16 samples"
     )

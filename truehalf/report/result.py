@@ -14,22 +14,26 @@ from truehalf.report.text import COLUMNS
 
 WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
 _SENTENCES = ("reason", "reasons", "not_verified", "notes")
+_PINS = ("selector", "selectors")
 
 
-def result_page(result: Any, named: str = "the result", worded: Callable[[str], str] = str) -> str:
+def result_page(
+    result: Any, named: str = "the result", worded: Callable[[str], str] = str, pins: Callable[[str], str] = str
+) -> str:
     """The page of a result.
 
     Args:
         result: JSON of `truehalf convert --json` or `truehalf verify --json`.
         named: how messages call it.
         worded: what is made of each sentence of the result.
+        pins: what is made of arguments of the pipeline that pin nodes.
 
     Raises:
         StageError: when it is neither.
     """
     if not isinstance(result, Mapping) or not {"conversion", "outputs"} & set(result):
         raise StageError("wrong-file", f"{named}: expected the JSON of `truehalf convert` or `verify`, it is neither")
-    result = _reworded(result, worded)
+    result = _reworded(result, dict.fromkeys(_SENTENCES, worded) | dict.fromkeys(_PINS, pins))
     comparison = result.get("comparison") if "conversion" in result else result
     found = comparison or {}
     state = result["verdict"] if result["verdict"] in WORDS else "unknown"
@@ -61,13 +65,13 @@ def computed_by(evaluation: str, provider: str) -> str:
     return f"run on {provider}{holds}"
 
 
-def _reworded(value: Any, worded: Callable[[str], str], says: bool = False) -> Any:
-    """The JSON with its sentences, which stand under a few keys, worded."""
+def _reworded(value: Any, by_key: Mapping[str, Callable[[str], str]], worded: Callable[[str], str] = str) -> Any:
+    """The JSON with the texts under a few keys worded."""
     if isinstance(value, Mapping):
-        return {key: _reworded(each, worded, key in _SENTENCES) for key, each in value.items()}
+        return {key: _reworded(each, by_key, by_key.get(key, str)) for key, each in value.items()}
     if isinstance(value, list):
-        return [_reworded(each, worded, says) for each in value]
-    return worded(value) if says and isinstance(value, str) else value
+        return [_reworded(each, by_key, worded) for each in value]
+    return worded(value) if isinstance(value, str) else value
 
 
 def _conversion(result: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -41,12 +41,14 @@ def run_program(main: Callable[[], int | None]) -> None:
     Where the reader of its output has gone (`| head`), the program goes on and ends as it would have: a run that has
     begun is of use without its lines.
     """
-    for name in ("stdout", "stderr"):
-        stream: TextIO | None = getattr(sys, name)
-        if stream is None:  # closed by who has started the program
-            continue
+    while os.open(os.devnull, os.O_RDWR) <= 2:  # numbers of streams that are closed: the next files would get them
+        pass
+    for number, name in enumerate(("stdout", "stderr"), start=1):
+        stream: TextIO = getattr(sys, name) or os.fdopen(number, "w", closefd=False)
         raw = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
-        text = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=name == "stderr" or stream.isatty())
+        text = io.TextIOWrapper(
+            raw, stream.encoding, "backslashreplace", line_buffering=name == "stderr" or stream.isatty()
+        )
         setattr(sys, name, text)
     atexit.register(gc.freeze)  # what is left goes with the process: Python need not look for garbage in it
     sys.exit(main())

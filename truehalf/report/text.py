@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _NARROW, _WIDE = 80, 120
 WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # options and names can be copied
 SUSPECTS_SHOWN = 3
+ITEMS = 10  # of a list
 COLUMNS = (  # of the table of outputs, here and on the page: title, field of OutputErrors
     *(("max |d|", "max_abs"), ("p99 |d|", "p99_abs"), ("limit", "limit"), ("max rel", "max_rel")),
     *(("cosine", "cosine"), ("SQNR dB", "sqnr_db"), ("NaN", "nan"), ("Inf", "inf")),
@@ -24,7 +25,12 @@ _LEFT_OUT = ("p99_abs", "max_rel", "cosine")  # of the columns, where there is l
 
 
 def report_text(
-    report: Report, reference: Any, candidate: Any, width: int = _WIDE, worded: Callable[[str], str] = str
+    report: Report,
+    reference: Any,
+    candidate: Any,
+    width: int = _WIDE,
+    worded: Callable[[str], str] = str,
+    items: int | None = ITEMS,
 ) -> str:
     """The verdict with its reasons, a table of outputs, what was found, where it goes wrong, what was not verified.
 
@@ -33,6 +39,7 @@ def report_text(
         reference, candidate: as they are called.
         width: columns of the terminal, at least 80.
         worded: what is made of each sentence before it is broken into lines.
+        items: of a list, at most; None: all.
     """
     width = max(_NARROW, min(width, _WIDE))
     samples = f"{report.samples} sample{'s' if report.samples != 1 else ''}"
@@ -44,7 +51,7 @@ def report_text(
     if report.classification is not None:
         lines += ["", *_classification(report.classification)]
     lines = [*lines[:2], *(part for line in lines[2:] for part in _wrapped(line, width))]
-    lines += _listed("why:", map(worded, report.reasons), width)
+    lines += _listed("why:", map(worded, report.reasons), width, items)
     if report.worst_sample is not None and not report.passed:
         lines += ["", f"the sample that differs most: {report.worst_sample}"]
     if report.suspects:
@@ -53,7 +60,7 @@ def report_text(
     if report.pins and not report.passed:
         lines += ["", "to keep these in FP32, append to truehalf convert:", f"  {report.pins}"]
     others = (worded(item) for item in report.not_verified if item not in report.reasons)
-    lines += _listed("not verified:", others, width)
+    lines += _listed("not verified:", others, width, items)
     return "\n".join(lines)
 
 
@@ -130,8 +137,10 @@ def _wrapped(line: str, width: int) -> list[str]:
     return [part.rstrip() for part in found] or [""]
 
 
-def _listed(title: str, items: Iterable[str], width: int) -> list[str]:
-    found = [listed(item, width) for item in items]
+def _listed(title: str, items: Iterable[str], width: int, most: int | None = None) -> list[str]:
+    every = list(items)
+    more = [f"and {len(every) - most} more (--verbose)"] if most is not None and len(every) > most else []
+    found = [listed(item, width) for item in [*every[:most], *more]]
     return ["", title, *found] if found else []
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from truehalf.config.schema import DEFAULT_PASSES, SlimConfig
-from truehalf.errors import StageError, typed_line
+from truehalf.errors import StageError, typed_line, typed_text
 from truehalf.ir.facts import all_nodes, cloned, model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, save_model, source_weights
@@ -47,7 +47,6 @@ _UNSLIMMED = (
     "precision=fp32, which only repairs"
 )
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
-_INFERRED = ("", "ai.onnx", "ai.onnx.ml")  # domains whose value types onnx infers
 
 
 class Slimmed(NamedTuple):
@@ -270,15 +269,22 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     except StageError as error:
         raise StageError("slim-fails", f"what onnxslim made is no model: {error.text}") from error
     except onnx.shape_inference.InferenceError as error:
-        raise StageError("slim-fails", f"value types of what onnxslim made cannot be inferred: {error}") from error
+        raise StageError("slim-fails", f"types of what onnxslim made are not inferred: {typed_text(error)}") from error
     model.meta.update(file.model.meta)  # where its weights came from
     return model
 
 
 def _stated(original: onnx.ModelProto, slimmed: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """What a file says of the outputs of operators that onnx does not know, which it cannot infer again."""
-    written = {name for node in slimmed.graph.node if node.domain not in _INFERRED for name in node.output}
+    """What a file says of the outputs of operators that onnx cannot infer again: unknown ones, GroupNormalization."""
+    written = {name for node in slimmed.graph.node if not _is_inferred(node) for name in node.output}
     return [value for value in original.graph.value_info if value.name in written]
+
+
+def _is_inferred(node: onnx.NodeProto) -> bool:
+    import onnx
+
+    name = node.op_type, "" if node.domain == "ai.onnx" else node.domain
+    return onnx.defs.has(*name) and onnx.defs.get_schema(*name).has_type_and_shape_inference_function
 
 
 def _onnxslim(model: onnx.ModelProto, skip: Sequence[str]) -> onnx.ModelProto:

@@ -455,3 +455,14 @@ def test_shell_completion() -> None:
     assert "--op_types_to_exclude" in done.stdout
     words = {"COMP_WORDS": "truehalf verify --samples im", "COMP_CWORD": "3"}
     assert "file,im" in command("x", _TRUEHALF_COMPLETE="bash_complete", **words).stdout, "completed like a file"
+
+
+def test_a_share_below_all_is_not_rounded_up_to_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2048] x) => (float[1,2048] y)
+    { h = MatMul(x, w) y = Abs(h) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(2048, dtype=np.float32), "w"))
+    onnx.save(proto, "wide.onnx")
+    assert truehalf(["convert", "wide.onnx", "--op-block-list", "Abs"]) == 3
+    (share,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FP16 share")]
+    assert share.split()[-2:] == ["99.9", "%"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +91,8 @@ def without(result: Path, key: str) -> None:
 @pytest.mark.parametrize(
     ("line", "code"),
     [
+        ("convert .", "wrong-file"),
+        ("engine .", "wrong-file"),
         ("report m.onnx -o out.html", "file-unreadable"),
         ("report absent.json -o out.html", "file-missing"),
         ("report cut.json -o out.html", "wrong-file"),
@@ -119,3 +123,16 @@ def test_a_file_is_named_once(folder: Path, capsys: pytest.CaptureFixture[str]) 
     for name in ("absent.onnx", "x.npz"):
         assert truehalf(["lint", name]) == 2
         assert capsys.readouterr().err.count(name) == 1
+
+
+def test_a_full_disk_takes_the_json_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert truehalf(["verify", "m.onnx", "fp16.onnx", "--samples", "x.npz", "--json", "new.json", "--quiet"]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("passed: ") and not (folder / "new.json").exists()
+    expect(said.err, "file-unwritable", "new.json")

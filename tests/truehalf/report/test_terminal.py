@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+OF_PROJECT = os.environ | {"PYTHONPATH": str(ROOT)}
 _PROGRAM = """
 import os, sys
 from truehalf.report.terminal import run_program, show
@@ -28,7 +29,7 @@ def ended(folder: Path, *arguments: str, both: bool = False) -> tuple[int, str]:
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=OF_PROJECT,
             stdout=writer,
             stderr=writer if both else subprocess.PIPE,
         )
@@ -70,3 +71,21 @@ def test_every_program_of_the_chain_is_called_so() -> None:
     texts = [path.read_text() for path in (ROOT / "pipeline").rglob("*.py")]
     programs = [text for text in texts if "\nif __name__ == " in text]
     assert len(programs) > 5 and all(text.endswith("    run_program(main)\n") for text in programs)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_program_without_streams_ends_as_it_would_have_and_no_file_takes_their_numbers(
+    tmp_path: Path, closed: str
+) -> None:
+    lines = "show('passed: x'); show('y', sys.stderr); assert open('file', 'w').fileno() > 2"
+    program = _PROGRAM.format(lines=2, print=lines, code=3)
+    line = f'exec "{sys.executable}" -c "$1" {closed}'
+    assert subprocess.run(["sh", "-c", line, "sh", program], cwd=tmp_path, env=OF_PROJECT).returncode == 3
+    assert (tmp_path / "done").exists()
+
+
+def test_what_the_encoding_lacks_is_written_out(tmp_path: Path) -> None:
+    program = _PROGRAM.format(lines=1, print=r"show('passed: \xfc \udcff')", code=0)
+    environment = OF_PROJECT | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"passed: \\xfc \\udcff\n")

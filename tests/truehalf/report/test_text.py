@@ -4,6 +4,9 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 from tests.messages import expect
@@ -54,3 +57,20 @@ def test_what_is_pasted_stands_in_one_line(pasted: str, before: int) -> None:
     text = listed(f"{'w' * before} {pasted} [needs-value]", 80)
     assert pasted in text
     assert "[needs-value]" in text
+
+
+def test_many_inputs_are_one_line_and_many_reasons_are_shown_in_part(tmp_path: Path) -> None:
+    numbers = range(12)
+    inputs = ", ".join(f"float[N] x{i}" for i in numbers)
+    outputs = ", ".join(f"float[N] y{i}, float[1] c{i}" for i in numbers)
+    nodes = " ".join(f"y{i} = Neg(x{i}) c{i} = Constant <value = float[1] {{1.0}}> ()" for i in numbers)
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => ({outputs}) {{ {nodes} }}'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    samples = [{f"x{i}": np.full(1, i + sample, np.float32) for i in numbers} for sample in range(3)]
+    report = compare(tmp_path / "m.onnx", tmp_path / "m.onnx", samples)
+    assert sum("'x0'" in item for item in report.not_verified) == 1 and not any(
+        "'x9'" in i for i in report.not_verified
+    )
+    assert len(report.reasons) == 12
+    assert report_text(report, "a", "b").count("[input-ignored]") == 10
+    assert report_text(report, "a", "b", items=None).count("[input-ignored]") == 12

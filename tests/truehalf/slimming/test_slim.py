@@ -462,3 +462,13 @@ def test_nodes_without_a_name_are_called_as_conversion_calls_them(named: Sequenc
     names = ["Erf_a", "Tan_b", "Sin_y"]
     expected = [f"own{index}" if index in named else name for index, name in enumerate(names)]
     assert [node.name for node in onnx.load(tmp_path / "slim.onnx").graph.node] == expected
+
+
+def test_an_operator_whose_types_onnx_does_not_infer_keeps_the_stated_ones(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[N,4,5] x) => (float[N,4,5] y)
+    <float[N,4,5] h, float[4] w = {1.0, 2.0, 3.0, 4.0}>
+    { h = GroupNormalization <num_groups = 2> (x, w, w) a = Relu(h) y = Identity(a) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    made = slim_or_repair(ModelFile(tmp_path / "m.onnx"))
+    assert "failed" not in made.report
+    assert [node.op_type for node in made.model.graph] == ["GroupNormalization", "Relu"]

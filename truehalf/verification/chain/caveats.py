@@ -48,9 +48,11 @@ def not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | N
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
     if files.batch_sizes:
         yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}"
+    by_shapes: dict[str, list[str]] = {}
     for name, shapes in files.shapes.items():
-        ran = some_of((str(list(shape)) for shape in sorted(shapes)), _SHAPES)
-        yield f"shapes of input {name!r} other than {ran}"
+        by_shapes.setdefault(some_of((str(list(shape)) for shape in sorted(shapes)), _SHAPES), []).append(repr(name))
+    for ran, names in by_shapes.items():
+        yield f"shapes of input {some_of(names, _SHAPES)} other than {ran}"
 
 
 def of_files(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> list[Finding]:

@@ -118,7 +118,7 @@ def _matched_samples(seen: Measured) -> Iterator[tuple[str, Detections, Detectio
 
 def _item(sample: str, seen: Measured, found: Detections, index: int, error: str) -> Worst:
     box = ", ".join(f"{value:.1f}" for value in found.boxes[index])
-    what = f"class {_name(seen, found, index)}, score {found.scores[index]:.3f}, box ({box})"
+    what = f"{_name(seen, found, index)}, score {found.scores[index]:.3f}, box ({box})"
     return Worst(sample, what, error)
 
 
