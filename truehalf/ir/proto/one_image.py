@@ -69,8 +69,8 @@ def take_axis(model: ir.Model) -> ir.Model:
                 axes = node.inputs[1:]
                 node.outputs[0].replace_all_uses_with(value, replace_graph_outputs=True)
                 graph.remove(node, safe=True)
-                for name in (str(each.name) for each in axes if each is not None and not each.uses()):
-                    graph.initializers.pop(name, None)
+                for unread in (str(each.name) for each in axes if each is not None and not each.uses()):
+                    graph.initializers.pop(unread, None)
             elif is_op(node, "Cast"):
                 stack.append(node.outputs[0])
         value.shape = ir.Shape(shape)
