@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from pipeline.summary.stage_lines import STOPPED
 
 from pipeline.caveats import failures
-from pipeline.summary.stage_lines import STOPPED
 from pipeline.workspace import read_reports
 from tests.conftest import ROOT, Run, in_workspace
 from tests.in_process import report, run_stages

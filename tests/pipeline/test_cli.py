@@ -5,9 +5,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from pipeline.help import EXAMPLES, OWN_MODEL
 
 from pipeline.__main__ import main
-from pipeline.help import EXAMPLES, OWN_MODEL
 from tests.conftest import in_workspace
 from tests.messages import expect
 from tests.pipeline.small_project import line_with

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from pipeline.sweep.sweep import VARIABLE, Sweep
 
 import pipeline.job
 import pipeline.run
 from pipeline.job import claim_of, collect_reports, name_of
-from pipeline.sweep.sweep import VARIABLE, Sweep
 from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, commit, environment, line_with, make_chain

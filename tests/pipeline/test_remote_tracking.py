@@ -12,11 +12,11 @@ from typing import Any
 
 import mlflow
 import pytest
-
-from pipeline import track as track_module
 from pipeline.compare import compare
 from pipeline.compare.compared_runs import NothingToCompare, of_mlflow
 from pipeline.sweep.sweep import VARIABLE, Sweep
+
+from pipeline import track as track_module
 from pipeline.track import catch_up, track
 from pipeline.tracking.record import pending_records
 from tests.conftest import ROOT

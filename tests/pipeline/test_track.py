@@ -9,8 +9,8 @@ from typing import Any
 import mlflow
 import pytest
 import yaml
-
 from pipeline.sweep.sweep import VARIABLE, Sweep
+
 from pipeline.track import SWEEP_TAG, adopt_runs, catch_up, track
 from pipeline.tracking.record import (
     NO_EFFECT,
