@@ -38,6 +38,8 @@ def sentence(error: Exception) -> str:
         code = "bad-syntax"
     elif isinstance(error, MissingConfigException):
         code = "unknown-choice"
+    if (override := getattr(error, "override", None)) and override not in lines[0]:
+        lines.insert(0, f"{override}:")
     return coded(code, f"configuration: {' '.join(dict.fromkeys(lines))}")
 
 
