@@ -16,6 +16,7 @@ from pipeline.sweep import begin, end
 from pipeline.tracking.redact import first_line
 from pipeline.workspace import CONF, VERBOSE_VARIABLE, root
 from truehalf.codes import coded
+from truehalf.files import explain
 from truehalf.report.terminal import run_program
 
 VERBOSE = "--verbose"  # Hydra does not know it
@@ -36,15 +37,18 @@ def main() -> None:
     sys.argv[1:] = opened([argument for argument in sys.argv[1:] if argument != VERBOSE])
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises its errors, instead of printing them at length
     is_sweep = not {"-m", "--multirun"}.isdisjoint(sys.argv[1:])
-    if is_sweep:
-        begin(root(), sys.argv[1:])
     code = 0
     try:
+        if is_sweep:
+            begin(root(), sys.argv[1:])
         job()
     except KeyboardInterrupt:
         code = 130
     except (HydraException, OmegaConfBaseException) as error:
         print(sentence(error), file=sys.stderr)
+        code = 2
+    except OSError as error:
+        print(coded("file-unwritable", f"pipeline: {explain(error)}"), file=sys.stderr)
         code = 2
     except Exception as error:
         if not is_sweep:

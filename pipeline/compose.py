@@ -31,7 +31,7 @@ def sentence(error: Exception) -> str:
     """One line for an error of Hydra's or OmegaConf's: a key or choice that there is not, or no key=value."""
     lines: list[str] = []
     for each in (error, error.__cause__):
-        text = "" if each is None else str(each).partition("Config search path")[0]
+        text = "" if each is None or str(each) == "None" else str(each).partition("Config search path")[0]
         lines += [line for part in text.splitlines() if (line := " ".join(part.split())) and not _is_aside(line)]
     code = "unknown-key"
     if isinstance(error, OverrideParseException):

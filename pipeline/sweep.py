@@ -56,10 +56,15 @@ class JobResult:
 
 
 def begin(project: Path, arguments: Sequence[str]) -> None:
-    """Name the sweep after its arguments, and remove results and folders that earlier ones have left."""
+    """Name the sweep after its arguments, and remove results and folders that earlier ones have left.
+
+    Raises:
+        OSError: runs/ cannot be written.
+    """
     digest = hashlib.sha256(json.dumps(sorted(arguments)).encode()).hexdigest()[:12]
     os.environ[VARIABLE] = f"sweep-{digest}"
     shutil.rmtree(_results(project), ignore_errors=True)
+    _results(project).mkdir(parents=True)
     for lock in (project / _FOLDERS).glob(f"*/{_LOCK}"):
         with contextlib.suppress(OSError), lock.open("a") as opened:  # BlockingIOError: its job is at work
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,16 +73,12 @@ def begin(project: Path, arguments: Sequence[str]) -> None:
 
 def note(project: Path, result: JobResult) -> None:
     """Write runs/.sweeps/<sweep>/<number>.json."""
-    folder = _results(project)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{result.number}.json", asdict(result))
+    write_json(_results(project) / f"{result.number}.json", asdict(result))
 
 
 def log_of(project: Path, number: int) -> Path:
     """Place of the output of a job that runs beside others."""
-    folder = _results(project)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{number}.log"
+    return _results(project) / f"{number}.log"
 
 
 def end(project: Path) -> int:
@@ -119,9 +120,9 @@ def job_folder(project: Path, name: str, values: Mapping[str, Any]) -> Iterator[
     try:
         with locked(place / _LOCK, f"sweep: {place} is in use; waiting"):
             for file in _listed(project):
-                _bring(project / file, place / file)
+                _bring(project / file, place / file, copies=True)
             for file in _named(project, {key: value for key, value in values.items() if key != "tracking"}):
-                _bring(project / file, place / file)
+                _bring(project / file, place / file, copies=False)
             _share_cache(project, place)
             yield place
     finally:
@@ -156,23 +157,23 @@ def _named(project: Path, values: object) -> Iterator[Path]:
             yield from (relative.parent / file.name for file in beside if file.name.startswith(relative.stem))
 
 
-def _bring(source: Path, target: Path) -> None:
-    """Copy a file, or link it where it is large or git does not list it; link a folder, or what is missing in it.
-
-    ONNX reads no weights through links: files of a model are copied.
+def _bring(source: Path, target: Path, copies: bool) -> None:
+    """Copy or link a file; link a folder, or what is missing in it. Files above 10 MB are linked; those of an ONNX
+    model are copied, since ONNX reads no weights through links.
     """
     if source.is_dir() and target.is_dir() and not target.is_symlink():
         for entry in source.iterdir():
             if entry.name != "__pycache__":
-                _bring(entry, target / entry.name)
+                _bring(entry, target / entry.name, copies)
         return
     if target.exists() or not source.exists():  # git lists files that were deleted
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_symlink() or source.is_dir() or (source.stat().st_size > _LARGE_BYTES and not _is_of_model(source)):
-        target.symlink_to(source.resolve())
-    else:
+    is_copied = copies and not source.is_symlink() and source.stat().st_size <= _LARGE_BYTES
+    if source.is_file() and (is_copied or _is_of_model(source)):
         shutil.copy2(source, target)
+    else:
+        target.symlink_to(source.resolve())
 
 
 def _is_of_model(file: Path) -> bool:
