@@ -113,7 +113,6 @@ STAGES = {
 }
 PIPELINE = {
     "gates-not-passed": "a run whose gates have not passed, and which is not registered",
-    "job-lost": "a job of a sweep whose process or machine was lost; the same sweep again goes on from what had ended",
     "jobs-failed": "jobs of a sweep that failed; its table says why each did",
     "launcher-failed": "what starts the jobs of a sweep gave up",
     "no-decisions": "a run that decided over no nodes: it is FP32, traced in FP16, or crashed before",
@@ -121,7 +120,6 @@ PIPELINE = {
     "not-compared": "an engine whose outputs were not compared",
     "not-logged": "a run that could not be logged; `python -m pipeline.track NAME` logs it later",
     "not-run": "a stage whose word is needed, and that has not run",
-    "server-fails": "a tracking server, or its database, that does not answer, or refuses",
     "too-large": "a file above a limit: of what is logged, or of what protobuf can hold",
     "variable-unset": "a variable of the environment that must be set",
     "waits-for-another": "another process is at work there; this one goes on when that has ended",

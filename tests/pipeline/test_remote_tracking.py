@@ -1,4 +1,4 @@
-"""A team's server: MLflow on PostgreSQL, with many writers, down, slow, and restarted in the middle of a run."""
+"""A team's MLflow server, with many writers, down, slow, and restarted in the middle of a run."""
 
 import json
 import os
@@ -17,23 +17,18 @@ from pipeline import track as track_module
 from pipeline.track import NOT_LOGGED, log_collected, track
 from pipeline.workspace import ABOUT_VARIABLE
 from tests.conftest import ROOT
-from tests.pipeline.servers import PASSWORD, MlflowServer, postgres, postgres_binaries
+from tests.pipeline.servers import PASSWORD, MlflowServer
 from tests.pipeline.test_track import scratch_run
 from tests.pipeline.tracking.test_registry import verified_run
-
-pytestmark = pytest.mark.skipif(postgres_binaries() is None, reason="PostgreSQL is not installed (package postgresql)")
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     folder = tmp_path_factory.mktemp("servers")
-    with postgres(folder / "postgres") as database:
-        server = MlflowServer(database, folder / "artifacts", folder / "server.log")
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+    server = MlflowServer(f"sqlite:///{folder}/server.db", folder / "artifacts", folder / "server.log")
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
