@@ -128,7 +128,7 @@ def collect(record: Record, project: Path, with_model: bool) -> Path:
     """
     place = project / "runs" / name_of(record.params)
     place.parent.mkdir(exist_ok=True)
-    names = ["params.yaml", "dvc.lock", "reports/error.json", "reports/track.json", "reports/report.html"]
+    names = ["params.yaml", "reports/error.json", "reports/track.json", "reports/report.html"]
     names += [] if record.failed_stage else ["reports/metrics.json"]
     files = {*record.files, *(record.folder / name for name in names), *(record.model_files if with_model else ())}
     about = {"failed_stage": record.failed_stage, "tags": record.tags, "sweep": record.sweep}

@@ -13,8 +13,8 @@ from tests.messages import expect
 from tests.pipeline.test_track import scratch_run
 
 DECISIONS = {
-    "512": [("a", "Conv", "fp16", "default"), ("b", "Softmax", "fp16", "default"), ("c", "Exp", "fp32", "range")],
-    "128": [("a", "Conv", "fp16", "default"), ("b", "Softmax", "fp32", "range"), ("d", "Mul", "fp16", "default")],
+    "512.0": [("a", "Conv", "fp16", "default"), ("b", "Softmax", "fp16", "default"), ("c", "Exp", "fp32", "range")],
+    "128.0": [("a", "Conv", "fp16", "default"), ("b", "Softmax", "fp32", "range"), ("d", "Mul", "fp16", "default")],
 }
 
 
@@ -26,7 +26,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for maximum, rows in DECISIONS.items():
         scratch_run(tmp_path, f"precision.data_max={maximum}")
         (tmp_path / "reports/fp16.json").write_text("{}")
-        (tmp_path / "reports/metrics.json").write_text(json.dumps({"casts": int(maximum), "mb": 1.0}))
+        (tmp_path / "reports/metrics.json").write_text(json.dumps({"casts": float(maximum), "mb": 1.0}))
         (tmp_path / "artifacts/fp16").mkdir(parents=True, exist_ok=True)
         decided = [dict(zip(("node", "op", "precision", "rule"), row, strict=True)) for row in rows]
         (tmp_path / "artifacts/fp16/decisions.json").write_text(json.dumps(decided))
@@ -52,7 +52,7 @@ def test_two_runs_differ_in_options_figures_and_nodes(
 ) -> None:
     assert diff(monkeypatch, name(), name("precision.data_max=128.0")[:-2]) == 0
     said = capsys.readouterr().out
-    expect(said, None, "precision.data_max: 512.0 -> 128", "casts: 512 -> 128", "3 nodes", "b (Softmax)", "c (Exp)")
+    expect(said, None, "precision.data_max: 512.0 -> 128", "casts: 512.0 -> 128.0", "3 nodes", "b (Softmax)", "c (Exp)")
     expect(said, None, "fp16 -> fp32: range", "fp32 -> absent: range", "absent -> fp16")
     assert "mb:" not in said and "a (Conv)" not in said
 
