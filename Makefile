@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-rest test-gpu test-lightly docs lint ui report clean bench bench-peers bench-lightly bench-sweep zoo
+.PHONY: help setup run test test-all test-rest test-gpu test-lightly docs lint ui report clean bench bench-peers bench-lightly zoo
 
 help: ## show this help
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -91,14 +91,6 @@ bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and 
 	$(BIN)/python -m benchmarks.verification $(MODELS) $(VERIFICATION)
 	$(BIN)/python -m benchmarks.readme
 
-bench-sweep: setup ## measure sweeps, compare and tracking, and simulate a farm; fills in docs/how-to/farm.md (half an hour)
-	$(BIN)/python -m benchmarks.sweep
-	$(BIN)/python -m benchmarks.overhead
-	$(BIN)/python -m benchmarks.compare_many
-	$(BIN)/python -m benchmarks.tracking
-	$(BIN)/python -m benchmarks.farm
-	$(BIN)/python -m benchmarks.readme
-
 bench-peers: .venv-peers/.installed ## make .venv-peers with the converters that benchmarks/ and tests/peers compare with
 
 bench-lightly: $(LIGHTLY)/.installed ## make .venv-lightly with lightly-train, whose own export benchmarks/ convert (6 GB)
@@ -108,5 +100,5 @@ bench-lightly: $(LIGHTLY)/.installed ## make .venv-lightly with lightly-train, w
 	.venv-peers/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-clean: ## remove artifacts, reports and caches; keep the environment and MLflow's runs
+clean: ## remove artifacts, reports, runs and caches; keep the environment and MLflow's runs
 	rm -rf artifacts reports runs .dvc/cache .dvc/tmp dvc.lock .pytest_cache .mypy_cache .ruff_cache

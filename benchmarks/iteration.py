@@ -15,17 +15,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import statistics
 import subprocess
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sweep import ROOT, machine
-
+ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "iteration.json"
 LISTS = ("Softmax", "Conv,Div", "MatMul", "Add,Sub", "LayerNormalization", "Mul,Erf", "Sigmoid", "Conv,MatMul")
+
+
+def machine() -> dict[str, Any]:
+    """What was measured on, and with."""
+    packages = ("dvc", "mlflow", "hydra-core", "torch", "onnxruntime-gpu")
+    return {
+        **{"cores": len(os.sched_getaffinity(0)), "machine": platform.machine(), "python": platform.python_version()},
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "versions": {name: version(name) for name in packages},
+    }
 
 
 def seconds_of(clone: Path, operators: str, *more: str) -> float:

@@ -6,61 +6,59 @@ import os
 import sys
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.compose import mistyped, opened
-from pipeline.help import all_keys, page
+from pipeline.compose import opened, sentence
 from pipeline.job import execute
-from pipeline.sweep import ray_launcher
-from pipeline.sweep.hook import finish, push
-from pipeline.workspace import CONF, VERBOSE_VARIABLE
+from pipeline.sweep import begin, end
+from pipeline.tracking.redact import first_line
+from pipeline.workspace import CONF, VERBOSE_VARIABLE, root
 from truehalf.codes import coded
-from truehalf.report.terminal import run_program, show, terminal_width
+from truehalf.files import explain
+from truehalf.report.terminal import run_program
 
 VERBOSE = "--verbose"  # Hydra does not know it
-_HELP = {"--help-all": all_keys, "--help": page, "-h": page}
 _exit_codes: list[int] = []
-_begun: list[int] = []  # numbers of jobs
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
 def job(config: DictConfig) -> None:
     """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
-    hydra = HydraConfig.get()
-    number = 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num
-    _begun.append(number)
-    _exit_codes.append(execute(config, number, list(hydra.overrides.task)))
+    _exit_codes.append(execute(config))
     if _exit_codes[-1] == 130:
         raise KeyboardInterrupt  # ends a sweep, too
 
 
 def main() -> None:
-    if errors := mistyped(sys.argv[1:]):
-        print("\n".join(errors), file=sys.stderr)
-        sys.exit(2)
-    if pages := [page for name, page in _HELP.items() if name in sys.argv[1:]]:
-        show(pages[0](terminal_width()))
-        sys.exit(0)
     if VERBOSE in sys.argv[1:]:
         os.environ[VERBOSE_VARIABLE] = "1"
     sys.argv[1:] = opened([argument for argument in sys.argv[1:] if argument != VERBOSE])
-    ray_launcher.register()
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises its errors, instead of printing them at length
+    is_sweep = not {"-m", "--multirun"}.isdisjoint(sys.argv[1:])
+    code = 0
     try:
+        if is_sweep:
+            begin(root(), sys.argv[1:])
         job()
     except KeyboardInterrupt:
-        finish()
-        sys.exit(130)
-    except SystemExit as stop:  # Hydra has printed why; what had ended stands in the sweep's table all the same
-        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        # Where no job has begun it is the command line that is wrong; in a sweep a launcher may have given up, too.
-        if code and not _begun and not {"-m", "--multirun"}.intersection(sys.argv[1:]):
-            print(coded("bad-syntax", f"configuration: {' '.join(sys.argv[1:])}: see above"), file=sys.stderr)
-            code = 2
-        _exit_codes.append(code)
-    code = max(finish(), *_exit_codes, 0)
-    push()
-    sys.exit(code)
+        code = 130
+    except (HydraException, OmegaConfBaseException) as error:
+        print(sentence(error), file=sys.stderr)
+        code = 2
+    except OSError as error:
+        print(coded("file-unwritable", f"pipeline: {explain(error)}"), file=sys.stderr)
+        code = 2
+    except Exception as error:
+        if not is_sweep:
+            raise
+        message = f"sweep: its launcher gave up: {type(error).__name__}: {first_line(error)}"  # joblib lost a process
+        print(coded("launcher-failed", message), file=sys.stderr)
+        code = 1
+    if is_sweep:
+        code = max(code, end(root()))
+    sys.exit(max(code, *_exit_codes, 0))
 
 
 if __name__ == "__main__":

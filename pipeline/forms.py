@@ -50,10 +50,24 @@ class Crash(TypedDict):
     message: str
 
 
+class About(TypedDict, total=False):
+    """What the programs of a run cannot read from its workspace.
+
+    Attributes:
+        overrides: of the command line.
+        sweep: id of the sweep that the run is a job of.
+        commit: tags of the project's commit, of a workspace without git.
+    """
+
+    overrides: list[str]
+    sweep: str
+    commit: dict[str, str]
+
+
 class Outcome(TypedDict):
     """What came of logging a run, the content of reports/track.json.
 
-    status: "logged", "already logged" or "pending". registered: {"name", "version"} of the registered model.
+    status: "logged", "already logged" or "not logged". registered: {"name", "version"} of the registered model.
     """
 
     status: str

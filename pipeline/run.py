@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from pipeline.cache.stale_locks import release
-from pipeline.forms import Params
-from pipeline.sweep.sweep import Sweep
+from pipeline.forms import About, Params
 from pipeline.workspace import (
-    AWAY_VARIABLE,
+    ABOUT_VARIABLE,
     PROJECT_VARIABLE,
     VERBOSE_VARIABLE,
     crash_of,
@@ -25,7 +23,6 @@ from pipeline.workspace import (
 )
 from truehalf.codes import CONFIGURATION, codes_in
 from truehalf.output_files import write_text
-from truehalf.progress import PLACE_VARIABLE
 
 LOCK_FILE = ".truehalf.lock"
 FIRST = "inputs"  # the stage that reads what a run takes from outside, and makes nothing
@@ -54,17 +51,19 @@ class _Place:
     Attributes:
         folder: the workspace.
         lock: file descriptor of its lock, which every process of the run inherits.
+        about: what started the run.
         project: whose cache and MLflow runs a separate workspace shares with other runs; None: it is the project.
         output: where everything is printed to; None: where this process prints to.
     """
 
     folder: Path
     lock: int
+    about: About
     project: Path | None
     output: TextIO | None
 
 
-def run(folder: Path, values: Params, project: Path | None = None, output: TextIO | None = None) -> int:
+def run(folder: Path, values: Params, about: About, project: Path | None = None, output: TextIO | None = None) -> int:
     """Run the chain for a validated configuration and return the exit code: 0, 1 for a failure, 2 where it could not
     begin as what it would read is not there, cannot be read, or is not what the configuration says, 130 for Ctrl-C.
 
@@ -75,46 +74,31 @@ def run(folder: Path, values: Params, project: Path | None = None, output: TextI
     Args:
         folder: the workspace.
         values: of the configuration.
-        project, output: see _Place.
+        about, project, output: see _Place.
     """
     with locked(folder / LOCK_FILE, _WAITING) as lock:
-        place = _Place(folder, lock, project, output)
-        release(folder)
+        place = _Place(folder, lock, about, project, output)
         remove_leftovers(folder)
         file = folder / "params.yaml"
         before = file.read_text() if file.exists() else None
         write_params(folder, values)
-        code = _chain(place, _repro(values))
+        code = _chain(place)
         if code == NOT_BEGUN and before is not None:
             write_text(file, before)
-        sweep = Sweep.joined()
-        if values["workspace"]["push"] and code != 130 and not (sweep and sweep.pushes):
-            _execute(["pipeline.cache.remote_cache", "push"], place)
         return code
 
 
-def _repro(values: Params) -> list[str]:
-    """What runs the stages: `dvc repro`, with a lock around each stage, and transfers from a remote."""
-    command = ["pipeline.cache.shared_repro", *(["--verbose"] if VERBOSE_VARIABLE in os.environ else [])]
-    if not values["workspace"]["pull"]:
-        return command
-    sweep = Sweep.joined()
-    pulled = sweep is not None and sweep.pulled and AWAY_VARIABLE not in os.environ  # into the cache of its jobs
-    return [*command, "--pull-outs" if pulled else "--pull"]
-
-
-def _chain(place: _Place, repro: list[str]) -> int:
+def _chain(place: _Place) -> int:
     """Run the stages, and after a crash what they would have done at the end; the exit code."""
     error_file = place.folder / "reports" / "error.json"
     error_file.unlink(missing_ok=True)
     before = _tracked_at(place.folder)
-    code = _execute(repro, place)
+    code = _execute(["dvc", "repro", *([] if VERBOSE_VARIABLE in os.environ else ["--quiet"])], place)
     if code == 0:
         return 0
     if code != 130 and _tracked_at(place.folder) != before:  # all stages ran; the gate failed
         return 1
-    if code != 130 and (why := _not_begun(place.folder)):
-        print(f"configuration: {why}", file=sys.stderr if place.output is None else place.output)
+    if code != 130 and _not_begun(place.folder):
         return NOT_BEGUN
     if code != 130:
         _report_crash(error_file, place)
@@ -122,20 +106,20 @@ def _chain(place: _Place, repro: list[str]) -> int:
     return 130 if code == 130 else 1
 
 
-def _not_begun(folder: Path) -> str:
-    """What is wrong with what a run would read, or with what is said of it; empty where it has begun."""
+def _not_begun(folder: Path) -> bool:
+    """True if a stage has refused what the run would read, or what the configuration says of it."""
     if (crash := crash_of(folder)) is None:
-        return ""
+        return False
     codes = codes_in(crash["message"].partition("\n")[0])[-1:]
     mistaken = crash["stage"] == "trace" and not _MISTAKEN.isdisjoint(codes)
-    return crash["message"] if crash["stage"] == FIRST or mistaken else ""
+    return crash["stage"] == FIRST or mistaken
 
 
 def _report_crash(error_file: Path, place: _Place) -> None:
     """Draw, track and sum up a run that crashed."""
     crash = crash_of(place.folder)
     if crash is None:  # the process ended before it could write one
-        message = "a process was killed, or DVC itself failed; its message stands above, or in the log"
+        message = "a process was killed, or DVC itself failed; `dvc repro` says which"
         crash = {"stage": "unknown", "message": message}
         write_text(error_file, json.dumps(crash))
     _execute(["pipeline.report"], place)
@@ -169,16 +153,10 @@ def _execute(module: list[str], place: _Place, quiet: bool = False) -> int:
             process.wait()
         print("pipeline: stopped; finished stages are kept, the next run goes on from there", file=sys.stderr)
         return 130
-    except BaseException:  # Slurm takes the node back, and submitit's handler of its signal ends this process
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-        raise
 
 
 def _environment(place: _Place) -> dict[str, str]:
-    """DVC calls `python`: it must be this one, whether or not the environment is activated. What a stage found, or why
-    it failed, is said at the end.
-    """
+    """DVC calls `python`: it must be this one, whether or not the environment is activated."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     project = {} if place.project is None else {PROJECT_VARIABLE: str(place.project)}
-    return os.environ | {"PATH": path, PLACE_VARIABLE: ""} | project
+    return os.environ | {"PATH": path, ABOUT_VARIABLE: json.dumps(place.about)} | project

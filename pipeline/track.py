@@ -1,11 +1,11 @@
-"""track: the page of a run, and one MLflow run per pipeline run, only from params.yaml, reports/ and artifacts/;
-those of a sweep under one.
+"""track: the page of a run, its copy under runs/, and one MLflow run per pipeline run, only from params.yaml, reports/
+and artifacts/; those of a sweep under one.
 
     python -m pipeline.track
-    python -m pipeline.track --pending      all runs that could not be logged when they ended
+    python -m pipeline.track NAME      a run under runs/ that could not be logged when it ended
 
 Idempotent: the run carries a digest of params and reports, and a second call finds it. A tracking server that does not
-answer loses nothing: the run is kept under runs/.pending.
+answer loses nothing: runs/<name> has what is logged, until it is.
 """
 
 from __future__ import annotations
@@ -13,34 +13,23 @@ from __future__ import annotations
 import contextlib
 import gc
 import getpass
-import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from pipeline.forms import Outcome, Section
 from pipeline.report.page import draw
 from pipeline.tracking.naming import PAGE, description, distinct_name, overrides
-from pipeline.tracking.record import (
-    Record,
-    delete_pending,
-    flat_params,
-    metrics,
-    move_pending,
-    of_workspace,
-    pending_records,
-    save_pending,
-    with_what_waits,
-)
+from pipeline.tracking.record import Record, collect, collected, flat_params, metrics, name_of, of_workspace
 from pipeline.tracking.redact import first_line
 from pipeline.tracking.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
-from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
+from pipeline.workspace import PROJECT_VARIABLE, locked, root
 from truehalf.codes import coded
-from truehalf.output_files import write_text
-from truehalf.progress import is_told, stage_step
+from truehalf.errors import StageError
+from truehalf.files import remove, write_json
+from truehalf.progress import step
 from truehalf.report.terminal import parser_of, run_program
 
 DIGEST_TAG = "truehalf.digest"
@@ -49,53 +38,65 @@ SWEEP_TAG = "truehalf.sweep"
 SOURCE_TAG = "truehalf.source_run_id"
 _PARENT_TAG, _NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 _TRAINED = "\n\nTrained in: "
-NOT_LOGGED = "the run is not logged yet"
+NOT_LOGGED = "not logged"  # status of an outcome
 _ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's
 
 
 def main() -> None:
     parser = parser_of("pipeline.track", __doc__)
     what = parser.add_mutually_exclusive_group()
+    what.add_argument("name", nargs="?", metavar="NAME", help="of a folder of runs/; left out: the workspace's run")
     what.add_argument("--failed-stage", metavar="STAGE", help="log a run that crashed in this stage, as failed")
-    what.add_argument("--pending", action="store_true", help="log the runs under runs/.pending")
     arguments = parser.parse_args()
     folder = root()
     gc.set_threshold(100_000)  # MLflow imports 280,000 objects that stay; to look for garbage among them takes a sixth
-    if arguments.pending:
-        sys.exit(catch_up(folder))
-    with stage_step("track"):
+    if arguments.name is not None:
+        sys.exit(log_collected(folder, arguments.name))
+    with step("track"):
         if arguments.failed_stage is None:  # its page is drawn already
             draw(folder)
         outcome = track(folder, arguments.failed_stage)
-    write_text(folder / "reports" / "track.json", json.dumps(outcome, indent=2) + "\n")
-    if not is_told():
-        print(f"track: {outcome['message']}", file=sys.stderr if outcome["status"] == "pending" else sys.stdout)
+    print(f"{'track':<12}  reports/report.html, MLflow: {outcome['status']}")
 
 
 def track(folder: Path, failed_stage: str | None = None) -> Outcome:
-    """Log the workspace's run; keep it where that fails.
+    """Log the workspace's run, write reports/track.json, and copy the run to the project's runs/<name>.
 
     Args:
         folder: the workspace.
         failed_stage: the stage that crashed; reports from it on belong to earlier runs and are left out.
     """
     project = Path(os.environ.get(PROJECT_VARIABLE, folder))
-    record = with_what_waits(of_workspace(folder, failed_stage), project)
+    record = of_workspace(folder, failed_stage)
     outcome = log(record, project)
-    if outcome["status"] == "pending":
-        save_pending(record, project)
-    else:
-        delete_pending(record, project)
+    write_json(folder / "reports" / "track.json", outcome)
+    collect(record, project, with_model=outcome["status"] == NOT_LOGGED)
     return outcome
 
 
-def without_address(tracking: Section) -> list[str]:
-    """What is wrong where runs are logged to a server and the environment does not say to which: known before any work.
+def log_collected(project: Path, name: str) -> int:
+    """Log the run of runs/<name>, print what came of it, and return the exit code: 1 where it is still not logged."""
+    place = project / "runs" / name
+    try:
+        record = collected(place)
+    except StageError as error:
+        print(f"track: {error}", file=sys.stderr)
+        return 2
+    outcome = log(record, project)
+    write_json(place / "reports" / "track.json", outcome)
+    print(f"track: {name}: {outcome['message']}")
+    if outcome["status"] == NOT_LOGGED:
+        return 1
+    remove(place / "artifacts" / "cast_cleanup")  # MLflow has it
+    return 0
 
-    A worker of a sweep need not know it: what it cannot log is logged by the process that started the sweep.
+
+def without_address(tracking: Section) -> list[str]:
+    """What is wrong where runs are logged to a server and the environment does not say to which: known before any
+    work.
     """
     name = tracking["uri_env"]
-    if not name or os.environ.get(name) or AWAY_VARIABLE in os.environ:
+    if not name or os.environ.get(name):
         return []
     message = (
         f"tracking.uri_env: expected the server's address in the environment variable {name}, which is not set; "
@@ -104,42 +105,13 @@ def without_address(tracking: Section) -> list[str]:
     return [coded("variable-unset", message)]
 
 
-def catch_up(project: Path) -> int:
-    """Log what is kept under runs/.pending; return 1 when some of it still is."""
-    left = 0
-    with _pending_of(project):
-        records = pending_records(project)
-        for record in records:
-            outcome = log(record, project)
-            print(f"track: {distinct_name(record.params, overrides(record.params))}: {outcome['message']}")
-            if outcome["status"] == "pending":
-                left += 1
-            else:
-                delete_pending(record, project)
-    print(f"track: {len(records) - left} logged, {left} still pending")
-    return int(left > 0)
-
-
-def adopt_runs(folder: Path, project: Path) -> None:
-    """Move what another workspace has kept to runs/.pending, each run whole, while no process logs it."""
-    with _pending_of(project):
-        for record in pending_records(folder):
-            move_pending(record, project)
-
-
-def _pending_of(project: Path) -> AbstractContextManager[int]:
-    return locked(project / ".truehalf.pending.lock", "track: another process logs what is pending; waiting")
-
-
 def log(record: Record, project: Path) -> Outcome:
     """Log a run where its configuration says, and return what came of it, as `track` does."""
     settings = record.params["tracking"]
     uri_env = settings["uri_env"]
-    if not uri_env and os.environ.get(AWAY_VARIABLE):
-        return _pending("a worker of a sweep has no file of MLflow's; the process that started the sweep logs it")
     if uri_env and not os.environ.get(uri_env):
-        return _pending(f"the environment variable {uri_env} is not set")
-    be_brief()
+        return _not_logged(record, f"the environment variable {uri_env} is not set")
+    _be_brief()
     try:
         import mlflow
 
@@ -153,7 +125,7 @@ def log(record: Record, project: Path) -> Outcome:
         ):
             return _log(mlflow, _experiment(mlflow, settings["experiment"], (project / "mlartifacts").as_uri()), record)
     except Exception as error:  # MLflow raises its errors, requests' and SQLAlchemy's; none may lose the export
-        return _pending(first_line(error))
+        return _not_logged(record, first_line(error))
 
 
 @contextlib.contextmanager
@@ -169,13 +141,12 @@ def _logging_to(mlflow: Any, address: str) -> Iterator[None]:
             os.environ[_ADDRESS_VARIABLE] = given
 
 
-def _pending(reason: str) -> Outcome:
-    message = f"{NOT_LOGGED}: {reason}. It is kept; log it with: python -m pipeline.track --pending"
-    message = coded("not-logged", message)
-    return {"status": "pending", "run_id": None, "experiment": None, "message": message, "registered": None}
+def _not_logged(record: Record, reason: str) -> Outcome:
+    message = coded("not-logged", f"not logged: {reason}; later: python -m pipeline.track {name_of(record.params)}")
+    return {"status": NOT_LOGGED, "run_id": None, "experiment": None, "message": message, "registered": None}
 
 
-def be_brief() -> None:
+def _be_brief() -> None:
     """Give up on a dead server after seconds, not minutes, and log only errors, unless the user has set otherwise."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
@@ -209,7 +180,7 @@ def _log(mlflow: Any, experiment: str, record: Record) -> Outcome:
         client.delete_run(earlier.info.run_id)
     parent = {} if record.sweep is None else {_PARENT_TAG: _parent(client, experiment, record.sweep)}
     start, end = record.span
-    told = overrides(params)
+    told = overrides(record)
     name = distinct_name(params, told)
     run_id = str(client.create_run(experiment, start, _system_tags(record) | parent, name).info.run_id)
     with mlflow.start_run(run_id=run_id):
@@ -224,8 +195,6 @@ def _log(mlflow: Any, experiment: str, record: Record) -> Outcome:
         _log_model(mlflow, record.model_files, params["tracking"]["max_model_mb"])
         _link_source(mlflow, run_id, record)
     client.set_terminated(run_id, "FAILED" if record.failed else "FINISHED", end)
-    if record.sweep is not None:
-        _join(mlflow, experiment, record.sweep)
     client.set_tag(run_id, COMPLETE_TAG, "true")
     return _outcome(mlflow, "logged", run_id, record)
 
@@ -260,20 +229,6 @@ def _parent(client: Any, experiment: str, sweep: str) -> str:
         client.set_terminated(created)  # it only holds its jobs together: each of these has a status
         found = _sweep_runs(client, experiment, sweep)
     return str(found[0].info.run_id)
-
-
-def _join(mlflow: Any, experiment: str, sweep: str) -> None:
-    """Of a sweep's runs that were made at once the oldest gets the jobs of all; the others go.
-
-    A job may not see it before its own end: a run's time is its client's, taken before the server has it.
-    """
-    client = mlflow.MlflowClient()
-    runs = _sweep_runs(client, experiment, sweep)
-    for other in runs[1:]:
-        for job in client.search_runs([experiment], f"tags.`{_PARENT_TAG}` = '{other.info.run_id}'"):
-            client.set_tag(job.info.run_id, _PARENT_TAG, runs[0].info.run_id)
-        with contextlib.suppress(mlflow.MlflowException):  # another job was first
-            client.delete_run(other.info.run_id)
 
 
 def _sweep_runs(client: Any, experiment: str, sweep: str) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import yaml
 
-from pipeline.forms import Crash, Params, Reports
+from pipeline.forms import About, Crash, Params, Reports
 from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.files import read_yaml
@@ -22,10 +22,9 @@ from truehalf.output_files import write_text
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify_fp32", "verify", "engine")
-PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isolated workspace works for
-AWAY_VARIABLE = "TRUEHALF_AWAY"  # of the environment: this is a worker of a sweep, and may not see its project
+PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs/ and mlflow.db get the run of another folder
+ABOUT_VARIABLE = "TRUEHALF_ABOUT"  # of the environment: pipeline.forms.About as JSON, for the programs of a run
 VERBOSE_VARIABLE = "TRUEHALF_VERBOSE"  # of the environment: the terminal shows what DVC says
-LOCKS = "truehalf.locks"  # a folder in DVC's cache
 _HEADER = "# Generated from conf/ by `python -m pipeline`; change conf/ or the command line, not this file.\n"
 
 
@@ -42,53 +41,16 @@ def locked(path: Path, waiting: str) -> Iterator[int]:
     Yields the lock's file descriptor. A child that inherits it keeps the lock when this process is killed, so that a
     second run cannot start beside an orphaned DVC; that is why this is flock itself and not a lock library.
     """
-    announced = False
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not announced:
-                    print(coded("waits-for-another", waiting), file=sys.stderr, flush=True)
-                announced = True
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if is_file_of(descriptor, path):  # else who held it has removed it: others take the one that is there now
-                yield descriptor
-                return
-        finally:
-            os.close(descriptor)
-
-
-def is_file_of(descriptor: int, path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    return False
-
-
-def lock_in(cache: Path, name: str) -> Path:
-    """A lock file in DVC's cache, for `locked`; made where it is not there.
-
-    Its rights are those of the cache's folder, whatever this user's umask: who can write the cache can hold the lock. A
-    cache that a group shares (setgid, writable for the group) has then locks that the group shares.
-    """
-    cache.mkdir(parents=True, exist_ok=True)
-    lock = cache / LOCKS / name
-    with rights_of(cache):
-        lock.parent.mkdir(exist_ok=True)  # not sticky, whatever the cache is: there Linux refuses files of others
-        os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))
-    return lock
-
-
-@contextlib.contextmanager
-def rights_of(folder: Path) -> Iterator[None]:
-    """What this process makes meanwhile has a folder's rights, instead of those that the user's umask leaves."""
-    mask = os.umask(~folder.stat().st_mode & 0o777)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        yield
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(coded("waits-for-another", waiting), file=sys.stderr, flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
     finally:
-        os.umask(mask)
+        os.close(descriptor)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -146,6 +108,12 @@ def json_of(path: Path) -> Any:
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         return json.loads(path.read_text())
     return None
+
+
+def about_run() -> About:
+    """What started this run; {} where that was no `python -m pipeline`."""
+    found: About = json.loads(os.environ.get(ABOUT_VARIABLE, "{}"))
+    return found
 
 
 def crash_of(folder: Path) -> Crash | None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from subprocess import DEVNULL
 
+from stages.lines import line
 from truehalf.codes import coded
 from truehalf.config.params import params_digest, read_params
 from truehalf.config.schema import Config
@@ -29,7 +30,7 @@ from truehalf.files import MODEL_FILE, explain, read_yaml, remove, swap_in, writ
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.spec import IoSpec
 from truehalf.output_files import PARTIAL, destination, is_protected
-from truehalf.progress import is_told, stage_step
+from truehalf.progress import step
 
 _SUFFIX = ".restored"
 _UNTIMED = ("inputs", "probe")  # seconds would change their reports each time, and so re-run what depends on them
@@ -117,17 +118,18 @@ def run_stage(name: str, run: Callable[[Stage], Mapping[str, object]]) -> None:
     """Call a stage's `run` in the workspace and end the process: 0 when it ended well, 1 on an error, 130 on Ctrl-C.
 
     `run` returns the content of reports/<name>.json; `stage`, `seconds` (but of _UNTIMED) and, unless given,
-    `status: done` are added. An error goes to reports/error.json and to stderr, unless `python -m pipeline` says it.
+    `status: done` are added. A line says what it found; an error goes to reports/error.json and to stderr.
     """
     root, stage = workspace(), None
     collect_garbage_less()
     try:
         stage = Stage(name, root)
         started = time.perf_counter()
-        with stage_step(name):
+        with step(name):
             report = dict(run(stage))
-        seconds = {} if name in _UNTIMED else {"seconds": round(time.perf_counter() - started, 3)}
-        stage.finish(report | seconds)
+        seconds = time.perf_counter() - started
+        stage.finish(report if name in _UNTIMED else report | {"seconds": round(seconds, 3)})
+        print(line(name, report, seconds), flush=True)
     except (StageError, ConfigErrors) as error:
         _end(stage, root, name, str(error), 1)
     except KeyboardInterrupt:
@@ -164,8 +166,7 @@ def ahead(name: str, root: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def _end(stage: Stage | None, root: Path, name: str, message: str, code: int) -> None:
     _tidy(stage, root, name, message)
-    if not is_told():
-        print(f"{name}: {message}", file=sys.stderr)
+    print(f"{name}: {message}", file=sys.stderr)
     sys.exit(code)
 
 

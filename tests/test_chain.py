@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from pipeline.caveats import failures
-from pipeline.summary.stage_lines import STOPPED
 from pipeline.workspace import read_reports
 from tests.conftest import ROOT, Run, in_workspace
 from tests.in_process import report, run_stages
@@ -213,27 +212,6 @@ def test_overflow_fails_without_pins_at_a_named_place_and_passes_with_our_defaul
     assert abs(verify["ap50_95"] - verify["ap50_95_fp32"]) <= 0.005 and verify["nan"] == 0 and verify["inf"] == 0
 
 
-@pytest.mark.slow
-def test_a_search_finds_the_parts_that_have_to_stay_fp32(
-    after_chain: Path,
-) -> None:
-    workspace = after_chain
-    found = pipeline(workspace, "experiment=overflow_naive", "search=frontier", "search.runs=4")
-    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
-    assert report(workspace, "verify")["verdict"] == "passed", "the workspace holds the chosen run"
-    (file,) = set(re.findall(r"\S+/experiment\.yaml", found.stdout))
-    kept = yaml.safe_load(Path(file).read_text())["precision"]
-    params = yaml.safe_load((workspace / "params.yaml").read_text())
-    assert kept["node_block_list"] + kept["scope_block_list"]
-    assert all(params["precision"][name] == kept[name] for name in kept) and params["search"]["name"] == "none"
-    verdicts = query(
-        workspace,
-        "select v.value, count(*) from tags p join tags v using (run_uuid) join runs r on r.run_uuid = p.value "
-        "where p.key = 'mlflow.parentRunId' and v.key = 'verdict' and r.name like 'search-%' group by 1 order by 1",
-    )
-    assert sum(count for _, count in verdicts) >= 3 and dict(verdicts)["passed"] >= 1
-
-
 def test_weights_of_another_architecture_name_the_tensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weights = ROOT / "examples/digits/weights/rtdetrv2.safetensors"
     with pytest.raises(SystemExit) as ended:
@@ -274,10 +252,10 @@ def test_a_run_that_is_stopped_is_recovered_by_the_next(after_chain: Path, how: 
     partial = workspace / "artifacts/trace.partial"
     until(partial.exists, "trace has begun", lambda: process.poll() is None)
     subprocess.run(["kill", f"-{int(how)}", "--", f"-{process.pid}"], check=True)
-    said, _ = process.communicate(timeout=HANG_S)
+    _, said = process.communicate(timeout=HANG_S)
     assert process.returncode == (130 if how is signal.SIGINT else -9)
     if how is signal.SIGINT:
-        assert re.search(rf"^\[ *\d+/14\] trace +{STOPPED}\b", said, re.MULTILINE)
+        assert re.search(r"^trace: stopped\b", said, re.MULTILINE)
         assert (workspace / "artifacts/trace/model.onnx").exists(), "the last good files are back in place"
     again = pipeline(workspace)
     assert again.returncode == 0, again.stderr

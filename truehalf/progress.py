@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 T = TypeVar("T")
-# Of the environment, set by what runs stages: the stage's place in the run, as "[ 2/13] trace". What has set it prints
-# the stage's result, or its error.
-PLACE_VARIABLE = "TRUEHALF_PLACE"
 _shown: list[Progress] = []  # the display of this process, while a step is at work
 
 
@@ -46,16 +42,6 @@ def say_nothing_when_stopped() -> None:
             shown(kind, error, trace)
 
     sys.excepthook = hook
-
-
-def stage_step(name: str) -> contextlib.AbstractContextManager[None]:
-    """Show that a stage is running, with its place in the run."""
-    return step(os.environ.get(PLACE_VARIABLE) or name)
-
-
-def is_told() -> bool:
-    """Whether what has started this process prints its result, or its error."""
-    return PLACE_VARIABLE in os.environ
 
 
 @contextlib.contextmanager

@@ -28,7 +28,6 @@ from truehalf.config.params import read_params
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.errors import StageError
 from truehalf.output_files import write_text
-from truehalf.progress import is_told
 from truehalf.report.drawings import Histogram, histogram
 from truehalf.report.fp32_nodes import kept_in_fp32
 from truehalf.report.graph import Outline
@@ -51,9 +50,7 @@ _STAGE_WORK = {
 
 def main() -> None:
     folder = root()
-    place = draw(folder)
-    if not is_told():
-        print(f"report: {place.relative_to(folder)}")
+    print(f"report: {draw(folder).relative_to(folder)}")
 
 
 def draw(folder: Path) -> Path:

@@ -68,7 +68,7 @@ def _of(params: Params, reports: Reports) -> dict[str, Any]:
 
 
 def _place(folder: Path, params: Params) -> Path:
-    """In the project, also of a run in an isolated workspace."""
+    """In the project, also of a run in a folder of a job."""
     names = "-".join(str(params[section]["name"]) for section in ("model", "decoder"))
     return Path(os.environ.get(PROJECT_VARIABLE, folder)) / "runs" / ".last" / f"{names}.json"
 

@@ -183,7 +183,7 @@ def _not_covered(run: Ended) -> str:
 def _report(run: Ended) -> str:
     tracked = run.tracked
     logged = f"; MLflow: {tracked['message']}" if tracked else ""
-    if tracked and tracked["run_id"] and tracked["status"] != "pending" and not tracked.get("registered"):
+    if tracked and tracked["run_id"] and tracked["status"] != "not logged" and not tracked.get("registered"):
         logged = f"; MLflow: run {tracked['run_id'][:8]} in {tracked['experiment']}"
     return f"  {'report':<11}  reports/report.html{logged}"
 

@@ -1,36 +1,29 @@
-"""Record of a run in the tracking store: its parameters, metrics, texts and files.
-
-A run that could not be logged is kept under runs/.pending until it is: a small copy of its workspace, with the words
-that only the workspace knew.
-"""
+"""Record of a run in the tracking store: its parameters, metrics, texts and files, and its copy under runs/."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.caveats import has_failed
 from pipeline.engine import engine_metrics, engine_stage
 from pipeline.forms import Params, Reports, names_of, of_stage
-from pipeline.sweep.snapshot import SUBJECT, NoSnapshot, git
-from pipeline.sweep.sweep import Sweep
-from pipeline.workspace import STAGES, reports_of_run, write_params
+from pipeline.workspace import STAGES, about_run, locked, reports_of_run
 from truehalf.config.params import read_params
 from truehalf.config.precision import OF_CONVERT_ALONE, Method
-from truehalf.files import remove, swap_in
+from truehalf.files import read_json, remove, swap_in, write_json
 
 CONVERT = Method.convert.value
-PENDING = Path("runs") / ".pending"
-_ABOUT = "record.json"
+ABOUT = "record.json"  # in a folder of runs/: what only the workspace knew
 NO_EFFECT = "no effect"  # of a parameter, in place of its value
-_ASIDE = ("tracking", "workspace", "search")  # of params: they change nothing that a run makes
+ASIDE = ("tracking",)  # of params: it changes nothing that a run makes
 _STAGE_METRICS = (
     *("ap50_95", "matched_fraction", "top1_agreement", "box_error_px_p99", "score_error_p99", "tensor_error"),
     "nonfinite",
@@ -50,12 +43,13 @@ class Record:
     """One run.
 
     Attributes:
-        folder: with params.yaml, reports/ and artifacts/: the workspace, or what is kept of it.
+        folder: with params.yaml, reports/ and artifacts/: the workspace, or a folder of runs/.
         params: of params.yaml.
         reports: by stage, only of this run.
         failed_stage: the stage that crashed, if one did.
         tags: words for the filters of MLflow's UI.
         sweep: the id of the sweep that it is a job of.
+        overrides: of the command line that started it.
     """
 
     folder: Path
@@ -64,11 +58,12 @@ class Record:
     failed_stage: str | None
     tags: dict[str, str]
     sweep: str | None
+    overrides: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
         """The same run, logged again, has the same, wherever it worked and is logged."""
-        params = {key: value for key, value in self.params.items() if key not in _ASIDE}
+        params = {key: value for key, value in self.params.items() if key not in ASIDE}
         content = [params, self.reports, self.failed_stage]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -121,84 +116,53 @@ class Record:
 def of_workspace(folder: Path, failed_stage: str | None = None) -> Record:
     """The run that a workspace holds; reports from the crashed stage on belong to earlier runs and are left out."""
     params, reports = read_params(folder), reports_of_run(folder, failed_stage)
-    sweep = Sweep.joined()
-    words = tags(folder, params, reports, failed_stage)
-    return Record(folder, params, reports, failed_stage, words, sweep.id if sweep else None)
+    about, words = about_run(), tags(folder, params, reports, failed_stage)
+    return Record(folder, params, reports, failed_stage, words, about.get("sweep"), tuple(about.get("overrides", ())))
 
 
-def save_pending(record: Record, project: Path) -> Path:
-    """Copy what is logged of a run, so that it can be logged when its workspace holds another; return the folder.
+def collect(record: Record, project: Path, with_model: bool) -> Path:
+    """Copy a run's parameters, reports, decisions and page to runs/<name>, which is replaced as a whole; return that.
 
-    Of one that is kept already, what this one says of tracking counts.
+    Args:
+        with_model: the final ONNX file, too, for a run that is to be logged from there.
     """
-    place = _place(record, project)
-    if (place / _ABOUT).exists():
-        write_params(place, record.params)
-        return place
-    building = place.with_name(f"{place.name}.partial")
-    remove(building)
-    for file in [*record.files, *record.model_files]:
-        target = building / file.relative_to(record.folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, target)
-    write_params(building, record.params)
+    place = project / "runs" / name_of(record.params)
+    place.parent.mkdir(exist_ok=True)
+    names = ["params.yaml", "reports/error.json", "reports/track.json", "reports/report.html"]
+    names += [] if record.failed_stage else ["reports/metrics.json"]
+    files = {*record.files, *(record.folder / name for name in names), *(record.model_files if with_model else ())}
     about = {"failed_stage": record.failed_stage, "tags": record.tags, "sweep": record.sweep}
-    (building / _ABOUT).write_text(json.dumps(about, indent=2))
-    swap_in(building, place)
+    with locked(place.parent / ".collect.lock", "track: another run is being copied to runs/; waiting"):
+        building = place.with_name(f"{place.name}.partial")
+        remove(building)
+        for file in files:
+            target = building / file.relative_to(record.folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if file.exists():
+                shutil.copy2(file, target)
+        write_json(building / ABOUT, about | {"overrides": list(record.overrides)})
+        swap_in(building, place)
     return place
 
 
-def with_what_waits(record: Record, project: Path) -> Record:
-    """A run that is to be registered, if that was asked for when it could not be logged."""
-    place = _place(record, project)
-    if not (place / _ABOUT).exists() or not read_params(place)["tracking"]["register"]:
-        return record
-    return replace(record, params={**record.params, "tracking": {**record.params["tracking"], "register": True}})
+def collected(place: Path) -> Record:
+    """The run that `collect` copied to a folder of runs/.
 
-
-def pending_records(project: Path) -> list[Record]:
-    """Runs that wait to be logged, oldest first."""
-    places = [path.parent for path in (project / PENDING).glob(f"*/{_ABOUT}") if path.parent.suffix != ".partial"]
-    found = []
-    for place in sorted(places, key=lambda place: (place / _ABOUT).stat().st_mtime):
-        about = json.loads((place / _ABOUT).read_text())
-        reports = reports_of_run(place, about["failed_stage"])
-        found.append(Record(place, read_params(place), reports, about["failed_stage"], about["tags"], about["sweep"]))
-    return found
-
-
-def move_pending(record: Record, project: Path) -> None:
-    """Keep in a project what another workspace kept, as a whole or not at all. As with `save_pending`, what the later
-    one says of tracking counts; that it is to be registered stays asked for.
+    Raises:
+        StageError: the folder holds none.
     """
-    place = project / PENDING / record.folder.name
-    if (place / _ABOUT).exists():
-        write_params(place, with_what_waits(record, project).params)
-        return
-    building = place.with_name(f"{place.name}.partial")
-    remove(building)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(record.folder, building)
-    swap_in(building, place)
+    about = read_json(place / ABOUT)
+    params, reports = read_params(place), reports_of_run(place, about["failed_stage"])
+    return Record(
+        place, params, reports, about["failed_stage"], about["tags"], about["sweep"], tuple(about["overrides"])
+    )
 
 
-def delete_pending(record: Record, project: Path) -> None:
-    """Remove what was kept of a run that is logged, at once or not at all."""
-    place = _place(record, project)
-    leaving = place.with_name(f"{place.name}.partial")
-    shutil.rmtree(leaving, ignore_errors=True)
-    with contextlib.suppress(FileNotFoundError):
-        place.rename(leaving)
-    shutil.rmtree(leaving, ignore_errors=True)
-
-
-def _place(record: Record, project: Path) -> Path:
-    """Where a run is kept until it is logged: one that goes to two servers or experiments waits for each by itself."""
-    if record.folder.parent == project / PENDING:
-        return record.folder
-    tracking = record.params["tracking"]
-    key = json.dumps([record.digest, tracking["uri_env"], tracking["experiment"]])
-    return project / PENDING / hashlib.sha256(key.encode()).hexdigest()[:16]
+def name_of(values: Params) -> str:
+    """Name of a run's folder in runs/: model, decoder, precision, and a digest of all values but those of tracking."""
+    params = {key: value for key, value in values.items() if key not in ASIDE}
+    digest = hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()
+    return f"{run_name(params)}-{digest[:8]}"
 
 
 def run_name(params: Params) -> str:
@@ -218,7 +182,7 @@ def flat_params(params: Params) -> dict[str, str]:
         else:
             flat[prefix] = value if isinstance(value, str) else json.dumps(value)
 
-    walk("", {key: value for key, value in params.items() if key not in _ASIDE})
+    walk("", {key: value for key, value in params.items() if key not in ASIDE})
     return flat
 
 
@@ -272,14 +236,14 @@ def metrics(reports: Reports) -> dict[str, float]:
 def tags(folder: Path, params: Params, reports: Reports, failed_stage: str | None) -> dict[str, str]:
     """What a run is, in words: for the MLflow UI's filters."""
     verify, engine = reports.get("verify", {}), reports.get("engine", {})
-    probe, sweep = reports.get("probe"), Sweep.joined()
+    probe = reports.get("probe")
     gpus = probe.get("gpus") if probe else None
     return {
         "model": params["model"]["name"],
         "decoder": params["decoder"]["name"],
         "precision": params["precision"]["dtype"],
         "method": params["precision"].get("method", CONVERT) if params["precision"]["dtype"] == "fp16" else "none",
-        **(sweep.commit if sweep and sweep.commit else commit_of(folder)),
+        **(about_run().get("commit") or commit_of(folder)),
         "verdict": "crashed" if failed_stage else str(verify.get("verdict", "not verified")),
         "failed_stage": failed_stage or "none",
         "evaluation": str(verify.get("evaluation", "none")),
@@ -294,22 +258,19 @@ def tags(folder: Path, params: Params, reports: Reports, failed_stage: str | Non
     }
 
 
-def commit_of(folder: Path, snapshot: str | None = None) -> dict[str, str]:
-    """The commit that the code is from, of a snapshot that which it was made from, and whether the code differs.
-
-    Args:
-        folder: whose files are taken, as they are now.
-        snapshot: of pipeline.sweep.snapshot; then what that commit has is taken.
-    """
+def commit_of(folder: Path) -> dict[str, str]:
+    """Tags with git's commit of a folder, and whether the code in it differs from that commit."""
     code = ("--", "conf", "pipeline", "stages", "truehalf")
-    revision = snapshot or "HEAD"
-    try:
-        commit, subject = git(folder, "rev-parse", revision), git(folder, "log", "-1", "--format=%s", revision)
-        if subject.startswith(SUBJECT):
-            commit = subject.removeprefix(SUBJECT)
-            changed = git(folder, "diff", "--name-only", f"{revision}^", revision, *code)
-        else:
-            changed = "" if snapshot else git(folder, "status", "--porcelain", *code)
-    except NoSnapshot:
+    told = [_git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", *code)]
+    if told[0] is None or told[1] is None:
         return {"git_commit": "none", "git_dirty": "unknown"}
-    return {"git_commit": commit, "git_dirty": str(bool(changed)).lower()}
+    return {"git_commit": told[0], "git_dirty": str(bool(told[1])).lower()}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Output of git; None where it fails or is not installed."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

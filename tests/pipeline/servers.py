@@ -1,16 +1,13 @@
-"""Real servers for the tests of tracking: PostgreSQL from the system's packages, and MLflow's own server on it."""
+"""MLflow's own server, for the tests of tracking."""
 
 from __future__ import annotations
 
 import os
-import pwd
-import shutil
 import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.waiting import HANG_S, until
@@ -18,50 +15,10 @@ from tests.waiting import HANG_S, until
 PASSWORD = "not-for-any-file"
 
 
-def postgres_binaries() -> Path | None:
-    """The folder with initdb and postgres; None where PostgreSQL is not installed."""
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).parent
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return folders[-1].parent if folders else None
-
-
 def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
-
-
-@contextmanager
-def postgres(folder: Path) -> Iterator[str]:
-    """A database of its own; yields its address, with the password in it. It refuses to run as root."""
-    binaries = postgres_binaries()
-    assert binaries is not None
-    folder.mkdir(parents=True)
-    as_user: list[str] = []
-    if os.geteuid() == 0:
-        user = pwd.getpwnam("postgres")
-        os.chown(folder, user.pw_uid, user.pw_gid)
-        for parent in folder.parents:  # pytest's folders are closed to others
-            if parent.stat().st_mode & 0o001 == 0:
-                parent.chmod(parent.stat().st_mode | 0o011)
-        as_user = ["runuser", "-u", "postgres", "--"]
-    port, secret = free_port(), folder / "secret"
-    secret.write_text(PASSWORD)
-    secret.chmod(0o644)
-    data = folder / "data"
-    initdb = [str(binaries / "initdb"), "-D", str(data), "-U", "mlflow", "--auth=scram-sha-256", f"--pwfile={secret}"]
-    subprocess.run([*as_user, *initdb, "--no-sync"], check=True, capture_output=True, cwd="/")
-    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
-    command = [*as_user, str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
-    try:
-        until(lambda: _listens(port), "PostgreSQL answers", alive(server))
-        yield f"postgresql://mlflow:{PASSWORD}@127.0.0.1:{port}/postgres"
-    finally:
-        server.terminate()
-        server.wait(timeout=HANG_S)
 
 
 class MlflowServer:
@@ -99,8 +56,3 @@ def answers(address: str) -> bool:
 
 def alive(process: subprocess.Popen[bytes]) -> Callable[[], bool]:
     return lambda: process.poll() is None
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as trying:
-        return trying.connect_ex(("127.0.0.1", port)) == 0

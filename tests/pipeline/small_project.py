@@ -128,12 +128,6 @@ def line_with(code: str, output: str) -> str:
     return line
 
 
-def last_start(workspace: Path) -> Path:
-    """The folder of the last start of a sweep."""
-    starts = workspace.glob("runs/.sweeps/*/*/")
-    return max(starts, key=lambda path: (path.parent.stat().st_mtime, int(path.name)))
-
-
 def make(folder: Path) -> Path:
     """The project, committed."""
     folder.mkdir(parents=True)

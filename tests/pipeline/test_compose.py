@@ -1,8 +1,6 @@
 """Every choice of conf/ composes, and what Hydra has composed becomes plain values."""
 
-import random
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 
-from pipeline.compose import effective, mistyped, opened, resolved
+from pipeline.compose import effective, opened, resolved
 from pipeline.workspace import CONF
 from tests.configurations import composed
 from truehalf.codes import codes_in
@@ -24,7 +22,7 @@ def values_of(*overrides: str) -> dict[str, Any]:
         return resolved(compose("config", overrides=list(overrides)))
 
 
-CHOICES = [f"{path.parent.name}={path.stem}" for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name != "hydra"]
+CHOICES = [f"{path.parent.name}={path.stem}" for path in sorted(CONF.glob("*/*.yaml"))]
 OF_DATA = {  # what a choice cannot do without
     "data=coco": ["data.folder=pictures", "data.annotations=instances.json"],
     "data=npz": ["data.file=samples.npz"],
@@ -111,75 +109,3 @@ def test_in_fp32_what_has_no_effect_says_nothing() -> None:
     assert effective_of("precision=fp32", "decoder=rtdetrv2") != plain
     for told in (["precision.data_max=128"], ["precision.method=half"]):
         assert effective_of(*told) == values_of(*told)
-
-
-@pytest.mark.parametrize(
-    ("argument", "code", "likely"),
-    [
-        ("precison=fp16", "unknown-key", "did you mean precision?"),
-        ("precision=fp61", "unknown-choice", "did you mean fp16?"),
-        ("decoder=dfin", "unknown-choice", "did you mean dfine?"),
-        ("decoder=dfine,rtdetr", "unknown-choice", "did you mean rtdetrv2?"),
-        ("precision.data_mx=3", "unknown-key", "precision.data_max"),
-        ("iou_threshold=0.5", "unknown-key", "did you mean verify.iou_threshold?"),
-        ("verify.gates.matched_fraction=0.9", "unknown-key", "verify.gates.matched_fraction_min"),
-        ("verify=smok", "unknown-choice", "did you mean smoke?"),
-        ("model.image_sze=[64,64]", "unknown-key", "did you mean model.image_size?"),
-        ("trace.dynamic_axis={}", "unknown-key", "did you mean trace.dynamic_axes?"),
-        ("zzz=1", "unknown-key", "--help"),
-        ("precision={fp16:1}", "unknown-key", "precision.fp16"),
-        ("precision={data_mx: 3}", "unknown-key", "precision.data_max"),
-        ("decoder={nam: none}", "unknown-key", "decoder.name"),
-        ("verify={gates: {}, tie_margn: 1}", "unknown-key", "did you mean verify.tie_margin?"),
-        ("model={image_sze: [64, 64]}", "unknown-key", "did you mean model.image_size?"),
-        ("precision=", "unknown-choice", "fp16"),
-        ("precision", "bad-syntax", "precision: expected key=value"),
-        ("data/folder", "bad-syntax", "data/folder: expected key=value"),
-        ("model.outputs=[{name:", "bad-syntax", "quote"),
-        ("data.folder=a=b", "bad-syntax", 'data.folder="a=b"'),
-        ("precision=FP16", "unknown-choice", "did you mean fp16?"),
-        ("model.options.factry=mine:build", "unknown-key", "did you mean model.options.factory"),
-        ("model.options.kwarg.classes=5", "unknown-key", "model.options.kwargs"),
-        ("model.options.architecture.d_modl=128", "unknown-key", "model.options.architecture.d_model"),
-        ("model.options.architecture.backbone.convnxt={}", "unknown-key", "backbone.convnext"),
-    ],
-)
-def test_a_mistyped_name_is_answered_with_the_one_meant(argument: str, code: str, likely: str) -> None:
-    (line,) = mistyped(["decoder=dfine", argument, "seed=1"])
-    assert codes_in(line) == [code] and likely in line
-
-
-def drawn_options() -> Iterator[tuple[str, str]]:
-    """A choice of a model, and an option of it."""
-    for seed in range(6):
-        rng = random.Random(seed)
-        model = rng.choice(["torch", "timm", "huggingface", "torchvision", "lightly_train", "onnx"])
-        yield model, rng.choice([*yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text())["options"]])
-
-
-@pytest.mark.parametrize(("model", "name"), [*drawn_options()])
-def test_options_are_those_of_the_chosen_model(model: str, name: str) -> None:
-    assert not mistyped([f"model={model}", f"model.options.{name}=1"])
-    for wrong in (f"{name}x", f"architecture.{name}"):
-        (line,) = mistyped([f"model={model}", f"model.options.{wrong}=1"])
-        assert codes_in(line) == ["unknown-key"] and f"model.options.{name}" in line.split("did you mean")[1]
-
-
-@pytest.mark.parametrize(
-    "argument",
-    [
-        *("model.options.architecture.backbone.vit.depth=4", "model.options={factory: mine:build}"),
-        *("-m", "--cfg", "precision=fp16,fp32", "hydra/launcher=ray", "hydra.sweep.dir=out", "+experiment=nightly"),
-        *("experiment=null", "model.options.kwargs.classes=5", "trace.dynamic_axes.images={0: n}", "seed=0,1"),
-        *("precision={data_max: 3}", "data={folder: a, seed: 3}", "model={image_size: [64, 64]}", "verify={gates: {}}"),
-        *("--config-name config", "--resolve precision=fp32", "-cd elsewhere"),
-        *(
-            "engine.memory_pools_gb.workspace=2",
-            "~data.folder",
-            "precision.op_block_list=[Softmax]",
-            'data.folder="a=b"',
-        ),
-    ],
-)
-def test_a_name_that_there_is_passes(argument: str) -> None:
-    assert not mistyped(argument.split(" ") if argument.startswith("-") else [argument])

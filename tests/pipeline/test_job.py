@@ -1,4 +1,4 @@
-"""One job: what it leaves in runs/, and what it says of itself."""
+"""One job: what ends it before anything runs, and Ctrl-C."""
 
 import signal
 import subprocess
@@ -7,24 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
-import pipeline.job
 import pipeline.run
-from pipeline.job import claim_of, collect_reports, name_of
-from pipeline.sweep.sweep import VARIABLE, Sweep
+from pipeline.tracking.record import name_of
 from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, commit, environment, line_with, make_chain
 from tests.waiting import HANG_S
 from truehalf.output_files import write_text
 
-JOB = [sys.executable, "-m", "pipeline", "workspace=isolated"]
+JOB = [sys.executable, "-m", "pipeline"]
 
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_leaves_what_an_earlier_one_said(tmp_path: Path) -> None:
-    project, ran = make_chain(tmp_path / "project"), Ran(tmp_path / "ran")
+    project, ran = make_chain(tmp_path / "project", tracked=True), Ran(tmp_path / "ran")
     told = environment(ran.path)
     subprocess.run(JOB, cwd=project, env=told, check=True, capture_output=True)
     (said,) = (project / "runs").glob("*/reports/verify.json")
@@ -52,47 +49,27 @@ def test_a_run_that_is_stopped_leaves_what_an_earlier_one_said(tmp_path: Path) -
 
 
 def test_ctrl_c_after_the_run_was_logged_ends_it_as_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep goes on after a run that failed, and a search takes it for one; neither goes on after Ctrl-C."""
+    """A sweep goes on after a run that failed, and not after Ctrl-C."""
 
     def logged_then_stopped(module: list[str], place: Any, quiet: bool = False) -> int:
-        if module[0] == "pipeline.cache.shared_repro":
+        if module[:2] == ["dvc", "repro"]:
             write_text(tmp_path / "reports" / "track.json", "{}")
             return 130
         return 0
 
     monkeypatch.setattr(pipeline.run, "_execute", logged_then_stopped)
-    assert pipeline.run.run(tmp_path, composed()) == 130
+    assert pipeline.run.run(tmp_path, composed(), {}) == 130
 
 
-def test_a_job_that_the_system_ends_is_noted_and_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device", "params.yaml")
-
-    sweep = Sweep("s", str(tmp_path), "", True, [])
-    sweep.folder.mkdir(parents=True)
-    monkeypatch.setenv(VARIABLE, sweep.text())
-    monkeypatch.setattr(pipeline.job, "_run", full)
-    assert pipeline.job.execute(OmegaConf.create(composed()), 3, ["seed=1"]) == 1
-    assert "No space left on device" in sweep.results()[3].reason, "as the system says"
-
-
-def test_one_run_that_is_logged_to_two_places_is_two_jobs() -> None:
-    one, other = composed(), composed("tracking.experiment=other")
-    assert name_of(one) == name_of(other) and claim_of(one) != claim_of(other)
-    assert name_of(one) != name_of(composed("seed=1"))
-
-
-def test_pins_that_a_search_found_are_brought_back(tmp_path: Path) -> None:
-    (tmp_path / "experiment.yaml").write_text("precision: {}\n")
-    collect_reports(tmp_path, tmp_path / "runs/name")
-    assert (tmp_path / "runs/name/experiment.yaml").exists()
+def test_where_a_run_is_logged_does_not_change_its_name() -> None:
+    assert name_of(composed()) == name_of(composed("tracking.experiment=other")) != name_of(composed("seed=1"))
 
 
 def test_a_lock_file_that_is_broken_ends_it_before_anything_runs(tmp_path: Path) -> None:
     project, ran = make_chain(tmp_path / "project"), Ran(tmp_path / "ran")
     (project / "dvc.lock").write_text("schema: '2.0'\n<<<<<<< HEAD\nstages: {\n")
-    for told in (["workspace=isolated"], ["-m", "hydra/launcher=joblib", "seed=1,2"]):
-        done = subprocess.run([*JOB[:3], *told], cwd=project, env=environment(ran.path), capture_output=True, text=True)
+    for told in ([], ["-m", "hydra/launcher=joblib", "seed=1,2"]):
+        done = subprocess.run([*JOB, *told], cwd=project, env=environment(ran.path), capture_output=True, text=True)
         said = done.stderr + done.stdout
         expect(next(line for line in said.splitlines() if "dvc.lock" in line), "file-unreadable", "dvc.lock", "line 3")
         assert done.returncode == 2 and not ran.names() and "Traceback" not in done.stderr

@@ -1,34 +1,21 @@
 """Tracking: the same names in every run, nothing twice, nothing lost."""
 
 import json
-import os
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import pytest
 import yaml
 
-from pipeline.sweep.sweep import VARIABLE, Sweep
-from pipeline.track import SWEEP_TAG, adopt_runs, catch_up, track
-from pipeline.tracking.record import (
-    NO_EFFECT,
-    delete_pending,
-    flat_params,
-    in_effect,
-    metrics,
-    of_workspace,
-    pending_records,
-    run_name,
-    save_pending,
-)
+from pipeline.track import NOT_LOGGED, log_collected, track
+from pipeline.tracking.record import NO_EFFECT, collected, flat_params, in_effect, metrics, name_of, run_name
+from pipeline.workspace import ABOUT_VARIABLE
 from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.empty_store import with_empty_store
 from tests.pipeline.test_engine import BUILT
 
-DEAD = "http://127.0.0.1:9"  # no server is there
 VERIFY = {
     "stage": "verify",
     "status": "done",
@@ -64,7 +51,7 @@ def test_a_run_that_was_cut_off_is_logged_anew(tmp_path: Path, monkeypatch: pyte
     scratch_run(tmp_path)
     with monkeypatch.context() as broken:
         broken.setattr("mlflow.log_artifact", lambda *_: 1 / 0)
-        assert track(tmp_path)["status"] == "pending"
+        assert track(tmp_path)["status"] == NOT_LOGGED
     assert track(tmp_path)["status"] == "logged"
     assert runs(tmp_path) == [("ltdetr_nano-dfine-fp16", "FINISHED")]
 
@@ -83,92 +70,50 @@ def test_a_server_that_does_not_answer_loses_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:secret@127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     outcome = track(tmp_path)
-    assert outcome["status"] == "pending"
-    expect(outcome["message"], "not-logged", "127.0.0.1:9", "python -m pipeline.track --pending")
+    assert outcome["status"] == NOT_LOGGED
+    name = name_of(composed("tracking=remote"))
+    expect(outcome["message"], "not-logged", "127.0.0.1:9", f"python -m pipeline.track {name}")
     assert "secret" not in json.dumps(outcome)
 
 
-def test_what_is_pending_outlives_the_workspaces_next_run_and_is_caught_up(
+def test_a_run_that_was_not_logged_outlives_the_workspaces_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    names = []
     for decoder in ("dfine", "rtdetrv2"):
         scratch_run(tmp_path, "tracking=remote", f"decoder={decoder}")
         model = tmp_path / "artifacts/cast_cleanup/model.onnx"
         model.parent.mkdir(parents=True, exist_ok=True)
         model.write_text(decoder)
         (tmp_path / "reports/cast_cleanup.json").write_text(json.dumps({"stage": "cast_cleanup"}))
-        assert track(tmp_path)["status"] == "pending"
-        assert track(tmp_path)["status"] == "pending", "a second time changes nothing"
-    waiting = pending_records(tmp_path)
-    assert [record.params["decoder"]["name"] for record in waiting] == ["dfine", "rtdetrv2"]
-    assert [record.model_files[0].read_text() for record in waiting] == ["dfine", "rtdetrv2"]
-    assert catch_up(tmp_path) == 1 and len(pending_records(tmp_path)) == 2
+        assert track(tmp_path)["status"] == NOT_LOGGED
+        names.append(name_of(composed("tracking=remote", f"decoder={decoder}")))
+    kept = [collected(tmp_path / "runs" / name) for name in names]
+    assert [record.params["decoder"]["name"] for record in kept] == ["dfine", "rtdetrv2"]
+    assert [record.model_files[0].read_text() for record in kept] == ["dfine", "rtdetrv2"]
+    assert log_collected(tmp_path, names[0]) == 1 and collected(tmp_path / "runs" / names[0]).model_files
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     monkeypatch.setenv("MLFLOW_ARTIFACT_ROOT", str(tmp_path / "mlartifacts"))
-    assert catch_up(tmp_path) == 0 and not pending_records(tmp_path)
+    for name in names:
+        assert log_collected(tmp_path, name) == 0
+        assert not collected(tmp_path / "runs" / name).model_files, "MLflow has it"
     assert sorted(runs(tmp_path)) == [("ltdetr_nano-dfine-fp16", "FINISHED"), ("ltdetr_nano-rtdetrv2-fp16", "FINISHED")]
-    assert track(tmp_path)["status"] == "already logged"
+    assert log_collected(tmp_path, names[0]) == 0 and track(tmp_path)["status"] == "already logged"
+    assert len(runs(tmp_path)) == 2
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of another database, which stands for a server."""
-    monkeypatch.setenv("MLFLOW_ARTIFACT_ROOT", str(tmp_path / "server/mlartifacts"))
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", DEAD)
-    (tmp_path / "server").mkdir()
-    return with_empty_store(tmp_path / "server")
+def test_a_name_that_no_run_has_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert log_collected(scratch_run(tmp_path), "nobody") == 2
+    expect(capsys.readouterr().err, "file-missing", "nobody")
 
 
-def test_what_waits_for_a_server_is_not_logged_into_the_file_that_another_waits_for(
-    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_pending(of_workspace(scratch_run(tmp_path, "decoder=dfine")), tmp_path)
-    save_pending(of_workspace(scratch_run(tmp_path, "tracking=remote", "decoder=rtdetrv2")), tmp_path)
-    assert catch_up(tmp_path) == 1
-    assert [record.params["decoder"]["name"] for record in pending_records(tmp_path)] == ["rtdetrv2"]
-    assert runs(tmp_path) == [("ltdetr_nano-dfine-fp16", "FINISHED")]
-    assert os.environ["MLFLOW_TRACKING_URI"] == DEAD
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{server / 'mlflow.db'}")
-    save_pending(of_workspace(scratch_run(tmp_path, "seed=7")), tmp_path)
-    assert catch_up(tmp_path) == 0 and not pending_records(tmp_path)
-    assert runs(server) == [("ltdetr_nano-rtdetrv2-fp16", "FINISHED")]
-    assert sorted(runs(tmp_path)) == [(f"ltdetr_nano-dfine-fp16{seed}", "FINISHED") for seed in ("", "-seed=7")]
-
-
-def test_a_run_waits_for_each_place_by_itself(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for told in ([], ["tracking.experiment=other"]):
-        assert track(scratch_run(tmp_path, "tracking=remote", *told))["status"] == "pending"
-    assert track(scratch_run(tmp_path))["status"] == "logged"
-    assert sorted(record.params["tracking"]["experiment"] for record in pending_records(tmp_path)) == [
-        "other",
-        "truehalf",
-    ]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{server / 'mlflow.db'}")
-    assert catch_up(tmp_path) == 0 and not pending_records(tmp_path)
-    assert len(runs(server)) == 2 and len(runs(tmp_path)) == 1
-
-
-def test_what_is_left_of_a_run_that_was_being_forgotten_is_no_run(tmp_path: Path, server: Path) -> None:
-    scratch_run(tmp_path, "tracking=remote")
-    place = save_pending(of_workspace(tmp_path), tmp_path)
-    for names in (["record.json"], ["record.json", "params.yaml"]):
-        for name in names:
-            (place / name).unlink()
-        assert track(tmp_path)["status"] == "pending" and len(pending_records(tmp_path)) == 1
-    delete_pending(pending_records(tmp_path)[0], tmp_path)
-    assert not list(place.parent.iterdir())
-
-
-def test_a_run_from_elsewhere_does_not_take_back_that_it_is_to_be_registered(tmp_path: Path, server: Path) -> None:
-    project, other = tmp_path / "project", tmp_path / "other"
-    for folder, told in ((project, "true"), (other, "false")):
-        folder.mkdir()
-        save_pending(of_workspace(scratch_run(folder, "tracking=remote", f"tracking.register={told}")), folder)
-    adopt_runs(other, project)
-    (record,) = pending_records(project)
-    assert record.params["tracking"]["register"] is True
+def test_a_crashed_run_is_kept_without_what_an_earlier_one_left(tmp_path: Path) -> None:
+    scratch_run(tmp_path)
+    (tmp_path / "reports/trace.json").write_text("{}")
+    track(tmp_path, failed_stage="verify")
+    kept = collected(tmp_path / "runs" / name_of(composed()))
+    assert kept.failed and list(kept.reports) == ["trace"] and not (kept.folder / "reports/verify.json").exists()
 
 
 def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,26 +125,12 @@ def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: py
     scratch_run(tmp_path, "seed=1")
     assert track(tmp_path)["status"] == "logged"
     for sweep in ("one", "two"):
-        monkeypatch.setenv(VARIABLE, Sweep(sweep, str(tmp_path), "", True, []).text())
+        monkeypatch.setenv(ABOUT_VARIABLE, json.dumps({"sweep": sweep}))
         for seed in (1, 2):
             scratch_run(tmp_path, f"seed={seed}")
             assert track(tmp_path)["status"] == ("logged" if (sweep, seed) == ("one", 2) else "already logged")
     assert parents() == [("one", 2)], "a run from before joins a sweep, and stays in it"
     assert ("one", "FINISHED") in runs(tmp_path) and len(runs(tmp_path)) == 3
-
-
-def test_a_sweep_keeps_one_run_of_two_that_were_made_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The older one reaches the server after a job of the other has been logged."""
-    monkeypatch.setenv(VARIABLE, Sweep("one", str(tmp_path), "", True, []).text())
-    scratch_run(tmp_path, "seed=1")
-    track(tmp_path)
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    (experiment,) = (each for each in client.search_experiments() if each.name != "Default")
-    older = client.create_run(experiment.experiment_id, 1, {SWEEP_TAG: "one"}, "older").info.run_id
-    scratch_run(tmp_path, "seed=2")
-    track(tmp_path)
-    found = client.search_runs([experiment.experiment_id])
-    assert [run.data.tags.get("mlflow.parentRunId") for run in found if run.info.run_id != older] == [older] * 2
 
 
 def test_keys_without_effect_in_fp32_do_not_differ(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from truehalf.progress import PLACE_VARIABLE, is_told, stage_step, step, track
+from truehalf.progress import step, track
 
 
 class Terminal(io.StringIO):
@@ -49,16 +49,3 @@ def test_an_error_ends_the_display(monkeypatch: pytest.MonkeyPatch) -> None:
     with on_terminal(monkeypatch) as terminal, pytest.raises(ValueError), step("slim"), step("inside"):
         raise ValueError
     assert terminal.getvalue().rstrip().endswith("\x1b[2K\x1b[?25h"), "the line is empty, the cursor is back"
-
-
-def test_a_stage_is_called_by_its_place_in_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(PLACE_VARIABLE, raising=False)
-    assert not is_told()
-    with on_terminal(monkeypatch) as terminal, stage_step("trace"):
-        pass
-    assert "trace" in terminal.getvalue() and "2/13" not in terminal.getvalue()
-    monkeypatch.setenv(PLACE_VARIABLE, "[ 2/13] trace")
-    assert is_told()
-    with on_terminal(monkeypatch) as terminal, stage_step("trace"):
-        pass
-    assert "[ 2/13] trace" in terminal.getvalue()

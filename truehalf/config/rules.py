@@ -10,7 +10,7 @@ from truehalf.codes import coded
 from truehalf.config.engine import problems_of_numbers, shown
 from truehalf.config.options import default_of, out_of_bounds, problem_of_function
 from truehalf.config.precision import OF_CONVERT_ALONE, Method, Precision, PrecisionName
-from truehalf.config.schema import Config, DataSource, Exporter, SearchName
+from truehalf.config.schema import Config, DataSource, Exporter
 from truehalf.config.selector_entries import misspelt_operators, problems_of_lists
 from truehalf.config.typed import plain
 
@@ -52,24 +52,6 @@ def _rules_of_method(c: Config) -> Iterator[str]:
             f"precision.method: {method.value} traces a module; for model.source=onnx set precision.method=convert"
         )
         yield coded("in-conflict", message)
-
-
-def _rules_of_search(c: Config) -> Iterator[str]:
-    search = c.search
-    if search.name is SearchName.none:
-        return
-    precision = c.precision
-    if precision.dtype is not PrecisionName.fp16 or precision.method is not Method.convert:
-        fp32 = precision.dtype is PrecisionName.fp32
-        got = "precision=fp32" if fp32 else f"precision.method={precision.method.value}"
-        yield coded(
-            "in-conflict",
-            f"search: {search.name.value} chooses which nodes of a converted FP16 file stay FP32; expected "
-            f"precision=fp16 with precision.method=convert, got {got}; set it, or search=none",
-        )
-    for name in ("runs", "samples"):
-        if getattr(search, name) is None:
-            yield coded("needs-value", f"search.{name}: expected a number, got null")
 
 
 def _rules_of_sections(c: Config) -> Iterator[str]:
@@ -172,7 +154,6 @@ RULES = (
     out_of_bounds,
     _rules_of_precision,
     _rules_of_method,
-    _rules_of_search,
     _rules_of_sections,
     _rules_of_lists,
     _rules_of_model,

@@ -39,7 +39,6 @@ InputKind = StrEnum("InputKind", ["images", "picture_size", "tensor"])
 OutputKind = StrEnum("OutputKind", ["logits", "boxes", "scores", "labels", "rows", "counts", "classes", "tensor"])
 Exporter = StrEnum("Exporter", ["torchscript", "dynamo"])
 FailOn = StrEnum("FailOn", ["never", "error", "warning"])
-SearchName = StrEnum("SearchName", ["none", "frontier"])
 
 
 @dataclass(frozen=True)
@@ -233,22 +232,6 @@ class TrackingConfig:
 
 
 @dataclass(frozen=True)
-class WorkspaceConfig:
-    isolated: bool
-    pull: bool
-    push: bool
-
-
-@dataclass(frozen=True)
-class SearchConfig:
-    """See search/frontier.yaml; null where nothing is searched."""
-
-    name: SearchName
-    runs: int | None = key(..., "conversions that are judged", least=3, most=16)
-    samples: int | None = key(..., "of each", least=1)
-
-
-@dataclass(frozen=True)
 class Config:
     """One run. The top-level keys of params.yaml."""
 
@@ -261,8 +244,6 @@ class Config:
     engine: EngineConfig
     target: TargetConfig
     tracking: TrackingConfig
-    workspace: WorkspaceConfig
-    search: SearchConfig
     simplify: bool
     trace: TraceConfig
     slim: SlimConfig

@@ -22,7 +22,7 @@ _ROOMS = ("pipeline", "stages", "truehalf")
 _BY_NAME = {"truehalf/models/source.py": "truehalf/models/sources/*.py"}
 # What they do changes no result: they refuse, show, take turns, or find what artifacts/inputs holds.
 _NO_RESULT = {
-    *("stages/__init__.py", "pipeline/workspace.py", "truehalf/codes.py", "truehalf/progress.py"),
+    *("stages/__init__.py", "stages/lines.py", "pipeline/workspace.py", "truehalf/codes.py", "truehalf/progress.py"),
     *("truehalf/config/*", "truehalf/models/configuration.py", "truehalf/models/sources/__init__.py"),
     *("truehalf/output_files.py", "truehalf/output_paths.py", "truehalf/provenance/code.py"),
     *("truehalf/provenance/watched.py", "truehalf/runtime/device_lock.py", "truehalf/runtime/cuda_driver.py"),

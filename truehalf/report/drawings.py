@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, TypedDict
 
 from truehalf.report.svg import BLUE, GREY, ORANGE, RED, escaped, rule, svg, text_at
 
-Point = tuple[float, float]
 Band = tuple[str, int, int]
 _FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 resolves
-_PANEL = 300, 240  # width and height
 
 
 class MeasuredNode(TypedDict, total=False):
@@ -146,91 +143,6 @@ def histogram(
         parts.append(text_at(at - 5, up + 6, f"{name} {value:.2g}", "end" if at > width / 2 else "start"))
     parts.append(text_at((left + width - right) / 2, height - 6, f"|error|{unit}", "middle"))
     return svg(width, height, parts, f"histogram of errors: {', '.join(name for name, _, _ in drawn)}")
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Points in a plane with linear axes.
-
-    Attributes:
-        full, empty: points, by how they look.
-        line: corners of a line of steps through some of them.
-        ring: the point that has one.
-        labels: texts at points.
-        x, y: labels of the axes; an empty one is left out.
-    """
-
-    full: Sequence[Point]
-    empty: Sequence[Point] = ()
-    line: Sequence[Point] = ()
-    ring: Point | None = None
-    labels: Sequence[tuple[Point, str]] = ()
-    x: str = ""
-    y: str = ""
-
-
-def panels(rows: Sequence[Sequence[Panel]]) -> str:
-    """Panels beside and below each other."""
-    width, height = _PANEL
-    parts = [
-        f'<g transform="translate({width * column} {height * row})">{"".join(_panel(panel, width, height))}</g>'
-        for row, each in enumerate(rows)
-        for column, panel in enumerate(each)
-    ]
-    return svg(width * len(rows[0]), height * len(rows), parts, "detection error against cost")
-
-
-def _panel(panel: Panel, width: int, height: int) -> Iterator[str]:
-    left, right, top, bottom = 76, 14, 14, 40
-    every = [*panel.full, *panel.empty] or [(0.0, 0.0)]
-    (x_low, x_high), (y_low, y_high) = (_widened([point[side] for point in every]) for side in (0, 1))
-
-    def place(point: Point) -> Point:
-        across = (point[0] - x_low) / (x_high - x_low)
-        up = (point[1] - y_low) / (y_high - y_low)
-        return left + (width - left - right) * across, top + (height - top - bottom) * (1 - up)
-
-    for value in _ticks(x_low, x_high):
-        yield text_at(place((value, 0))[0], height - bottom + 16, f"{value:.6g}", "middle")
-    for value in _ticks(y_low, y_high):
-        y = place((0, value))[1]
-        yield rule(left, width - right, y) + text_at(left - 6, y + 4, f"{value:.6g}", "end")
-    yield text_at((left + width - right) / 2, height - 6, escaped(panel.x), "middle") if panel.x else ""
-    if panel.y:
-        middle = (top + height - bottom) / 2
-        yield f'<g transform="rotate(-90 12 {middle})">{text_at(12, middle, escaped(panel.y), "middle")}</g>'
-    corners = [place(point) for point in panel.line]
-    steps = [corner for a, b in pairwise(corners) for corner in (a, (b[0], a[1]))] + corners[-1:]
-    if len(steps) > 1:
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in steps)
-        yield f'<polyline points="{points}" fill="none" stroke="{BLUE}" stroke-width="1.2"/>'
-    hollow = f'fill="none" stroke="{GREY}" stroke-width="1.4"'
-    for alike, paint in ((panel.full, f'fill="{BLUE}"'), (panel.empty, hollow)):
-        for x, y in map(place, alike):
-            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {paint}/>'
-    if panel.ring is not None:
-        x, y = place(panel.ring)
-        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="currentColor" stroke-width="1.6"/>'
-    for point, text in panel.labels:
-        x, y = place(point)
-        yield (
-            text_at(x - 6, y - 6, text, "end")
-            if x > left + 0.75 * (width - left)
-            else text_at(x + 6, y - 6, text, "start")
-        )
-
-
-def _widened(values: Sequence[float]) -> tuple[float, float]:
-    """The least and the largest with room around them."""
-    low, high = min(values), max(values)
-    room = 0.12 * (high - low) or 0.1 * abs(high) or 1.0
-    return low - room, high + room
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """At most six round numbers between two."""
-    step = _round((high - low) / 5)
-    return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _round(rough: float) -> float:

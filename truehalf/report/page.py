@@ -71,22 +71,17 @@ def page(content: Mapping[str, object]) -> str:
         content: `title`, `headline` ({state: passed | failed | unknown, word, sentence, reasons}), and any of the
             sections.
     """
-    return rendered(_TEMPLATE, dict.fromkeys(_SECTIONS) | dict(content), _FILTERS)
-
-
-def rendered(template: Path, content: Mapping[str, object], filters: Mapping[str, Callable[..., str]]) -> str:
-    """A page from a template: what is missing is an error, and text is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(template.parent),
+        loader=FileSystemLoader(_TEMPLATE.parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= filters
-    return environment.get_template(template.name).render(**content)
+    environment.filters |= _FILTERS
+    return environment.get_template(_TEMPLATE.name).render(**dict.fromkeys(_SECTIONS) | dict(content))
 
 
 def verification_sections(

@@ -80,7 +80,7 @@ def test_a_run_that_crashed_compares_nothing(folder: Path) -> None:  # noqa: F81
     assert content(folder)["previous"] is None
 
 
-def test_an_isolated_workspace_remembers_in_its_project(
+def test_a_job_in_a_folder_remembers_in_its_project(
     folder: Path,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,

@@ -6,14 +6,11 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipeline.track import SOURCE_TAG, track
 from pipeline.tracking.naming import PAGE, description, distinct_name, overrides
 from pipeline.tracking.record import of_workspace
-from pipeline.workspace import CONF, STAGES
-from tests.configurations import composed
+from pipeline.workspace import ABOUT_VARIABLE, STAGES
 from tests.pipeline.empty_store import with_empty_store
 from tests.pipeline.test_track import VERIFY, scratch_run
 
@@ -25,38 +22,24 @@ NAME, IMAGES = "ltdetr_nano-dfine-fp16", "data.folder=/somewhere/images"
     [
         ([], NAME),
         (["precision=fp32", "precision.data_max=128"], "ltdetr_nano-dfine-fp32"),
-        (["precision.data_max=128.0"], f"{NAME}-data_max=128"),
-        (["precision.data_max=512"], NAME),
-        (["experiment=cautious", "seed=7"], f"{NAME}-data_max=128-seed=7"),
-        (["engine=onnxruntime", "repair=none"], f"{NAME}-repair=none-engine=onnxruntime"),
+        (["precision.data_max=128.0", "tracking.register=true"], f"{NAME}-data_max=128.0"),
+        (["experiment=cautious", "seed=7"], f"{NAME}-experiment=cautious-seed=7"),
+        (["engine=onnxruntime", "repair=none"], f"{NAME}-engine=onnxruntime-repair=none"),
         (["precision.op_block_list=[Softmax,Exp]"], f"{NAME}-op_block_list=Softmax,Exp"),
         (["precision.node_block_list=[/a/long/name/of/a/node,/b]"], f"{NAME}-node_block_list=2 entries"),
         (["trace.atol=0.1", "slim.atol=0.1"], f"{NAME}-trace.atol=0.1-slim.atol=0.1"),
         (["model=onnx", "model.checkpoint=a/b.onnx", IMAGES], "onnx-fp16-checkpoint=b.onnx-folder=images"),
         (["model=onnx", "model.outputs=[{name: y, kind: classes}]", "model.classes=[a,b]"], "onnx-fp16"),
         (["precision.method=half", "verify=smoke"], f"{NAME}-half-verify=smoke"),
-        (["verify.batch=1", "verify.pictures=0", "seed=1", "repair=none"], f"{NAME}-repair=none-seed=1-batch=1-+1"),
+        (["verify.batch=1", "verify.pictures=0", "seed=1", "repair=none"], f"{NAME}-batch=1-pictures=0-seed=1-+1"),
     ],
 )
-def test_a_name_has_what_differs_from_the_defaults(told: list[str], name: str) -> None:
-    params = composed(*told)
-    assert distinct_name(params, overrides(params)) == name
-
-
-KEYS = {"seed": 1, "precision.data_max": 99, "verify.batch": 3, "engine.latency.runs": 7, "data.seed": 5}
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.dictionaries(st.sampled_from(sorted(KEYS)), st.integers(1000, 2000)), st.sampled_from(["dfine", "rtdetrv2"]))
-def test_overrides_are_what_was_told(told: dict[str, int], decoder: str) -> None:
-    given_keys = [f"{key}={value}" for key, value in told.items()]
-    assert overrides(composed(f"decoder={decoder}", *given_keys)) == told
-
-
-def test_runs_of_every_shipped_model_have_the_name_alone(subtests: pytest.Subtests) -> None:
-    for file in sorted((CONF / "model").glob("*.yaml")):
-        with subtests.test(file.stem):
-            assert overrides(composed(f"model={file.stem}")) == {}
+def test_a_name_has_the_overrides_of_the_command_line(
+    told: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ABOUT_VARIABLE, json.dumps({"overrides": told}))
+    record = of_workspace(scratch_run(tmp_path, *(each for each in told if not each.startswith("experiment="))))
+    assert distinct_name(record.params, overrides(record)) == name
 
 
 @pytest.mark.parametrize("engine", ["failed", "planned", "compiled", "skipped", "built"])
@@ -64,9 +47,9 @@ def test_a_description_has_one_verdict_and_no_empty_part(tmp_path: Path, engine:
     scratch_run(tmp_path)
     (tmp_path / "reports/engine.json").write_text(json.dumps({"stage": "engine", "status": engine}))
     record = of_workspace(tmp_path)
-    text = description(record, overrides(record.params))
+    text = description(record, overrides(record))
     assert text.startswith("**failed**" if engine == "failed" else "**passed**") and f"engine: {engine}" in text
-    assert "defaults" not in text and PAGE not in text
+    assert "Overrides" not in text and PAGE not in text
 
 
 def whole_run(folder: Path, *told: str) -> Path:
@@ -84,7 +67,10 @@ def whole_run(folder: Path, *told: str) -> Path:
     return folder
 
 
-def test_a_run_has_its_own_times_a_description_and_the_page_first(tmp_path: Path) -> None:
+def test_a_run_has_its_own_times_a_description_and_the_page_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ABOUT_VARIABLE, json.dumps({"overrides": ["precision.data_max=128"]}))
     outcome = track(whole_run(tmp_path, "precision.data_max=128"))
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     run = client.get_run(outcome["run_id"])

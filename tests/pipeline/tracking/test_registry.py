@@ -13,8 +13,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from pipeline.track import catch_up, track
-from pipeline.tracking.record import of_workspace, pending_records, save_pending
+from pipeline.track import NOT_LOGGED, log_collected, track
+from pipeline.tracking.record import of_workspace
 from pipeline.tracking.registry import refusal, sha256_of
 from tests.messages import expect
 from tests.pipeline.empty_store import with_empty_store
@@ -156,27 +156,16 @@ def test_a_file_that_is_not_the_one_whose_hash_was_logged_is_not_registered(
     assert not client.search_registered_models() and not client.list_artifacts(first["run_id"], "model")
 
 
-def test_what_was_asked_while_a_run_waited_is_done_when_it_is_logged(
+def test_a_run_that_is_logged_later_is_registered_then(
     client: mlflow.MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_ARTIFACT_ROOT", str(tmp_path / "mlartifacts"))
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with monkeypatch.context() as down:
         down.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-        for told in (["register=false"], ["register=true"], ["register=false", "max_model_mb=9"]):
-            overrides = [f"tracking.{each}" for each in told]
-            assert track(verified_run(tmp_path, "tracking=remote", *overrides))["status"] == "pending"
-        (waiting,) = pending_records(tmp_path)
-        assert waiting.params["tracking"] | {"register": True, "max_model_mb": 9.0} == waiting.params["tracking"]
-    outcome = track(verified_run(tmp_path, "tracking=remote", "tracking.register=false"))
-    assert outcome["registered"] == {"name": NAME, "version": "1"} and not pending_records(tmp_path)
-
-
-def test_what_is_pending_is_registered_with_the_run(
-    client: mlflow.MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_pending(of_workspace(verified_run(tmp_path)), tmp_path)
+        assert track(verified_run(tmp_path, "tracking=remote"))["status"] == NOT_LOGGED
     for file in ("artifacts/cast_cleanup/model.onnx", "artifacts/trace/io_spec.json"):
         (tmp_path / file).unlink()
-    assert catch_up(tmp_path) == 0
+    (place,) = tmp_path.glob("runs/*/record.json")
+    assert log_collected(tmp_path, place.parent.name) == 0
     assert client.get_model_version(NAME, "1").tags["verdict"] == "passed"

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from truehalf.report.drawings import Panel, error_chart, histogram, panels
+from truehalf.report.drawings import error_chart, histogram
 
 ROWS = [
     {"node": "/a<b>", "op_type": "MatMul", "precision": "fp16", "local_error": 1e-3, "error": 1e-3},
@@ -115,23 +115,3 @@ def test_marks_stand_at_their_values_and_say_them() -> None:
     (least, most), bars = sorted(map(float, lines)), [node for node in svg.iter() if node.tag == "rect"]
     left, wide = (float(bars[1].get(key)) for key in ("x", "width"))
     assert left <= least < most <= left + wide + 1, "of 1.8 to 3.2"
-
-
-def test_a_panel_places_points_by_both_axes_and_tells_them_by_form() -> None:
-    best = [(1.0, 5.0), (3.0, 2.0)]
-    panel = Panel(best, [(3.0, 5.0)], best, (3.0, 2.0), [((1.0, 5.0), "1"), ((3.0, 2.0), "2")], "cost", "lost <%>")
-    svg = ElementTree.fromstring(panels([[panel, panel]]))
-    (first, _) = [group for group in svg if group.tag == "g"]
-    circles = [node for node in first.iter() if node.tag == "circle"]
-    at = [(float(node.get("cx")), float(node.get("cy"))) for node in circles]
-    full, beaten, ring = at[:2], at[2], at[3]
-    assert full[0][0] < full[1][0] and full[0][1] < full[1][1], "a larger cost lies right, a smaller error low"
-    assert beaten == (full[1][0], full[0][1]) and ring == full[1]
-    assert circles[2].get("fill") == circles[3].get("fill") == "none" != circles[0].get("fill")
-    assert {"1", "2", "cost", "lost <%>"} <= set(texts(first))
-
-
-def test_a_panel_of_one_point_or_none_has_axes() -> None:
-    for points in ([], [(2.0, 0.0)], [(0.0, 0.0)]):
-        svg = ElementTree.fromstring(panels([[Panel(points)]]))
-        assert "nan" not in ElementTree.tostring(svg, encoding="unicode") and len(texts(svg)) > 4

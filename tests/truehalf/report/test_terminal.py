@@ -62,7 +62,7 @@ def test_so_it_does_without_a_reader_of_its_errors(tmp_path: Path) -> None:
     assert (tmp_path / "done").exists()
 
 
-@pytest.mark.parametrize("module", ["truehalf", "pipeline", "pipeline.compare", "pipeline.gate"])
+@pytest.mark.parametrize("module", ["truehalf", "pipeline", "pipeline.diff", "pipeline.gate"])
 def test_help_without_a_reader(tmp_path: Path, module: str) -> None:
     assert ended(tmp_path, "-m", module, "--help") == (0, "")
 

@@ -6,13 +6,9 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from truehalf.data.arrays import digest_of
-from truehalf.files import read_json, write_json
 
 if TYPE_CHECKING:
     from truehalf.verification.pinning.switchboard import Feeds, Switchboard
@@ -87,21 +83,15 @@ class Meter:
         used: runs.
     """
 
-    def __init__(
-        self, board: Switchboard, feeds: Feeds, base: frozenset[str], error: Error, checkpoint: Path | None = None
-    ) -> None:
+    def __init__(self, board: Switchboard, feeds: Feeds, base: frozenset[str], error: Error) -> None:
         """Measure on some feeds.
 
         Args:
             feeds: arrays by input name, or a list of such.
             error: of a run's outputs; the smaller the better, NaN counts as Inf.
-            checkpoint: a JSON file that is written after each run and read at the start, so that a call that was killed
-                goes on. It belongs to one model, feeds, base and error function (by name); another one's starts anew.
         """
         self.board, self.feeds, self.base, self.function, self.used = board, feeds, base, error, 0
-        self.checkpoint = checkpoint
-        self._key = _key(board, feeds, base, error) if checkpoint is not None else ""
-        self._known = self._read()
+        self._known: dict[str, float] = {}
 
     def error(self, nodes: Iterable[str]) -> float:
         """With these nodes and the base in FP32.
@@ -115,24 +105,4 @@ class Meter:
             value = float(self.function(self.board.run(self.feeds, fp32)))
             self._known[effect] = math.inf if math.isnan(value) else value
             self.used += 1
-            if self.checkpoint is not None:
-                write_json(self.checkpoint, {"key": self._key, "errors": self._known})
         return self._known[effect]
-
-    def _read(self) -> dict[str, float]:
-        if self.checkpoint is None or not self.checkpoint.exists():
-            return {}
-        content = read_json(self.checkpoint)
-        if not isinstance(content, Mapping) or content.get("key") != self._key:
-            return {}
-        return {str(effect): float(value) for effect, value in content["errors"].items()}
-
-
-def _key(board: Switchboard, feeds: Feeds, base: frozenset[str], error: Error) -> str:
-    digest = hashlib.sha256(board.digest.encode())
-    digest.update(getattr(error, "__qualname__", type(error).__qualname__).encode())
-    for name in sorted(base):
-        digest.update(name.encode() + b"\0")
-    for one in [feeds] if isinstance(feeds, Mapping) else feeds:
-        digest.update(digest_of(one).encode())
-    return digest.hexdigest()

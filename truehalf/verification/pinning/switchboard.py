@@ -8,7 +8,6 @@ the same order when it does neither: optimize=False and "session.disable_prepack
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,8 @@ from truehalf.emulation.sessions import widened
 from truehalf.errors import StageError, some_of
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import loaded_from
-from truehalf.ir.normalize import proto_without_weights
 from truehalf.runtime.ort.session import Session
-from truehalf.verification.pinning.switched_graph import Board, switchboard
+from truehalf.verification.pinning.switched_graph import switchboard
 from truehalf.verification.runs import joined, repeated
 
 Feeds = Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
@@ -70,7 +68,6 @@ class Switchboard:
         board = switchboard(fp32, precision or Precision(), ranges)
         self.nodes: list[str] = list(board.nodes)
         self.scopes = dict(board.scopes)
-        self.digest = _digest(board)
         self.runs = 0
         self._positions = {name: position for position, name in enumerate(self.nodes)}
         self._fixed, self._input = board.fixed, board.input
@@ -123,13 +120,3 @@ class Switchboard:
                 "the FP32 model's nodes, as decisions.json has them",
             )
         return bits
-
-
-def _digest(board: Board) -> str:
-    """Of the switchboard's graph, in which the model, its clamps and its types of inputs and outputs all show."""
-    digest = hashlib.sha256(proto_without_weights(board.model).SerializeToString(deterministic=True))
-    for graph in board.model.graphs():
-        for name, value in graph.initializers.items():
-            if value.const_value is not None:
-                digest.update(name.encode() + value.const_value.tobytes())
-    return digest.hexdigest()

@@ -1,15 +1,12 @@
-"""Modules as a tree; errors, each measured once, and gone on with from a file."""
+"""Modules as a tree; errors, each measured once."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.truehalf.verification.small_board import Double, bad
 from truehalf.verification.pinning.meter import Meter, grouped
@@ -39,8 +36,8 @@ def test_a_module_that_holds_all_of_its_parent_is_passed_over() -> None:
     assert [part.scope for part in whole.inner] == ["m.n.a", "m.n.b"]
 
 
-def measured(board: Double, feeds: Any = FEEDS, base: Sequence[str] = (), error: Any = bad, path: Any = None) -> Meter:
-    meter = Meter(board, feeds, frozenset(base), error, path)  # type: ignore[arg-type]
+def measured(board: Double, feeds: Any = FEEDS, base: Sequence[str] = ()) -> Meter:
+    meter = Meter(board, feeds, frozenset(base), bad)  # type: ignore[arg-type]
     for node in NODES:
         meter.error([node])
     return meter
@@ -56,37 +53,3 @@ def test_what_was_measured_or_rounds_the_same_is_not_run_again() -> None:
 
 def test_nan_counts_as_infinite() -> None:
     assert Meter(Double(NODES, lambda fp32: math.nan), FEEDS, frozenset(), bad).error(NODES) == math.inf  # type: ignore[arg-type]
-
-
-def test_a_killed_call_goes_on_where_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.json"
-
-    class Killed(Exception):
-        pass
-
-    def until_killed(fp32: frozenset[str]) -> float:
-        if len(first.asked) == 4:
-            raise Killed
-        return additive(fp32)
-
-    first = Double(NODES, until_killed)
-    with pytest.raises(Killed):
-        measured(first, path=path)
-    assert len(json.loads(path.read_text())["errors"]) == 3
-    second = Double(NODES, additive)
-    assert measured(second, path=path).used == len(second.asked) == len(NODES) - 3
-
-
-@pytest.mark.parametrize("change", ["feeds", "base", "model", "error"])
-def test_a_checkpoint_of_something_else_is_not_used(change: str, tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.json"
-    measured(Double(NODES, additive), path=path)
-    board = Double(NODES, additive)
-    board.digest = "another" if change == "model" else board.digest
-    feeds = {"x": np.ones(1, np.float32)} if change == "feeds" else FEEDS
-    measured(board, feeds, ["top"] if change == "base" else [], other if change == "error" else bad, path)
-    assert len(board.asked) > 1
-
-
-def other(outputs: dict[str, np.ndarray]) -> float:
-    return bad(outputs)

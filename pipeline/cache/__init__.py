@@ -1,1 +1,0 @@
-"""DVC's run-cache, its locks, and remotes."""

@@ -1,1 +1,0 @@
-"""Runs beside each other, and the frontier of error and cost."""

@@ -1,0 +1,194 @@
+"""A sweep (`-m`): results of its jobs, the table at its end, and a folder of its own for each job beside others.
+
+With Hydra's basic launcher jobs run one after another in the project. With joblib or submitit each works in a copy of
+the project's files, on the project's DVC cache. Results of jobs are files, since a job may be another process or run on
+another machine.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.workspace import locked
+from truehalf.codes import coded
+from truehalf.config.typed import ConfigErrors
+from truehalf.files import write_json
+from truehalf.report.terminal import print_table
+
+VARIABLE = "TRUEHALF_SWEEP"  # of the environment, which launchers hand on to their jobs: the id of the sweep
+_FOLDERS = Path(".dvc") / "tmp" / "jobs"  # neither git nor DVC looks into it
+_LOCK = ".job.lock"
+_LARGE_BYTES = 10_000_000  # a larger file is linked, not copied
+_COLUMNS = {"job": "right", "what differs": "left", "state": "left", "seconds": "right", "reports, or why not": "left"}
+
+
+@dataclass
+class JobResult:
+    """A job that has ended.
+
+    Attributes:
+        name: of its folder in runs/; None where the configuration was refused.
+        reason: why it failed.
+    """
+
+    number: int
+    overrides: list[str]
+    name: str | None = None
+    exit_code: int = 0
+    seconds: float = 0.0
+    reason: str | None = None
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def begin(project: Path, arguments: Sequence[str]) -> None:
+    """Name the sweep after its arguments, and remove results and folders that earlier ones have left.
+
+    Raises:
+        OSError: runs/ cannot be written.
+    """
+    digest = hashlib.sha256(json.dumps(sorted(arguments)).encode()).hexdigest()[:12]
+    os.environ[VARIABLE] = f"sweep-{digest}"
+    shutil.rmtree(_results(project), ignore_errors=True)
+    _results(project).mkdir(parents=True)
+    for lock in (project / _FOLDERS).glob(f"*/{_LOCK}"):
+        with contextlib.suppress(OSError), lock.open("a") as opened:  # BlockingIOError: its job is at work
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def note(project: Path, result: JobResult) -> None:
+    """Write runs/.sweeps/<sweep>/<number>.json."""
+    write_json(_results(project) / f"{result.number}.json", asdict(result))
+
+
+def log_of(project: Path, number: int) -> Path:
+    """Place of the output of a job that runs beside others."""
+    return _results(project) / f"{number}.log"
+
+
+def end(project: Path) -> int:
+    """Print the table of the jobs that ended; return the largest of their exit codes."""
+    results = [JobResult(**json.loads(path.read_text())) for path in _results(project).glob("*.json")]
+    results.sort(key=lambda result: result.number)
+    alike = set.intersection(*(set(result.overrides) for result in results)) if len(results) > 1 else set()
+    rows = []
+    for result in results:
+        differs = " ".join(each for each in result.overrides if each not in alike)
+        where = "; ".join(filter(None, (result.reason, result.name and f"runs/{result.name}")))
+        state = f"failed ({result.exit_code})" if result.exit_code else "done"
+        rows.append([str(result.number), differs, state, f"{result.seconds:.0f}", where])
+    if rows:
+        print_table(os.environ[VARIABLE], _COLUMNS, rows)
+    if failed := [str(result.number) for result in results if result.exit_code]:
+        message = f"sweep: {len(failed)} of {len(results)} jobs failed: #{', #'.join(failed)}"
+        print(coded("jobs-failed", message), file=sys.stderr)
+    return max((result.exit_code for result in results), default=0)
+
+
+def _results(project: Path) -> Path:
+    return project / "runs" / ".sweeps" / os.environ[VARIABLE]
+
+
+# --- a folder for a job -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def job_folder(project: Path, name: str, values: Mapping[str, Any]) -> Iterator[Path]:
+    """Copy the files that git lists, uncommitted ones included, link those that only the configuration names, and use
+    the project's DVC cache. The folder is removed at the end.
+
+    Raises:
+        ConfigErrors: git does not list the project's files.
+    """
+    (project / _FOLDERS).mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=project / _FOLDERS))
+    try:
+        with locked(place / _LOCK, f"sweep: {place} is in use; waiting"):
+            for file in _listed(project):
+                _bring(project / file, place / file, copies=True)
+            for file in _named(project, {key: value for key, value in values.items() if key != "tracking"}):
+                _bring(project / file, place / file, copies=False)
+            _share_cache(project, place)
+            yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _listed(project: Path) -> list[Path]:
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    if done.returncode:
+        message = f"{project}: expected a git repository, whose files each job of a sweep copies: {done.stderr.strip()}"
+        raise ConfigErrors([coded("file-missing", message)])
+    return [Path(name) for name in dict.fromkeys(done.stdout.split("\0")) if name and name != "dvc.lock"]
+
+
+def _named(project: Path, values: object) -> Iterator[Path]:
+    """Files and folders of the project that a configuration names, relative to it; with an ONNX file those beside it
+    that begin with its name, which hold its weights.
+    """
+    if isinstance(values, Mapping):
+        values = list(values.values())
+    if isinstance(values, list):
+        for value in values:
+            yield from _named(project, value)
+    elif isinstance(values, str) and values and (project / values).exists():
+        relative = Path(values)
+        if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+            return
+        yield relative
+        if relative.suffix == ".onnx":
+            beside = sorted((project / relative).parent.iterdir())
+            yield from (relative.parent / file.name for file in beside if file.name.startswith(relative.stem))
+
+
+def _bring(source: Path, target: Path, copies: bool) -> None:
+    """Copy or link a file; link a folder, or what is missing in it. Files above 10 MB are linked; those of an ONNX
+    model are copied, since ONNX reads no weights through links.
+    """
+    if source.is_dir() and target.is_dir() and not target.is_symlink():
+        for entry in source.iterdir():
+            if entry.name != "__pycache__":
+                _bring(entry, target / entry.name, copies)
+        return
+    if target.exists() or not source.exists():  # git lists files that were deleted
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    is_copied = copies and not source.is_symlink() and source.stat().st_size <= _LARGE_BYTES
+    if source.is_file() and (is_copied or _is_of_model(source)):
+        shutil.copy2(source, target)
+    else:
+        target.symlink_to(source.resolve())
+
+
+def _is_of_model(file: Path) -> bool:
+    return any(file.name.startswith(model.stem) for model in file.parent.glob("*.onnx"))
+
+
+def _share_cache(project: Path, place: Path) -> None:
+    """Write DVC's local configuration: the project's own, its cache, and no git, from which nothing is committed."""
+    command = [sys.executable, "-m", "dvc", "cache", "dir"]
+    cache = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True).stdout.strip()
+    local = configparser.ConfigParser(interpolation=None)
+    local.read(project / ".dvc" / "config.local")
+    core = {"no_scm": "true", "site_cache_dir": str(place / ".dvc/tmp/site")}
+    local.read_dict({"core": core, "cache": {"dir": cache}})
+    file = place / ".dvc" / "config.local"
+    file.touch(mode=0o600)  # the project's may hold keys to a remote
+    with file.open("w") as opened:
+        local.write(opened)

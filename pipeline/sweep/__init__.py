@@ -1,1 +1,0 @@
-"""Jobs side by side: launchers, isolated workspaces."""
