@@ -24,7 +24,7 @@ from pipeline.workspace import (
     write_params,
 )
 from truehalf.codes import CONFIGURATION, codes_in
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 from truehalf.progress import PLACE_VARIABLE
 
 LOCK_FILE = ".truehalf.lock"

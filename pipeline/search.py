@@ -29,7 +29,7 @@ from pipeline.compare.frontier import COSTS, ERRORS, chosen, measured
 from pipeline.forms import Params, Section
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from truehalf.codes import coded
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 from truehalf.report.numbers import number
 from truehalf.report.terminal import print_table
 

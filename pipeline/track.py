@@ -39,7 +39,7 @@ from pipeline.tracking.redact import first_line
 from pipeline.tracking.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
 from truehalf.codes import coded
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 from truehalf.progress import is_told, stage_step
 from truehalf.report.terminal import parser_of, run_program
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from stages.frame import load_params, workspace
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.files import explain, write_json
-from truehalf.output_paths import check_outputs
+from truehalf.files import check_outputs, explain, write_json
 from truehalf.verification.pinning.frontier import ranked_parts
 
 

@@ -32,7 +32,7 @@ STAGE_MODULES = {
 }
 # Rooms and single modules of truehalf stand on floors: each imports from its own and from those before it.
 FLOORS = (
-    *("codes", "json_values", "errors", "output_files", "files", "output_paths", "float16", "progress"),
+    *("codes", "json_values", "errors", "files", "float16", "progress"),
     *("source_files", "user_code"),
     "config",
     *("report", "io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation"),
@@ -46,8 +46,7 @@ FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
 FOR_PIPELINE = (
     *("truehalf.codes", "truehalf.config", "truehalf.errors"),
     *("truehalf.engines.engine_report", "truehalf.runtime.machine", "truehalf.runtime.timing"),  # forms of reports
-    *("truehalf.files", "truehalf.output_files"),
-    "truehalf.json_values",
+    *("truehalf.files", "truehalf.json_values"),
     *("truehalf.report", "truehalf.progress"),
     "truehalf.models.configuration",
 )

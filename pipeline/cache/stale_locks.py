@@ -11,7 +11,7 @@ import contextlib
 import json
 from pathlib import Path
 
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 
 
 def release(folder: Path) -> None:

@@ -27,8 +27,8 @@ from pipeline.tracking.record import NO_EFFECT
 from pipeline.workspace import root
 from truehalf.codes import coded
 from truehalf.errors import some_of
+from truehalf.files import write_text
 from truehalf.json_values import JsonObject
-from truehalf.output_files import write_text
 from truehalf.report.numbers import number
 from truehalf.report.page import rendered
 from truehalf.report.terminal import parser_of

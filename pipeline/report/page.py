@@ -27,7 +27,7 @@ from pipeline.workspace import STAGES, crash_of, json_of, reports_of_run, root
 from truehalf.config.params import read_params
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.errors import StageError
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 from truehalf.progress import is_told
 from truehalf.report.drawings import Histogram, histogram
 from truehalf.report.fp32_nodes import kept_in_fp32

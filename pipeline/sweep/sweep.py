@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pipeline.workspace import locked
 from truehalf.codes import coded
+from truehalf.files import write_text
 from truehalf.json_values import Json
-from truehalf.output_files import write_text
 
 VARIABLE = "TRUEHALF_SWEEP"
 

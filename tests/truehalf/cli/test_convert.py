@@ -379,9 +379,8 @@ def test_help_has_examples_first_then_what_people_need(
     assert truehalf([name, "--help"]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
-    options = "options:" if name == "autocast" else "Options:"
-    assert text.index("Examples:") < text.index(options) and "Exit codes:" in text
-    needed = text[text.index(options) :].split("\n\n")[0]
+    assert text.index("Examples:") < text.index("Options:") and "Exit codes:" in text
+    needed = text[text.index("Options:") :].split("\n\n")[0]
     assert len(re.findall(r"^  -", needed, re.MULTILINE)) <= 7, "six, and --help"
 
 
@@ -450,9 +449,6 @@ def test_shell_completion() -> None:
     assert "convert" in done.stdout
     done = command("--q", _TRUEHALF_COMPLETE="bash_complete", COMP_WORDS="truehalf convert --q", COMP_CWORD="2")
     assert "--quiet" in done.stdout
-    words = {"COMP_WORDS": "truehalf autocast --op_types", "COMP_CWORD": "2"}
-    done = command("x", _TRUEHALF_COMPLETE="bash_complete", **words)
-    assert "--op_types_to_exclude" in done.stdout
     words = {"COMP_WORDS": "truehalf verify --samples im", "COMP_CWORD": "3"}
     assert "file,im" in command("x", _TRUEHALF_COMPLETE="bash_complete", **words).stdout, "completed like a file"
 
