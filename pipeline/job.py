@@ -36,7 +36,7 @@ from pipeline.track import without_address
 from pipeline.tracking.record import run_name
 from pipeline.workspace import AWAY_VARIABLE, crash_of, locked, problems_of_lock, read_reports, root, without_git
 from truehalf.codes import coded
-from truehalf.config.named_files import missing_files, missing_functions
+from truehalf.config.named_files import missing_files
 from truehalf.config.params import read_params
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
@@ -193,9 +193,7 @@ def _checked(values: Params) -> Config:
     except ConfigErrors as error:
         errors += error.errors
     keys = {error.partition(":")[0] for error in errors}
-    for missing in (missing_files, missing_functions):
-        found = missing(values, root())
-        errors += [error for error in found if error.partition(":")[0] not in keys]
+    errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
     if not keys:
         errors += [*without_remote(values["workspace"], root()), *without_address(values["tracking"])]
     errors += [*problems_of_lock(root()), *without_git(root())]
