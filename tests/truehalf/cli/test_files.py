@@ -127,7 +127,7 @@ def test_a_file_is_named_once(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_full_disk_takes_the_json_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(self: Path, text: str) -> int:
+    def full(self: Path, text: str, encoding: str) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_text", full)
