@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
@@ -26,7 +26,6 @@ class Node(TypedDict):
         scope: dotted path of its module; "" where none is known.
         precision: "fp16" or "fp32" by the floats that it writes; "" where it writes none.
         flops: arithmetic for one sample, operations.
-        writes: element type of its first output, such as "FP16".
         reads: (position of the node that writes a tensor, -1 for an input of the graph; element type); no constants.
     """
 
@@ -35,7 +34,6 @@ class Node(TypedDict):
     scope: str
     precision: str
     flops: float
-    writes: str
     reads: list[tuple[int, str]]
 
 
@@ -96,7 +94,8 @@ def stages(nodes: Sequence[Node], shown: Sequence[Node]) -> list[tuple[str, int,
 
 def _trunk(nodes: Sequence[Node]) -> int:
     """Depth of the innermost module that holds nearly all of the arithmetic and has modules inside."""
-    flops, inner = Counter[tuple[str, ...]](), dict[tuple[str, ...], set[tuple[str, ...]]]()
+    flops = defaultdict[tuple[str, ...], float](float)
+    inner = dict[tuple[str, ...], set[tuple[str, ...]]]()
     for node in nodes:
         if node["op"] != "Cast":
             parts = tuple(part for part in node["scope"].split(".") if part)

@@ -31,7 +31,7 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
 _MEANINGS = {each.name: str(each.metadata["meaning"]).split("; ")[0] for each in fields(GatesConfig)}
 _SUSPECTS = 5
 _DIFFERS = ("missed", "extra", "label_flips", "nonfinite")
-_UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "writes": "", "reads": []}
+_UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "reads": []}
 _SECTIONS = (
     *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
     *("judged", "culprit", "fix", "file", "differing", "columns"),

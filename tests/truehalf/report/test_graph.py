@@ -7,10 +7,8 @@ from truehalf.report.graph import islands, stages
 
 
 def node(name: str, scope: str, flops: float, precision: str = "fp16", op: str = "MatMul", reads: Any = ()) -> Any:
-    kind = {"fp16": "FP16", "fp32": "FP32"}.get(precision, "INT64")
     return {"node": name, "op": op, "scope": scope, "precision": precision} | {
         "flops": flops,
-        "writes": kind,
         "reads": list(reads),
     }
 
