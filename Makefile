@@ -86,7 +86,6 @@ bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and 
 	$(LIGHTLY)/bin/python -P benchmarks/lightly.py $(MODELS)
 	$(BIN)/python -m benchmarks.converters $(MODELS) --rounds 3
 	$(BIN)/python -m benchmarks.backend_nodes
-	$(BIN)/python -m benchmarks.placing $(MODELS)/dfine640.onnx $(MODELS)/rtdetrv2640.onnx
 	$(BIN)/python -m benchmarks.emulation_nodes
 	$(BIN)/python -m benchmarks.verification $(MODELS) $(VERIFICATION)
 	$(BIN)/python -m benchmarks.readme

@@ -18,11 +18,7 @@ from benchmarks import (
     embedded,
     emulation,
     on_gpu,
-    placing,
     planted_faults,
-    repair,
-    repeated_on_gpu,
-    served,
     third_party,
     zoo,
 )
@@ -31,25 +27,19 @@ from docs.generate import filled
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/reference/benchmarks.md"
 EMULATION_PAGE = ROOT / "docs/explanation/fp16-emulation.md"
-ENGINE_PAGE = ROOT / "docs/how-to/engine.md"
 README = ROOT / "README.md"
 TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "peers": (README, converters.RESULTS, converters.short_table),
     "proven": (README, embedded.RESULTS, embedded.proven),
     "embedded": (PAGE, embedded.RESULTS, embedded.table),
-    "by_layers": (EMULATION_PAGE, embedded.RESULTS, embedded.layers_table),
     "on_gpu": (EMULATION_PAGE, on_gpu.RESULTS, on_gpu.table),
     "cuda_operators": (EMULATION_PAGE, cuda_operators.RESULTS, cuda_operators.table),
-    "repeated_on_gpu": (EMULATION_PAGE, repeated_on_gpu.RESULTS, repeated_on_gpu.table),
-    "served": (ENGINE_PAGE, served.RESULTS, served.table),
     "converters": (PAGE, converters.RESULTS, converters.tables),
     "backend_nodes": (PAGE, backend_nodes.RESULTS, backend_nodes.table),
-    "placing": (PAGE, placing.RESULTS, placing.table),
     "emulation": (PAGE, emulation.RESULTS, lambda found: emulation.markdown(found["models"])),
     "networks": (PAGE, emulation.RESULTS, lambda found: emulation.networks_markdown(found["networks"])),
     "blind_spot": (PAGE, blind_spot.RESULTS, blind_spot.table),
     "planted_faults": (PAGE, planted_faults.RESULTS, planted_faults.table),
-    "repair": (PAGE, repair.RESULTS, repair.tables),
     "third_party": (PAGE, third_party.RESULTS, third_party.table),
     "zoo": (ROOT / "docs/reference/zoo.md", zoo.RESULTS, zoo.table),
 }

@@ -39,7 +39,6 @@ def command_page() -> str:
     """What `truehalf --help` and each command's --help print."""
     import click
 
-    from truehalf.cli import autocast
     from truehalf.cli.app import COMMANDS, app
 
     def shown(command: click.Command, name: str) -> str:
@@ -50,14 +49,7 @@ def command_page() -> str:
     for name in COMMANDS:
         command = app.get_command(click.Context(app), name)
         assert command is not None
-        if name != "autocast":
-            parts.append(f"## {name}\n\n{_block(shown(command, f'truehalf {name}'))}")
-    rows = ["| argument | meaning |", "|---|---|"]
-    for each in autocast.parser()._actions:
-        meaning = (each.help or "").replace("%%", "%").replace("|", "\\|")
-        rows.append(f"| {', '.join(each.option_strings)} | {meaning} |")
-    parts.append("## autocast\n\nArguments of NVIDIA AutoCast ([more](../how-to/coming-from.md)).")
-    parts.append("\n".join(rows))
+        parts.append(f"## {name}\n\n{_block(shown(command, f'truehalf {name}'))}")
     return "\n\n".join(parts) + "\n"
 
 

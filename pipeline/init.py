@@ -24,7 +24,7 @@ import yaml
 
 from pipeline.workspace import root
 from truehalf.codes import coded, codes_in
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 from truehalf.report.terminal import parser_of, run_program
 
 _PASSED, _NOT_VERIFIED = 0, 3  # exit codes of truehalf

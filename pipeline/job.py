@@ -21,7 +21,7 @@ from pipeline.sweep import VARIABLE, JobResult, job_folder, log_of, note
 from pipeline.track import without_address
 from pipeline.tracking.record import commit_of, name_of
 from pipeline.workspace import crash_of, problems_of_lock, read_reports, root, without_git
-from truehalf.config.named_files import missing_files, missing_functions
+from truehalf.config.named_files import missing_files
 from truehalf.config.params import read_params
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
@@ -83,9 +83,7 @@ def _checked(values: Params) -> Config:
     except ConfigErrors as error:
         errors += error.errors
     keys = {error.partition(":")[0] for error in errors}
-    for missing in (missing_files, missing_functions):
-        found = missing(values, root())
-        errors += [error for error in found if error.partition(":")[0] not in keys]
+    errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
     if not keys:
         errors += without_address(values["tracking"])
     errors += [*problems_of_lock(root()), *without_git(root())]

@@ -22,7 +22,7 @@ from pipeline.workspace import (
     write_params,
 )
 from truehalf.codes import CONFIGURATION, codes_in
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 
 LOCK_FILE = ".truehalf.lock"
 FIRST = "inputs"  # the stage that reads what a run takes from outside, and makes nothing

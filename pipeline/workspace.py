@@ -17,8 +17,7 @@ import yaml
 from pipeline.forms import About, Crash, Params, Reports
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.files import read_yaml
-from truehalf.output_files import write_text
+from truehalf.files import read_yaml, write_text
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify_fp32", "verify", "engine")

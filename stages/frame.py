@@ -26,10 +26,9 @@ from truehalf.config.params import params_digest, read_params
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
-from truehalf.files import MODEL_FILE, explain, read_yaml, remove, swap_in, write_json
+from truehalf.files import MODEL_FILE, PARTIAL, destination, explain, read_yaml, remove, swap_in, write_json
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.spec import IoSpec
-from truehalf.output_files import PARTIAL, destination, is_protected
 from truehalf.progress import step
 
 _SUFFIX = ".restored"
@@ -93,10 +92,11 @@ class Stage:
             )
         reports, place = self.root / "reports", self.root / "artifacts" / self.name
         reports.mkdir(exist_ok=True)
-        written = _report_file(reports / f"{self.name}.json")
+        report_file = reports / f"{self.name}.json"
+        destination(report_file)  # refused before anything is replaced
         if self._out is not None:
             swap_in(self._out, place)
-        write_json(written, {"stage": self.name, "status": "done"} | dict(report))
+        write_json(report_file, {"stage": self.name, "status": "done"} | dict(report))
 
     def discard(self) -> None:
         if self._out is not None:
@@ -197,15 +197,6 @@ def load_params(root: Path) -> Config:
     from truehalf.models.configuration import validated
 
     return validated(read_params(root))
-
-
-def _report_file(report: Path) -> Path:
-    """Where a stage writes its report. A link of DVC's, into its cache, goes first: so DVC does itself before it runs
-    a stage.
-    """
-    if report.is_symlink() and report.exists() and is_protected(report):
-        report.unlink()
-    return destination(report)
 
 
 # --- after a failed stage: its last good files ------------------------------------------------------------------------

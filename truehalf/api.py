@@ -5,7 +5,8 @@
 A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`; where no path to write is given, the result is only
 returned. Samples are a folder of images, an .npz file or a folder of them, Polygraphy's JSON, arrays by input name, or
 an iterable of such mappings. Every function raises `truehalf.errors.StageError` for errors that the caller can fix,
-with a stable `code`; files are written whole or not at all. truehalf.exporting.torch_ops has functions for torch code.
+with a stable `code`, and OSError where the system refuses a file; files are written whole or not at all.
+truehalf.exporting.torch_ops has functions for torch code.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from truehalf.config.arguments import checked
 from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import DEFAULT_PASSES, TraceConfig
 from truehalf.config.verification import VerifyConfig
@@ -65,7 +65,6 @@ class Result(Generic[R]):
         return as_ir(self._made) if isinstance(self._made, Path) else self._made
 
 
-@checked
 def convert(
     model: Model,
     out: Path | str | None = None,
@@ -96,11 +95,11 @@ def convert(
     from truehalf.conversion.options import check_names
     from truehalf.conversion.report import ConvertReport
     from truehalf.data.given import calibration_feeds
+    from truehalf.files import check_outputs
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import source_weights
     from truehalf.ir.model_forms import as_file, folder_for_models
     from truehalf.ir.proto.plugins import as_in_file
-    from truehalf.output_paths import check_outputs
     from truehalf.progress import step
     from truehalf.slimming.slim import slim_or_repair
     from truehalf.verification.chain.quick_check import quick_check
@@ -143,7 +142,6 @@ def _result(written: Path, out: Path | str | None) -> Path | ir.Model:
     return in_memory(written) if out is None else written
 
 
-@checked
 def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | str | None = None) -> RangesJson:
     """Ranges of every float32 tensor inside a model, over real inputs.
 
@@ -170,7 +168,6 @@ def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | 
         return measured(loaded, feeds)
 
 
-@checked
 def clean_casts(
     model: Model, out: Path | str | None = None, *, strict: bool = False, fold_max_bytes: int | None = None
 ) -> Result[CastsReport]:
@@ -194,7 +191,6 @@ def clean_casts(
         return Result(_result(target, out), report)
 
 
-@checked
 def compare(
     reference: Model,
     candidate: Model,
@@ -230,7 +226,6 @@ def compare(
         return compared(first, second, samples, spec=spec, preprocessing=preprocessing, locate=locate, options=options)
 
 
-@checked
 def export(
     module: torch_.nn.Module | str,
     out: Path | str | None = None,
@@ -266,7 +261,6 @@ def export(
         return Result(_result(target, out), report)
 
 
-@checked
 def lint(
     model: Model | None = None,
     *,
@@ -322,7 +316,6 @@ def lint(
     )
 
 
-@checked
 def repair(
     model: Model, out: Path | str | None = None, *, passes: Sequence[str] = DEFAULT_PASSES
 ) -> Result[RepairReport]:
@@ -336,9 +329,9 @@ def repair(
     Raises:
         StageError: a pass that is unknown, a graph with a cycle, a file that cannot be read or written.
     """
+    from truehalf.files import check_outputs
     from truehalf.ir.model_file import save_model, source_weights
     from truehalf.ir.model_forms import as_ir
-    from truehalf.output_paths import check_outputs
     from truehalf.repairs import repair as repaired
 
     loaded = as_ir(model)

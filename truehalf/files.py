@@ -1,40 +1,114 @@
-"""JSON files, folders moved into place when they are finished, and messages for errors of the system."""
+"""Files: JSON and YAML, checks of output paths, and writing whole or not at all: a temporary file and a rename.
+
+What is no regular file is never replaced. A link is followed, so that it stays, and its target is replaced.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
+import mimetypes
+import os
 import shutil
-from collections.abc import Callable, Mapping
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from truehalf.errors import StageError
-from truehalf.output_files import NoPlace, write_text
 
 MODEL_FILE = "model.onnx"
+PARTIAL = ".partial"  # suffix of a file or folder that is being built
 _REPLACED = ".replaced"
+_WRITE_BITS = 0o222
+_WEIGHTS = "{}.data"  # where the weights of a large model go, beside it
 _REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space") | {
     errno.ENAMETOOLONG: "use a shorter name",
     errno.ENOTDIR: "a part of the path is a file, not a folder",
     errno.EISDIR: "it is a folder; name a file",
+    errno.EINVAL: "name a regular file",
 }
 
 
 def explain(error: OSError) -> str:
     """An error of the system in one line: what failed, on which file, and what to do."""
     where = f": {error.filename}" if error.filename else ""
-    if isinstance(error, NoPlace):
-        return f"{error.strerror}{where}; nothing was replaced"
     remedy = _REMEDIES.get(error.errno or 0, "check its permissions")
     return f"{error.strerror or error}{where}; nothing was replaced; {remedy}"
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def destination(path: Path) -> Path:
+    """Return the file that writing to `path` replaces: the target of a link, else `path` itself.
+
+    A link to a write-protected file, as DVC makes links into its cache, is replaced itself.
+
+    Raises:
+        OSError: a folder, device, FIFO or socket lies there, or the system cannot say (a loop of links).
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG | _WRITE_BITS
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return Path(os.path.realpath(path)) if path.is_symlink() and mode & _WRITE_BITS else path
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield the path to build a file at, in an empty folder beside its place; files that begin with its name may join.
+
+    They are moved into place, that file last, when the block ends well; otherwise nothing changes. A replaced file
+    leaves its permissions to the new one. A process that is killed leaves the temporary folder.
+
+    Raises:
+        OSError: as `destination`, and where the system refuses.
+    """
+    place = destination(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".truehalf-", suffix=PARTIAL, dir=place.parent))
+    try:
+        building = folder / place.name
+        yield building
+        files = {file: place.with_name(file.name) for file in sorted(folder.iterdir(), reverse=True)}
+        for target in files.values():
+            destination(target)
+        for file, target in files.items():
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copymode(target, file)
+            file.replace(target)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk names none
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 text file whole.
+
+    Raises:
+        OSError: as `written_whole`.
+    """
+    with written_whole(path) as building:
+        building.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON whole; NaN and Inf as text, so that every reader copes."""
+    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 
 
 def swap_in(folder: Path, place: Path) -> None:
     """Put a finished folder where an older one may lie. Between the two renames the place is empty, never half full."""
     if place.is_symlink() or (place.exists() and not place.is_dir()):
-        raise NoPlace(place, "a link, or something else that is no folder", "a folder of a stage, or nothing")
+        raise OSError(errno.ENOTDIR, "not a folder of a stage", str(place))
     replaced = place.with_name(place.name + _REPLACED)
     remove(replaced)
     if place.exists():
@@ -43,9 +117,88 @@ def swap_in(folder: Path, place: Path) -> None:
     remove(replaced)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON whole (truehalf.output_files); NaN and Inf as text, so that every reader copes."""
-    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it; nothing happens where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# --- checks before the work -------------------------------------------------------------------------------------------
+
+
+def check_outputs(
+    outputs: Mapping[str, Path | str | None], inputs: Mapping[str, object], weights: Iterable[Path | str] = ()
+) -> None:
+    """Refuse places that cannot be written, outputs of one name, and outputs in the place of an input.
+
+    Args:
+        outputs: by what messages call them; None is not written. With each its <name>.data, which a model may need.
+        inputs: by what messages call them; a folder stands for its samples, what is no path is passed over.
+        weights: files of external data of the models among `inputs`. <name>.data may be one of them: that is refused
+            where it would be written (truehalf.ir.model_file.save_model).
+
+    Raises:
+        StageError: file-unwritable or would-overwrite.
+    """
+    written = {name: Path(path) for name, path in outputs.items() if path is not None}
+    for name, path in written.items():
+        _check_writable(name, path)
+    read = {name: Path(given) for name, given in inputs.items() if isinstance(given, (str, os.PathLike))}
+    beside = {f"the weights beside {name}": Path(_WEIGHTS.format(path)) for name, path in written.items()}
+    parts = {f"weights of a model, {path}": Path(path) for path in weights}
+    if clash := same_place(written | beside, read) or same_place(written, parts) or _sample_in(written, read):
+        name, other = clash
+        place, there = (written | beside)[name], (written | beside | read).get(other)
+        raise StageError(
+            "would-overwrite",
+            f"{name} {place} is the place of {other}{f', {there}' if there else ''}, too; expected a separate file",
+        )
+
+
+def same_place(outputs: Mapping[str, Path], others: Mapping[str, Path]) -> tuple[str, str] | None:
+    """The first output that is the same file as one of `others`, or as another output, with the name of that one."""
+    taken = dict(others)
+    for name, path in outputs.items():
+        for other, there in taken.items():
+            if _is_same(path, there):
+                return name, other
+        taken[name] = path
+    return None
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:  # one of them is not there yet
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _sample_in(written: Mapping[str, Path], read: Mapping[str, Path]) -> tuple[str, str] | None:
+    for name, path in written.items():
+        is_image = (mimetypes.guess_type(path.name)[0] or "").startswith("image/")
+        if path.exists() and (path.suffix == ".npz" or is_image):
+            for other, folder in read.items():
+                if folder.is_dir() and path.resolve().is_relative_to(folder.resolve()):
+                    return name, other
+    return None
+
+
+def _check_writable(name: str, path: Path) -> None:
+    try:
+        if path == Path("-"):
+            raise OSError(errno.EINVAL, "no file is written to stdout")
+        folder = next(folder for folder in destination(path).absolute().parents if folder.exists())
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    except OSError as error:
+        raise StageError("file-unwritable", f"{name} {path}: {explain(error)}") from error
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_json(path: Path, named: str | None = None, expected: str = "JSON that truehalf wrote") -> Any:
@@ -108,11 +261,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not -float("inf") < value < float("inf"):
         return str(value)
     return value
-
-
-def remove(path: Path) -> None:
-    """Remove a file, a link or a folder with all that is in it; nothing happens where there is none."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

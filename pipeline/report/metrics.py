@@ -15,7 +15,7 @@ from pipeline.caveats import has_failed
 from pipeline.forms import Params, Reports, model_of, of_stage
 from pipeline.workspace import read_reports, root
 from truehalf.config.params import read_params
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 from truehalf.report.terminal import parser_of, run_program
 
 

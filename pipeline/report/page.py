@@ -27,11 +27,11 @@ from pipeline.workspace import STAGES, crash_of, json_of, reports_of_run, root
 from truehalf.config.params import read_params
 from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.errors import StageError
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 from truehalf.report.drawings import Histogram, histogram
 from truehalf.report.fp32_nodes import kept_in_fp32
 from truehalf.report.graph import Outline
-from truehalf.report.page import Details, errors_by_node, page, verification_sections
+from truehalf.report.page import Details, page, verification_sections
 from truehalf.report.svg import ORANGE
 from truehalf.runtime.machine import Machine
 
@@ -102,7 +102,7 @@ def content(folder: Path) -> dict[str, object]:
         "outputs": sorted({name for row in stage_rows for name in row.get("max_abs_error", {})}),
         **verification_sections(verdict, details, verdict_folder, nodes),
         "plots": _plots(reports, details.get("detection_errors", {})),
-        "decisions": kept_in_fp32(rows, nodes, errors_by_node(details)) if isinstance(rows, list) else None,
+        "decisions": kept_in_fp32(rows, nodes) if isinstance(rows, list) else None,
         "engine": _engine(engine),
         "previous": None if crash else difference(folder, params, reports),
         "data": data_of(reports.get("inputs"), spec if "trace" in reports else None),

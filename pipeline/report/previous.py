@@ -15,7 +15,7 @@ from pipeline.forms import Params, Reports
 from pipeline.report.metrics import metrics_of
 from pipeline.tracking.record import NO_EFFECT, flat_params, in_effect
 from pipeline.workspace import PROJECT_VARIABLE, json_of
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 from truehalf.report.numbers import count, number, percent
 from truehalf.report.numbers import precision as digits
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline.forms import Params, names_of
 from pipeline.workspace import PROJECT_VARIABLE
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 
 _FINAL = Path("artifacts") / "cast_cleanup" / "model.onnx"
 _MADE = Path("reports") / "deliverable.json"  # {files}: so that only what was made here is removed

@@ -14,7 +14,7 @@ from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, commit, environment, line_with, make_chain
 from tests.waiting import HANG_S
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 
 JOB = [sys.executable, "-m", "pipeline"]
 

@@ -18,7 +18,7 @@ from pipeline.summary.deliverable import deliver
 from tests.configurations import composed
 from tests.in_process import run_stages
 from tests.messages import expect
-from truehalf.output_files import write_text
+from truehalf.files import write_text
 
 FILE = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 3, 128, 128] pixel_data) => (float[n, c] logits, float[n, 3, 128, 128] boxes) {

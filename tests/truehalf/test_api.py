@@ -115,18 +115,21 @@ def test_what_is_no_model_is_refused(function: Any, given: object) -> None:
         function(given)
 
 
-def test_what_is_no_precision_is_refused() -> None:
-    wrong: Any = {"op_block_list": ["Softmax"]}
-    with raises("wrong-type", "precision"):
-        convert(model(), precision=wrong)
-
-
 def test_steps_that_are_left_out_are_named() -> None:
     with raises("unknown-choice", "skip", "slimming", "slim", "check"):
         convert(model(), skip=["slimming"])
-    wrong: Any = "slim"
-    with raises("wrong-type", "skip"):
-        convert(model(), skip=wrong)
+
+
+@pytest.mark.parametrize("limit", [-5, -1, 0])
+def test_a_limit_of_bytes_below_one(limit: int) -> None:
+    with raises("out-of-range", "fold_max_bytes", limit):
+        clean_casts(model(), fold_max_bytes=limit)
+
+
+def test_an_axis_below_zero_of_an_export_is_refused() -> None:
+    samples: Any = {"x": np.ones((2, 4), np.float32)}
+    with raises("out-of-range", "dynamic_axes.x", -1):
+        export(torch.nn.ReLU(), samples=samples, dynamic_axes={"x": {-1: "n"}})
 
 
 def test_ranges_serve_many_conversions(tmp_path: Path) -> None:

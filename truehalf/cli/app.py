@@ -23,7 +23,6 @@ COMMANDS = {
     "export": "torch module to FP32 ONNX, verified (needs truehalf[torch])",
     "engine": "build the TensorRT engine of a file or plan, or compile it without a GPU",
     "report": "draw the HTML page of a --json result",
-    "autocast": "NVIDIA AutoCast's command line, with minimum-cut casts",
 }
 _OF_THE_LIBRARY = {"compare": "verify"}  # what is called otherwise in Python
 _EXAMPLES = (
@@ -51,6 +50,8 @@ class _Group(click.Group):
         click.Command.format_options(self, ctx, formatter)
         formatter.write_paragraph()
         formatter.write_text(f"{EXIT_CODES} `truehalf COMMAND --help` shows a command's options.")
+        formatter.write_paragraph()
+        formatter.write_text("A key in a message is set by the flag of its last part: verify.batch by verify --batch.")
         formatter.write_paragraph()
         formatter.write_text("Completion in bash (zsh_source in zsh, fish_source in fish):")
         formatter.write('  eval "$(_TRUEHALF_COMPLETE=bash_source truehalf)"\n')

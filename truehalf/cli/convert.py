@@ -116,12 +116,12 @@ def command(output: form.Output, **given: Any) -> int:
     }
     lines = [f"{verdict}: {out}" + (f": {first}" if first else "")]
     lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, output.is_verbose)]
-    lines += ["", "notes:", *wrapped(map(form.with_flags, notes))] if notes else []
+    lines += ["", "notes:", *wrapped(notes)] if notes else []
     if report is not None:
         lines += [
             "",
             *([f"why: {reason}"] if reason else []),
-            report_text(report, model, out, terminal_width(), form.with_flags, None if output.is_verbose else ITEMS),
+            report_text(report, model, out, terminal_width(), None if output.is_verbose else ITEMS),
         ]
     if engine is not None:
         lines += ["", "engine:", *_of_engine(engine, out)]

@@ -52,7 +52,7 @@ def command(output: Output, **given: Any) -> int:
     Without a GPU the file is compiled by TensorRT for RTX (pip install 'truehalf[rtx]'), and nothing is executed.
     """
     from truehalf.engines.build import REPORT_FILE, execute_plan
-    from truehalf.output_paths import check_outputs
+    from truehalf.files import check_outputs
 
     file, out = given["file"], given["out"]
     check_outputs({"--json": output.file}, {"model.onnx|plan.json": file})

@@ -43,7 +43,7 @@ def command(output: form.Output, **given: Any) -> int:
     from truehalf.api import export
     from truehalf.config.schema import TraceConfig
     from truehalf.exporting.trace import SPEC_FILE
-    from truehalf.output_paths import check_outputs
+    from truehalf.files import check_outputs
 
     options: dict[str, Any] = {} if given["opset"] is None else {"opset": given["opset"]}
     options |= {} if given["exporter"] is None else {"exporter": Exporter(given["exporter"])}

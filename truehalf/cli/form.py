@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -34,9 +33,6 @@ EXITS_OF_WORK = "Exit codes: 0 done, 2 bad input, 70 defect of truehalf, 130 sto
 # Packages that are in no plain installation, and the extra that brings each.
 _EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "tensorrt": "tensorrt"}
 _LISTS = {"all": True, "none": False}
-_WORDS = {"true": "all", "false": "none"}  # of keep_io_types in YAML, and of its flag
-_HOMES = {"precision": "convert", "verify": "verify", "trace": "export", "lint": "lint"}  # of the flags of a section
-_KEY = re.compile(rf"\b({'|'.join(_HOMES)})(?:\.gates)?\.(\w+)(?:=([\w-]+))?")
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
@@ -144,31 +140,8 @@ def defect(name: str, error: Exception) -> int:
 def _end(name: str, message: str, code: int) -> int:
     start = f"truehalf {name}:".replace(" :", ":")
     start = click.style(start, fg="red", bold=True) if has_colour(sys.stderr) else start
-    print(f"{start} {with_flags(message.removeprefix(f'{name}: '))}", file=sys.stderr)
+    print(f"{start} {message.removeprefix(f'{name}: ')}", file=sys.stderr)
     return code
-
-
-def with_flags(text: str) -> str:
-    """A message in which keys of the configuration, as the library names them, are flags: of this command where it has
-    them, else of the command that does. Keys that no command has stay.
-    """
-    context = click.get_current_context(silent=True)
-    group = context and context.parent and context.parent.command
-    if context is None or not isinstance(group, click.Group):
-        return text
-
-    def flag(found: re.Match[str]) -> str:
-        section, name, value = found.groups()
-        home = _HOMES[section]
-        for command, prefix in ((context.command, ""), (group.get_command(context, home), f"truehalf {home} ")):
-            each = next((each for each in command.params if each.name == name), None) if command is not None else None
-            if isinstance(each, click.Option):
-                names = each.secondary_opts if value == "false" and each.secondary_opts else each.opts
-                shown = next(each for each in names if each.startswith("--"))
-                return prefix + shown + ("" if value is None or each.is_flag else f" {_WORDS.get(value, value)}")
-        return found[0]
-
-    return _KEY.sub(flag, text)
 
 
 @dataclass(frozen=True)
@@ -193,7 +166,7 @@ class Output:
             further: lines that --verbose adds.
         """
         shown = lines[:1] if self.is_quiet else [*lines, *(further if self.is_verbose else ())]
-        show(with_flags("\n".join(shown)), sys.stderr if self.json_path == STDOUT else sys.stdout)
+        show("\n".join(shown), sys.stderr if self.json_path == STDOUT else sys.stdout)
         if self.json_path == STDOUT:
             show(json.dumps(plain(content), indent=2))
         elif self.json_path is not None:
@@ -211,9 +184,9 @@ def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path |
     Raises:
         StageError: file-unwritable, would-overwrite, or a model that cannot be read.
     """
+    from truehalf.files import check_outputs
     from truehalf.ir.model_file import source_weights
     from truehalf.ir.model_forms import as_file
-    from truehalf.output_paths import check_outputs
 
     exists = any(path is not None and path.exists() for path in outputs.values())  # else it is no file of weights
     files = [as_file(model, Path()) for model in models.values()]

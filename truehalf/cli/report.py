@@ -19,16 +19,14 @@ def command(output: form.Output, result: Path, out: Path) -> int:
     from jinja2 import TemplateError
 
     from truehalf.errors import StageError
-    from truehalf.files import read_json
-    from truehalf.output_files import write_text
-    from truehalf.output_paths import check_outputs
+    from truehalf.files import check_outputs, read_json, write_text
     from truehalf.report.result import result_page
     from truehalf.verification.pinning.as_argument import pins_flags
 
     check_outputs({"--out": out, "--json": output.file}, {"result.json": result})
     try:
         content = read_json(result)
-        page = result_page(content, str(result), form.with_flags, pins_flags)
+        page = result_page(content, str(result), pins_flags)
     except (KeyError, TypeError, ValueError, AttributeError, TemplateError) as error:
         message = f"{result}: expected a result as truehalf wrote it, got one that lacks parts ({error})"
         raise StageError("wrong-file", message) from error

@@ -11,7 +11,7 @@ from truehalf.config.engine import problems_of_numbers, shown
 from truehalf.config.options import default_of, out_of_bounds, problem_of_function
 from truehalf.config.precision import OF_CONVERT_ALONE, Method, Precision, PrecisionName
 from truehalf.config.schema import Config, DataSource, Exporter
-from truehalf.config.selector_entries import misspelt_operators, problems_of_lists
+from truehalf.config.selector_entries import problems_of_lists
 from truehalf.config.typed import plain
 
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
@@ -61,10 +61,8 @@ def _rules_of_sections(c: Config) -> Iterator[str]:
 
 def _rules_of_lists(c: Config) -> Iterator[str]:
     pins = {"model.fp32_pins": c.model.fp32_pins, "decoder.fp32_pins": c.decoder.fp32_pins}
-    yield from misspelt_operators("precision", c.precision)
     for owner, section in pins.items():
         yield from problems_of_lists(owner, section)
-        yield from misspelt_operators(owner, section)
 
 
 def _rules_of_model(c: Config) -> Iterator[str]:

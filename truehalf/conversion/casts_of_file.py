@@ -16,12 +16,12 @@ from truehalf.config.precision import Precision
 from truehalf.conversion.casts import CleanCasts, count_casts
 from truehalf.conversion.convert import Conversion, convert_model
 from truehalf.errors import StageError
+from truehalf.files import check_outputs
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, read_proto, save_model, source_weights
 from truehalf.ir.proto.names import graphs_of
 from truehalf.ir.proto.plugins import as_in_file
 from truehalf.json_values import JsonObject
-from truehalf.output_paths import check_outputs
 from truehalf.report.forms import ModelFacts
 
 

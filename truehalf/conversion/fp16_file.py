@@ -10,10 +10,8 @@ from typing import Any
 from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.errors import StageError
-from truehalf.files import explain, write_json
+from truehalf.files import check_outputs, explain, write_json, written_whole
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
-from truehalf.output_files import written_whole
-from truehalf.output_paths import check_outputs
 from truehalf.report.forms import Fp16Report
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.precision import Precision
-from truehalf.config.selector_entries import misspelt_operators
 from truehalf.errors import StageError, refuse
 
 if TYPE_CHECKING:
@@ -17,13 +16,12 @@ if TYPE_CHECKING:
 
 
 def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
-    """Compare the options that name operators, inputs and outputs with the model.
+    """Compare the options that name inputs and outputs with the model.
 
     Raises:
-        StageError: listing every input and output that the model does not have, every shape that does not fit its
-            input, and every misspelt operator.
+        StageError: listing every input and output that the model does not have, and every shape that does not fit its
+            input.
     """
-    from truehalf.ir.facts import all_nodes
     from truehalf.ir.proto.plugins import as_in_file
 
     model = as_in_file(model)
@@ -35,9 +33,6 @@ def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str
         for name in named
         if name not in known
     ]
-    nodes = all_nodes(model, functions=True)
-    of_model = {f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in nodes}
-    problems += misspelt_operators("precision", precision, of_model)
     if not isinstance(input_shapes, (Mapping, type(None))):
         problems.append(coded("wrong-type", f"input_shapes: expected shapes by input name, got {input_shapes!r}"))
         input_shapes = None

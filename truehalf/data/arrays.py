@@ -23,8 +23,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError, first_line
-from truehalf.files import read_json
-from truehalf.output_files import written_whole
+from truehalf.files import read_json, written_whole
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -49,7 +48,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     Raises:
         ValueError: when an array holds objects of Python.
-        OSError: as truehalf.output_files.written_whole.
+        OSError: as truehalf.files.written_whole.
     """
     with written_whole(path) as building, zipfile.ZipFile(building, "w") as file:
         for name, array in arrays.items():

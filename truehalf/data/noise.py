@@ -1,5 +1,5 @@
-"""Noise: images uniform in the range of a pixel, and inputs of a file as NVIDIA AutoCast draws them or in the range
-that is declared, all seeded. It says nothing of real ranges: docs/how-to/data.md has the figures.
+"""Noise: images uniform in the range of a pixel, and inputs of a file in the range that is declared, all seeded. It
+says nothing of real ranges: docs/how-to/data.md has the figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Arrays: TypeAlias = dict[str, np.ndarray]
-# Measured by `python -m benchmarks.noise`; with attention values times 2^7, data_max keeps 14 nodes FP32 by real
+# Measured on the embedded D-FINE; with attention values times 2^7, data_max keeps 14 nodes FP32 by real
 # images, and none by noise.
 WARNING = (
     "calibrated on noise (data=random), whose ranges are not those of real images: of the embedded D-FINE, 13 % of the "
@@ -46,20 +46,6 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> D
     return Drawn(names, item)
 
 
-def feed_of_noise(model: ir.Model) -> Arrays:
-    """One input of a model as AutoCast draws it (Polygraphy's DataLoader, values from -1 to 1, seed 1).
-
-    Returns:
-        by input without a default, in their order: floats uniform in [-1, 1); integers of -1, 0 and 1, without a sign
-        of 0 and 1; true for bools. An axis that varies has one element.
-
-    Raises:
-        StageError: an input that is no tensor of numbers, or of an unknown rank.
-    """
-    rng = np.random.RandomState(1)
-    return {name: _drawn(rng, dtype, shape, -1) for name, (dtype, shape) in _inputs(model).items()}
-
-
 def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
     """One input of a model in the range that its I/O spec declares, else not negative (seed 1).
 
@@ -69,14 +55,15 @@ def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
         traced, or the declared image; else it has one element.
 
     Raises:
-        StageError: as `feed_of_noise`; a preprocessing that cannot be as it is declared.
+        StageError: an input that is no tensor of numbers, or of an unknown rank; a preprocessing that cannot be as it
+            is declared.
     """
     rng, entries, drawn = np.random.RandomState(1), {entry.name: entry for entry in spec.inputs}, {}
     for name, (dtype, sides) in _inputs(model).items():
         entry = replace(entries.get(name, InputSpec(name)), shape=tuple(sides))
         shape, image = traced_shape(entry), declared_by(entry)
         if image is None or len(shape) != 4 or dtype.kind not in "fu":
-            drawn[name] = _drawn(rng, dtype, shape, 0)
+            drawn[name] = _drawn(rng, dtype, shape)
         else:
             height_width = shape[2:] if image.layout == "NCHW" else shape[1:3]
             pixels = 255 * rng.random_sample((*height_width, 3))
@@ -98,9 +85,9 @@ def _inputs(model: ir.Model) -> dict[str, tuple[np.dtype, list[int | str]]]:
     return found
 
 
-def _drawn(rng: np.random.RandomState, dtype: np.dtype, sides: Sequence[int | str], least: int) -> np.ndarray:
-    """Floats uniform in [least, 1), integers from `least` to 1, true."""
+def _drawn(rng: np.random.RandomState, dtype: np.dtype, sides: Sequence[int | str]) -> np.ndarray:
+    """Floats uniform in [0, 1), integers 0 and 1, true."""
     shape = [side if isinstance(side, int) else 1 for side in sides]
     if dtype.kind == "f":
-        return np.asarray((1 - least) * rng.random_sample(shape) + least, dtype)
-    return np.asarray(rng.randint({"i": least, "u": 0, "b": 1}[dtype.kind], 2, shape, dtype), dtype)
+        return np.asarray(rng.random_sample(shape), dtype)
+    return np.asarray(rng.randint(int(dtype.kind == "b"), 2, shape, dtype), dtype)

@@ -24,8 +24,8 @@ from truehalf.config.engine import LatencyConfig
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.ort_plan import PROVIDERS, cache_folder, io_of
 from truehalf.errors import StageError, some_of
+from truehalf.files import destination, written_whole
 from truehalf.ir.model_forms import ModelFile, file_of
-from truehalf.output_files import destination, written_whole
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
 from truehalf.runtime.ort.installed import CPU, runtime_version
 from truehalf.runtime.ort.session import CUDA, SPINNING, TENSORRT, Kernel, Session

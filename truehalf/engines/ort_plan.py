@@ -8,11 +8,10 @@ from pathlib import Path
 from truehalf.config.engine import KINDS
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.plan_files import PLAN_FILE, README_FILE, EngineOptions, plan_of_model
-from truehalf.files import write_json
+from truehalf.files import write_json, write_text
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.ir.proto.plugins import as_in_file
-from truehalf.output_files import write_text
 from truehalf.runtime.cuda_driver import gpu_key
 from truehalf.runtime.machine import Machine
 from truehalf.runtime.ort.installed import CPU, runtime_version

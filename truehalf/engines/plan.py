@@ -19,7 +19,7 @@ from truehalf.config.schema import LintConfig
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.profiles import check_profiles, shape_inputs
 from truehalf.errors import StageError, refuse
-from truehalf.output_paths import check_outputs
+from truehalf.files import check_outputs
 from truehalf.runtime.tensorrt.plan_content import plan_problems
 from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, PLAN_KEYS
 

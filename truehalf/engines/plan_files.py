@@ -12,15 +12,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import cast
 
-from truehalf import output_files
 from truehalf.config.typed import plain
 from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.precision import float_facts, fp16_node_names
 from truehalf.engines.profiles import check_profiles, profiled_inputs, shape_inputs
 from truehalf.errors import refuse
-from truehalf.files import write_json
+from truehalf.files import write_json, write_text
 from truehalf.ir.model_forms import ModelFile, file_of
-from truehalf.output_files import write_text
 from truehalf.runtime import cuda_driver
 from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt import builder_config, layer_log, plan_content, proof, rtx, timing_cache, versions
@@ -33,7 +31,7 @@ README_FILE = "README.txt"
 OPTIONS = versions.BUILDER_OPTIONS
 # Modules of build_engine.py, one that imports another before it.
 _PARTS = (
-    *(output_files, rtx, builder_config, plan_content, plugins_of_process, proof, timing_cache, versions, layer_log),
+    *(rtx, builder_config, plan_content, plugins_of_process, proof, timing_cache, versions, layer_log),
     cuda_driver,
 )
 

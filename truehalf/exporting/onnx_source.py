@@ -12,13 +12,13 @@ import numpy as np
 from truehalf.errors import StageError
 from truehalf.exporting.against_torch import counted
 from truehalf.exporting.trace import TraceReport, Tracing, moved_into_place, places
+from truehalf.files import write_text
 from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import load_model, save_model, source_weights
 from truehalf.ir.normalize import InferTypes
-from truehalf.output_files import write_text
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.findings import NOT_VERIFIED

@@ -29,6 +29,7 @@ from truehalf.exporting.baked.repeated import check_repeats
 from truehalf.exporting.baked.report import Baked
 from truehalf.exporting.baked.subject import Subject
 from truehalf.exporting.export import export
+from truehalf.files import check_outputs, destination, write_text, written_whole
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
@@ -39,8 +40,6 @@ from truehalf.linting.report import LintSummary, lint_of_trace
 from truehalf.models.as_made import State, copied
 from truehalf.models.calling import network_of
 from truehalf.models.sizes import varying_axes
-from truehalf.output_files import destination, write_text, written_whole
-from truehalf.output_paths import check_outputs
 from truehalf.report.forms import ModelFacts, Parity
 from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.findings import NOT_VERIFIED

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from truehalf.errors import StageError, first_line
-from truehalf.files import explain
+from truehalf.files import destination, explain, written_whole
 from truehalf.ir.proto.data_files import data_file, data_folder, external_files, follow_links
-from truehalf.output_files import destination, written_whole
 
 if TYPE_CHECKING:
     import onnx
@@ -132,7 +131,7 @@ def _adopt(model: ir.Model, path: Path) -> frozenset[str]:
 
 
 def save_model(model: ir.Model, path: Path | str, *, checked: bool = True) -> None:
-    """Write an ONNX file whole (truehalf.output_files), `checked` fully before it appears.
+    """Write an ONNX file whole (truehalf.files), `checked` fully before it appears.
 
     Weights go to <name>.data beside it, one after the other, when they exceed 1 GB; otherwise all of them go into the
     file. Plugins that were taken out come back. The file that the model was loaded from may be written over.

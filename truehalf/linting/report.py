@@ -1,13 +1,11 @@
-"""Findings as text, as JSON, as SARIF 2.1.0, and as the summary that stages put into their reports."""
+"""Findings as text, as JSON, and as the summary that stages put into their reports."""
 
 from __future__ import annotations
 
 import dataclasses
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
-from urllib.parse import quote
+from typing import TYPE_CHECKING, TypedDict
 
 from truehalf.codes import coded
 from truehalf.config.schema import LintConfig
@@ -35,8 +33,6 @@ REPAIRED_BY = {  # rule of lint -> the pass of repair that is there for it
     "nonzero-threshold": "nonzero_topk",
     "empty-node-name": "deduplicate_names",
 }
-_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
-_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,38 +193,6 @@ def _total(group: Iterable[Finding]) -> int:
     return sum(finding.count for finding in group)
 
 
-# --- SARIF ------------------------------------------------------------------------------------------------------------
-
-
-def sarif(report: LintReport, rules: Mapping[str, type[Rule]]) -> JsonObject:
-    """The findings as one run of SARIF 2.1.0.
-
-    Args:
-        report: nodes become logical locations, source lines physical ones; a node's file is the model.
-        rules: by id, all that findings may be of.
-    """
-    index = {rule: position for position, rule in enumerate(rules)}
-    return {
-        "$schema": _SARIF_SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {"driver": {"name": "truehalf lint", "rules": [_sarif_rule(rule) for rule in rules.values()]}},
-                "columnKind": "unicodeCodePoints",
-                "results": [_sarif_result(finding, index, report.model) for finding in report.findings],
-            }
-        ],
-    }
-
-
-def _uri(file: str) -> str:
-    """Relative to the working folder where it lies in it, as code scanning wants it; else with its scheme."""
-    path = Path(file)
-    if path.is_absolute() and path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
-
-
 def explained(rule: str, rules: Mapping[str, type[Rule]]) -> str:
     """What the documentation says of a rule: why it is a finding, and what to write instead.
 
@@ -238,35 +202,3 @@ def explained(rule: str, rules: Mapping[str, type[Rule]]) -> str:
     if rule not in rules:
         raise StageError("unknown-choice", f"--explain: expected one of {', '.join(sorted(rules))}; got {rule!r}")
     return f"{rule}\n\n{rules[rule].explanation}"
-
-
-def _sarif_rule(rule: type[Rule]) -> dict[str, Any]:
-    return {
-        "id": rule.id,
-        "shortDescription": {"text": rule.title},
-        "help": {"text": f"See `{link_to(rule.id)}`. Known from: {rule.source}.", "markdown": rule.explanation},
-        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
-    }
-
-
-def _sarif_result(finding: Finding, index: Mapping[str, int], model: str | None) -> dict[str, Any]:
-    location: dict[str, Any] = {}
-    file = finding.file or model
-    if file is not None:
-        physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(file)}}
-        if finding.line is not None:
-            physical["region"] = {"startLine": finding.line}
-        location["physicalLocation"] = physical
-    name = finding.node or finding.scope
-    if name:
-        kind = "function" if finding.file is not None else "object"
-        location["logicalLocations"] = [{"name": name, "fullyQualifiedName": name, "kind": kind}]
-    about = {"op_type": finding.op_type, "scope": finding.scope, "remedy": finding.remedy, "count": finding.count}
-    return {
-        "ruleId": finding.rule,
-        "ruleIndex": index[finding.rule],
-        "level": _LEVELS[finding.severity],
-        "message": {"text": f"{finding.message.removesuffix('.')}. Instead: {finding.remedy}"},
-        "locations": [location],
-        "properties": about,
-    }

@@ -24,8 +24,8 @@ _BY_NAME = {"truehalf/models/source.py": "truehalf/models/sources/*.py"}
 _NO_RESULT = {
     *("stages/__init__.py", "stages/lines.py", "pipeline/workspace.py", "truehalf/codes.py", "truehalf/progress.py"),
     *("truehalf/config/*", "truehalf/models/configuration.py", "truehalf/models/sources/__init__.py"),
-    *("truehalf/output_files.py", "truehalf/output_paths.py", "truehalf/provenance/code.py"),
-    *("truehalf/provenance/watched.py", "truehalf/runtime/device_lock.py", "truehalf/runtime/cuda_driver.py"),
+    *("truehalf/provenance/code.py", "truehalf/provenance/watched.py"),
+    *("truehalf/runtime/device_lock.py", "truehalf/runtime/cuda_driver.py"),
 }
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<package>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n#]+)"

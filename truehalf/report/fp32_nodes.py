@@ -1,4 +1,4 @@
-"""Section on what stays FP32: a map by module, and of each module its FP32 nodes by rule, with their neighbourhood."""
+"""Section on what stays FP32: of each module its FP32 nodes by rule, and its islands of connected ones."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
+from truehalf.errors import some_of
 from truehalf.report.forms import Decision
 from truehalf.report.graph import FP32, Node, islands
-from truehalf.report.module_map import SHADES, Module, module_map, modules, trunk
-from truehalf.report.neighbourhood import neighbourhood
 
 _LISTED = 400  # nodes
-_DRAWN = 40  # islands
-_WIDE, _NARROW = (1080, 7), (370, 5)  # width of the map, and rows below its first
+_ISLANDS = 40
 _RULES = {  # what a rule says, for whom has not read of it
     "declared": "the exporter or a repair marks them",
     "op_block_list": "their operator is listed in precision.op_block_list",
@@ -28,39 +24,31 @@ _RULES = {  # what a rule says, for whom has not read of it
 }
 
 
-def kept_in_fp32(
-    decisions: Sequence[Decision], nodes: Sequence[Node] = (), errors: Mapping[str, float] | None = None
-) -> Mapping[str, object]:
-    """{total, fp32, rules, modules, omitted} and, where `nodes` are known, {map}.
+def kept_in_fp32(decisions: Sequence[Decision], nodes: Sequence[Node] = ()) -> Mapping[str, object]:
+    """{total, fp32, rules, modules, omitted}; each module has scope, count, rules and islands.
 
     Args:
         decisions: rows of the conversion.
-        nodes: of the final file.
-        errors: relative error that a node makes by itself, by name.
+        nodes: of the final file, without which no island is known.
     """
     kept = [row for row in decisions if row.get("precision") == FP32]
-    drawings = _drawings(nodes)
+    connected = _islands(nodes)
     scopes = _by(kept, lambda row: str(row.get("scope") or ""))
     found: list[dict[str, Any]] = [
         {
-            "id": f"fp32-{number}",
             "scope": scope or "outside of any module",
             "count": len(rows),
             "rules": _rules(rows),
-            "drawings": drawings.get(scope, []),
+            "islands": connected.get(scope, []),
         }
-        for number, (scope, rows) in enumerate(_first(scopes).items(), start=1)
+        for scope, rows in _first(scopes).items()
     ]
-    links = {str(module["scope"]): f"#{module['id']}" for module in found}
-    root = modules(nodes, errors or {})
     return {
         "total": len(decisions),
         "fp32": len(kept),
         "rules": dict(Counter(str(row.get("rule")) for row in kept).most_common()),
         "modules": found,
         "omitted": len(kept) - sum(module["count"] for module in found),
-        "map": _maps(root, links) if root.flops else None,
-        "trunk": trunk(root).scope,
     }
 
 
@@ -87,22 +75,9 @@ def _rules(rows: Sequence[Decision]) -> list[dict[str, Any]]:
     ]
 
 
-def _drawings(nodes: Sequence[Node]) -> dict[str, list[Any]]:
-    """Of each FP32 island its neighbourhood, by the module that its first node is in."""
-    found: dict[str, list[Any]] = {}
-    for island in islands(nodes)[:_DRAWN]:
-        found.setdefault(nodes[island[0]]["scope"], []).append(Markup(neighbourhood(nodes, island)))
+def _islands(nodes: Sequence[Node]) -> dict[str, list[str]]:
+    """The operators of each FP32 island, by the module that its first node is in."""
+    found: dict[str, list[str]] = {}
+    for island in islands(nodes)[:_ISLANDS]:
+        found.setdefault(nodes[island[0]]["scope"], []).append(some_of(nodes[i]["op"] for i in island))
     return found
-
-
-def _maps(root: Module, links: Mapping[str, str]) -> dict[str, Any]:
-    addresses = _inherited(root, links)
-    wide, narrow = (Markup(module_map(root, *size, addresses)) for size in (_WIDE, _NARROW))
-    return {"wide": wide, "narrow": narrow, "shades": SHADES}
-
-
-def _inherited(module: Module, links: Mapping[str, str]) -> dict[str, str]:
-    """Addresses, also of modules that only hold others with FP32 nodes: of the first of those."""
-    found = {scope: address for each in module.inner.values() for scope, address in _inherited(each, links).items()}
-    own = links.get(module.scope) or next(iter(found.values()), None)
-    return found | ({module.scope: own} if own else {})

@@ -1,11 +1,13 @@
-"""Outline of a graph as the page draws it: nodes with module, type and arithmetic, what they read, islands in FP32."""
+"""Outline of a graph as the page draws it: nodes with module, type and arithmetic, FP32 islands, stages."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 FP16, FP32 = "fp16", "fp32"
+_TRUNK = 0.95  # share of the arithmetic from which on a module stands for those around it
 
 
 class Tensor(TypedDict):
@@ -24,7 +26,6 @@ class Node(TypedDict):
         scope: dotted path of its module; "" where none is known.
         precision: "fp16" or "fp32" by the floats that it writes; "" where it writes none.
         flops: arithmetic for one sample, operations.
-        writes: element type of its first output, such as "FP16".
         reads: (position of the node that writes a tensor, -1 for an input of the graph; element type); no constants.
     """
 
@@ -33,7 +34,6 @@ class Node(TypedDict):
     scope: str
     precision: str
     flops: float
-    writes: str
     reads: list[tuple[int, str]]
 
 
@@ -49,16 +49,6 @@ class Outline(TypedDict):
     inputs: list[Tensor]
     outputs: list[Tensor]
     nodes: list[Node]
-
-
-def readers(nodes: Sequence[Node]) -> list[list[int]]:
-    """By position of a node, positions of those that read what it writes."""
-    found: list[list[int]] = [[] for _ in nodes]
-    for i, node in enumerate(nodes):
-        for source, _ in node["reads"]:
-            if source >= 0 and i not in found[source]:
-                found[source].append(i)
-    return found
 
 
 def islands(nodes: Sequence[Node]) -> list[list[int]]:
@@ -84,3 +74,49 @@ def _connected(start: int, neighbours: dict[int, set[int]], seen: set[int]) -> I
             seen.add(i)
             yield i
             waiting += neighbours[i]
+
+
+def stages(nodes: Sequence[Node], shown: Sequence[Node]) -> list[tuple[str, int, int]]:
+    """(module, first position, last position) of each stretch of `shown` that lies in one part of the trunk, in order.
+
+    Parts that are interleaved are cut where most of their nodes lie: a stretch ends where the next one begins.
+
+    Args:
+        nodes: of the file, whose arithmetic says which module is the trunk.
+        shown: nodes whose positions are returned.
+    """
+    depth = _trunk(nodes)
+    scopes = (node["scope"].split(".") if node["scope"] else [] for node in shown)
+    bands = _joined([(parts[depth], i, i) for i, parts in enumerate(scopes) if len(parts) > depth])
+    least = max(3.0, 0.015 * len(shown))
+    return _joined([band for band in bands if band[2] - band[1] >= least])
+
+
+def _trunk(nodes: Sequence[Node]) -> int:
+    """Depth of the innermost module that holds nearly all of the arithmetic and has modules inside."""
+    flops = defaultdict[tuple[str, ...], float](float)
+    inner = dict[tuple[str, ...], set[tuple[str, ...]]]()
+    for node in nodes:
+        if node["op"] != "Cast":
+            parts = tuple(part for part in node["scope"].split(".") if part)
+            for depth in range(len(parts) + 1):
+                flops[parts[:depth]] += node["flops"]
+                if depth:
+                    inner.setdefault(parts[: depth - 1], set()).add(parts[:depth])
+    module: tuple[str, ...] = ()
+    while module in inner:
+        largest = max(inner[module], key=lambda each: flops[each])
+        if flops[largest] < _TRUNK * flops[module] or largest not in inner:
+            break
+        module = largest
+    return len(module)
+
+
+def _joined(bands: Sequence[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    found: list[tuple[str, int, int]] = []
+    for name, start, end in bands:
+        if found and found[-1][0] == name:
+            found[-1] = (name, found[-1][1], end)
+        else:
+            found.append((name, start, end))
+    return found

@@ -16,9 +16,7 @@ from markupsafe import Markup
 from truehalf.config.verification import GatesConfig
 from truehalf.json_values import JsonObject
 from truehalf.report.drawings import Histogram, MeasuredNode, NodeError, error_chart, histogram
-from truehalf.report.graph import Node
-from truehalf.report.module_map import modules, stages
-from truehalf.report.neighbourhood import neighbourhood
+from truehalf.report.graph import Node, stages
 from truehalf.report.numbers import count, number, percent, precision
 from truehalf.report.svg import BLUE, ORANGE
 
@@ -33,7 +31,7 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
 _MEANINGS = {each.name: str(each.metadata["meaning"]).split("; ")[0] for each in fields(GatesConfig)}
 _SUSPECTS = 5
 _DIFFERS = ("missed", "extra", "label_flips", "nonfinite")
-_UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "writes": "", "reads": []}
+_UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "reads": []}
 _SECTIONS = (
     *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
     *("judged", "culprit", "fix", "file", "differing", "columns"),
@@ -104,7 +102,7 @@ def verification_sections(
             for each in sorted(found, key=lambda each: "gate" not in each)
         ],
         "detects": any(finding.get("gate") == "matched_fraction_min" for finding in found),
-        "suspects": _suspects(place.get("suspects", [])[:_SUSPECTS], nodes),
+        "suspects": place.get("suspects", [])[:_SUSPECTS],
         "culprit": place.get("sentence"),
         "fix": place.get("selectors"),
         "suggestion": report.get("suggestion"),
@@ -131,21 +129,6 @@ def used_up(finding: Mapping[str, Any]) -> float | None:
     return max(0.0, value / limit) if limit else math.inf if value > 0 else 0.0
 
 
-def errors_by_node(details: Details) -> dict[str, float]:
-    """The relative error that each node makes by itself, by name; Inf where it is not finite."""
-    return {row["node"]: _error(row["local_error"]) for row in details.get("profile") or [] if row.get("node")}
-
-
-def _suspects(suspects: Sequence[JsonObject], nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    positions = {node["node"]: i for i, node in enumerate(nodes)}
-    found = []
-    for suspect in suspects:
-        at = positions.get(str(suspect.get("node")))
-        drawing = None if at is None else Markup(neighbourhood(nodes, [at], [at]))
-        found.append(dict(suspect) | {"drawing": drawing})
-    return found
-
-
 def _node_errors(profile: Sequence[NodeRow], nodes: Sequence[Node]) -> dict[str, Any] | None:
     rows: list[NodeError] = [
         {**row, "local_error": _error(row["local_error"]), "error": _error(row["error"])} for row in profile
@@ -153,7 +136,7 @@ def _node_errors(profile: Sequence[NodeRow], nodes: Sequence[Node]) -> dict[str,
     if not rows:
         return None
     scopes = {node["node"]: node for node in nodes}
-    bands = stages(modules(nodes, {}), [scopes.get(row["node"], _UNKNOWN) for row in rows]) if nodes else []
+    bands = stages(nodes, [scopes.get(row["node"], _UNKNOWN) for row in rows]) if nodes else []
     worst = sorted((i for i, row in enumerate(rows) if row.get("rank")), key=lambda i: rows[i].get("rank") or 0)
     return {
         "wide": Markup(error_chart(rows, worst, (1080, 390), bands)),

@@ -13,19 +13,15 @@ from truehalf.report.page import page, verification_sections
 from truehalf.report.text import COLUMNS
 
 WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
-_SENTENCES = ("reason", "reasons", "not_verified", "notes")
 _PINS = ("selector", "selectors")
 
 
-def result_page(
-    result: Any, named: str = "the result", worded: Callable[[str], str] = str, pins: Callable[[str], str] = str
-) -> str:
+def result_page(result: Any, named: str = "the result", pins: Callable[[str], str] = str) -> str:
     """The page of a result.
 
     Args:
         result: JSON of `truehalf convert --json` or `truehalf verify --json`.
         named: how messages call it.
-        worded: what is made of each sentence of the result.
         pins: what is made of arguments of the pipeline that pin nodes.
 
     Raises:
@@ -33,7 +29,7 @@ def result_page(
     """
     if not isinstance(result, Mapping) or not {"conversion", "outputs"} & set(result):
         raise StageError("wrong-file", f"{named}: expected the JSON of `truehalf convert` or `verify`, it is neither")
-    result = _reworded(result, dict.fromkeys(_SENTENCES, worded) | dict.fromkeys(_PINS, pins))
+    result = _with_pins(result, pins)
     comparison = result.get("comparison") if "conversion" in result else result
     found = comparison or {}
     state = result["verdict"] if result["verdict"] in WORDS else "unknown"
@@ -65,13 +61,13 @@ def computed_by(evaluation: str, provider: str) -> str:
     return f"run on {provider}{holds}"
 
 
-def _reworded(value: Any, by_key: Mapping[str, Callable[[str], str]], worded: Callable[[str], str] = str) -> Any:
-    """The JSON with the texts under a few keys worded."""
+def _with_pins(value: Any, pins: Callable[[str], str], key: str = "") -> Any:
+    """The JSON with its selectors worded by `pins`."""
     if isinstance(value, Mapping):
-        return {key: _reworded(each, by_key, by_key.get(key, str)) for key, each in value.items()}
+        return {name: _with_pins(each, pins, name) for name, each in value.items()}
     if isinstance(value, list):
-        return [_reworded(each, by_key, worded) for each in value]
-    return worded(value) if isinstance(value, str) else value
+        return [_with_pins(each, pins, key) for each in value]
+    return pins(value) if isinstance(value, str) and key in _PINS else value
 
 
 def _conversion(result: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -19,12 +19,7 @@ def escaped(text: str) -> str:
     return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 
-def svg(width: int, height: int, parts: Sequence[str], label: str, role: str = "img", natural: bool = False) -> str:
-    """The element; it fills its place, or with `natural` has as many pixels as units.
-
-    Args:
-        role: "img", or "group" of a drawing with links.
-    """
-    size = f' style="width:{width}px;max-width:none"' if natural else ""
-    head = f'<svg viewBox="0 0 {width} {height}" role="{role}" aria-label="{escaped(label)}"{size}'
+def svg(width: int, height: int, parts: Sequence[str], label: str) -> str:
+    """The element, which fills its place."""
+    head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(label)}"'
     return f'{head} font-family="inherit" font-size="12" fill="currentColor">{"".join(parts)}</svg>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from truehalf.report.forms import Decision
@@ -29,7 +29,6 @@ def report_text(
     reference: Any,
     candidate: Any,
     width: int = _WIDE,
-    worded: Callable[[str], str] = str,
     items: int | None = ITEMS,
 ) -> str:
     """The verdict with its reasons, a table of outputs, what was found, where it goes wrong, what was not verified.
@@ -38,7 +37,6 @@ def report_text(
         report: of a comparison.
         reference, candidate: as they are called.
         width: columns of the terminal, at least 80.
-        worded: what is made of each sentence before it is broken into lines.
         items: of a list, at most; None: all.
     """
     width = max(_NARROW, min(width, _WIDE))
@@ -51,7 +49,7 @@ def report_text(
     if report.classification is not None:
         lines += ["", *_classification(report.classification)]
     lines = [*lines[:2], *(part for line in lines[2:] for part in _wrapped(line, width))]
-    lines += _listed("why:", map(worded, report.reasons), width, items)
+    lines += _listed("why:", report.reasons, width, items)
     if report.worst_sample is not None and not report.passed:
         lines += ["", f"the sample that differs most: {report.worst_sample}"]
     if report.suspects:
@@ -59,7 +57,7 @@ def report_text(
         lines += _listed("where it goes wrong:", likeliest, width)
     if report.pins and not report.passed:
         lines += ["", "to keep these in FP32, append to truehalf convert:", f"  {report.pins}"]
-    others = (worded(item) for item in report.not_verified if item not in report.reasons)
+    others = (item for item in report.not_verified if item not in report.reasons)
     lines += _listed("not verified:", others, width, items)
     return "\n".join(lines)
 

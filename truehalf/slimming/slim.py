@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from truehalf.config.schema import DEFAULT_PASSES, SlimConfig
 from truehalf.errors import StageError, typed_line, typed_text
+from truehalf.files import check_outputs, written_whole
 from truehalf.ir.facts import all_nodes, cloned, model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, save_model, source_weights
@@ -27,8 +28,6 @@ from truehalf.ir.normalize import InferTypes, NameNodes
 from truehalf.ir.proto.data_files import data_folder
 from truehalf.ir.proto.one_image import IMAGE
 from truehalf.ir.proto.refusals import checker_refusal
-from truehalf.output_files import written_whole
-from truehalf.output_paths import check_outputs
 from truehalf.repairs import RepairReport, check_passes
 from truehalf.repairs import repair as repaired
 from truehalf.report.forms import Parity, SlimReport

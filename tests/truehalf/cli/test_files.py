@@ -53,12 +53,11 @@ def content(folder: Path) -> dict[str, bytes]:
         "repair m.onnx -o w.bin",
         "calibrate m.onnx --samples x.npz -o x.npz",
         "calibrate m.onnx --samples x.npz -o w.bin",
-        "lint m.onnx --out w.bin",
+        "lint m.onnx --json w.bin",
         "report r.json -o r.json",
         "export nets:build -o x.npz --samples x.npz",
         "export nets:build -o out.onnx --json out.onnx --samples x.npz",
         "export nets:build -o w.pt --checkpoint w.pt --shape x:1x2",
-        "autocast --onnx_path m.onnx --output_path w.bin",
     ],
 )
 def test_no_output_lies_where_an_input_does(
@@ -128,7 +127,7 @@ def test_a_file_is_named_once(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_full_disk_takes_the_json_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(self: Path, text: str) -> int:
+    def full(self: Path, text: str, encoding: str) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_text", full)

@@ -84,12 +84,6 @@ def test_the_keys_of_a_conversion_are_keys_and_the_others_are_read_by_every_rout
     assert names - set(OF_CONVERT_ALONE) == others
 
 
-@pytest.mark.parametrize("key", ["precision__op_block_list", "precision__fp16_ops", "model__fp32_pins__op_block_list"])
-def test_a_misspelt_operator_is_refused_before_there_is_a_model(key: str) -> None:
-    (error,) = errors_of(**{key: ["Relu", "MatMull", "com.acme::MatMull", "Foo"]})
-    expect(error, "unknown-choice", f"{key.replace('__', '.')}[1]", "'MatMull'", "MatMul")
-
-
 def test_all_errors_come_at_once() -> None:
     errors = errors_of(
         "verify.batch=0",

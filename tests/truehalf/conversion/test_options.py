@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import truehalf
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import saved
-from truehalf import Precision
-from truehalf.config.selector_entries import misspelt_operators
 
 
 @pytest.mark.parametrize(
@@ -110,88 +107,3 @@ def test_a_wish_that_matches_nothing_is_reported(tmp_path: Path) -> None:
     expect(warning, None, "fp16_ops", "LogSoftmax", "Softmax")
     with raises("no-match", "fp16_ops", "LogSoftmax", "Softmax"):
         to_fp16(saved(tmp_path), tmp_path / "out.onnx", fp16_ops=["LogSoftmax"], strict_selectors=True)
-
-
-MISSPELT = {
-    "op_block_list": ("Sofmax", "Softmax"),
-    "op_include_list": ("Matmul", "MatMul"),
-    "fp16_ops": ("ai.onnx::Layernormalization", "LayerNormalization"),
-    "pattern_block_list": ("MatMul -> Sofftmax", "Softmax"),
-    "pattern_include_list": ("relu <- MatMul", "Relu"),
-}
-
-
-@pytest.mark.parametrize("key", MISSPELT)
-def test_a_misspelt_operator_is_refused_at_once(tmp_path: Path, key: str) -> None:
-    entry, meant = MISSPELT[key]
-    model, precision = saved(tmp_path), Precision(**{key: ["Relu -> Sqrt" if "pattern" in key else "Sqrt", entry]})
-    with raises("unknown-choice", f"precision.{key}[1]", meant):
-        truehalf.convert(model, samples="no_such_folder", precision=precision)
-
-
-LIKE = {
-    "Mtmul": "MatMul",
-    "Layernorm": "LayerNormalization",
-    "com.microsoft::Sofmax": "Softmax",
-    "com.microsoft::SkipLayernormalisation": "SkipLayerNormalization",
-    "ai.onnx::batchnorm": "BatchNormalization",
-    "BatchNorm2d": "BatchNormalization",
-    "Conv2d": "Conv",
-    "ReLU": "Relu",
-    "GlobalAverage": "GlobalAveragePool",
-    "Resise": "Resize",
-}
-
-
-@pytest.mark.parametrize("name", LIKE)
-@pytest.mark.parametrize("key", ["op_block_list", "op_include_list", "fp16_ops"])
-def test_whatever_the_case_or_how_much_of_a_name_is_left_out(name: str, key: str) -> None:
-    (problem,) = misspelt_operators("precision", Precision(**{key: [name]}))
-    expect(problem, "unknown-choice", f"precision.{key}[0]", name.rpartition("::")[2], f"mean {LIKE[name]}")
-
-
-@pytest.mark.parametrize("operator", ["MatMul", "LayerNormalization", "GridSample", "NonMaxSuppression"])
-@pytest.mark.parametrize("seed", range(3))
-def test_one_letter_is_lost_doubled_or_exchanged(operator: str, seed: int) -> None:
-    random = np.random.default_rng([seed, len(operator)])
-    at = int(random.integers(1, len(operator) - 1))
-    changed = [operator[at] * 2, "", operator[at + 1] + operator[at]][seed]
-    name = operator[:at] + changed + operator[at + (2 if seed == 2 else 1) :]
-    (problem,) = misspelt_operators("precision", Precision(fp16_ops=[name]))
-    expect(problem, "unknown-choice", operator)
-
-
-def test_a_misspelt_operator_of_the_models_own_domain() -> None:
-    of_model = ["com.acme::MyPlugin", "Conv"]
-    precision = Precision(fp16_ops=["com.acme::MyPlugn", "com.acme::MyPlugin", "com.acme::Other", "MyPlugin"])
-    (problem,) = misspelt_operators("precision", precision, of_model)
-    expect(problem, "unknown-choice", "precision.fp16_ops[0]", "com.acme::MyPlugn", "com.acme::MyPlugin")
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["EfficientNMS_TRT", "InstanceNormalization_TRT", "MultiscaleDeformableAttnPlugin", "Linear", "my.own::Mtmul"],
-)
-def test_names_of_plugins_and_of_nothing_like_an_operator(name: str) -> None:
-    assert list(misspelt_operators("precision", Precision(fp16_ops=[name]), ["Conv"])) == []
-
-
-@pytest.mark.parametrize("name", ["com.acme::Sofmax", "Foo", "FastGelu", "SkipLayerNormalization", "QGemm", "Swish"])
-def test_an_unknown_operator_may_be_the_users_own(name: str) -> None:
-    assert list(misspelt_operators("precision", Precision(op_block_list=[name]))) == []
-
-
-def test_an_operator_of_the_model_is_not_misspelt(tmp_path: Path) -> None:
-    text = """<ir_version: 10, opset_import: ["": 17, "my": 1]> g (float[2] x) => (float[2] y) { y = my.Sofmax(x) }
-    <domain: "my", opset_import: ["": 17]> Sofmax (a) => (b) { b = Relu(a) }"""
-    report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", op_block_list=["Sofmax"])
-    assert report["unmatched_selectors"] == ["op_block_list: Sofmax"]  # a function, which is inlined
-    with raises("unknown-choice", "'Sofmax'", "Softmax"):
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", op_block_list=["Sofmax"])
-
-
-def test_names_of_the_runtimes_operators_are_known() -> None:
-    """All that ONNX Runtime 1.31 has beside ONNX: each would else be taken for one of ONNX that is misspelt."""
-    for name in Path(__file__).with_name("contributed_operators.txt").read_text().split():
-        listed = [name, f"com.microsoft::{name}"]
-        assert list(misspelt_operators("precision", Precision(op_block_list=listed))) == []

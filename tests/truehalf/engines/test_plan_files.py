@@ -20,7 +20,6 @@ from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.truehalf.conftest import MODEL, PROFILE, Planner, parsed
 from tests.truehalf.conftest import OPTIONS as GIVEN
-from truehalf import output_files
 from truehalf.engines.plan_files import OPTIONS, make_plan, script, write_plan
 from truehalf.runtime import cuda_driver
 from truehalf.runtime.tensorrt import build as builder
@@ -189,7 +188,6 @@ def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> Non
 
 
 PARTS = (
-    output_files,
     cuda_driver,
     builder_config,
     layer_log,

@@ -1,17 +1,15 @@
-"""Findings as text, JSON and SARIF."""
+"""Findings as text and JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.messages import expect
-from truehalf.linting import RULES, Finding
-from truehalf.linting.base import Rule
-from truehalf.linting.report import LintReport, counts, failing, failure, sarif, summary, text
+from truehalf.linting import Finding
+from truehalf.linting.report import LintReport, counts, failing, failure, summary, text
 
 GRID = Finding(
     "grid-sample",
@@ -113,68 +111,3 @@ def test_json_is_plain_and_whole() -> None:
     assert (made["model"], made["tensorrt"], made["ignored"]) == ("model.onnx", ["10.16", "11.4"], {"float64": 2})
     assert made["findings"][0]["node"] == "/Det" and "line" not in made["findings"][0]
     assert made["findings"][1]["line"] == 12
-
-
-# --- SARIF: the parts of the schema of 2.1.0 that readers need --------------------------------------------------------
-
-
-class _Item(Rule):
-    """a number read out of a tensor
-
-    Compute with it.
-    """
-
-    id, source = "py-item", "somewhere"
-
-
-SOURCE = {"py-item": _Item}
-
-
-def test_sarif() -> None:
-    made = json.loads(json.dumps(sarif(report(DET, GRID, NAMES, ITEM), RULES | SOURCE)))
-    assert made["version"] == "2.1.0" and made["$schema"].endswith("sarif-2.1.0.json")
-    (run,) = made["runs"]
-    driver = run["tool"]["driver"]
-    assert driver["name"] and [rule["id"] for rule in driver["rules"]] == [*RULES, "py-item"]
-    for rule in driver["rules"]:
-        assert rule["shortDescription"]["text"] and f"lint --explain {rule['id']}" in rule["help"]["text"]
-        assert rule["shortDescription"]["text"] in rule["help"]["markdown"]
-        assert rule["defaultConfiguration"]["level"] in ("error", "warning", "note")
-    assert [result["level"] for result in run["results"]] == ["error", "warning", "note", "warning"]
-    for result in run["results"]:
-        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
-        assert GRID.remedy in result["message"]["text"]
-        assert set(result) <= {"ruleId", "ruleIndex", "level", "message", "locations", "properties"}
-        (location,) = result["locations"]
-        assert location["physicalLocation"]["artifactLocation"]["uri"] in ("model.onnx", "detector.py")
-
-
-def test_sarif_places_nodes_logically_and_lines_physically() -> None:
-    det, item = sarif(report(DET, ITEM), RULES | SOURCE)["runs"][0]["results"]
-    assert det["locations"][0]["logicalLocations"] == [{"name": "/Det", "fullyQualifiedName": "/Det", "kind": "object"}]
-    assert "region" not in det["locations"][0]["physicalLocation"]
-    assert item["locations"][0]["physicalLocation"]["region"] == {"startLine": 12}
-    assert item["locations"][0]["logicalLocations"][0]["name"] == "detector.Head.forward"
-
-
-def test_sarif_quotes_paths() -> None:
-    made = sarif(report(DET, model="my models/a b.onnx"), RULES)
-    location = made["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
-    assert location["artifactLocation"]["uri"] == "my%20models/a%20b.onnx"
-
-
-def uri(model: str) -> str:
-    made = sarif(report(DET, model=model), RULES)["runs"][0]["results"][0]
-    return str(made["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
-
-
-def test_sarif_paths_are_relative_or_have_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code scanning drops absolute paths without one."""
-    monkeypatch.chdir(tmp_path)
-    assert uri(str(tmp_path / "models" / "a b.onnx")) == "models/a%20b.onnx"
-    assert uri("/elsewhere/a b.onnx") == "file:///elsewhere/a%20b.onnx"
-
-
-def test_sarif_explains_each_rule_without_the_documentation_at_hand() -> None:
-    for rule in sarif(report(DET), RULES | SOURCE)["runs"][0]["tool"]["driver"]["rules"]:
-        assert len(rule["help"]["markdown"]) > 40, rule["id"]

@@ -27,12 +27,11 @@ from truehalf.config.schema import Exporter, SlimConfig, TraceConfig
 from truehalf.errors import StageError, first_line, some_of
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.routes.half_report import counted, described, slimmed
+from truehalf.files import check_outputs, destination
 from truehalf.float16 import MAX
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
-from truehalf.output_files import destination
-from truehalf.output_paths import check_outputs
 from truehalf.report.forms import Decision, Fp16Report
 from truehalf.runtime.device_lock import CPU, device_lock
 from truehalf.source_files import shown_file

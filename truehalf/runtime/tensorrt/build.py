@@ -1,6 +1,6 @@
 """Build a strongly typed TensorRT engine from a plan.
 
-This file, what it imports of this package and truehalf/output_files.py need the standard library, numpy and tensorrt
+This file, what it imports of this package and truehalf/files.py need the standard library, numpy and tensorrt
 only: as one file, build_engine.py, they are carried to the GPU's host with the plan. TensorRT 10 is asked to build a
 strongly typed network and TensorRT 11 knows no others: both read the precision from the graph and mean the same. What
 differs between them stands only in VERSIONS (versions.py).
@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from truehalf.output_files import destination, same_place, written_whole
+from truehalf.files import destination, same_place, written_whole
 from truehalf.runtime.cuda_driver import gpu_name
 from truehalf.runtime.tensorrt.builder_config import add_profiles, configure
 from truehalf.runtime.tensorrt.layer_log import layers_of_log

@@ -14,7 +14,7 @@ try:
 except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
-from truehalf.output_files import written_whole
+from truehalf.files import written_whole
 from truehalf.runtime.cuda_driver import gpu_key
 from truehalf.runtime.tensorrt.versions import BuilderOptions
 

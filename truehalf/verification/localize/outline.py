@@ -52,7 +52,6 @@ def _node(node: ir.Node, positions: dict[ir.Node, int]) -> Node:
         "scope": scope_of(node),
         "precision": "" if not floats else FP16 if set(floats) <= {"FP16", "BF16"} else FP32,
         "flops": sum(flops(each) for each in with_subgraphs(node)),
-        "writes": written[0] if written else "",
         "reads": [(_position(each, positions), type_of(each)) for each in node.inputs if each and is_computed(each)],
     }
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.preprocessing import declared_by
+from truehalf.files import write_text
 from truehalf.io_spec.outputs import DETECTIONS, class_name, task_of
 from truehalf.io_spec.spec import InputSpec
 from truehalf.json_values import JsonObject
-from truehalf.output_files import write_text
 from truehalf.report.images import Box, side_by_side
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
