@@ -57,7 +57,6 @@ WORDS = {  # ours: the field's
 }
 _AS_IT_IS = (
     "truehalf/verification/",
-    "truehalf/exporting/source_lint/",
     "pipeline/sweep/",
     "stages/graph/",
     "stages/parity/",

@@ -1,4 +1,4 @@
-"""truehalf lint: TensorRT compatibility of a file, and of the torch source it comes from."""
+"""truehalf lint: TensorRT compatibility of a file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from truehalf.errors import StageError
 from truehalf.report.terminal import terminal_width
 
 if TYPE_CHECKING:
-    from truehalf.linting.base import Rule
     from truehalf.linting.report import LintReport
 
 _EXAMPLES = (
     "truehalf lint model.onnx",
-    "truehalf lint model.onnx --torch detector:build",
     "truehalf lint model.onnx --format sarif --out lint.sarif",
     "truehalf lint model.onnx --fail-on warning --ignore grid-sample@^/decoder/",
     "truehalf lint --explain grid-sample",
@@ -41,24 +39,24 @@ _EXITS = (
 @option("--format", "form", type=click.Choice(("text", "sarif")), default="text", group="Form", help="[text]")
 @file_option("--out", group="Form", help="write the findings there, print the first line")
 @option("--tensorrt", metavar="VERSION", group="Checks", help="10, 11, 11.4, ... [10.16 and 11.4]")
-@option("--torch", metavar="MODULE:FACTORY", group="Checks", help="check the source of this torch module, too")
 @option("--explain", metavar="RULE", group="Checks", help="print what a rule means, and what to write instead")
 @option("--plugin-ops", multiple=True, metavar="OP", group="Checks", help="operator of a plugin; may be repeated")
 def command(output: Output, **given: Any) -> int:
-    """Find what TensorRT refuses, computes wrongly or runs slowly, in a file and in torch source."""
+    """Find what TensorRT refuses, computes wrongly or runs slowly, in a file."""
     from truehalf.api import lint
+    from truehalf.linting import RULES
     from truehalf.linting.report import PLACES_SHOWN, explained, text
     from truehalf.output_files import write_text
 
     model, out, form = given["model"], given["out"], given["form"]
     if given["explain"] is not None:
-        rule_text = explained(given["explain"], _all_rules())
+        rule_text = explained(given["explain"], RULES)
         output.give(rule_text.splitlines(), {"rule": given["explain"], "text": rule_text})
         return 0
-    if model is None and given["torch"] is None:
-        raise StageError("needs-value", "expected model.onnx, --torch MODULE:FACTORY, or both; got neither")
-    check_places({"--out": out, "--json": output.file}, {} if model is None else {"model.onnx": model})
-    report = lint(model, **{name: given[name] for name in ("torch", "tensorrt", "ignore", "plugin_ops")})
+    if model is None:
+        raise StageError("needs-value", "expected model.onnx, or --explain RULE; got neither")
+    check_places({"--out": out, "--json": output.file}, {"model.onnx": model})
+    report = lint(model, **{name: given[name] for name in ("tensorrt", "ignore", "plugin_ops")})
     places = None if output.is_verbose else PLACES_SHOWN
     lines = text(report, terminal_width(), places).splitlines()
     if out is not None:
@@ -71,14 +69,7 @@ def command(output: Output, **given: Any) -> int:
 
 
 def _formatted(report: LintReport, form: str, width: int, places: int | None) -> str:
+    from truehalf.linting import RULES
     from truehalf.linting.report import sarif, text
 
-    return text(report, width, places) if form == "text" else json.dumps(sarif(report, _all_rules()), indent=2)
-
-
-def _all_rules() -> dict[str, type[Rule]]:
-    """By id, of graphs and of torch source."""
-    from truehalf.exporting.source_lint import RULES as SOURCE_RULES
-    from truehalf.linting import RULES
-
-    return {**RULES, **SOURCE_RULES}
+    return text(report, width, places) if form == "text" else json.dumps(sarif(report, RULES), indent=2)

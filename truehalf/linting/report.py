@@ -45,7 +45,7 @@ class LintReport:
 
     Attributes:
         target: what was looked at, for the first line.
-        model: path of the ONNX file, None where only source code was looked at.
+        model: path of the ONNX file, None of a model in memory.
         tensorrt: the versions it was checked for, such as "10.16".
         findings: errors first, then in graph order; what is ignored is not there.
         ignored: by entry of lint.ignore, how many findings it took away; 0: it matches nothing.
@@ -187,9 +187,6 @@ def _block(group: list[Finding], width: int, places: int | None) -> Iterator[str
 
 
 def _place(finding: Finding) -> str:
-    if finding.file is not None:
-        line = f":{finding.line}" if finding.line is not None else ""
-        return f"{finding.file}{line}" + (f" in {finding.scope}" if finding.scope else "")
     return (finding.node or "the model") + (f" ({finding.op_type})" if finding.op_type else "")
 
 
@@ -204,7 +201,7 @@ def sarif(report: LintReport, rules: Mapping[str, type[Rule]]) -> JsonObject:
     """The findings as one run of SARIF 2.1.0.
 
     Args:
-        report: nodes become logical locations, source lines physical ones; a node's file is the model.
+        report: nodes become logical locations; a node's file is the model.
         rules: by id, all that findings may be of.
     """
     index = {rule: position for position, rule in enumerate(rules)}
@@ -251,16 +248,11 @@ def _sarif_rule(rule: type[Rule]) -> dict[str, Any]:
 
 def _sarif_result(finding: Finding, index: Mapping[str, int], model: str | None) -> dict[str, Any]:
     location: dict[str, Any] = {}
-    file = finding.file or model
-    if file is not None:
-        physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(file)}}
-        if finding.line is not None:
-            physical["region"] = {"startLine": finding.line}
-        location["physicalLocation"] = physical
+    if model is not None:
+        location["physicalLocation"] = {"artifactLocation": {"uri": _uri(model)}}
     name = finding.node or finding.scope
     if name:
-        kind = "function" if finding.file is not None else "object"
-        location["logicalLocations"] = [{"name": name, "fullyQualifiedName": name, "kind": kind}]
+        location["logicalLocations"] = [{"name": name, "fullyQualifiedName": name, "kind": "object"}]
     about = {"op_type": finding.op_type, "scope": finding.scope, "remedy": finding.remedy, "count": finding.count}
     return {
         "ruleId": finding.rule,
