@@ -147,12 +147,10 @@ def _text(documented: object) -> str:
 
 def rules_of_lint() -> str:
     """The rules' explanations, each under its id; ids in them are links."""
-    from truehalf.exporting.source_lint import RULES as SOURCE_RULES
     from truehalf.linting import RULES
 
-    rules = {**RULES, **SOURCE_RULES}
-    parts = [f"### {id}\n\n{rule.explanation}" for id, rule in rules.items()]
-    return re.sub(rf"`({'|'.join(rules)})`", r"[\1](#\1)", "\n\n".join(parts))
+    parts = [f"### {id}\n\n{rule.explanation}" for id, rule in RULES.items()]
+    return re.sub(rf"`({'|'.join(RULES)})`", r"[\1](#\1)", "\n\n".join(parts))
 
 
 def codes_page() -> str:

@@ -54,8 +54,7 @@ def decided(reports: Reports) -> list[str]:
     baked = reports.get("trace", {}).get("baked", {})
     places = [("in a package", place) for place in baked.get("installed", [])]
     places += [("settled", place) for place in baked.get("settled", [])]
-    unread = [f"no source to read: {baked['unread']}"] if baked.get("unread") else []
-    return [f"{place} ({where})" for where, place in places] + unread
+    return [f"{place} ({where})" for where, place in places]
 
 
 def warnings(reports: Reports) -> list[str]:

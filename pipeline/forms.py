@@ -25,7 +25,6 @@ class Baked(TypedDict, total=False):
 
     installed: list[str]
     settled: list[str]
-    unread: str
     inputs: list[str]
 
 

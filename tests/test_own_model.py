@@ -84,7 +84,7 @@ def test_an_if_that_was_traced_away_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         run_stages(tmp_path, *branching(tmp_path, "window", "0.1 < images.mean() < 0.3"), stages=("inputs", "trace"))
     assert ended.value.code == 1
-    expect(report(tmp_path, "error")["message"], "outputs-differ", "images", "window.py:15", "py-tensor-if")
+    expect(report(tmp_path, "error")["message"], "outputs-differ", "images", "window.py:15")
 
 
 def test_an_if_that_no_input_exercises_leaves_the_run_not_verified(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_an_if_that_no_input_exercises_leaves_the_run_not_verified(tmp_path: Pat
     verify = report(tmp_path, "verify")
     assert verify["verdict"] == "not verified" and verify["status"] == "done"
     (reason,) = verify["reasons"]
-    expect(reason, "trace-open", "narrow.py:15", "py-tensor-if")
+    expect(reason, "trace-open", "narrow.py:15")
     reports = {"trace": report(tmp_path, "trace"), "verify": verify}
     assert any("narrow.py:15" in said for said in not_verified(reports))
     (unmet_one,) = unmet({"verify": {"require": ["trace"]}}, reports)

@@ -262,55 +262,43 @@ def export(
 
 
 def lint(
-    model: Model | None = None,
+    model: Model,
     *,
-    torch: Any = None,
     tensorrt: str | None = None,
     ignore: Sequence[str] = (),
     plugin_ops: Collection[str] = (),
 ) -> LintReport:
-    """What TensorRT refuses, computes wrongly or runs slowly, in a model and in the torch source that it comes from.
+    """What TensorRT refuses, computes wrongly or runs slowly, in a model.
 
     Args:
         model: any ONNX model; it is only read.
-        torch: "module:function", a torch module, or a function that returns one: its source is looked at.
         tensorrt: "10", "11.4", ...: the version that is to build it; None: 10.16 and 11.4.
         ignore: "rule", or "rule@<regular expression on node name or scope>".
         plugin_ops: operator types that plugins bring along, as Op or domain::Op.
 
     Raises:
-        StageError: when the model or the code cannot be read, or an option is none.
+        StageError: when the model cannot be read, or an option is none.
     """
     from truehalf.ir.model_forms import as_ir
-    from truehalf.linting import RULES, SEVERITIES
+    from truehalf.linting import RULES
     from truehalf.linting.ignoring import parse_ignores, split_ignored
     from truehalf.linting.of_file import lint_model
     from truehalf.linting.report import LintReport
     from truehalf.linting.support import parse_version
 
-    if model is None and torch is None:
-        raise StageError("needs-value", "lint: expected an ONNX model, torch code (module:factory) or both, got none")
     ignores = parse_ignores(ignore, RULES)
     versions = parse_version(tensorrt)
-    path, findings = str(model) if isinstance(model, (str, Path)) else None, []
-    if model is not None:
-        try:
-            findings += lint_model(as_ir(model), tensorrt, plugin_ops)
-        except StageError as error:
-            prefix = "" if path is None or str(error).startswith(path) else f"{path}: "
-            raise StageError(error.code, f"{prefix}{error}") from error
-    if torch is not None:
-        from truehalf.exporting.source_lint import lint_source
-        from truehalf.user_code import found_in_code
-
-        findings += lint_source(found_in_code("torch", torch, Path.cwd()) if isinstance(torch, str) else torch)
-    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    path = str(model) if isinstance(model, (str, Path)) else None
+    try:
+        findings = lint_model(as_ir(model), tensorrt, plugin_ops)
+    except StageError as error:
+        prefix = "" if path is None or str(error).startswith(path) else f"{path}: "
+        raise StageError(error.code, f"{prefix}{error}") from error
     kept, ignored = split_ignored(findings, ignores)
-    named = [part for part in (path, torch) if isinstance(part, str)]
     return LintReport(
-        target=", ".join(named) or type(model if torch is None else torch).__name__,
+        target=path or type(model).__name__,
         model=path,
-        tensorrt=tuple(f"{major}.{minor}" for major, minor in versions) if model is not None else (),
+        tensorrt=tuple(f"{major}.{minor}" for major, minor in versions),
         findings=tuple(kept),
         ignored=ignored,
     )

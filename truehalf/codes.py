@@ -39,7 +39,6 @@ MODELS = {
     "input-unread": "an input that the exported file does not read, because Python has read it",
     "module-fails": "a model that cannot be made as it is asked for, or that raises an error on what goes in",
     "module-varies": "a module whose outputs for one input vary: random numbers, or state that calls leave",
-    "no-source": "a module whose Python source cannot be read",
     "package-broken": "a Python package that is installed, and that cannot be imported",
     "revision-moves": "a branch, which moves, where a commit or a tag is needed",
     "takes-one-value": "an input that the exported file does not read, and of which the module takes one value only",

@@ -1,8 +1,8 @@
 """A bad and a good torch module for each pattern that TensorRT does not like, with equal outputs.
 
 Each file has Bad, Good, examples(), INPUT_NAMES, DYNAMIC_AXES and what is expected of Bad: GRAPH_RULES (findings on its
-exported graph), SOURCE_RULES (findings in its source) and REPAIRS (passes that leave no such finding). Good has none of
-them. What is true beside what a case is about, such as a size that Good keeps too, is stated in BESIDE, by class.
+exported graph) and REPAIRS (passes that leave no such finding). Good has none of them. What is true beside what a case
+is about, such as a size that Good keeps too, is stated in BESIDE, by class.
 """
 
 from __future__ import annotations

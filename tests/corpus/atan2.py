@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("boxes",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"boxes": {0: "batch"}}
 GRAPH_RULES = ("atan2",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

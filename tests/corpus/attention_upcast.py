@@ -9,7 +9,6 @@ import torch
 INPUT_NAMES = ("q", "k", "v")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {name: {0: "batch"} for name in INPUT_NAMES}
 GRAPH_RULES = ("attention-will-not-fuse",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("boxes", "scores")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"boxes": {0: "batch"}, "scores": {0: "batch"}}
 GRAPH_RULES = ("bool-arithmetic",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

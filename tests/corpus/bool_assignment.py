@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("scores", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"scores": {0: "batch"}, "labels": {0: "batch"}}
 GRAPH_RULES = ("where-condition",)
-SOURCE_RULES = ()
 REPAIRS = ("where_arithmetic",)
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("logits",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"logits": {0: "batch"}}
 GRAPH_RULES = ("data-dependent-if",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

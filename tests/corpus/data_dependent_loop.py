@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("reference", "delta", "rounds")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"reference": {0: "batch"}, "delta": {0: "batch"}, "rounds": {0: "batch"}}
 GRAPH_RULES = ("data-dependent-loop",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 ROUNDS = 4

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("covariance",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"covariance": {0: "batch"}}
 GRAPH_RULES = ("unsupported-op",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

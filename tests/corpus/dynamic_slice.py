@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("points", "lengths")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"points": {0: "sweeps", 1: "points"}, "lengths": {0: "sweeps"}}
 GRAPH_RULES = ("dynamic-slice",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

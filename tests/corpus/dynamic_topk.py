@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("scores",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"scores": {0: "batch", 1: "anchors"}}
 GRAPH_RULES = ("dynamic-topk",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 KEEP = 6

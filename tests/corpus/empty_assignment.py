@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("tokens", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"tokens": {0: "tokens"}, "labels": {0: "tokens"}}
 GRAPH_RULES = ("may-be-empty",)
-SOURCE_RULES = ()
 REPAIRS = ()
 BESIDE = {  # both keep as many tokens as have a label
     "Bad": ("data-dependent-size", "reshape-allowzero"),  # the exporter brings the number to the rows' shape

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("tokens", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"tokens": {0: "tokens"}, "labels": {0: "tokens"}}
 GRAPH_RULES = ("reshape-allowzero",)
-SOURCE_RULES = ()
 REPAIRS = ("allowzero",)
 BESIDE = dict.fromkeys(("Bad", "Good"), ("data-dependent-size",))  # both keep as many tokens as have a label
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("features",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"features": {0: "batch", 2: "height", 3: "width"}}
 GRAPH_RULES = ("fixed-positions",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 SIDE, CHANNELS = 4, 6

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("level", "points")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"level": {0: "batch"}, "points": {0: "batch"}}
 GRAPH_RULES = ("grid-sample",)
-SOURCE_RULES = ()
 REPAIRS = ("grid_sample_gather",)
 
 

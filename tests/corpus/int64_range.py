@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("labels",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"labels": {0: "batch"}}
 GRAPH_RULES = ("int64-range",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

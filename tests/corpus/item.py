@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("logits", "temperature")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"logits": {0: "batch"}}
 GRAPH_RULES = ("baked-item",)
-SOURCE_RULES = ("py-item",)
 REPAIRS = ()
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("x",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"x": {0: "batch"}}
 GRAPH_RULES = ("decomposed-layer-norm",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("scores", "valid")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"scores": {0: "batch"}, "valid": {0: "batch"}}
 GRAPH_RULES = ("mask-beyond-fp16",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("state", "update", "seen")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"state": {0: "tracks"}, "update": {0: "tracks"}, "seen": {0: "tracks"}}
 GRAPH_RULES = ("bool-index",)
-SOURCE_RULES = ()
 REPAIRS = ("bool_index",)
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("tokens", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"tokens": {0: "tokens"}, "labels": {0: "tokens"}}
 GRAPH_RULES = ("data-dependent-size",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("largest", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"labels": {0: "objects"}}
 GRAPH_RULES = ("range-of-execution-tensor",)
-SOURCE_RULES = ()
 REPAIRS = ("range_to_shape",)
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("reference", "rounds")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"reference": {0: "batch"}, "rounds": {0: "batch"}}
 GRAPH_RULES = ("baked-item",)
-SOURCE_RULES = ("py-data-dependent-loop",)
 REPAIRS = ()
 
 ROUNDS = 4

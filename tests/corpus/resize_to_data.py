@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("features", "sizes")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"features": {0: "batch"}, "sizes": {0: "batch"}}
 GRAPH_RULES = ("resize-mode",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 SIDE = 6

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("patches",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"patches": {0: "batch"}}
 GRAPH_RULES = ("rope-tile",)
-SOURCE_RULES = ()
 REPAIRS = ("rope_constants",)
 
 SIDE, WIDTH = 4, 8

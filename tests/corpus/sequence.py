@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("levels",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"levels": {0: "levels"}}
 GRAPH_RULES = ("sequence-ops",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("points", "count")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"points": {0: "points"}}
 GRAPH_RULES = ("dynamic-slice",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 

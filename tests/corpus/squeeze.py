@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("clip",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"clip": {0: "batch", 1: "frames"}}
 GRAPH_RULES = ("if-from-squeeze",)
-SOURCE_RULES = ()
 REPAIRS = ()  # the mean takes both ranks: only who calls it knows that there is one frame
 
 

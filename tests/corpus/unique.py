@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("logits", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"logits": {0: "batch"}}
 GRAPH_RULES = ("unique",)
-SOURCE_RULES = ()
 REPAIRS = ()
 
 OBJECTS = 6

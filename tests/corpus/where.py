@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("score", "iou")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"score": {0: "batch"}, "iou": {0: "batch"}}
 GRAPH_RULES = ("where-condition",)
-SOURCE_RULES = ()
 REPAIRS = ("where_arithmetic",)
 
 

@@ -7,7 +7,6 @@ import torch
 INPUT_NAMES = ("tokens", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"tokens": {0: "tokens", 1: "channels"}, "labels": {0: "tokens"}}
 GRAPH_RULES = ("may-be-empty",)
-SOURCE_RULES = ()
 REPAIRS = ()
 BESIDE = dict.fromkeys(("Bad", "Good"), ("data-dependent-size",))  # both keep as many tokens as have a label
 

@@ -1,6 +1,6 @@
 """Export of a torch module as FP32 ONNX with stable names, known value types and its I/O spec, compared with torch by
-the rule of truehalf.verification.metrics.tensors. What the trace has baked in is looked for on inputs that differ and
-in the source (truehalf.exporting.baked).
+the rule of truehalf.verification.metrics.tensors. What the trace has baked in is looked for on inputs that differ
+(truehalf.exporting.baked).
 """
 
 from __future__ import annotations

@@ -42,10 +42,6 @@ class Rule:
         compiled = f" TensorRT for RTX 1.7: {cls.compiled}." if cls.compiled else ""
         cls.explanation = f"{cls.severity}: {cls.title}.{compiled}\n\n{doc.strip()}"
 
-
-class GraphRule(Rule):
-    """A rule of graphs."""
-
     @classmethod
     def at(
         cls, node: ir.Node, message: str, remedy: str, severity: str | None = None, count: int = 1

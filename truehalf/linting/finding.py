@@ -1,4 +1,4 @@
-"""Findings of the linter about one location of a graph or of a source file."""
+"""Findings of the linter about one location of a graph."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ class Finding:
     Attributes:
         rule: its id, such as "grid-sample".
         severity: "error" (will not build), "warning" (known to be wrong or slow) or "info".
-        node: name of the node, of the graph input or output, or of the initializer; "" for a finding in source code.
+        node: name of the node, of the graph input or output, or of the initializer.
         op_type: of the node; "" where there is none.
-        scope: dotted path of the module that the node was exported from, or the qualified name of the source.
+        scope: dotted path of the module that the node was exported from.
         message: why it is a finding.
         remedy: what to write instead.
         link: the command that explains the rule.
-        file, line: where the source code stands.
         count: places that this finding stands for.
     """
 
@@ -34,14 +33,10 @@ class Finding:
     message: str
     remedy: str
     link: str
-    file: str | None = None
-    line: int | None = None
     count: int = 1
 
     def as_dict(self) -> JsonObject:
-        """For JSON; file and line only where there is one."""
-        values = dataclasses.asdict(self)
-        return {key: value for key, value in values.items() if value is not None}
+        return dataclasses.asdict(self)
 
 
 def link_to(rule: str) -> str:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from truehalf.errors import refuse
 from truehalf.linting.finding import Finding
 
-_SOURCE_RULE = re.compile(r"py-[a-z]+(-[a-z]+)*")  # of source code: truehalf.exporting.source_lint
-
 
 @dataclass(frozen=True)
 class Ignore:
@@ -36,7 +34,7 @@ def parse_ignores(entries: Iterable[str], rules: Collection[str]) -> list[Ignore
     found, problems = [], []
     for text in entries:
         rule, at, where = text.partition("@")
-        if rule not in rules and not _SOURCE_RULE.fullmatch(rule):
+        if rule not in rules:
             near = difflib.get_close_matches(rule, sorted(rules), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f", one of {', '.join(sorted(rules))}"
             problems.append(f"{text!r}: expected a rule's id before the @{hint}")

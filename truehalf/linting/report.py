@@ -41,7 +41,7 @@ class LintReport:
 
     Attributes:
         target: what was looked at, for the first line.
-        model: path of the ONNX file, None where only source code was looked at.
+        model: path of the ONNX file, None of a model in memory.
         tensorrt: the versions it was checked for, such as "10.16".
         findings: errors first, then in graph order; what is ignored is not there.
         ignored: by entry of lint.ignore, how many findings it took away; 0: it matches nothing.
@@ -183,9 +183,6 @@ def _block(group: list[Finding], width: int, places: int | None) -> Iterator[str
 
 
 def _place(finding: Finding) -> str:
-    if finding.file is not None:
-        line = f":{finding.line}" if finding.line is not None else ""
-        return f"{finding.file}{line}" + (f" in {finding.scope}" if finding.scope else "")
     return (finding.node or "the model") + (f" ({finding.op_type})" if finding.op_type else "")
 
 

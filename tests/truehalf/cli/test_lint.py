@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
 import pytest
-import torch
 
-from tests.conftest import ROOT
 from tests.messages import expect, raises
 from truehalf.api import lint
 from truehalf.cli.app import run as truehalf
@@ -35,11 +31,6 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {path.stem: str(path) for path in tmp_path.iterdir()}
 
 
-class Scaled(torch.nn.Module):
-    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        return x * scale.item()
-
-
 # --- the function -----------------------------------------------------------------------------------------------------
 
 
@@ -58,19 +49,6 @@ def test_types_that_a_file_does_not_state_are_inferred(files: dict[str, str], tm
     assert [finding.rule for finding in report.findings] == ["nonzero-threshold"]
 
 
-def test_code(files: dict[str, str]) -> None:
-    report = lint(torch=Scaled())
-    assert [finding.rule for finding in report.findings] == ["py-item"]
-    assert (report.model, report.target, report.tensorrt) == (None, "Scaled", ())
-    assert lint(torch=Scaled).findings == report.findings  # a factory
-
-
-def test_both_with_errors_first(files: dict[str, str]) -> None:
-    report = lint(files["broken"], torch=Scaled())
-    assert [finding.severity for finding in report.findings] == ["error", "warning"]
-    assert report.target == files["broken"]
-
-
 def test_an_input_of_the_spec_that_the_file_lost(files: dict[str, str], tmp_path: Path) -> None:
     model = onnx.load(files["clean"])
     model.metadata_props.add(key=SPEC_KEY, value=json.dumps({"inputs": [{"name": "x"}, {"name": "scale"}]}))
@@ -87,24 +65,6 @@ def test_ignoring_counts(files: dict[str, str]) -> None:
 def test_plugins(files: dict[str, str]) -> None:
     assert lint(files["broken"]).reaches("error")
     assert lint(files["broken"], plugin_ops=["Det"]).findings == ()
-
-
-def test_neither_is_refused() -> None:
-    with raises("needs-value", "ONNX", "module:factory"):
-        lint()
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "facts"),
-    [
-        ("detector", "bad-syntax", ["torch", "module:function", "'detector'"]),
-        ("no_such_module_here:build", "function-fails", ["torch", "'no_such_module_here'"]),
-        ("truehalf.api:no_such_thing", "function-fails", ["torch", "truehalf.api", "no_such_thing"]),
-    ],
-)
-def test_a_factory_that_is_none(name: str, code: str, facts: list[object]) -> None:
-    with raises(code, *facts):
-        lint(torch=name)
 
 
 # --- the command line -------------------------------------------------------------------------------------------------
@@ -138,7 +98,6 @@ def test_exit_codes(
         ("lacking", [], "model-invalid", ["lacking.onnx", "'a'"]),
         ("broken", ["--tensorrt", "8.6"], "bad-syntax", ["10", "11", "11.4", "'8.6'"]),
         ("broken", ["--ignore", "no-such-rule"], "bad-syntax", ["lint.ignore", "'no-such-rule'"]),
-        ("broken", ["--torch", "nothing"], "bad-syntax", ["torch", "'nothing'"]),
     ],
 )
 def test_bad_input_is_2_and_said_once(
@@ -193,27 +152,9 @@ def test_formats(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> N
     expect(capsys.readouterr().out.splitlines()[0], None, f"{files['wrong']}: ", "0 errors", "1 warning")
 
 
-def test_neither_file_nor_code_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_neither_file_nor_rule_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert truehalf(["lint"]) == 2
-    expect(capsys.readouterr().err, None, "model.onnx", "--torch MODULE:FACTORY")
-
-
-def test_in_a_shell_with_code_of_the_current_folder(files: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import torch\n\n\nclass Head(torch.nn.Module):\n    def forward(self, x: torch.Tensor) -> torch.Tensor:\n"
-        "        return x * x.max().item()\n"
-    )
-    command = [sys.executable, "-m", "truehalf", "lint", "wrong.onnx", "--torch", "mine:Head", "--fail-on", "warning"]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "COLUMNS": "80", "PATH": ""},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1, done.stderr
-    expect(done.stdout.splitlines()[0], None, "wrong.onnx, mine:Head", "0 errors", "2 warnings")
-    expect(done.stdout, None, "mine.py:6", "Head")
+    expect(capsys.readouterr().err, None, "model.onnx", "--explain RULE")
 
 
 # --- documentation ----------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ OTHER = dataclasses.replace(FINDING, rule="float64", node="/encoder/Cast", scope
         ("grid-sample@encoder", 0),
         ("float64@decoder", 0),
         ("float64@^encoder$", 1),
-        ("py-item", 0),
     ],
 )
 def test_an_entry_takes_away_what_it_says(entry: str, taken: int) -> None:

@@ -1,9 +1,9 @@
-"""Baked-in decisions of a trace, found by running torch and the file on inputs that differ, and by reading the source.
+"""Baked-in decisions of a trace, found by running torch and the file on inputs that differ.
 
 Compared are, beside the samples, variations of one of them (variations.py). Where outputs differ, the file is wrong.
 That they agree settles only what these inputs exercised: decisions.py judges each place where Python read a tensor's
-value while the module was traced (reads.py), where the exporter warned, and where lint of the source found something.
-A module is also run again on the same input, and as it was made: a file draws no numbers and keeps nothing.
+value while the module was traced (reads.py), and where the exporter warned. A module is also run again on the same
+input, and as it was made: a file draws no numbers and keeps nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,16 +30,10 @@ from truehalf.exporting.baked.repeated import changes_of_state, check_repeats, d
 from truehalf.exporting.baked.report import SHOWN, Baked
 from truehalf.exporting.baked.subject import Arrays, Subject
 from truehalf.exporting.baked.variations import NATURAL, SEARCHING, longer_axes, other_batches, variations
-from truehalf.exporting.source_lint import lint_source
-from truehalf.linting.finding import Finding
 from truehalf.models.as_made import copied
-from truehalf.models.calling import network_of
 from truehalf.models.sizes import other_axes
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.metrics.tensors import query_outputs
-
-if TYPE_CHECKING:
-    import torch
 
 
 def what_was_baked(subject: Subject) -> Baked:
@@ -49,35 +42,34 @@ def what_was_baked(subject: Subject) -> Baked:
     Raises:
         StageError: where outputs differ on one of the inputs, or torch's from call to call.
     """
-    findings, unread = _findings(subject.module)
     alike = [(feed, outputs) for feed, outputs in subject.pairs if not other_axes(feed, subject.example)]
     base = min([subject.example, *(feed for feed, _ in alike)], key=lambda feed: len(next(iter(feed.values()))))
     seen = [subject.example, *(feed for feed, _ in alike)]
-    user_code = _has_own_code(subject, findings) and not subject.followed
+    user_code = _has_own_code(subject) and not subject.followed
     runs = _read(subject, [subject.example, *(feed for feed, _ in subject.pairs)]) if user_code else []
     longer = _longer(subject, base) if runs else []
-    found = places_of(subject.caught, findings, runs or [])
-    settle(found, runs, "", subject.followed, longer)
+    found = places_of(subject.caught, runs or [])
+    settle(found, runs, subject.followed, longer)
     searched = runs is None or any(place.state == OPEN for place in found.values())
     tried = list(variations(subject.spec, base, seen, NATURAL | (SEARCHING if searched else {})))
     tried += other_batches(subject.spec, seen)
     compared, skipped, hanging = _compared(subject, alike, base, tried, list(found.values()))
     drawn = draws(subject, base)
-    open_state = changes_of_state(subject, [base, *compared.values()], findings)
+    open_state = changes_of_state(subject, [base, *compared.values()])
     if runs and searched:  # where the samples went one way, others may have taken the other
         more = _read(subject, list(compared.values()))
         runs = None if more is None else runs + more
-        found = places_of(subject.caught, findings, runs or [])
-    settle(found, runs, open_state, subject.followed, longer, hanging)
+        found = places_of(subject.caught, runs or [])
+    settle(found, runs, subject.followed, longer, hanging)
     sentences = {
         state: [place.sentence for place in found.values() if place.state == state]
         for state in (OPEN, SETTLED, INSTALLED)
     }
-    if open_state and not any(open_state in sentence for sentence in sentences[OPEN]):
+    if open_state:
         sentences[OPEN].append(open_state)
     if drawn:
         sentences[OPEN].append("the module draws random numbers, though outputs agree on the inputs that were tried")
-    return Baked(list(compared), skipped, sentences[OPEN], sentences[SETTLED], sentences[INSTALLED], unread)
+    return Baked(list(compared), skipped, sentences[OPEN], sentences[SETTLED], sentences[INSTALLED])
 
 
 @contextlib.contextmanager
@@ -94,26 +86,13 @@ def explaining(subject: Subject) -> Iterator[None]:
             raise
         for feed, known in subject.pairs:
             check_repeats(functools.partial(subject.run, feed), subject.spec, subject.options, known)
-        findings, _ = _findings(subject.module)
-        changes_of_state(subject, [feed for feed, _ in subject.pairs], findings)
-        decided = _decided(list(places_of(subject.caught, findings, []).values()))
+        changes_of_state(subject, [feed for feed, _ in subject.pairs])
+        decided = _decided(list(places_of(subject.caught, []).values()))
         raise StageError(error.code, f"{error.text}.{decided}" if decided else error.text) from error
 
 
-def _findings(module: torch.nn.Module) -> tuple[list[Finding], str]:
-    """Of lint in the source; or why there is none."""
-    try:
-        return lint_source(network_of(module)), ""
-    except StageError as error:
-        return [], error.text
-    except RecursionError:
-        return [], "lint: the source nests too deeply to be followed"
-
-
-def _has_own_code(subject: Subject, findings: Sequence[Finding]) -> bool:
-    return subject.has_user_code or any(
-        place.in_user_code for place in places_of(subject.caught, findings, []).values()
-    )
+def _has_own_code(subject: Subject) -> bool:
+    return subject.has_user_code or any(place.in_user_code for place in places_of(subject.caught, []).values())
 
 
 def _read(subject: Subject, feeds: Sequence[Arrays]) -> list[list[Read]] | None:
@@ -195,4 +174,4 @@ def _decided(places: Sequence[BakedDecision]) -> str:
     """For a message: the places of the user's, or else of packages."""
     named = [place.sentence for place in places if place.in_user_code] or [place.sentence for place in places]
     decided = f" Python decided while it was traced: {'; '.join(named[:SHOWN])}"
-    return f"{decided}; `truehalf lint --torch` says what to write instead." if named else ""
+    return f"{decided}; compute it with tensors instead." if named else ""

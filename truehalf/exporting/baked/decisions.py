@@ -21,14 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from truehalf.exporting.baked.reads import NUMBER, Read
-from truehalf.exporting.source_lint.rules import DtypeConstant
-from truehalf.linting.finding import Finding
 from truehalf.source_files import is_own, nodes_of, shown_file, source_of
 
 SETTLED, OPEN, INSTALLED = "settled", "open", "installed"
-TRACER = "TracerWarning"
-WRITES = "py-attribute-update"  # the runs on copies of the module settle it
-_SEEN_BY_COMPARING = {"py-deepcopy"}  # wrong on every input, or on none
+_TRACER = "TracerWarning"
 _OF_CONSTANTS = ("torch.tensor results", "torch.as_tensor results", "torch.from_numpy results", "There are")
 _MESSAGE = re.compile(r"print|warnings\.warn|log(ging|ger)?\.\w+", re.IGNORECASE)
 Statement = tuple[str, int]  # file as it is shown, first line
@@ -42,33 +38,30 @@ class BakedDecision:
         file: as it is shown: relative to the working folder, or to the folder of installed packages.
         line: its first line.
         in_user_code: whether the file is the user's.
-        rules: of lint, and TracerWarning.
-        messages: the first words of the exporter's warnings.
+        messages: the first words of the exporter's TracerWarnings.
         state, reason: see the top of this module.
     """
 
     file: str
     line: int
     in_user_code: bool
-    rules: dict[str, None] = field(default_factory=dict)
     messages: dict[str, None] = field(default_factory=dict)
     state: str = OPEN
     reason: str = ""
 
     @property
     def sentence(self) -> str:
-        what = ", ".join([*(rule for rule in self.rules if rule != TRACER), *self.messages]) or "reads a tensor's value"
+        what = ", ".join(self.messages) or "reads a tensor's value"
         return f"{self.file}:{self.line}: {what}" + (f": {self.reason}" if self.reason else "")
 
 
 def places_of(
-    caught: Iterable[warnings.WarningMessage], findings: Iterable[Finding], runs: Iterable[Sequence[Read]]
+    caught: Iterable[warnings.WarningMessage], runs: Iterable[Sequence[Read]]
 ) -> dict[Statement, BakedDecision]:
-    """By statement: where the exporter warned, where lint found something, and where the user's code read a value.
+    """By statement: where the exporter warned, and where the user's code read a value.
 
     Args:
         caught: the exporter's warnings; those of tracing count.
-        findings: of lint, in source; warnings count, but for types of constants.
         runs: what was read on each input.
     """
     found: dict[Statement, BakedDecision] = {}
@@ -79,13 +72,10 @@ def places_of(
         return found.setdefault(key, BakedDecision(*key, in_user_code))
 
     for warning in caught:
-        if warning.category.__name__ == TRACER:
+        if warning.category.__name__ == _TRACER:
             at = place(warning.filename, warning.lineno)
             words = str(warning.message).partition(" might cause")[0].partition(". ")[0].strip()
-            at.rules[TRACER] = at.messages[words] = None
-    for finding in findings:
-        if finding.file is not None and finding.severity == "warning" and finding.rule != DtypeConstant.id:
-            place(finding.file, finding.line or 0).rules[finding.rule] = None
+            at.messages[words] = None
     for read in (read for run in runs for read in run):
         if is_own(read.file) and (read.data or read.sizes):
             place(read.file, read.line)
@@ -95,7 +85,6 @@ def places_of(
 def settle(
     found: Mapping[Statement, BakedDecision],
     runs: Sequence[Sequence[Read]] | None,
-    state: str,
     followed: bool = False,
     longer: Sequence[Sequence[Read]] = (),
     hanging: bool = False,
@@ -104,7 +93,6 @@ def settle(
 
     Args:
         runs: what was read on each of the compared inputs; None where that could not be followed.
-        state: why writes to the module are open; empty where they are not.
         followed: whether the exporter follows values itself, and refuses where Python decides by one (dynamo).
         longer: what was read on inputs of other sizes, which say what sizes vary and settle nothing.
         hanging: whether rounding decides on one of the inputs, so that torch alone explains what turns there.
@@ -117,11 +105,8 @@ def settle(
             place.state = INSTALLED
             continue
         events = None if sorted_runs is None else [run.get(key, []) for run in sorted_runs]
-        of_values = set(place.rules) - {WRITES} - _SEEN_BY_COMPARING
         place.state, place.reason = SETTLED, ""
-        if WRITES in place.rules and state:
-            place.state, place.reason = OPEN, state
-        elif not followed and (of_values or any(events or [])) and not _only_says(key, events):
+        if not followed and (place.messages or any(events or [])) and not _only_says(key, events):
             judged[key] = events
     live = {
         key: _live(events, [run.get(key, []) for run in others]) for key, events in judged.items() if events is not None
@@ -154,7 +139,7 @@ def _open(
         only_one: whether something can differ at this place only.
         hanging: see settle.
     """
-    of_constants = set(place.rules) == {TRACER} and all(each.startswith(_OF_CONSTANTS) for each in place.messages)
+    of_constants = bool(place.messages) and all(each.startswith(_OF_CONSTANTS) for each in place.messages)
     if of_constants and not any(events or []):
         return ""
     if events is None:

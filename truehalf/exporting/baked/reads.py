@@ -22,13 +22,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truehalf.exporting.export import evaluation_mode
-from truehalf.exporting.source_lint.torch_calls import NUMBERS, SHAPED_ALIKE, TRUTHS
 from truehalf.source_files import is_own
 
 if TYPE_CHECKING:
     import torch
 
 TRUTH, NUMBER = "truth", "number"
+_TRUTHS = {"__bool__", "is_nonzero", "equal", "allclose", "__contains__"}
+_NUMBERS = {"__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__"}
+_SHAPED_ALIKE = {
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros",
+    "new_ones", "new_empty", "new_full",
+}  # fmt: skip
 _COUNTED = {"unbind"}  # as often as the axis is long; `for row in tensor` calls it
 # The values without an operation.
 _MEMORY = {"data_ptr", "storage", "untyped_storage", "_typed_storage", "__reduce_ex__", "__dlpack__"}
@@ -164,9 +169,9 @@ def _mode_class() -> Any:
                     mark = frozenset({(self._sizes, int(size.detach().numpy()))})
                     setattr(size, _ORIGIN, _Origin(data=origins[0].loose, sizes=mark))
                 return
-            if name in TRUTHS | {"__contains__"}:
+            if name in _TRUTHS:
                 self._read(TRUTH, bool(result), origin)
-            elif name in NUMBERS | _MEMORY:
+            elif name in _NUMBERS | _MEMORY:
                 self._read(NUMBER, result, origin)
             elif name in _COUNTED and origins:
                 self._sizes += 1
@@ -190,7 +195,7 @@ def _joined(name: str, args: Any, given: list[torch.Tensor], origins: list[_Orig
     """Of what an operation returns."""
     loose = any(origin.loose for origin in origins)
     data = any(origin.data for origin in origins)
-    if name in SHAPED_ALIKE:
+    if name in _SHAPED_ALIKE:
         return _Origin(loose=loose)
     loose |= data and (name in _SIZED_BY_VALUES or _sized(name, args, given, origins))
     sizes = frozenset[tuple[int, int]]() if data else frozenset[tuple[int, int]]().union(*(o.sizes for o in origins))

@@ -11,13 +11,12 @@ import numpy as np
 from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError
 from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
-from truehalf.exporting.baked.decisions import WRITES
 from truehalf.exporting.baked.subject import Arrays, Subject
 from truehalf.exporting.baked.variations import disturbed
 from truehalf.io_spec.spec import IoSpec
-from truehalf.linting.finding import Finding
 from truehalf.models.as_made import State, copied
 from truehalf.models.calling import network_of
+from truehalf.source_files import shown_file
 
 _RANDOM = (
     "the module draws random numbers (dropout(training=True), torch.rand), reads a clock, or keeps something from call "
@@ -69,15 +68,14 @@ def hangs_on_rounding(subject: Subject, feed: Arrays, outputs: Arrays, rule: Rul
     return False
 
 
-def changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequence[Finding]) -> str:
+def changes_of_state(subject: Subject, feeds: Sequence[Arrays]) -> str:
     """Why it is open what the module keeps from call to call; empty where that changes nothing.
 
     Raises:
         StageError: where the module computes other outputs than one that was just made.
     """
-    writes = any(finding.rule == WRITES for finding in findings)
     changed = subject.before.changes()
-    if not changed and not writes:
+    if not changed:
         return ""
     if subject.made is None:
         reason = "the module changes itself, and cannot be copied to be run as it was made"
@@ -92,5 +90,10 @@ def changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequen
             raise StageError("module-varies", message)
     settled = State(network_of(subject.module))
     subject.run(feeds[-1])
-    written = [name for name, in_user_code in settled.changes().items() if in_user_code or writes]
-    return f"every call writes to the module anew ({', '.join(written)})" if written else ""
+    written = [name for name, in_user_code in settled.changes().items() if in_user_code]
+    if not written:
+        return ""
+    part = network_of(subject.module).get_submodule(written[0].rpartition(".")[0])
+    code = getattr(type(part).forward, "__code__", None)
+    place = f"{shown_file(code.co_filename)}:{code.co_firstlineno}: " if code else ""
+    return f"{place}every call writes to the module anew ({', '.join(written)})"

@@ -20,7 +20,6 @@ class Baked:
         skipped: inputs that prove nothing (torch fails, is not finite, or differs from itself when the input is off by
             rounding), with the reason.
         open, settled, installed: sentences on places, each with file and line.
-        unread: why there is no source that lint could read.
     """
 
     inputs: Sequence[str]
@@ -28,7 +27,6 @@ class Baked:
     open: Sequence[str]
     settled: Sequence[str]
     installed: Sequence[str]
-    unread: str
 
     @property
     def reason(self) -> str:
@@ -38,5 +36,5 @@ class Baked:
         return coded(
             "trace-open",
             f"the file keeps what Python decided while it was traced, and {len(self.inputs)} further inputs do not "
-            f"settle that: {some_of(self.open, SHOWN, '; ')}; `truehalf lint --torch` says what to write instead",
+            f"settle that: {some_of(self.open, SHOWN, '; ')}; compute it with tensors instead",
         )

@@ -12,10 +12,10 @@ import onnx_ir as ir
 
 from truehalf.ir.model_file import UNFUSED_KEY
 from truehalf.ir.patterns import Neighbours, beside
-from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject
+from truehalf.linting.base import Check, LocatedFinding, Rule, Subject
 
 
-class AttentionWillNotFuse(GraphRule):
+class AttentionWillNotFuse(Rule):
     """an attention that FP32 nodes keep out of the fused kernel
 
     `softmax(Q K^T) V` in a file with float16, where one of the products is FP32 and a node beside it computes in FP32,
@@ -54,5 +54,5 @@ def attentions(subject: Subject) -> Iterator[LocatedFinding]:
             )
 
 
-RULES: tuple[type[GraphRule], ...] = (AttentionWillNotFuse,)
+RULES: tuple[type[Rule], ...] = (AttentionWillNotFuse,)
 CHECKS: tuple[Check, ...] = (attentions,)

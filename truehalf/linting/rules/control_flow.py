@@ -16,12 +16,12 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, subgraphs
-from truehalf.linting.base import MOVES, REFUSED, Check, GraphRule, LocatedFinding, Subject, rank, upstream
+from truehalf.linting.base import MOVES, REFUSED, Check, LocatedFinding, Rule, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
 
-class IfFromSqueeze(GraphRule):
+class IfFromSqueeze(Rule):
     """squeeze without a known size: an If whose branches differ in rank
 
     `x.squeeze(1)` becomes `If(size == 1, Squeeze(x), Identity(x))` where the exporter does not know the size of axis 1.
@@ -40,7 +40,7 @@ class IfFromSqueeze(GraphRule):
     compiled = REFUSED
 
 
-class RopeTile(GraphRule):
+class RopeTile(Rule):
     """Tile after If: rotary positions computed in the graph
 
     `torch.tile` is exported with two `If`, one for each way in which tensor and repeats may differ in rank; their
@@ -59,7 +59,7 @@ class RopeTile(GraphRule):
     source = "NVIDIA/TensorRT#4558 (10.3 refuses what 10.13 builds), #4603"
 
 
-class DataDependentIf(GraphRule):
+class DataDependentIf(Rule):
     """a branch on a tensor's value or size
 
     Error where the branches differ in rank. The condition of the `If` varies with data or with a size. TensorRT fuses
@@ -77,7 +77,7 @@ class DataDependentIf(GraphRule):
     source = "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (If)"
 
 
-class DataDependentLoop(GraphRule):
+class DataDependentLoop(Rule):
     """a loop whose trip count is computed from data
 
     The trip count or condition of the `Loop` is computed from data. TensorRT runs it round by round. Only a run knows
@@ -213,5 +213,5 @@ def _varies(subject: Subject, condition: ir.Value) -> bool:
     return subject.values.origin(condition) is Origin.DATA
 
 
-RULES: tuple[type[GraphRule], ...] = (IfFromSqueeze, RopeTile, DataDependentIf, DataDependentLoop)
+RULES: tuple[type[Rule], ...] = (IfFromSqueeze, RopeTile, DataDependentIf, DataDependentLoop)
 CHECKS: tuple[Check, ...] = (squeezes, tiles, ifs, loops)

@@ -19,12 +19,12 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import Trait, has
-from truehalf.linting.base import MOVES, NO_NONZERO, Check, GraphRule, LocatedFinding, Subject, rank, upstream
+from truehalf.linting.base import MOVES, NO_NONZERO, Check, LocatedFinding, Rule, Subject, rank, upstream
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
 
-class NonzeroThreshold(GraphRule):
+class NonzeroThreshold(Rule):
     """detections chosen by a threshold: NonZero over a comparison
 
     `x[scores > t]` is `NonZero` over a comparison of floats: the number of rows is known only in a run. TensorRT waits
@@ -44,7 +44,7 @@ class NonzeroThreshold(GraphRule):
     compiled = NO_NONZERO
 
 
-class BoolIndex(GraphRule):
+class BoolIndex(Rule):
     """indexing with a boolean tensor: NonZero, GatherND, ScatterND
 
     `x[mask]` and `x[mask] = v` with another boolean tensor: `NonZero`, `GatherND` and `ScatterND` with sizes that only
@@ -64,7 +64,7 @@ class BoolIndex(GraphRule):
     compiled = NO_NONZERO
 
 
-class DataDependentSize(GraphRule):
+class DataDependentSize(Rule):
     """a size that only a run knows: NonZero of numbers, NonMaxSuppression
 
     Warning for `NonZero` of numbers whose positions are used (`x.nonzero()`, `bool_index_to_long`); info for
@@ -84,7 +84,7 @@ class DataDependentSize(GraphRule):
     compiled = NO_NONZERO
 
 
-class Range(GraphRule):
+class Range(Rule):
     """arange over a number that is computed on the device
 
     A `Range` over a number that is computed on the device, so that only a run knows the size of all that follows.
@@ -102,7 +102,7 @@ class Range(GraphRule):
     source = "NVIDIA's guidance on exporting for TensorRT (shape tensors and execution tensors)"
 
 
-class DynamicSlice(GraphRule):
+class DynamicSlice(Rule):
     """a slice whose ends are computed from data
 
     A slice starts or ends at a number that is computed on the device, so that only a run knows its size; or at the
@@ -123,7 +123,7 @@ class DynamicSlice(GraphRule):
     source = "NVIDIA's guidance on exporting for TensorRT"
 
 
-class ReshapeAllowzero(GraphRule):
+class ReshapeAllowzero(Rule):
     """a reshape of a tensor that may be empty, without allowzero
 
     A `Reshape` without `allowzero` of a tensor that may be empty, to computed sizes. A size of 0 then means "as in the
@@ -141,7 +141,7 @@ class ReshapeAllowzero(GraphRule):
     source = "NVIDIA's guidance on exporting for TensorRT; ONNX's definition of Reshape"
 
 
-class MayBeEmpty(GraphRule):
+class MayBeEmpty(Rule):
     """reading a row of a tensor that may be empty, or writing into one
 
     A row is read at a fixed place of a tensor that may have no rows (`x[0]`, `zeros_like(x[0])`), or written into such
@@ -312,7 +312,7 @@ def empties(subject: Subject) -> Iterator[LocatedFinding]:
             )
 
 
-RULES: tuple[type[GraphRule], ...] = (
+RULES: tuple[type[Rule], ...] = (
     NonzeroThreshold,
     BoolIndex,
     DataDependentSize,

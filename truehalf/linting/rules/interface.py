@@ -15,12 +15,12 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import fed_inputs, lengths_of, name_of
 from truehalf.ir.normalize import concrete_shapes
-from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject
+from truehalf.linting.base import Check, LocatedFinding, Rule, Subject
 from truehalf.linting.integers import constant
 from truehalf.linting.values import is_static
 
 
-class DeploymentIo(GraphRule):
+class DeploymentIo(Rule):
     """an input or output that TensorRT, Triton or DeepStream cannot take
 
     What TensorRT, Triton or DeepStream cannot take as input or output.
@@ -37,7 +37,7 @@ class DeploymentIo(GraphRule):
     source = "types of TensorRT's bindings, Triton's model configuration and DeepStream's nvinfer"
 
 
-class BakedItem(GraphRule):
+class BakedItem(Rule):
     """an input that nothing reads: its traced value is a constant now
 
     An input that nothing reads, or that the file lost though its I/O spec names it. What Python computed from it
@@ -53,7 +53,7 @@ class BakedItem(GraphRule):
     source = "NVIDIA's guidance on exporting for TensorRT"
 
 
-class FixedPositions(GraphRule):
+class FixedPositions(Rule):
     """height and width vary, position embeddings do not
 
     An input varies in height and width, and a constant of one size is added to what they size: the file says that sizes
@@ -70,7 +70,7 @@ class FixedPositions(GraphRule):
     source = "ONNX's rules of broadcasting"
 
 
-class EmptyNodeName(GraphRule):
+class EmptyNodeName(Rule):
     """nodes without a unique name
 
     One finding with the number of nodes. TensorRT names layers, errors and profiles after nodes. Nodes without a name,
@@ -241,5 +241,5 @@ def names(subject: Subject) -> Iterator[LocatedFinding]:
         )
 
 
-RULES: tuple[type[GraphRule], ...] = (DeploymentIo, BakedItem, FixedPositions, EmptyNodeName)
+RULES: tuple[type[Rule], ...] = (DeploymentIo, BakedItem, FixedPositions, EmptyNodeName)
 CHECKS: tuple[Check, ...] = (inputs_and_outputs, unread_inputs, positions, names)

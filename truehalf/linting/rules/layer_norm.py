@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
-from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject, scalar
+from truehalf.linting.base import Check, LocatedFinding, Rule, Subject, scalar
 from truehalf.linting.integers import constant
 
 
-class DecomposedLayerNorm(GraphRule):
+class DecomposedLayerNorm(Rule):
     """a layer norm spelt out as means and squares
 
     A layer norm written out: `ReduceMean`, `Sub`, a square, `ReduceMean`, `Sqrt`, `Div` (or a `Pow` by 0.5 or -0.5).
@@ -111,5 +111,5 @@ def _is_last(mean: ir.Node) -> bool:
     return -1 in axes or (known is not None and known - 1 in axes)
 
 
-RULES: tuple[type[GraphRule], ...] = (DecomposedLayerNorm,)
+RULES: tuple[type[Rule], ...] = (DecomposedLayerNorm,)
 CHECKS: tuple[Check, ...] = (layer_norms,)

@@ -16,12 +16,12 @@ import onnx_ir as ir
 from truehalf.float16 import MAX
 from truehalf.ir.facts import fed_inputs, is_op, reached, readers_of
 from truehalf.ir.ops import TABLE, Trait, with_trait
-from truehalf.linting.base import MOVES, Check, GraphRule, LocatedFinding, Subject
+from truehalf.linting.base import MOVES, Check, LocatedFinding, Rule, Subject
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
 
-class MaskBeyondFp16(GraphRule):
+class MaskBeyondFp16(Rule):
     """a mask constant beyond 65504
 
     `Where`, `Add`, `Sub` or `Mul` reads a finite constant beyond 65504: -1e9 or `torch.finfo(torch.float32).min` as a
@@ -40,7 +40,7 @@ class MaskBeyondFp16(GraphRule):
     source = "float16 ends at 65504"
 
 
-class Int64Range(GraphRule):
+class Int64Range(Rule):
     """an integer constant beyond int32
 
     An integer constant beyond int32. TensorRT 10 and 11 compute with int64; older versions, DLA and many plugins clamp
@@ -55,7 +55,7 @@ class Int64Range(GraphRule):
     source = "TensorRT before 10 clamps int64 to int32; its plugins and DLA still compute with int32"
 
 
-class Float64(GraphRule):
+class Float64(Rule):
     """float64, which TensorRT computes as float32
 
     Reported where float64 begins. TensorRT computes it in float32, and clamps what lies beyond. Constants that fold
@@ -167,5 +167,5 @@ def doubles(subject: Subject) -> Iterator[LocatedFinding]:
             yield Float64.at(node, message, remedy)
 
 
-RULES: tuple[type[GraphRule], ...] = (MaskBeyondFp16, Int64Range, Float64)
+RULES: tuple[type[Rule], ...] = (MaskBeyondFp16, Int64Range, Float64)
 CHECKS: tuple[Check, ...] = (masks, integers, doubles)

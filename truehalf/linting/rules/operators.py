@@ -16,12 +16,12 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.ops import Trait, has
-from truehalf.linting.base import REFUSED, Check, GraphRule, LocatedFinding, Subject
+from truehalf.linting.base import REFUSED, Check, LocatedFinding, Rule, Subject
 from truehalf.linting.rules.restrictions import refusals
 from truehalf.linting.support import OPSET_MIN, builds, named, opset_max, since
 
 
-class Unique(GraphRule):
+class Unique(Rule):
     """unique, which TensorRT does not have
 
     TensorRT has no `Unique`.
@@ -40,7 +40,7 @@ class Unique(GraphRule):
     compiled = REFUSED
 
 
-class SequenceOps(GraphRule):
+class SequenceOps(Rule):
     """lists of tensors and optional tensors
 
     `SequenceConstruct`, `SplitToSequence`, `ConcatFromSequence`, `Optional` and the like: TensorRT has neither lists of
@@ -58,7 +58,7 @@ class SequenceOps(GraphRule):
     compiled = REFUSED
 
 
-class ResolveConj(GraphRule):
+class ResolveConj(Rule):
     """resolve_conj or resolve_neg left in the graph
 
     `aten::resolve_conj` or `aten::resolve_neg` left over from the exporter. On real tensors they do nothing. torch's
@@ -74,7 +74,7 @@ class ResolveConj(GraphRule):
     compiled = REFUSED
 
 
-class UnsupportedOp(GraphRule):
+class UnsupportedOp(Rule):
     """an operator, or a use of one, that TensorRT does not have
 
     An operator that TensorRT does not have, with the versions that lack it. A use of one that it refuses: `TopK` beyond
@@ -197,5 +197,5 @@ def _opsets(subject: Subject) -> Iterator[LocatedFinding]:
         )
 
 
-RULES: tuple[type[GraphRule], ...] = (Unique, SequenceOps, ResolveConj, UnsupportedOp)
+RULES: tuple[type[Rule], ...] = (Unique, SequenceOps, ResolveConj, UnsupportedOp)
 CHECKS: tuple[Check, ...] = (uniques, sequences, conjugates, unsupported)

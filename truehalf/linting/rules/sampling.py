@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.linting.base import REFUSED, Check, GraphRule, LocatedFinding, Subject
+from truehalf.linting.base import REFUSED, Check, LocatedFinding, Rule, Subject
 from truehalf.linting.values import Origin
 
 
-class GridSample(GraphRule):
+class GridSample(Rule):
     """GridSample, which TensorRT computes wrongly in DETR models
 
     TensorRT, FP32 too, has given wrong boxes without a message on DETR models that sample with `GridSample`
@@ -26,7 +26,7 @@ class GridSample(GraphRule):
     source = "NVIDIA/TensorRT#4813, #4646; lightly-ai/lightly-train#917"
 
 
-class ResizeMode(GraphRule):
+class ResizeMode(Rule):
     """a way of resizing that TensorRT refuses
 
     What TensorRT's `Resize` refuses: `tf_crop_and_resize` and other coordinate transformations than half_pixel,
@@ -120,5 +120,5 @@ def _refusals(node: ir.Node) -> Iterator[tuple[str, str]]:
             yield "TensorRT wants scales for all axes, in order.", "Leave axes out, and give 1 for those that stay."
 
 
-RULES: tuple[type[GraphRule], ...] = (GridSample, ResizeMode)
+RULES: tuple[type[Rule], ...] = (GridSample, ResizeMode)
 CHECKS: tuple[Check, ...] = (grid_samples, resizes)

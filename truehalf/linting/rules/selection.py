@@ -15,11 +15,11 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
 from truehalf.ir.ops import Trait
-from truehalf.linting.base import Check, GraphRule, LocatedFinding, Subject, scalar, upstream
+from truehalf.linting.base import Check, LocatedFinding, Rule, Subject, scalar, upstream
 from truehalf.linting.values import Origin
 
 
-class WhereCondition(GraphRule):
+class WhereCondition(Rule):
     """where on a computed condition, which may be built as an IffCondition
 
     `torch.where` on a computed condition may be built as an IffCondition, and engines have failed to build over it.
@@ -38,7 +38,7 @@ class WhereCondition(GraphRule):
     source = "NVIDIA's guidance on exporting for TensorRT"
 
 
-class BoolArithmetic(GraphRule):
+class BoolArithmetic(Rule):
     """&, | and ~ on booleans; bitwise operators
 
     Info for `And`, `Or`, `Xor` and `Not` on computed booleans: most builds accept them, some refuse. Error for
@@ -57,7 +57,7 @@ class BoolArithmetic(GraphRule):
     source = "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Bitwise*, BitShift)"
 
 
-class Atan2(GraphRule):
+class Atan2(Rule):
     """atan2 spelt out by the exporter: NaN at the origin
 
     The exporter writes `atan2(y, x)` as `atan(y / x)` with the quadrant chosen by two `Where`. At x = y = 0 that is 0 /
@@ -161,5 +161,5 @@ def _is_pi(value: ir.Value | None) -> bool:
     return number is not None and math.isclose(abs(number), math.pi, rel_tol=1e-3)
 
 
-RULES: tuple[type[GraphRule], ...] = (WhereCondition, BoolArithmetic, Atan2)
+RULES: tuple[type[Rule], ...] = (WhereCondition, BoolArithmetic, Atan2)
 CHECKS: tuple[Check, ...] = (wheres, booleans, atan2s)

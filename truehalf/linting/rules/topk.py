@@ -16,13 +16,13 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
 from truehalf.ir.ops import Trait, with_trait
-from truehalf.linting.base import MOVES, Check, GraphRule, LocatedFinding, Subject, rank
+from truehalf.linting.base import MOVES, Check, LocatedFinding, Rule, Subject, rank
 from truehalf.linting.integers import constant
 from truehalf.linting.support import TOPK_MAX
 from truehalf.linting.values import Origin
 
 
-class DynamicTopk(GraphRule):
+class DynamicTopk(Rule):
     """topk with a k that is no constant
 
     Warning where `k` varies with a size, or is the value of an input: TensorRT builds for the largest, refuses more
@@ -132,5 +132,5 @@ def _product(sizes: Iterable[Size | None]) -> Size | None:
     return number, names
 
 
-RULES: tuple[type[GraphRule], ...] = (DynamicTopk,)
+RULES: tuple[type[Rule], ...] = (DynamicTopk,)
 CHECKS: tuple[Check, ...] = (topks,)
