@@ -18,13 +18,7 @@ from typing import Any
 
 from benchmarks import on_gpu
 from benchmarks.zoo import copy_project
-from stages.frame import load_params
-from truehalf import compare
-from truehalf.data.samples import verification_samples
-from truehalf.emulation.by_layers import by_layers
 from truehalf.files import write_json
-from truehalf.io_spec.in_file import spec_inside
-from truehalf.ir.model_file import load_model
 from truehalf.runtime.machine import probe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,8 +36,7 @@ def run(decoder: str, precision: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "pipeline", f"decoder={decoder}", f"precision={precision}"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(command, cwd=WORKSPACE, env=os.environ | {"PATH": path, "PYTHONPATH": ""}, check=True)
-    found = {"decoder": decoder, "precision": precision} | row(WORKSPACE / "reports")
-    return found | ({"by_layers": rounded_by_layers()} if precision == "fp16" else {})
+    return {"decoder": decoder, "precision": precision} | row(WORKSPACE / "reports")
 
 
 def row(reports: Path) -> dict[str, Any]:
@@ -57,45 +50,6 @@ def row(reports: Path) -> dict[str, Any]:
         **{"fp16_fraction": final["model"]["fp16_fraction"], "engine": engine["status"]},
         **{key: compiled.get(key) for key in ("compiler", "targets", "attention_regions")},
     }
-
-
-def rounded_by_layers() -> dict[str, Any]:
-    """Errors of the file that the workspace holds, rounded by node and by the layers of its compiled engine."""
-    layers = json.loads((WORKSPACE / "reports" / "engine.json").read_text())["layer_table"]
-    slim, final = (WORKSPACE / "artifacts" / stage / "model.onnx" for stage in ("slim", "cast_cleanup"))
-    model = load_model(final)
-    samples = verification_samples(load_params(WORKSPACE), WORKSPACE, spec_inside(model))
-    feeds = [{name: array[None] for name, array in sample.feeds.items()} for sample in samples]
-    merged = by_layers(model, layers)
-    rows: dict[str, Any] = {}
-    for name, candidate in (("node", model), ("layer", merged.model)):
-        found: Any = compare(slim, candidate, feeds, locate=False).to_json()["detections"]
-        rows[name] = {key: found[key] for key in ("reference", "matched", "box_error_px", "score_error")}
-    return {"counts": merged.counts(), "rows": rows}
-
-
-def layers_table(found: Mapping[str, Any]) -> str:
-    """Markdown: a row for each decoder and way of rounding."""
-    lines = ["| decoder | rounded | matched | box error p99, px | score error p99 |", "|---|---|---|---|---|"]
-    half = [row for row in found["runs"] if row["precision"] == "fp16"]
-    for row in half:
-        for name, figures in row["by_layers"]["rows"].items():
-            cells = [
-                *(
-                    on_gpu.DECODERS[row["decoder"]],
-                    f"after each {name}",
-                    f"{figures['matched']} of {figures['reference']}",
-                ),
-                *(f"{figures['box_error_px']['p99']:.2g}", f"{figures['score_error']['p99']:.2g}"),
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-    said = [
-        f"{on_gpu.DECODERS[row['decoder']]}: {counts['in_layers']} nodes in {counts['layers']} layers, "
-        f"{counts['without_layer']} in none; {counts['not_rounded']} FP16 values are not rounded."
-        for row in half
-        for counts in [row["by_layers"]["counts"]]
-    ]
-    return "\n".join([*lines, "", *said])
 
 
 def table(found: Mapping[str, Any]) -> str:

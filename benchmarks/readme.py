@@ -42,7 +42,6 @@ TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "peers": (README, converters.RESULTS, converters.short_table),
     "proven": (README, embedded.RESULTS, embedded.proven),
     "embedded": (PAGE, embedded.RESULTS, embedded.table),
-    "by_layers": (EMULATION_PAGE, embedded.RESULTS, embedded.layers_table),
     "on_gpu": (EMULATION_PAGE, on_gpu.RESULTS, on_gpu.table),
     "cuda_operators": (EMULATION_PAGE, cuda_operators.RESULTS, cuda_operators.table),
     "repeated_on_gpu": (EMULATION_PAGE, repeated_on_gpu.RESULTS, repeated_on_gpu.table),

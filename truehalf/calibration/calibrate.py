@@ -14,7 +14,7 @@ from tensors that the first one kept (truehalf.calibration.checkpoints), and cou
     NaN or Inf seen, or not ruled out    their numbers, and the extremes of the other elements
 
 Of an If the branch that all samples take is measured, as if it stood in the graph. Other branches, and the bodies of
-Loop and Scan, are measured as models of their own, over all their turns (truehalf.calibration.bodies).
+Loop and Scan, are not.
 
 What a Reshape or a Transpose outputs holds the elements of its input and is not measured again.
 """
@@ -25,12 +25,12 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.bodies import bodies, with_branches
+from truehalf.calibration.branches import with_branches
 from truehalf.calibration.checkpoints import checkpoints
 from truehalf.calibration.hazards import Reduction, reductions, sensitive
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
@@ -39,7 +39,6 @@ from truehalf.calibration.ranges_form import InnerSum, RangesJson
 from truehalf.calibration.rounding.errors import RoundingErrors
 from truehalf.calibration.samples import Samples, empty_inputs
 from truehalf.calibration.tensor_facts import TensorFacts
-from truehalf.codes import coded, codes_in
 from truehalf.errors import StageError
 from truehalf.float16 import INTEGERS_MAX
 from truehalf.ir.facts import constant_of
@@ -100,7 +99,7 @@ def calibrate(
         run.second_pass()
     except StageError as error:
         raise refusal(error, model, "convert without calibration, or give ranges") from error
-    found: dict[str, Any] = {
+    return {
         "samples": len(samples),
         "ladder": list(ladder),
         "warnings": run.warnings,
@@ -108,26 +107,6 @@ def calibrate(
         "inner": {name: asdict(found) for name, found in run.inner.items()},
         "rounding": {name: found.to_json() for name, found in run.errors.measured(samples, run.kept).items()},
     }
-    return _with_bodies(found, model, samples, ladder)
-
-
-def _with_bodies(found: dict[str, Any], model: ir.Model, samples: Samples, ladder: Sequence[float]) -> RangesJson:
-    """With what is measured inside subgraphs; elements are those of a turn."""
-    left = dict[str, str]()
-    for body in bodies(model, samples, left):
-        try:
-            inside = calibrate(body.model, body.feeds, names=body.names, ladder=ladder, nonfinite_outputs="warn")
-        except StageError as error:
-            left[body.node] = error.text
-            continue
-        for entry in inside["tensors"].values():
-            entry["elements"] = round(entry["elements"] * len(samples) / len(body.feeds))
-        for key in ("tensors", "inner", "rounding"):
-            found[key] = inside[key] | found[key]
-        found["rounding"] |= {name: each.to_json() for name, each in body.rounding.items()}
-        found["warnings"] += [line for line in inside["warnings"] if "not-measured" in codes_in(line)]
-    found["warnings"] += [coded("not-measured", f"inside {node} nothing is measured: {left[node]}") for node in left]
-    return found
 
 
 def _raised(model: ir.Model) -> ir.Model:

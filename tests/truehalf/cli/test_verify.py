@@ -102,29 +102,6 @@ def test_not_verified_is_3(files: dict[str, str], tmp_path: Path, capsys: pytest
     expect(text, None, "top-1 agreement 1", "top-5 -", "KL mean 0", "max 0")
 
 
-def test_layers_of_an_engine_say_where_fp16_is_rounded(
-    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[N,3] y) {
-        [a] h = Cast<to = 10>(x) [b] z = Neg(h) [c] w = Neg(z) [d] r = Relu(w) [e] y = Cast<to = 1>(r)
-    }"""
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "half.onnx")
-    engine, result = tmp_path / "engine.json", tmp_path / "result.json"
-    for nodes, exact in (("abcde", True), ("de", False)):
-        engine.write_text(json.dumps({"layer_table": [{"onnx_nodes": list(nodes), "outputs": ["Float"]}]}))
-        flags = ["--layers", str(engine), "--json", str(result)]
-        argv = [files["fp32"], str(tmp_path / "half.onnx"), "--samples", files["samples"], *flags]
-        assert truehalf(["verify", *argv]) == 0
-        content = json.loads(result.read_text())
-        assert content["layers"]["in_layers"] == len(nodes)
-        assert (content["outputs"]["y"]["max_abs"] == 0) == exact
-    for broken in ("{}", "[]", '{"layer_table": [{"onnx_nodes": ["other"]}]}', "no JSON"):
-        engine.write_text(broken)
-        capsys.readouterr()
-        assert truehalf(["verify", *argv]) == 2
-        expect(capsys.readouterr().err, "file-unreadable" if broken == "no JSON" else "wrong-file")
-
-
 def test_bad_input_is_2_and_on_stderr(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert shell(files, "other") == 2
     done = capsys.readouterr()

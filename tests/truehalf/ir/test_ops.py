@@ -35,7 +35,6 @@ ELSEWHERE = {
     ("conversion/masks/spread.py", "_JOINS"): "the rules of masks, which the module's docstring proves for these",
     ("emulation/pessimistic.py", "_RULES"): "a function for each",
     ("emulation/split_functions.py", "RULES"): "a function for each",
-    ("emulation/term_by_term.py", "RULES"): "a function for each",
     ("exporting/source_lint/torch_calls.py", "_SEVERAL"): "modules of torch",
     ("ir/arithmetic.py", "_DEPTHS"): "a function for each",
     ("ir/opset.py", "_RESTATED_UNTIL"): "a restatement for each",
