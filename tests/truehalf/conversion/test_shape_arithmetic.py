@@ -377,14 +377,6 @@ def test_a_choice_ends_it() -> None:
     assert set(rules_of(text).values()) == {"none"}
 
 
-def test_what_a_loop_carries_beside_a_size_may_be_fp16() -> None:
-    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21]> g ' + TEXTS["a condition of floats"])
-    result = check(proto, {"x": np.zeros(3, np.float32), "t": np.array(2, np.float32)})
-    loop = next(node for node in result.graph.node if node.op_type == "Loop")
-    body = loop.attribute[0].g
-    assert [value.type.tensor_type.elem_type for value in body.input[2:]] == [FLOAT16, onnx.TensorProto.FLOAT]
-
-
 def test_a_float_input_may_be_index_and_data() -> None:
     """It is cast for the others, and read as it is by the Cast to an integer."""
     text = """(float[4] x) => (float[4] y, float[k] o)
