@@ -51,6 +51,7 @@ from truehalf.runtime.ort.types import infer_open_types
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
 _OPSET_MIN = 9  # which has Where; an older model is measured at this one, where its tensors keep their names
+_RUNS_FROM = 7  # in ONNX Runtime; what cannot be raised from here on (Scan of opset 8) is measured as it is
 _LISTED = 5  # tensors in a warning
 _INNER_MIN = 8192  # a sum that cannot exceed this is not measured
 _KEPT_BYTES_MAX = 1 << 30  # of checkpoints between the passes; samples beyond it run from their inputs again
@@ -88,8 +89,12 @@ def calibrate(
     if not isinstance(model, ir.Model):
         model = load_model(model)
         PREPARE(model)
-    if model.graph.opset_imports.get("", _OPSET_MIN) < _OPSET_MIN:
-        model = _raised(model)
+    if (opset := model.graph.opset_imports.get("", _OPSET_MIN)) < _OPSET_MIN:
+        try:
+            model = ToOpset(_OPSET_MIN)(model.clone()).model
+        except StageError:
+            if opset < _RUNS_FROM:
+                raise
     infer_open_types(model)
     samples = Samples(feeds, names)
     try:
@@ -107,17 +112,6 @@ def calibrate(
         "inner": {name: asdict(found) for name, found in run.inner.items()},
         "rounding": {name: found.to_json() for name, found in run.errors.measured(samples, run.kept).items()},
     }
-
-
-def _raised(model: ir.Model) -> ir.Model:
-    raised = ToOpset(_OPSET_MIN)(model.clone())
-    if raised.model.graph.opset_imports[""] < _OPSET_MIN:
-        raise StageError(
-            "wrong-opset",
-            f"calibrate: expected opset {_OPSET_MIN} or later, got {'; '.join(raised.notes())}. "
-            "Export the model anew at a later opset, or convert it without calibration",
-        )
-    return raised.model
 
 
 class _Run:

@@ -37,7 +37,6 @@ ELSEWHERE = {
     ("emulation/split_functions.py", "RULES"): "a function for each",
     ("exporting/source_lint/torch_calls.py", "_SEVERAL"): "modules of torch",
     ("ir/arithmetic.py", "_DEPTHS"): "a function for each",
-    ("ir/opset.py", "_RESTATED_UNTIL"): "a restatement for each",
     ("ir/arithmetic.py", "_PRODUCTS"): "a function for each",
     ("linting/integers.py", "_OPERATORS"): "a function for each",
     ("linting/rules/restrictions.py", "_CHECKS"): "a function for each",
