@@ -316,13 +316,13 @@ SIZES = {
         """s = Shape(x) f = Cast<to = 1>(s) n = Constant<value_int = 3>() v = Loop(n, , f) <body = l
         (int64 i, bool d, float[1] k) => (bool e, float[1] m) { e = Identity(d) [mul] m = Mul(k, c) }>
         o = Cast<to = 7>(v)""",
-        "shape_arithmetic",
+        "subgraph",
     ),
     "in a scan": (
         """s = Shape(x) f = Cast<to = 1>(s) u = Unsqueeze(f, z) z = Constant<value_ints = [0]>()
         v, w = Scan<num_scan_inputs = 1, body = l (float[1] k, float[1] r) => (float[1] m, float[1] o1)
         { m = Identity(k) [mul] o1 = Mul(r, c) }>(c, u) o = Cast<to = 7>(w)""",
-        "shape_arithmetic",
+        "subgraph",
     ),
     "of data in a branch": (
         """s = Shape(x) f = Cast<to = 1>(s) b = Greater(t, c) z = Squeeze(b) v = If(z)
