@@ -14,7 +14,7 @@ from tensors that the first one kept (truehalf.calibration.checkpoints), and cou
     NaN or Inf seen, or not ruled out    their numbers, and the extremes of the other elements
 
 Of an If the branch that all samples take is measured, as if it stood in the graph. Other branches, and the bodies of
-Loop and Scan, are measured as models of their own, over all their turns (truehalf.calibration.bodies).
+Loop and Scan, are not.
 
 What a Reshape or a Transpose outputs holds the elements of its input and is not measured again.
 """
@@ -25,12 +25,12 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.bodies import bodies, with_branches
+from truehalf.calibration.branches import with_branches
 from truehalf.calibration.checkpoints import checkpoints
 from truehalf.calibration.hazards import Reduction, reductions, sensitive
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
@@ -39,7 +39,6 @@ from truehalf.calibration.ranges_form import InnerSum, RangesJson
 from truehalf.calibration.rounding.errors import RoundingErrors
 from truehalf.calibration.samples import Samples, empty_inputs
 from truehalf.calibration.tensor_facts import TensorFacts
-from truehalf.codes import coded, codes_in
 from truehalf.errors import StageError
 from truehalf.float16 import INTEGERS_MAX
 from truehalf.ir.facts import constant_of
@@ -52,6 +51,7 @@ from truehalf.runtime.ort.types import infer_open_types
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
 _OPSET_MIN = 9  # which has Where; an older model is measured at this one, where its tensors keep their names
+_RUNS_FROM = 7  # in ONNX Runtime; what cannot be raised from here on (Scan of opset 8) is measured as it is
 _LISTED = 5  # tensors in a warning
 _INNER_MIN = 8192  # a sum that cannot exceed this is not measured
 _KEPT_BYTES_MAX = 1 << 30  # of checkpoints between the passes; samples beyond it run from their inputs again
@@ -89,8 +89,12 @@ def calibrate(
     if not isinstance(model, ir.Model):
         model = load_model(model)
         PREPARE(model)
-    if model.graph.opset_imports.get("", _OPSET_MIN) < _OPSET_MIN:
-        model = _raised(model)
+    if (opset := model.graph.opset_imports.get("", _OPSET_MIN)) < _OPSET_MIN:
+        try:
+            model = ToOpset(_OPSET_MIN)(model.clone()).model
+        except StageError:
+            if opset < _RUNS_FROM:
+                raise
     infer_open_types(model)
     samples = Samples(feeds, names)
     try:
@@ -100,7 +104,7 @@ def calibrate(
         run.second_pass()
     except StageError as error:
         raise refusal(error, model, "convert without calibration, or give ranges") from error
-    found: dict[str, Any] = {
+    return {
         "samples": len(samples),
         "ladder": list(ladder),
         "warnings": run.warnings,
@@ -108,37 +112,6 @@ def calibrate(
         "inner": {name: asdict(found) for name, found in run.inner.items()},
         "rounding": {name: found.to_json() for name, found in run.errors.measured(samples, run.kept).items()},
     }
-    return _with_bodies(found, model, samples, ladder)
-
-
-def _with_bodies(found: dict[str, Any], model: ir.Model, samples: Samples, ladder: Sequence[float]) -> RangesJson:
-    """With what is measured inside subgraphs; elements are those of a turn."""
-    left = dict[str, str]()
-    for body in bodies(model, samples, left):
-        try:
-            inside = calibrate(body.model, body.feeds, names=body.names, ladder=ladder, nonfinite_outputs="warn")
-        except StageError as error:
-            left[body.node] = error.text
-            continue
-        for entry in inside["tensors"].values():
-            entry["elements"] = round(entry["elements"] * len(samples) / len(body.feeds))
-        for key in ("tensors", "inner", "rounding"):
-            found[key] = inside[key] | found[key]
-        found["rounding"] |= {name: each.to_json() for name, each in body.rounding.items()}
-        found["warnings"] += [line for line in inside["warnings"] if "not-measured" in codes_in(line)]
-    found["warnings"] += [coded("not-measured", f"inside {node} nothing is measured: {left[node]}") for node in left]
-    return found
-
-
-def _raised(model: ir.Model) -> ir.Model:
-    raised = ToOpset(_OPSET_MIN)(model.clone())
-    if raised.model.graph.opset_imports[""] < _OPSET_MIN:
-        raise StageError(
-            "wrong-opset",
-            f"calibrate: expected opset {_OPSET_MIN} or later, got {'; '.join(raised.notes())}. "
-            "Export the model anew at a later opset, or convert it without calibration",
-        )
-    return raised.model
 
 
 class _Run:

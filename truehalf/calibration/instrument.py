@@ -182,10 +182,6 @@ class ReportingSession:
         values = self._session.run(self._left(feeds))
         return {name: values[name] for name in self._outputs}, {key: values[name] for name, key in self._keys.items()}
 
-    def values(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs that were asked for; sequences and optionals, which are no arrays, as ONNX Runtime gives them."""
-        return self._session.values(self._left(feeds), self._outputs)
-
     def _left(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {name: array for name, array in feeds.items() if name not in self._dropped}
 

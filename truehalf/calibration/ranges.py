@@ -14,7 +14,7 @@ ReduceMax and ReduceMin lose a NaN that is not the first element; the sum never 
 All counts are made of Greater, Less, Floor and Where (opset 9): a NaN is neither below 1 nor above -1, an Inf is above
 every float.
 
-Tensors inside subgraphs (If, Loop, Scan) cannot be outputs of the graph and are not measured.
+Tensors inside subgraphs cannot be outputs of the graph and are not measured.
 """
 
 from __future__ import annotations

@@ -40,9 +40,7 @@ class Samples:
 
 
 def empty_inputs(model: ir.Model, feeds: Mapping[str, np.ndarray]) -> list[str]:
-    """Tensors without an element, with their shapes, but for those that the model states so; bodies are fed sequences
-    and optionals, too.
-    """
+    """Tensors without an element, with their shapes, but for those that the model states so."""
     stated = {value.name for value in model.graph.inputs if value.shape is not None and 0 in value.shape}
     arrays = {name: fed for name, fed in feeds.items() if isinstance(fed, np.ndarray) and name not in stated}
     return [f"{name!r} is {list(array.shape)}" for name, array in arrays.items() if not array.size]

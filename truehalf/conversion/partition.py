@@ -13,10 +13,6 @@ elements of a tensor:
          + sum of both(w) over weights w whose readers differ
          + sum of fp32(v) over the owners v in FP32
 
-What is in the body of a Loop or Scan is paid once a turn: the trip count of a Loop where it is a constant, else the
-first axis of what it stacks, the length that a Scan runs over, at the shapes that are given or were measured; else
-TURNS_UNKNOWN.
-
 This is a minimum s-t cut, and so is solved exactly. S, the side of the source, is FP32; T is FP16. Owners whose type is
 given are merged with the source or the sink; a free owner v has an edge v -> sink of capacity fp32(v). A tensor t with
 producer p and readers c1, c2, ... adds two vertices:
@@ -45,10 +41,9 @@ from math import ceil
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor, passed_on, type_at
+from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor, type_at
 from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import constant_of, is_op, subgraphs
 from truehalf.ir.normalize import elements
 from truehalf.ir.ops import Trait, has
 
@@ -57,8 +52,6 @@ LAUNCH = 1 << 20
 # FP32 without tensor cores against FP16 with them: on a T4 8 and 65 TFLOP/s beside 0.3 TB/s, on an H200 67 and 990
 # beside 4.8: between 0.03 and 0.07 bytes for each operation.
 BYTES_PER_FLOP = 0.05
-TURNS_UNKNOWN = 8  # of a Loop or Scan, where nothing says how many
-_TURNS_MOST = 1 << 20  # a larger trip count is none: the condition ends such a Loop
 _LIMIT = 2**29
 
 Assignment = dict[Owner, ir.DataType]
@@ -71,11 +64,10 @@ class Link:
     producer: End
     readers: tuple[End, ...]
     cast_bytes: int
-    turns: int = 1
 
     @property
     def cost(self) -> int:
-        return (self.cast_bytes + LAUNCH) * self.turns
+        return self.cast_bytes + LAUNCH
 
 
 @dataclass(frozen=True)
@@ -117,45 +109,16 @@ def problem(ports: Ports, decisions: Mapping[ir.Node, Decision], shapes: Mapping
     """The placing problem of a model; `shapes` as truehalf.ir.normalize finds them."""
     fixed: Assignment = {}
     fp32: dict[Owner, int] = {}
-    turns = _turns(ports, shapes)
     for owner, node in ports.owners.items():
         verdict = decisions[node].verdict
         if verdict is Verdict.free:
-            fp32[owner] = _fp32_cost(owner, ports, shapes) * turns.get(node.graph, 1)
+            fp32[owner] = _fp32_cost(owner, ports, shapes)
         else:
             fixed[owner] = FP32 if verdict is Verdict.fp32 else FP16
-    links = (_link(each, shapes, turns.get(each.graph, 1)) for each in ports.tensors if not each.constant)
+    links = (_link(each, shapes) for each in ports.tensors if not each.constant)
     weights = (_weight(each, shapes) for each in ports.tensors if each.constant)
     several = (weight for weight in weights if len(weight.readers) > 1)
     return Problem(fixed, fp32, tuple(link for link in links if link.readers), tuple(several))
-
-
-def _turns(ports: Ports, shapes: Mapping[ir.Value, tuple[int, ...]]) -> dict[object, int]:
-    """How often the body of each subgraph runs, those around it included."""
-    turns: dict[object, int] = {}
-    for subgraph, node in ports.holders.items():  # outer ones first
-        turns[subgraph] = turns.get(node.graph, 1) * _turns_of(node, shapes)
-    return turns
-
-
-def _turns_of(node: ir.Node, shapes: Mapping[ir.Value, tuple[int, ...]]) -> int:
-    if not is_op(node, "Loop", "Scan"):
-        return 1
-    most = constant_of(node.inputs[0]) if node.op_type == "Loop" else None
-    if most is not None and most.size == 1 and most.item() <= _TURNS_MOST:
-        return max(1, int(most.item()))
-    sides = [1]
-    axes = node.attributes.get_ints("scan_input_axes", ())
-    for slot, places in passed_on(node, subgraphs(node)):
-        if places.input is not None and places.output is None:  # what a Scan runs over
-            value, axis = node.inputs[places.input], axes[slot.index - len(node.outputs)] if axes else 0
-        elif places.output is not None and not places.subgraph_inputs and node.op_type == "Loop":  # what it stacks
-            value, axis = node.outputs[places.output], 0
-        else:
-            continue
-        shape = shapes.get(value) if value is not None else None
-        sides.append(shape[axis] if shape else 1)
-    return max(sides) if max(sides) > 1 else TURNS_UNKNOWN
 
 
 def unforced(decisions: Mapping[ir.Node, Decision]) -> dict[ir.Node, Decision]:
@@ -187,7 +150,7 @@ def cost(problem: Problem, assignment: Mapping[Owner, ir.DataType]) -> Cost:
     return Cost(
         bytes=sum(link.cost for link in cast) + sum(weight.cost for weight in twice) + extra,
         casts=len(cast),
-        cast_bytes=sum(link.cast_bytes * link.turns for link in cast),
+        cast_bytes=sum(link.cast_bytes for link in cast),
         fp32_owners=sum(dtype == FP32 for dtype in assignment.values()),
     )
 
@@ -204,9 +167,9 @@ def _given(problem: Problem) -> set[ir.DataType]:
     return {*(end for end in ends if isinstance(end, ir.DataType)), *problem.fixed.values()}
 
 
-def _link(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]], turns: int) -> Link:
+def _link(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]]) -> Link:
     readers = tuple(end for end in _readers(tensor) if end != tensor.producer)
-    return Link(tensor.producer, readers, 6 * elements(shapes.get(tensor.value)), turns)
+    return Link(tensor.producer, readers, 6 * elements(shapes.get(tensor.value)))
 
 
 def _weight(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]]) -> Weight:
@@ -296,7 +259,7 @@ class _Network:
 
 
 def nodes_in_fp16(ports: Ports, assignment: Mapping[Owner, ir.DataType]) -> Iterable[ir.Node]:
-    """Judged nodes that run in FP16; control flow counts when all that it passes on is FP16."""
+    """Judged nodes that run in FP16; an If counts when all its outputs are FP16."""
     by_node: dict[ir.Node, list[ir.DataType]] = {}
     for owner, node in ports.owners.items():
         by_node.setdefault(node, []).append(assignment.get(owner, FP32))

@@ -1,39 +1,30 @@
 """Map of each end of a float32 tensor to the node or graph input or output that decides its precision; both placing and
 converting read it.
 
-    owner    something that has one precision: a node, or a `Slot` of If, Loop or Scan
+    owner    something that has one precision: a node, or a `Slot` of an If
     tensor   a float32 value with the owner that writes it and, for each use, the owner that reads it
 
-An ordinary node owns its half slots (truehalf.ir.slots); its other float slots are FP32 whatever the node does. If,
-Loop and Scan have a precision for each thing that they pass on, as one type must hold at all its places:
-
-    If    output i:   the output, and output i of both branches
-    Loop  state k:    input k+2, subgraph input k+2, subgraph output k+1, output k
-    Loop  scan j:     subgraph output 1+K+j, output K+j           (K states)
-    Scan  state k:    input k, subgraph input k, subgraph output k, output k
-    Scan  input j:    input K+j, subgraph input K+j
-    Scan  output j:   subgraph output K+j, output K+j
-
-Subgraphs of other operators stay FP32, and so does what they read.
+An ordinary node owns its half slots (truehalf.ir.slots); its other float slots are FP32 whatever the node does. An If
+has a precision for each output, which is that of the same output of both branches. Subgraphs of other operators (Loop,
+Scan, ...) stay FP32, and so does what they read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, subgraphs
-from truehalf.ir.opset import SCAN_WITHOUT_BATCH
-from truehalf.ir.slots import Slots, is_float32, movable_slots, schema_of, takes_any_type
+from truehalf.ir.facts import all_nodes, is_op, subgraphs
+from truehalf.ir.slots import Slots, is_float32, movable_slots, takes_any_type
 
 FP32, FP16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What If, Loop or Scan pass on under one type: output `index`, or Scan's input j as index len(outputs) + j."""
+    """Output `index` of an If, and of both its branches."""
 
     node: ir.Node
     index: int
@@ -75,16 +66,14 @@ class Ports:
     """The owners of a model and the tensors between them, both in graph order.
 
     Attributes:
-        owners: each with the node whose verdict holds for it (a slot's is its control-flow node).
+        owners: each with the node whose verdict holds for it (a slot's is its If).
         slots: half slots by ordinary node.
         tensors: the float32 values of all graphs that have a name.
-        holders: by subgraph, the node that holds it.
     """
 
     owners: dict[Owner, ir.Node] = field(default_factory=dict)
     slots: dict[ir.Node, Slots] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
-    holders: dict[ir.Graph, ir.Node] = field(default_factory=dict)
 
 
 def type_at(end: End, assignment: Mapping[Owner, ir.DataType]) -> ir.DataType | None:
@@ -103,11 +92,11 @@ def ports(
 
     Args:
         model: typed, sorted; float constants are initializers (truehalf.ir.normalize.PREPARE).
-        movable: nodes that are not pinned, control flow included; the others are FP32.
+        movable: nodes that are not pinned, Ifs included; the others are FP32.
         keep_io_types: graph inputs and outputs that stay float32: all, none, or those named; an input that is `exact`
             stays so in any case.
         init_conversion_max_bytes: larger float32 initializers stay FP32 and are cast at run time; None: none does.
-        exact: float32 values that stay so: control flow passes them on as such, and a Cast reads them as such.
+        exact: float32 values that stay so: an If puts them out as such, and a Cast reads them as such.
     """
     io_type = io_type_of(keep_io_types, exact)
     return _Finder(model, set(movable), io_type, init_conversion_max_bytes, set(exact)).found()
@@ -136,18 +125,15 @@ class _Finder:
         self.model, self.movable, self.io_type = model, movable, io_type
         self.init_conversion_max_bytes, self.exact = init_conversion_max_bytes, exact
         self.ports = Ports()
-        # What control flow passes on: ends of subgraph inputs, graph outputs and control-flow nodes.
-        self.subgraph_inputs: dict[ir.Value, End] = {}
         self.graph_outputs: dict[ir.Graph, list[End]] = {}
-        self.node_inputs: dict[ir.Node, dict[int, End]] = {}
-        self.node_outputs: dict[ir.Node, dict[int, End]] = {}
+        self.if_outputs: dict[ir.Node, dict[int, Slot]] = {}
 
     def found(self) -> Ports:
         main = self.model.graph
         self.graph_outputs[main] = [self.io_type(value.name) for value in main.outputs]
         for node in all_nodes(self.model):
             if subgraphs(node):
-                self._control_flow(node)
+                self._own_outputs(node)
             elif node in self.movable and (slots := movable_slots(node)):
                 self.ports.slots[node] = slots
                 self.ports.owners[node] = node
@@ -164,7 +150,7 @@ class _Finder:
         """Every value that a graph defines, with the end that writes it, and whether it is a constant."""
         main = graph is self.model.graph
         for value in graph.inputs:
-            yield value, self.io_type(value.name) if main else self.subgraph_inputs.get(value, FP32), False
+            yield value, self.io_type(value.name) if main else FP32, False
         for value in graph.initializers.values():
             if not value.is_graph_input():
                 tensor, limit = value.const_value, self.init_conversion_max_bytes
@@ -183,90 +169,34 @@ class _Finder:
         return uses
 
     def _input_end(self, node: ir.Node, index: int) -> End:
-        if node in self.node_inputs:
-            return self.node_inputs[node].get(index, FP32)
         if takes_any_type(node):
             return FP32 if node.op_type == "Cast" and node.inputs[index] in self.exact else None
         slots = self.ports.slots.get(node)
         return node if slots is not None and index in slots.inputs else FP32
 
     def _output_end(self, node: ir.Node, index: int) -> End:
-        if node in self.node_outputs:
-            return self.node_outputs[node].get(index, FP32)
+        if node in self.if_outputs:
+            return self.if_outputs[node].get(index, FP32)
         slots = self.ports.slots.get(node)
         return node if slots is not None and index in slots.outputs else FP32
 
-    def _control_flow(self, node: ir.Node) -> None:
-        self.node_inputs[node], self.node_outputs[node] = {}, {}
-        held = subgraphs(node)
-        for subgraph in held:
-            self.graph_outputs[subgraph] = [FP32] * len(subgraph.outputs)
-            self.ports.holders[subgraph] = node
-        for slot, places in passed_on(node, held):
-            values = [value for value in places.values(node) if value.name]
-            exact = not self.exact.isdisjoint(places.passed(node))
-            if node in self.movable and not exact and values and all(is_float32(value) for value in values):
+    def _own_outputs(self, node: ir.Node) -> None:
+        """Make each float32 output of an If that may be FP16 an owner."""
+        if node not in self.movable or not is_op(node, "If"):
+            return
+        branches = subgraphs(node)
+        if any(len(branch.outputs) < len(node.outputs) for branch in branches):
+            return
+        for branch in branches:
+            self.graph_outputs[branch] = [FP32] * len(branch.outputs)
+        for index, value in enumerate(node.outputs):
+            values = [value, *(branch.outputs[index] for branch in branches)]
+            if value not in self.exact and all(is_float32(each) for each in values if each.name):
+                slot = Slot(node, index)
                 self.ports.owners[slot] = node
-                self._own(slot, places)
-
-    def _own(self, slot: Slot, places: SlotPorts) -> None:
-        if places.input is not None:
-            self.node_inputs[slot.node][places.input] = slot
-        if places.output is not None:
-            self.node_outputs[slot.node][places.output] = slot
-        for value in places.subgraph_inputs:
-            self.subgraph_inputs[value] = slot
-        for subgraph, index in places.subgraph_outputs:
-            self.graph_outputs[subgraph][index] = slot
-
-
-@dataclass(frozen=True)
-class SlotPorts:
-    """All places of one slot: an input and an output of the node, inputs and outputs of its subgraphs."""
-
-    input: int | None = None
-    output: int | None = None
-    subgraph_inputs: tuple[ir.Value, ...] = ()
-    subgraph_outputs: tuple[tuple[ir.Graph, int], ...] = ()
-
-    def passed(self, node: ir.Node) -> list[ir.Value]:
-        """What the node outputs there, and what its subgraphs get."""
-        return [*self.subgraph_inputs, *([node.outputs[self.output]] if self.output is not None else [])]
-
-    def values(self, node: ir.Node) -> list[ir.Value]:
-        inner = [*self.subgraph_inputs, *(subgraph.outputs[index] for subgraph, index in self.subgraph_outputs)]
-        if self.output is not None:
-            inner.append(node.outputs[self.output])
-        read = node.inputs[self.input] if self.input is not None else None
-        return inner if read is None else [*inner, read]
-
-
-def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, SlotPorts]]:
-    """What If, Loop and Scan pass on, of any type; nothing for other operators, and for Scan before opset 9.
-
-    Args:
-        held: the subgraphs of the node.
-    """
-    kind = node.op_type if node.domain == "" else ""
-    outputs = range(len(node.outputs))
-    if kind == "If":
-        if all(len(subgraph.outputs) >= len(node.outputs) for subgraph in held):
-            for i in outputs:
-                yield Slot(node, i), SlotPorts(output=i, subgraph_outputs=tuple((subgraph, i) for subgraph in held))
-    elif kind == "Loop":
-        (subgraph,) = held
-        states = len(subgraph.inputs) - 2
-        for i in outputs:
-            state = SlotPorts(i + 2, i, (subgraph.inputs[i + 2],), ((subgraph, i + 1),)) if i < states else None
-            yield Slot(node, i), state or SlotPorts(output=i, subgraph_outputs=((subgraph, i + 1),))
-    elif kind == "Scan" and (schema := schema_of(node)) is not None and schema.since_version >= SCAN_WITHOUT_BATCH:
-        (subgraph,) = held
-        states = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
-        for i in outputs:
-            state = SlotPorts(i, i, (subgraph.inputs[i],), ((subgraph, i),)) if i < states else None
-            yield Slot(node, i), state or SlotPorts(output=i, subgraph_outputs=((subgraph, i),))
-        for i in range(states, len(node.inputs)):
-            yield Slot(node, len(node.outputs) + i - states), SlotPorts(input=i, subgraph_inputs=(subgraph.inputs[i],))
+                self.if_outputs.setdefault(node, {})[index] = slot
+                for branch in branches:
+                    self.graph_outputs[branch][index] = slot
 
 
 def _graphs(model: ir.Model) -> Iterator[ir.Graph]:

@@ -5,7 +5,7 @@
     w: constant, read as both                ->  w and w_fp16 stored
     graph output y that must be t, is t'     ->  y := Cast(y_<t'>, t)
 
-Bodies of If, Loop and Scan are converted like the main graph; what they capture is cast where it is made, outside.
+Branches of If are converted like the main graph; what subgraphs capture is cast where it is made, outside.
 truehalf.conversion.ports says which node decides the precision of each end of a tensor. Shapes, order and names of
 graph inputs and outputs do not change.
 """

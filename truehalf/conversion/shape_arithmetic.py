@@ -31,7 +31,6 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from truehalf.conversion.ports import passed_on
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir.facts import all_nodes, is_op, named_ends, reached, subgraphs
 from truehalf.ir.ops import Trait, has, row_of
@@ -195,11 +194,19 @@ def _sources(model: ir.Model) -> dict[ir.Value, list[ir.Value | None]]:
     """What an output of If, Loop or Scan, or an input of their subgraphs, may hold."""
     found: dict[ir.Value, list[ir.Value | None]] = {}
     for node in all_nodes(model):
-        for _, places in passed_on(node, subgraphs(node)) if subgraphs(node) else ():
-            held: list[ir.Value | None] = [subgraph.outputs[index] for subgraph, index in places.subgraph_outputs]
-            if places.input is not None:
-                held.append(node.inputs[places.input])
-            outputs = [node.outputs[places.output]] if places.output is not None else []
-            for value in (*outputs, *places.subgraph_inputs):
-                found[value] = held
+        if not is_op(node, "If", "Loop", "Scan"):
+            continue
+        is_loop = is_op(node, "Loop")
+        read, made = (2, 1) if is_loop else (0, 0)  # beside the turn and the condition of a Loop
+        for subgraph in subgraphs(node):
+            given, written = list(node.inputs)[read:], list(subgraph.outputs)[made:]
+            inside = list(subgraph.inputs)[read:]
+            if inside and len(inside) != len(given):  # Scan before opset 9
+                continue
+            states = len(inside) if is_loop else len(inside) - node.attributes.get_int("num_scan_inputs", 0)
+            for index, value in enumerate(inside):
+                found[value] = [*given[index : index + 1], *(written[index : index + 1] if index < states else [])]
+            for index, value in enumerate(node.outputs):
+                carried = given[index : index + 1] if index < states else []
+                found.setdefault(value, []).extend([*written[index : index + 1], *carried])
     return found

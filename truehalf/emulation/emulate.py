@@ -11,9 +11,9 @@ With r(x) = Cast(Cast(x, FLOAT16), FLOAT), which ONNX Runtime honours at every o
     FP16 constants                   ->  the same numbers in FP32
 
 One rounding per node: what a node accumulates inside (matrix products, convolutions, Softmax, LayerNormalization,
-reductions) is accumulated in FP32, as tensor cores and FP32-accumulating kernels do; but for operators that no kernel
-runs on tensor cores (CumSum, LRN, ...), which round term by term (truehalf.emulation.term_by_term). A kernel that
-accumulates in FP16 can overflow where this does not: truehalf.emulation.pessimistic makes such sums separate nodes.
+reductions) is accumulated in FP32, as tensor cores and FP32-accumulating kernels do; but for CumSum, which rounds term
+by term (truehalf.emulation.cumulative_sums). A kernel that accumulates in FP16 can overflow where this does not:
+truehalf.emulation.pessimistic makes such sums separate nodes.
 +, -, *, / and Sqrt give the bits of correctly rounded FP16: FP32 has the 2 * 11 + 2 bits that make rounding twice
 harmless.
 
@@ -28,12 +28,13 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, raise_for_rules, split
+from truehalf.emulation.cumulative_sums import RULES
+from truehalf.emulation.half_nodes import NOT_SPLIT, raise_for_rules, split
 from truehalf.errors import StageError
 from truehalf.ir.facts import TYPE_ATTRIBUTES, cast_node, insert_after, is_op, producer_of
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
-from truehalf.ir.ops import Trait, adds_up, has
+from truehalf.ir.ops import Trait, has
 from truehalf.runtime.ort.types import infer_types
 
 _HALF = ir.DataType.FLOAT16
@@ -47,17 +48,17 @@ def emulate(model: ir.Model) -> ir.Model:
     order and shape, and those of type FLOAT16 become FLOAT. Functions are inlined.
 
     Returns:
-        the graph. Its `meta["not_split"]` has, beside what `model` has there, the FP16 nodes that add up term by term
-        and were left, each with the reason.
+        the graph. Its `meta["not_split"]` has, beside what `model` has there, each FP16 CumSum that was left, with the
+        reason.
 
     Raises:
         StageError: when the type of a value cannot be inferred, or a node depends on the bits of FP16.
     """
     emulated = model.clone()
     InlineFunctions()(emulated)
-    infer_all_types(emulated)
+    _infer_all_types(emulated)
     if raise_for_rules(emulated, RULES):
-        infer_all_types(emulated)
+        _infer_all_types(emulated)
     names = Names(emulated)
     emulated.meta[NOT_SPLIT] = model.meta.get(NOT_SPLIT, {}) | split(emulated, RULES, names)
     graphs = list(emulated.graphs())
@@ -87,9 +88,9 @@ def before_rounding(value: ir.Value) -> ir.Value:
     return to_half.inputs[0] or value
 
 
-def infer_all_types(model: ir.Model) -> None:
+def _infer_all_types(model: ir.Model) -> None:
     nodes = [node for graph in model.graphs() for node in graph]
-    adding = any(node.op_type in RULES and adds_up(node) for node in nodes)  # its rule asks for sizes
+    adding = any(node.op_type in RULES for node in nodes)  # its rule asks for sizes
     if not adding and all(output.type is not None for node in nodes for output in node.outputs if output.name):
         return
     infer_types(model)
@@ -126,7 +127,7 @@ def _emulate_node(node: ir.Node, half: set[ir.Value], names: Names) -> None:
             f"emulation: node {node.name!r} (BitCast) reads or writes the bits of FP16, which FP32 does not have; "
             "keep it and its neighbours out of FP16",
         )
-    widen_attributes(node)
+    _widen_attributes(node)
     if not _is_exact(node):
         for output in node.outputs:
             if output in half and isinstance(output.type, ir.TensorType):
@@ -158,7 +159,7 @@ def _become(node: ir.Node, op_type: str) -> None:
     node.attributes.clear()
 
 
-def widen_attributes(node: ir.Node) -> None:
+def _widen_attributes(node: ir.Node) -> None:
     for name, attribute in list(node.attributes.items()):
         if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
             node.attributes[name] = ir.AttrTensor(name, _as_float(attribute.as_tensor()))

@@ -1,5 +1,7 @@
 """The nodes that take a FLOAT16 node's place when its sum is made explicit, and the one way in which sums are cut.
 
+`split` replaces the FP16 nodes that have a rule, in opset OPSET or later.
+
 A sum of n terms becomes blocks of at most BLOCK terms, each rounded, which are added up one after the other:
 
     s = 0;  s = r(s + r(x[0] + ... + x[127]));  s = r(s + r(x[128] + ... + x[255]));  ...
@@ -10,19 +12,23 @@ only in a run, the blocks are filled up with 0 and a Scan adds them up.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.ir.facts import lengths_of
+from truehalf.errors import StageError
+from truehalf.ir.facts import all_nodes, label_of, lengths_of
 from truehalf.ir.normalize import Names
+from truehalf.ir.opset import ToOpset
 
 BLOCK = 128  # terms that are added up before a rounding
 OPSET = 13  # from which on the nodes are stated
+NOT_SPLIT = "not_split"  # key of ir.Model.meta
 
 HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
@@ -236,3 +242,51 @@ def source_of(build: HalfNodes) -> tuple[ir.Value, list[int | None]]:
         NotSplitError: when its rank is unknown.
     """
     return build.source, dims_of(build.source)
+
+
+Rule = Callable[[HalfNodes], list[ir.Value] | None]
+
+
+def split(model: ir.Model, rules: dict[str, Rule], names: Names) -> dict[str, str]:
+    """Replace the FP16 nodes that have a rule, in place; of those that were left, or are not split everywhere, why."""
+    opset = model.graph.opset_imports.get("", 0)
+    left: dict[str, str] = {}
+    for graph in list(model.graphs()):
+        for node in list(graph):
+            rule = rules.get(node.op_type) if node.domain == "" else None
+            if rule is None or not (is_half(node.inputs[:1]) and is_half(node.outputs)):
+                continue
+            if reasons := _split(node, graph, rule, HalfNodes(node, opset, names)):
+                left[label_of(node)] = reasons
+    return left
+
+
+def raise_for_rules(model: ir.Model, rules: Iterable[str]) -> bool:
+    """Bring a model to the opset in which rules state their nodes, where one has an FP16 node and onnx can; whether it
+    was. Afterwards new values have no type.
+    """
+    nodes = (node for node in all_nodes(model) if node.domain == "" and node.op_type in rules)
+    if model.graph.opset_imports.get("", OPSET) >= OPSET or not any(is_half(node.inputs[:1]) for node in nodes):
+        return False
+    with contextlib.suppress(StageError):
+        ToOpset(OPSET)(model)
+    return model.graph.opset_imports[""] == OPSET
+
+
+def _split(node: ir.Node, graph: ir.Graph, rule: Rule, build: HalfNodes) -> str:
+    """Replace `node`; what could not be done, or nothing."""
+    if build.opset < OPSET:
+        return f"opset {build.opset}: expected {OPSET} or more, and onnx cannot raise it"
+    try:
+        results = rule(build)
+    except NotSplitError as error:
+        return str(error)
+    if results is not None:
+        old = [value for value, _ in zip(node.outputs, results, strict=False) if value.name]
+        new = [result for value, result in zip(node.outputs, results, strict=False) if value.name]
+        ir.convenience.replace_nodes_and_values(graph, node, [node], build.nodes, old, new)
+    return "; ".join(build.notes)
+
+
+def is_half(values: Iterable[ir.Value | None]) -> bool:
+    return any(value is not None and value.dtype == HALF for value in values)

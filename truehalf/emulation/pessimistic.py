@@ -7,7 +7,7 @@ blocks of 128 terms, each block rounded, and added up in FP16 one after the othe
     ReduceMean, GlobalAveragePool    s(x) / n                  ReduceSum, ReduceL1    s(x), s(|x|)
     ReduceSumSquare, ReduceL2        s(x * x), its Sqrt        ReduceLogSum(Exp)      Log(s(x)), Log(s(Exp(x)))
     AveragePool                      sum of the window (one rounding), divided by its number of terms
-    CumSum, LRN, ScatterND, ...      term by term, as in each evaluation (truehalf.emulation.term_by_term)
+    CumSum                           term by term, as in each evaluation (truehalf.emulation.cumulative_sums)
     Attention                        the nodes that ONNX defines it by, its products and Softmax as above: logits beyond
                                      FP16's largest are Inf
     Softmax, LogSoftmax              d = x - max, e = Exp(d):  e / s(e),  d - Log(s(e))
@@ -36,7 +36,8 @@ What this bounds, and what it does not:
 
 A sum of at most 128 terms is one block: a MatMul, Gemm, Conv, ConvTranspose or Einsum as short as that stays as it is.
 FP32 nodes, and nodes whose output is not FLOAT16, stay as they are. What else accumulates or multiplies elements inside
-(interpolation and scattering with a reduction included), and what has not been judged, stays, too, and is listed.
+(RNN, GRU, LSTM, LRN, LpNormalization, LpPool, GlobalLpPool, CumProd, interpolation, and scattering with a reduction),
+and what has not been judged, stays, too, and is listed.
 Other functions of one element (Gelu, Sigmoid, ...) are computed inside as `emulate` does: they accumulate no elements.
 """
 
@@ -47,7 +48,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from truehalf.emulation.half_nodes import HalfNodes
+from truehalf.emulation.cumulative_sums import RULES
+from truehalf.emulation.half_nodes import NOT_SPLIT, Rule, is_half, raise_for_rules, split
 from truehalf.emulation.split_functions import RULES as FUNCTIONS
 from truehalf.emulation.split_normalizations import (
     batch_normalization,
@@ -58,7 +60,6 @@ from truehalf.emulation.split_normalizations import (
 )
 from truehalf.emulation.split_products import conv, einsum, gemm, matmul
 from truehalf.emulation.split_reductions import add, average_pool, global_average_pool, reduce, softmax
-from truehalf.emulation.term_by_term import NOT_SPLIT, RULES, Rule, is_half, raise_for_rules, recurrent, split
 from truehalf.ir.facts import all_nodes, is_op, label_of
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, Names
@@ -68,11 +69,6 @@ from truehalf.ir.passes import Passes
 _ATTENTION = "truehalf.attention"  # domain of functions that take its place
 
 
-def _recurrent(build: HalfNodes) -> list[ir.Value] | None:
-    build.notes.append(f"{build.node.op_type}: products of a step are rounded once")
-    return recurrent(build)
-
-
 _RULES: dict[str, Rule] = {
     "Sum": add,
     "Mean": add,
@@ -80,7 +76,6 @@ _RULES: dict[str, Rule] = {
     "GlobalAveragePool": global_average_pool,
     "AveragePool": average_pool,
     **RULES,
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
     "Softmax": softmax,
     "LogSoftmax": softmax,
     "LayerNormalization": layer_normalization,

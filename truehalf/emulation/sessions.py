@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.emulation.emulate import emulate
+from truehalf.emulation.half_nodes import NOT_SPLIT
 from truehalf.emulation.pessimistic import split_sums
-from truehalf.emulation.term_by_term import NOT_SPLIT
 from truehalf.ir.model_forms import loaded_from
 from truehalf.runtime.ort.session import Session
 
@@ -22,8 +22,8 @@ class EmulatedSession:
     Attributes:
         provider: the execution provider that runs the emulation, read back from ONNX Runtime.
         cpu_nodes: None: all of them run there.
-        not_split: the FP16 nodes whose inner sums are not rounded, or not everywhere, each with the reason: of those
-            that add up term by term (truehalf.emulation.term_by_term), and of a pessimistic session of all.
+        not_split: the FP16 nodes whose inner sums are not rounded, or not everywhere, each with the reason: CumSum,
+            and in a pessimistic session all that add up.
     """
 
     cpu_nodes: list[str] | None = None

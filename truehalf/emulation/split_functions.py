@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.emulation.half_nodes import HalfNodes
-from truehalf.emulation.term_by_term import Rule
+from truehalf.emulation.half_nodes import HalfNodes, Rule
 
 _SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}  # what ONNX defines
 

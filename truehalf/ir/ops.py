@@ -44,7 +44,6 @@ class Trait(Flag):
     COMPARES = auto()
     LOGIC = auto()  # of booleans
     BITWISE = auto()
-    RECURRENT = auto()
     COMMUTES = auto()  # the order of its inputs does not matter
     RANDOM = auto()
     QUANTIZED = auto()  # writes, reads or computes quantized tensors
@@ -235,7 +234,7 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Conv ConvTranspose", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES | T.CANCELS)),
     ("Einsum", Op(_MATMUL | T.ACCUMULATES | T.CANCELS, folds=12)),
     ("Attention CausalConvWithState DeformConv LinearAttention", Op(T.PRODUCT | T.ACCUMULATES)),
-    ("GRU LSTM RNN", Op(T.PRODUCT | T.ACCUMULATES | T.RECURRENT)),
+    ("GRU LSTM RNN", Op(T.PRODUCT | T.ACCUMULATES)),
     ("ConvInteger MatMulInteger QLinearMatMul", Op(T.PRODUCT | T.QUANTIZED)),
     ("QLinearConv", Op(T.PRODUCT | T.QUANTIZED | T.INTEGER_DATA)),
     ("DequantizeLinear", Op(T.QUANTIZED | T.INTEGER_DATA)),

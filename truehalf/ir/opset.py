@@ -6,9 +6,8 @@
     target < opset            ->  as it is, with a note: operators cannot be taken back in general
 
 onnx.version_converter does the work on a model without its weights, which come back afterwards; onnxscript's, which has
-other rules from opset 18 on, comes only with torch and drops nodes that nothing reads. What onnx's cannot do is
-done here: functions are inlined, operators of old for which it has no rule are restated (`_restate`), and integer
-Constants of old become initializers.
+other rules from opset 18 on, comes only with torch and drops nodes that nothing reads. Functions are inlined before. A
+model that onnx cannot raise is refused.
 """
 
 from __future__ import annotations
@@ -19,22 +18,14 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError, first_line
-from truehalf.ir.facts import all_nodes, all_values
+from truehalf.ir.facts import all_nodes, all_values, is_op
 from truehalf.ir.inlining import InlineFunctions, WeightsApart
-from truehalf.ir.normalize import InferTypes, LiftConstants, proto_without_weights, rename, unique_names
-from truehalf.ir.ops import Trait, with_trait
+from truehalf.ir.normalize import LiftConstants, proto_without_weights, rename, unique_names
 from truehalf.ir.passes import Done, Pass
 
 _FP16_FROM = 7
-_NUMBERED_CASTS = 6  # Cast names its type by number from here on
 _CONSTANTS_OF_ANY_TYPE = 9
-SCAN_WITHOUT_BATCH = 9  # before, all that a Scan reads and writes has a batch axis
-
-# Until which opset an operator is restated here; meanwhile it stands in a domain that onnx does not touch.
-_BROADCAST_BY_ATTRIBUTE = with_trait(Trait.LOGIC | Trait.COMPARES) - {"Not"}
-_RECURRENT = with_trait(Trait.RECURRENT)
-_RESTATED_UNTIL = {"Cast": 5, "Pad": 1, "Scan": 8} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
-_HELD = "held"
+_SCAN_WITHOUT_BATCH = 9  # before, a Scan runs over a batch, too, which onnx's converter does not change
 
 
 @dataclass(frozen=True)
@@ -69,108 +60,29 @@ class ToOpset(Pass):
             return
         try:
             done.modified |= InlineFunctions()(model).modified
-            scans = any(node.op_type == "Scan" and node.domain == "" for node in all_nodes(model))
-            stops = [_FP16_FROM, *([SCAN_WITHOUT_BATCH] if scans else [])]
-            for version in [*(stop for stop in stops if source < stop < target), target]:
-                _raise(model, version)
-            done.counts[f"opset raised from {source} to {target}"] += 1
+            _raise(model, target)
         except (RuntimeError, ValueError) as error:
-            if target != _FP16_FROM or source < _NUMBERED_CASTS:
-                raise StageError(
-                    "wrong-opset",
-                    f"the model cannot be raised from opset {source} to {target}: {_reason(error)}. "
-                    "Export it anew at a later opset",
-                ) from error
-            done.refuse(None, f"opset {source} is kept: {_reason(error)}")
+            raise StageError(
+                "wrong-opset",
+                f"the model cannot be raised from opset {source} to {target}: {_reason(error)}. "
+                "Export it anew at a later opset",
+            ) from error
+        done.counts[f"opset raised from {source} to {target}"] += 1
 
 
 def _raise(model: ir.Model, target: int) -> None:
     """Give a model the graph that onnx makes of it; it stays as it is where onnx fails."""
-    source = model.graph.opset_imports[""]
-    held = [node for node in all_nodes(model) if node.domain == "" and source <= _RESTATED_UNTIL.get(node.op_type, 0)]
-    _type_casts([node for node in held if node.op_type == "Cast"], model)
-    for node in held:
-        node.domain = _HELD
+    over_batch = model.graph.opset_imports[""] < _SCAN_WITHOUT_BATCH <= target
+    if over_batch and any(is_op(node, "Scan") for node in all_nodes(model)):
+        raise ValueError("its Scan runs over a batch")
     with unique_names(model) as originals:
-        try:
-            proto = proto_without_weights(model)
-        finally:
-            for node in held:
-                node.domain = ""
-        if held:
-            proto.opset_import.add(domain=_HELD, version=1)
-        raised = ir.from_proto(onnx.version_converter.convert_version(proto, target))
-        for node in [node for node in all_nodes(raised) if node.domain == _HELD]:
-            node.domain = ""
-            _restate(node)
-        raised.graph.opset_imports.pop(_HELD, None)
+        raised = ir.from_proto(onnx.version_converter.convert_version(proto_without_weights(model), target))
         _restore_weights(model, raised)
         _restore_metadata(model, raised)
         rename(raised, {value: originals[value.name] for value in all_values(raised) if value.name in originals})
     model.graph = raised.graph
     if target < _CONSTANTS_OF_ANY_TYPE:
         LiftConstants(lambda dtype: not dtype.is_floating_point())(model)  # integers of the converter
-
-
-def _type_casts(casts: list[ir.Node], model: ir.Model) -> None:
-    """Cast had no inference of types when it named them, and the rules for broadcasting want shapes."""
-    waiting, before = casts, len(casts) + 1
-    while waiting and len(waiting) < before:
-        InferTypes()(model)
-        for cast in waiting:
-            source, result = cast.inputs[0], cast.outputs[0]
-            if source is not None and source.shape is not None:
-                result.type, result.shape = ir.TensorType(_named_type(cast)), source.shape
-        waiting, before = [cast for cast in waiting if cast.outputs[0].shape is None], len(waiting)
-
-
-def _named_type(cast: ir.Node) -> ir.DataType:
-    return ir.DataType[cast.attributes["to"].as_string().upper()]
-
-
-def _restate(node: ir.Node) -> None:
-    """An operator in the words of a later opset."""
-    if node.op_type == "Scan":
-        _scan_over_batch(node)
-    elif node.op_type == "Cast":
-        node.attributes["to"] = ir.AttrInt64("to", _named_type(node).value)
-    elif node.op_type == "Pad":
-        node.attributes["pads"] = ir.AttrInt64s("pads", node.attributes.pop("paddings").as_ints())
-    elif node.op_type in _RECURRENT:
-        node.attributes.pop("output_sequence", None)  # which outputs are there says as much
-    elif "axis" in node.attributes:
-        raise ValueError(f"{node.op_type} that broadcasts along an axis")
-    else:
-        node.attributes.pop("broadcast", None)
-
-
-def _scan_over_batch(node: ir.Node) -> None:
-    """Scan of opset 8, whose values have a batch axis first, as one of opset 9 over that axis around one of opset 9."""
-    if node.inputs[0] is not None:
-        raise ValueError("Scan of sequences that differ in length")
-    name = str(node.outputs[0].name)
-    read = [value for value in node.inputs[1:] if value is not None]
-    rows = [_row(value, ir.val(f"{name}/row/{i}")) for i, value in enumerate(read)]
-    attributes = {key: attribute.value for key, attribute in node.attributes.items()}
-    if (directions := attributes.pop("directions", None)) is not None:
-        attributes["scan_input_directions"] = directions
-    scan = ir.node("Scan", rows, attributes, num_outputs=len(node.outputs), name=f"{name}/scan")
-    for i, (value, whole) in enumerate(zip(scan.outputs, node.outputs, strict=True)):
-        value.name = f"{name}/scan/{i}"
-        _row(whole, value)
-    body = ir.Graph(rows, scan.outputs, nodes=[scan], name=f"{name}/body")
-    node.attributes.clear()
-    node.attributes["body"] = ir.AttrGraph("body", body)
-    node.attributes["num_scan_inputs"] = ir.AttrInt64("num_scan_inputs", len(rows))
-    for i, whole in enumerate(read):
-        node.replace_input_with(i, whole)
-    node.resize_inputs(len(read))
-
-
-def _row(whole: ir.Value, row: ir.Value) -> ir.Value:
-    """A value that is typed as one row of another."""
-    row.type, row.shape = whole.type, None if whole.shape is None else ir.Shape(list(whole.shape)[1:])
-    return row
 
 
 def _restore_weights(model: ir.Model, raised: ir.Model) -> None:
@@ -201,4 +113,4 @@ def _restore_metadata(model: ir.Model, raised: ir.Model) -> None:
 def _reason(error: Exception) -> str:
     """What onnx says, without the place in its source."""
     text = first_line(error)
-    return text.split("Assertion `false` failed: ")[-1].replace("$", "")
+    return text.split("` failed: ")[-1].replace("$", "")

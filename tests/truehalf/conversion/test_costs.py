@@ -1,4 +1,4 @@
-"""Costs as they are paid: once a turn of a loop, at measured sizes, for each copy of a weight."""
+"""Costs as they are paid: at measured sizes, and for each copy of a weight."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.ranges_form import ranges_of
 from truehalf.config.precision import PRODUCTS
 from truehalf.conversion import partition
-from truehalf.conversion.convert import convert_to_fp16
 from truehalf.conversion.decide import decide
-from truehalf.conversion.partition import LAUNCH, TURNS_UNKNOWN, Assignment, Problem, Weight, cost, min_cut
+from truehalf.conversion.partition import Assignment, Problem, Weight, cost, min_cut
 from truehalf.conversion.ports import FP16, FP32, ports
 from truehalf.ir.normalize import PREPARE, concrete_shapes
 
@@ -38,84 +37,7 @@ def measured(model: ir.Model, feed: dict[str, np.ndarray] | None) -> dict[str, f
     return {} if feed is None else ranges_of(calibrate(model, [feed])).sizes()
 
 
-# --- turns ------------------------------------------------------------------------------------------------------------
-
-BODY = "body = b (int64 i, bool c, float[2,4] s) => (bool d, float[2,4] t, float[2,4] z) {{ d = Identity(c) {nodes} }}"
-STEP = "a = Softmax(s) t = Relu(a) z = Neg(t)"
-LOOP = "g (float[2,4] x{more}) => (float[2,4] y, float[k,2,4] ys) <{held}> {{ {before} y, ys = Loop(m, , x) <{body}> }}"
-SCAN = """g ({ends}) => (float[4] y) <float[4] zero = {{0, 0, 0, 0}}> {{
-    y = Scan(zero, x) <num_scan_inputs = 1, {more}body =
-        b (float[4] s, float[4] r) => (float[4] t) {{ a = Add(s, r) t = Relu(a) }}> }}"""
-
-
-def loop(held: str = "bool t0 = {1}", more: str = "", before: str = "", step: str = STEP) -> str:
-    return LOOP.format(held=held, more=more, before=before, body=BODY.format(nodes=step))
-
-
 X = {"x": np.ones((2, 4), F32)}
-INNER = (
-    "a, q = Loop(n, , s) <body = e (int64 i1, bool c1, float[2,4] s1) => (bool d1, float[2,4] t1, float[2,4] q1)"
-    " { d1 = Identity(c1) t1 = Softmax(s1) q1 = Relu(t1) }> t = Relu(a) z = Neg(t)"
-)
-TURNS: dict[str, tuple[str, dict[str, np.ndarray] | None, set[int]]] = {
-    "constant of 1": (loop("int64 m = {1}"), None, {1}),
-    "constant of 5": (loop("int64 m = {5}"), None, {1, 5}),
-    "constant of 100, one axis": (loop("int64[1] m = {100}"), None, {1, 100}),
-    "without an end of its own": (loop("int64 m = {9223372036854775807}"), None, {1, TURNS_UNKNOWN}),
-    "given by the caller": (loop(more=", int64 m"), None, {1, TURNS_UNKNOWN}),
-    "given by the caller, measured": (loop(more=", int64 m"), X | {"m": np.array(7)}, {1, 7}),
-    "computed, measured": (
-        loop("int64 two = {2}", ", float[v] p", "n = Shape(p) m = Mul(n, two)"),
-        X | {"p": np.ones(3, F32)},
-        {1, 6},
-    ),
-    "one in another": (loop("int64 m = {5}, int64 n = {3}", step=INNER), None, {1, 5, 15}),
-    "scan of 6": (SCAN.format(ends="float[6,4] x", more=""), None, {1, 6}),
-    "scan of another axis": (SCAN.format(ends="float[4,9] x", more="scan_input_axes = [1], "), None, {1, 9}),
-    "scan of what is not known": (SCAN.format(ends="float[n,4] x", more=""), None, {1, TURNS_UNKNOWN}),
-}
-TURNS |= {
-    f"generated {n}": (loop(f"int64 m = {{{n}}}"), None, {1, n})
-    for n in map(int, np.random.default_rng(0).integers(2, 10**6, 4))
-}
-
-
-def problem(text: str, feed: dict[str, np.ndarray] | None = None) -> Problem:
-    model = parsed(text)
-    decisions = decide(model, None, only(op_block_list=["Softmax"]))
-    movable = [node for node, found in decisions.nodes.items() if found.verdict.value != "fp32"]
-    return partition.problem(
-        ports(model, movable), decisions.nodes, concrete_shapes(model, sizes=measured(model, feed))
-    )
-
-
-@pytest.mark.parametrize("case", TURNS)
-def test_casts_in_a_body_are_paid_each_turn(case: str) -> None:
-    text, feed, expected = TURNS[case]
-    found = problem(text, feed)
-    assert {link.turns for link in found.links} == expected
-    assert {link.cost // link.turns for link in found.links} <= {
-        6 * n + LAUNCH for n in (1, 4, 8, 24, 54, *range(8, 900, 8))
-    } | {link.cost for link in found.links if link.turns == 1}
-
-
-@pytest.mark.parametrize("op", ["Softmax", "Exp", "LogSoftmax"])
-@pytest.mark.parametrize("turns", [1, 3, 10, 77, 1000])
-def test_what_is_cast_each_turn_is_cast_outside_of_the_loop(turns: int, op: str) -> None:
-    """A state between MatMuls, read by a pinned node: one cast each turn, or one before the loop and one after."""
-    text = f"""g (float16[2,4] x16, float16[4,4] w) => (float16[2,4] y, float[k,2,4] zs) <int64 m = {{{turns}}}> {{
-        x = Cast<to = 1>(x16) v = Cast<to = 1>(w) h = MatMul(x, v)
-        l, zs = Loop(m, , h) <body = b (int64 i, bool c, float[2,4] s) => (bool d, float[2,4] t, float[2,4] z)
-            {{ d = Identity(c) z = {op}(s) t = Relu(s) }}>
-        o = MatMul(l, v) y = Cast<to = 10>(o) }}"""
-    model = parsed(text)
-    convert_to_fp16(model, None, only(op_block_list=[op], fp16_ops=["MatMul"]))
-    (body,) = list(model.graphs())[1:]
-    assert [node.op_type for node in body].count("Cast") == (1 if turns == 1 else 0)
-
-
-def test_the_default_is_stated() -> None:
-    assert TURNS_UNKNOWN == 8 and "TURNS_UNKNOWN" in (partition.__doc__ or "")
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------

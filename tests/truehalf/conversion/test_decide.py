@@ -176,12 +176,18 @@ def test_bodies_of_other_operators_stay_fp32() -> None:
     }
 
 
-def test_scan_before_opset_9_stays_fp32() -> None:
-    text = """<ir_version: 8, opset_import: ["": {opset}]> g (float[1,3,2] x) => (float[1,3,2] y) {{
+def test_loop_and_scan_stay_fp32_with_all_in_them() -> None:
+    scan = """<ir_version: 8, opset_import: ["": {opset}]> g (float[1,3,2] x) => (float[1,3,2] y) {{
         [scan] y = Scan<num_scan_inputs = 1, body = b (float[2] i) => (float[2] o) {{ [within] o = Relu(i) }}>({inputs})
         }}"""
-    assert rules_of(text.format(opset=8, inputs=", x")) == {"scan": "subgraph", "within": "subgraph"}
-    assert rules_of(text.format(opset=9, inputs="x")) == {"scan": "none", "within": "none"}
+    for opset, inputs in ((8, ", x"), (17, "x")):
+        assert rules_of(scan.format(opset=opset, inputs=inputs)) == {"scan": "subgraph", "within": "subgraph"}
+    loop = """(int64 n, bool c, float[2] x) => (float[2] y) { [loop] y = Loop(n, c, x) <
+        body = b (int64 i, bool k, float[2] s) => (bool k2, float[2] t) { k2 = Identity(k) [if] t = If(k) <
+            then_branch = p () => (float[2] q) { [within] q = Exp(s) },
+            else_branch = e () => (float[2] r) { [other] r = Neg(s) }> }> [after] z = Relu(y) }"""
+    found = rules_of(loop, include=Lists(op=("Exp",)))
+    assert found == dict.fromkeys(("loop", "if", "within", "other"), "subgraph") | {"after": "none"}
 
 
 def test_sequences_stay_fp32() -> None:

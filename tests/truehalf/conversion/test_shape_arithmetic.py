@@ -316,13 +316,13 @@ SIZES = {
         """s = Shape(x) f = Cast<to = 1>(s) n = Constant<value_int = 3>() v = Loop(n, , f) <body = l
         (int64 i, bool d, float[1] k) => (bool e, float[1] m) { e = Identity(d) [mul] m = Mul(k, c) }>
         o = Cast<to = 7>(v)""",
-        "shape_arithmetic",
+        "subgraph",
     ),
     "in a scan": (
         """s = Shape(x) f = Cast<to = 1>(s) u = Unsqueeze(f, z) z = Constant<value_ints = [0]>()
         v, w = Scan<num_scan_inputs = 1, body = l (float[1] k, float[1] r) => (float[1] m, float[1] o1)
         { m = Identity(k) [mul] o1 = Mul(r, c) }>(c, u) o = Cast<to = 7>(w)""",
-        "shape_arithmetic",
+        "subgraph",
     ),
     "of data in a branch": (
         """s = Shape(x) f = Cast<to = 1>(s) b = Greater(t, c) z = Squeeze(b) v = If(z)
@@ -375,14 +375,6 @@ def test_a_choice_ends_it() -> None:
     text = """(float[300] x, int64[1] k) => (float[m] o)
         { [before] a = Neg(x) [topk] v, i = TopK(a, k) [gather] o = Gather(x, i) }"""
     assert set(rules_of(text).values()) == {"none"}
-
-
-def test_what_a_loop_carries_beside_a_size_may_be_fp16() -> None:
-    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21]> g ' + TEXTS["a condition of floats"])
-    result = check(proto, {"x": np.zeros(3, np.float32), "t": np.array(2, np.float32)})
-    loop = next(node for node in result.graph.node if node.op_type == "Loop")
-    body = loop.attribute[0].g
-    assert [value.type.tensor_type.elem_type for value in body.input[2:]] == [FLOAT16, onnx.TensorProto.FLOAT]
 
 
 def test_a_float_input_may_be_index_and_data() -> None:

@@ -7,7 +7,8 @@ import onnx
 import onnx_ir as ir
 
 from tests.truehalf.emulation.emulation import parsed, run
-from truehalf.emulation.pessimistic import NOT_SPLIT, split_sums
+from truehalf.emulation.half_nodes import NOT_SPLIT
+from truehalf.emulation.pessimistic import split_sums
 
 Case = tuple[str, str, str, int]  # text of the graph's inputs, of its outputs, and of its nodes; opset
 

@@ -17,8 +17,8 @@ from tests.truehalf.emulation.emulation import assert_same_bits, op_count, parse
 from tests.truehalf.emulation.splitting import feeds_of, pessimistic
 from truehalf.codes import codes_in
 from truehalf.emulation.emulate import emulate
-from truehalf.emulation.half_nodes import BLOCK
-from truehalf.emulation.pessimistic import _RULES, NOT_SPLIT, split_sums
+from truehalf.emulation.half_nodes import BLOCK, NOT_SPLIT
+from truehalf.emulation.pessimistic import _RULES, split_sums
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError
 from truehalf.ir.ops import Trait, with_trait
@@ -124,9 +124,11 @@ INSIDE = {
     "Resize": ("y = Resize(x, , s)", 18, False),
     "GridSample": ("y = GridSample(x, g)", 20, True),
     "GridSample, nearest": ('y = GridSample<mode = "nearest">(x, g)', 20, False),
-    "ScatterND, add": ('y = ScatterND<reduction = "add">(h, i, h)', 18, False),
+    "ScatterND, add": ('y = ScatterND<reduction = "add">(h, i, h)', 18, True),
     "ScatterND": ("y = ScatterND(h, i, h)", 18, False),
-    "ScatterElements, mul": ('y = ScatterElements<reduction = "mul">(h, e, h)', 18, False),
+    "ScatterElements, mul": ('y = ScatterElements<reduction = "mul">(h, e, h)', 18, True),
+    "LRN": ("y = LRN<size = 3>(x)", 18, True),
+    "GlobalLpPool": ("y = GlobalLpPool(x)", 18, True),
     "ScatterElements": ("y = ScatterElements(h, e, h)", 18, False),
     "Col2Im": ("y = Col2Im(x, p, q)", 18, True),
     "ReduceProd": ("y = ReduceProd(x)", 18, True),

@@ -9,7 +9,8 @@ import pytest
 
 from tests.truehalf.emulation.emulation import parsed
 from tests.truehalf.emulation.splitting import pessimistic
-from truehalf.emulation.pessimistic import NOT_SPLIT, split_sums
+from truehalf.emulation.half_nodes import NOT_SPLIT
+from truehalf.emulation.pessimistic import split_sums
 from truehalf.emulation.sessions import EmulatedSession
 
 EVERY = np.arange(2**16, dtype=np.uint32).astype(np.uint16).view(np.float16)

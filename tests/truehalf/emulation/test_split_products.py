@@ -9,8 +9,8 @@ import pytest
 
 from tests.truehalf.emulation.emulation import parsed, run
 from tests.truehalf.emulation.splitting import Case, assert_same_but_for_rounding, feeds_of, pessimistic
-from truehalf.emulation.half_nodes import BLOCK
-from truehalf.emulation.pessimistic import NOT_SPLIT, split_sums
+from truehalf.emulation.half_nodes import BLOCK, NOT_SPLIT
+from truehalf.emulation.pessimistic import split_sums
 
 # One node each, with sums over more than a block.
 SAME_FUNCTION: dict[str, Case] = {

@@ -4,10 +4,9 @@
     data_max     finite |x| > data_max, in more than data_max_share of the elements
     nonfinite    NaN or Inf was there, and not only to mask (truehalf.conversion.rules.nonfinite)
     integers     whole numbers above 2048, of which float16 holds not all
-    unmeasured   a node in a subgraph of If, Loop or Scan that reads or writes a tensor of which nothing is known: no
-                 range, no constant, and not moved from such (what a subgraph captures has a range; what it computes has
-                 one in the branch of an If that all samples took); a Loop or Scan with a state of which that holds, as
-                 only its last value is measured; a node that depends on a plugin
+    unmeasured   a node in a branch of an If that reads or writes a tensor of which nothing is known: no range, no
+                 constant, and not moved from such (what a branch captures has a range; what it computes has one where
+                 all samples took it); a node that depends on a plugin
 
 The share of elements above data_max is read at the nearest rung of the ladder at or below it, so it is never too small.
 """
@@ -19,13 +18,11 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import TensorRange
-from truehalf.conversion.ports import passed_on
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.float16 import INTEGERS_MAX, MAX
-from truehalf.ir.facts import reached, subgraphs
+from truehalf.ir.facts import reached
 from truehalf.ir.ops import moved_inputs
 from truehalf.ir.proto.plugins import BEHIND
-from truehalf.ir.slots import is_float32
 
 
 def overflow(node: ir.Node, context: RuleContext) -> Decision | None:
@@ -72,19 +69,12 @@ def unmeasured(node: ir.Node, context: RuleContext) -> Decision | None:
         return None
     if node.meta.get(BEHIND):
         return Decision(Verdict.fp32, "unmeasured", "it depends on a plugin, which calibration does not run")
-    judged = _states(node) if node.graph is context.model.graph else context.moving(node)
+    judged = [] if node.graph is context.model.graph else context.moving(node)
     unknown = next((value for value in judged if not _is_known(value, context)), None)
     if unknown is None:
         return None
     reason = f"{unknown.name!r} has no range: it is inside a subgraph that calibration did not measure"
     return Decision(Verdict.fp32, "unmeasured", reason, tensor=unknown.name)
-
-
-def _states(node: ir.Node) -> list[ir.Value]:
-    """What a Loop or Scan hands from one turn to the next as float32."""
-    states = [places for _, places in passed_on(node, subgraphs(node)) if None not in (places.input, places.output)]
-    values = (subgraph.outputs[index] for places in states for subgraph, index in places.subgraph_outputs)
-    return [value for value in values if is_float32(value)]
 
 
 def _is_known(value: ir.Value, context: RuleContext) -> bool:

@@ -2,7 +2,7 @@
 
     no_fp16_kernel   no float slot of the operator can be float16 (truehalf.ir.slots)
     quantized        operators that write, read or compute quantized tensors: their scales stay as they are
-    subgraph         an operator with subgraphs other than If, Loop and Scan, Scan before opset 9, and all inside them
+    subgraph         an operator with subgraphs other than If (Loop, Scan, ...), and all inside them
     any_type         Shape, Size, a Cast of float32: it reads either type as it stands
 
 A custom operator has no FP16 kernel that onnx knows of; an include list may say that it has. Then its types must be
@@ -14,9 +14,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
-from truehalf.ir.facts import all_nodes, named_ends, subgraphs, with_subgraphs
-from truehalf.ir.ops import Trait, has, with_trait
-from truehalf.ir.opset import SCAN_WITHOUT_BATCH
+from truehalf.ir.facts import all_nodes, is_op, named_ends, subgraphs, with_subgraphs
+from truehalf.ir.ops import Trait, with_trait
 from truehalf.ir.slots import is_float32, schema_of, takes_any_type
 
 
@@ -24,7 +23,7 @@ def sealed_nodes(model: ir.Model) -> dict[ir.Node, ir.Node]:
     """Nodes that stay FP32 because of the node with subgraphs that they are, or that they lie in."""
     found: dict[ir.Node, ir.Node] = {}
     for node in all_nodes(model):  # outer ones first
-        if node not in found and subgraphs(node) and not _is_open(node):
+        if node not in found and subgraphs(node) and not is_op(node, "If"):
             found.update(dict.fromkeys(with_subgraphs(node), node))
     return found
 
@@ -65,11 +64,3 @@ def is_judged(node: ir.Node) -> bool:
 def is_odd(value: ir.Value) -> bool:
     """Of unknown type, or a sequence or optional of float32."""
     return value.dtype is None or (value.dtype == ir.DataType.FLOAT and not is_float32(value))
-
-
-def _is_open(node: ir.Node) -> bool:
-    """Whether the subgraphs of a node can be converted."""
-    if not has(node, Trait.CONTROL_FLOW):
-        return False
-    schema = schema_of(node)
-    return schema is not None and (node.op_type != "Scan" or schema.since_version >= SCAN_WITHOUT_BATCH)

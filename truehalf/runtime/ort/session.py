@@ -144,10 +144,6 @@ class Session:
         Raises:
             StageError: when the run fails, with ONNX Runtime's first line.
         """
-        return {name: _as_array(value) for name, value in self.values(feeds, outputs).items()}
-
-    def values(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """As `run`; sequences and optionals, which are no arrays, as ONNX Runtime gives and takes them."""
         names = list(outputs) if outputs is not None else self.output_names
         try:
             values = self._session.run(names, dict(feeds))
@@ -161,7 +157,7 @@ class Session:
             self.cpu_nodes = cpu_float_nodes(self.kernels)
             self._profile.cleanup()
             self._profile = None
-        return dict(zip(names, values, strict=True))
+        return {name: _as_array(value) for name, value in zip(names, values, strict=True)}
 
     def prepared(self, feeds: Mapping[str, np.ndarray]) -> Callable[[], Callable[[], list[np.ndarray]]]:
         """A call that runs the model on these inputs, to be timed: inputs and outputs stay on the provider's device.

@@ -165,7 +165,7 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         least = _LEFT * _arithmetic(made)
         tried: dict[int, bool | None] = {}
 
-        # A pin of an If, Loop or Scan means its bodies, as a switch of the switchboard does.
+        # A pin of an If means its branches, as a switch of the switchboard does.
         inside = {str(node.name): [str(each.name) for each in with_subgraphs(node)] for node in prepared.graph}
 
         def pins(order: Sequence[str]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from truehalf.verification.stage_facts import StageFacts
 
 SUMS_IN_FP32 = (
     "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
-    "as tensor cores do, or rounds term by term what these do not run"
+    "as tensor cores do"
 )
 OF_OUTPUTS = ("detections", "average_precision", "classes", "tensors")  # a model has those of what it outputs
 

@@ -13,8 +13,8 @@ and what moves data (Reshape, Gather, Max, ...) hands on numbers that are rounde
 whatever its node does (truehalf.ir.slots) counts as FP32. A mask constant that the conversion clamps is clamped as
 soon as one node on its way runs in FP16 (truehalf.conversion.masks.masks).
 
-Subgraphs follow: a node inside If, Loop or Scan, and all that these pass on, has the bit of the node of the main graph
-that it lies in. A converted file that keeps only a part of a subgraph in FP32 is therefore not among the assignments.
+Subgraphs follow: a node inside an If, and all that this puts out, has the bit of the node of the main graph that it
+lies in. A converted file that keeps only a part of a subgraph in FP32 is therefore not among the assignments.
 Nor is the cast of a DOUBLE, or of an integer above 2^24, to FLOAT16: here it passes through FLOAT.
 """
 

@@ -67,26 +67,6 @@ def test_what_a_body_computes_has_no_range_though_what_it_captures_has() -> None
     assert set(rules_by_node(BODY).values()) == {"none"}
 
 
-@pytest.mark.parametrize(
-    ("text", "loop"),
-    [
-        ("""(int64 n, bool c, float[2] x) => (float[2] y) { [loop] y = Loop(n, c, x) <
-            body = b (int64 i, bool k, float[2] s) => (bool k2, float[2] t) {
-                [keep] k2 = Identity(k) [turn] t = Exp(s) }> }""", "unmeasured"),
-        ("""(int64 n, bool c, float[2] x) => (float[m,2] y) { [loop] y = Loop(n, c) <
-            body = b (int64 i, bool k) => (bool k2, float[2] t) {
-                [keep] k2 = Identity(k) [turn] t = Exp(x) }> }""", "none"),
-        ("""(float[2] x, float[3,2] z) => (float[2] y, float[3,2] o) { [loop] y, o = Scan<num_scan_inputs = 1>(x, z) <
-            body = b (float[2] s, float[2] i) => (float[2] t, float[2] u) { [turn] t = Add(s, i) [out] u = Neg(i) }>
-            }""".replace("<num_scan_inputs = 1>(x, z) <", "<num_scan_inputs = 1, ").replace("}>", "}>(x, z)"),
-            "unmeasured"),
-    ],
-)  # fmt: skip
-def test_a_state_is_measured_after_its_last_turn_alone(text: str, loop: str) -> None:
-    found = rules_by_node(text, {name: {"absmax": 9.0} for name in "xyzo"})
-    assert (found["loop"], found["turn"]) == (loop, "unmeasured")
-
-
 def test_ranges_of_what_is_in_a_body_may_be_given() -> None:
     ranges = {name: {"absmax": 9.0} for name in ("x", "a", "ty", "y")}
     assert set(rules_by_node(BODY, ranges).values()) == {"none"}

@@ -119,7 +119,6 @@ def moments(p: str, x: str = "x", axis: int = 1) -> str:
 
 
 POSITIVE = "c = ReduceSum<keepdims = 0>(x) b = Cast<to = 9>(c)"
-TURN = "l (int64 i, bool c, float[2,1] a) => (bool d, float[2,1] b)"
 BODIES = {
     "operands of an If": f"""{POSITIVE}
         ["if"] u, v = If(b) <then_branch = t () => (float[N,1] tq, float[N,1] tp) {{ {moments("t")} }},
@@ -128,14 +127,6 @@ BODIES = {
     "a variance in an If": f"""{POSITIVE}
         ["if"] y = If(b) <then_branch = t () => (float[N,1] ty) {{ {moments("t")} ty = Sub(tq, tp) }},
             else_branch = e () => (float[N,1] ey) {{ {moments("e")} ey = Sub(eq, ep) }}>""",
-    "a variance in a Loop": f"""["loop"] y = Loop(n, , z) <body = {TURN} {{
-        d = Identity(c) {moments("")} v = Sub(q, p) b = Add(a, v) }}>""",
-    "operands of a Scan": f"""["scan"] f, u, v = Scan<num_scan_inputs = 1, body = l (float[2,1] a, float[256] r)
-        => (float[2,1] b, float[1] q, float[1] p) {{ b = Identity(a) {moments("", "r", 0)} }}>(z, x)
-        ["sub"] y = Sub(u, v)""",
-    "a mean in a Loop and one around it": f"""["sq"] k = Mul(x, x) ["q"] q = ReduceMean<axes = [1]>(k)
-        ["loop"] y = Loop(n, , z) <body = {TURN} {{
-            d = Identity(c) m = ReduceMean<axes = [1]>(x) p = Mul(m, m) v = Sub(q, p) b = Add(a, v) }}>""",
 }
 
 
