@@ -13,9 +13,6 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import Instrumented, main_values
-from truehalf.calibration.ranges_form import Rounding
-from truehalf.calibration.rounding.neighbourhoods import MADE_BY, computed_by
-from truehalf.calibration.rounding.recurrences import Recurrences
 from truehalf.errors import StageError
 from truehalf.ir.facts import is_op, subgraphs, values_of, with_subgraphs
 from truehalf.ir.inlining import inline_branch
@@ -35,7 +32,6 @@ class Body:
         feeds, names: of every turn over the samples.
         node: that it is of, as Op 'name'.
         read: names of the values around it that it reads.
-        rounding: of the states of a Loop or Scan, by name of the node.
     """
 
     model: ir.Model
@@ -44,7 +40,6 @@ class Body:
     feeds: list[Feed] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     bytes: int = 0
-    rounding: Mapping[str, Rounding] = field(default_factory=dict)
 
     def add(self, feed: Feed, name: str) -> None:
         self.feeds.append(feed)
@@ -89,13 +84,8 @@ def bodies(model: ir.Model, samples: Iterable[tuple[str, Feed]], left: dict[str,
                 inputs = ["" if value is None else str(value.name) for value in node.inputs]
                 names = [name for name in dict.fromkeys([*inputs, *(n for each in made for n in each.read)]) if name]
                 session = Instrumented(model).open(names)
-                states = None if is_op(node, "If") else Recurrences(node, made[0].model)
                 for sample, feeds in samples:
-                    before = len(made[0].feeds)
                     run(node, made, session.values(feeds), sample)
-                    if states is not None:
-                        states.add(made[0].feeds[before:], sample)
-                made[0].rounding = {} if states is None else states.rounding()
             except StageError as error:
                 left[f"{node.op_type} {node.name!r}"] = error.text
             else:
@@ -113,13 +103,10 @@ def _body(model: ir.Model, name: str, number: int) -> Body:
     read = [value for each in held for value in each.inputs] + [value for each in results for value in each.outputs]
     captured = [value for value in dict.fromkeys(read) if value is not None and value not in inner]
     body = Body(copy, f"{node.op_type} {name!r}")
-    for value in graph.inputs:
-        value.meta[MADE_BY] = []
     copy.graph.outputs.clear()
     for value in captured:
         constant = ir.convenience.get_const_tensor(value)
         own = ir.Value(name=value.name, type=value.type, shape=value.shape, const_value=constant)
-        own.meta[MADE_BY] = computed_by(value, copy)
         ir.convenience.replace_all_uses_with(value, own, replace_graph_outputs=True)
         if own.const_value is not None:
             graph.register_initializer(own)

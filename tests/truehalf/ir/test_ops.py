@@ -69,11 +69,6 @@ def test_traits_that_say_the_same_agree() -> None:
     assert with_trait(Trait.VIEW) < with_trait(Trait.PERMUTES) & with_trait(Trait.LAYOUT)
     assert with_trait(Trait.PERMUTES | Trait.LAYOUT) < MOVES
     assert with_trait(Trait.FILLS) < MOVES
-    assert with_trait(Trait.STANDARDIZES) < with_trait(Trait.NORMALIZES) and with_trait(
-        Trait.MATRIX_PRODUCT
-    ) < with_trait(Trait.PRODUCT)
-    assert with_trait(Trait.CENTERS) - with_trait(Trait.STANDARDIZES) == {"BatchNormalization"}
-    assert with_trait(Trait.PERIODIC | Trait.STEEP_AT_ONE) < with_trait(Trait.UNARY)
     assert with_trait(Trait.SEPARATE_SUM | Trait.NORMALIZES) < with_trait(Trait.ACCUMULATES)
     assert not with_trait(Trait.NO_ARITHMETIC) & with_trait(Trait.ACCUMULATES)
     assert MOVES - with_trait(Trait.NO_ARITHMETIC) == {"Scatter", "ScatterElements", "ScatterND"}
