@@ -23,12 +23,6 @@ MANY = 3  # names of operators in one literal
 ELSEWHERE = {
     ("calibration/hazards.py", "_REDUCES"): "what is added up, for each",
     (
-        "calibration/rounding/neighbourhoods.py",
-        "_COMPUTES",
-    ): "what accumulates and is computed in float16 beside itself",
-    ("calibration/rounding/replays.py", ""): "a formula for each",
-    ("conversion/rules/rounding/phases.py", "_PRODUCTS"): "products of two positions, which the rule's bound is for",
-    (
         "config/precision.py",
         "PRODUCTS",
     ): "what an option without entries means, which users read; config stands above ir",
