@@ -1,6 +1,4 @@
-"""Static FP16 hazards: nodes that may fail in float16 though every tensor of the graph looks harmless.
-
-`reductions`: nodes that accumulate many terms, whose sum may leave float16 while inputs and outputs fit.
+"""Nodes that accumulate many terms, whose sum may leave float16 while inputs and outputs fit.
 
     sum           sum of |x|                   ReduceSum, ReduceMean, ReduceL1, ReduceLogSum, CumSum, the average pools,
                                                LpNormalization, LpPool and GlobalLpPool with p = 1
@@ -14,19 +12,7 @@
                   mean of x^2                  RMSNormalization
     logit         |scale * sum of q k|         Attention, for which ONNX defines it: ONNX Runtime keeps it in float16
 
-No term of a sum or mean square is negative, so it bounds every partial sum, whatever order a kernel adds in. What the
-extremes prove (`Reduction.bound`) need not be measured:
-
-    mean of (x - mean)^2 <= (max - min)^2 / 4    (Popoviciu)        sum of exp(x - max) <= n
-    mean of x^2          <= absmax^2                                sum of |x|          <= n absmax
-    |scale * sum of q k| <= scale n absmax(q) absmax(k)
-
-`sensitive`: values whose small elements matter, because something divides by them or takes their logarithm: what
-float16 makes 0 becomes an Inf there. Small is what float16 holds as a subnormal or not at all, |x| < 2^-14. The way
-back from such a node goes through what leaves small elements small, and ends at a floor or a shift that float16 holds
-as a normal number:
-
-    max(x, c), c >= 2^-14    the same for every small x         x + c, |c| >= 2^-14    the same to float16's precision
+No term of a sum or mean square is negative, so it bounds every partial sum, whatever order a kernel adds in.
 
 Bodies of If, Loop and Scan are not looked at: calibration does not see them (truehalf.conversion.decide, `unmeasured`).
 """
@@ -35,14 +21,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from enum import Enum
 
-import numpy as np
 import onnx_ir as ir
 
-from truehalf.float16 import NORMAL_MIN
-from truehalf.ir import ops
 from truehalf.ir.arithmetic import reduced_axes
 from truehalf.ir.facts import constant_of, lengths_of, opset_of
 from truehalf.ir.slots import is_float32
@@ -77,8 +59,6 @@ class Reduction:
         term: what is added up.
         terms: how many at a time; None: not known from the shapes.
         exponent: p of `Term.power`.
-        keys: FLOAT tensors that `Term.product` multiplies the source with: keys, and those of before.
-        scale: of such a product; None: 1 / the root of the number of terms.
     """
 
     node: ir.Node
@@ -90,28 +70,6 @@ class Reduction:
     shape: tuple[int, ...] | None = None
     terms: int | None = None
     exponent: int = 2
-    keys: tuple[ir.Value, ...] = ()
-    scale: float | None = None
-
-    def bound(self, low: float, high: float, elements: int, largest_key: float = 0.0) -> float:
-        """What the quantity cannot exceed, given the extremes of the source, how many elements one run has, and the
-        largest |k|.
-        """
-        absmax, terms = max(abs(low), abs(high)), self.terms if self.terms is not None else elements
-        if self.term is Term.product:
-            scale = 1 / math.sqrt(max(terms, 1)) if self.scale is None else self.scale
-            return scale * terms * absmax * largest_key
-        if self.term is Term.deviation:
-            return ((high - low) / 2) ** 2
-        if self.term is Term.shifted_exp:
-            return float(terms) if terms > _SOFTMAX_ROW_MIN else 0.0
-        if self.term is Term.exp:
-            largest = math.exp(high) if high < 700 else math.inf
-        elif self.term is Term.absolute:
-            largest = absmax
-        else:
-            largest = math.inf if absmax > 1e30 ** (1 / self.exponent) else absmax**self.exponent
-        return largest if self.quantity == "mean_square" else largest * terms
 
 
 def reductions(model: ir.Model) -> list[Reduction]:
@@ -127,20 +85,6 @@ def reductions(model: ir.Model) -> list[Reduction]:
     return [reduction for reduction in found if reduction is not None]
 
 
-def sensitive(model: ir.Model) -> dict[ir.Value, str]:
-    """FLOAT values of the main graph whose small elements matter, each with the reason; constants among them.
-
-    Read by Log, by Reciprocal, by Pow with a negative exponent, or as the denominator of a Div; directly, or through
-    moves, Sqrt, Pow, Abs, Neg, Relu, Clip, Max, Min, Add or Sub of a constant, and Div (the logarithm of a quotient is
-    one of each of its parts).
-    """
-    found: dict[ir.Value, str] = {}
-    for node in model.graph:
-        for value, role in _ends(node):
-            _walk_back(value, f"{role} {node.name or node.outputs[0].name!r}", found)
-    return found
-
-
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 _REDUCES = {
@@ -154,8 +98,6 @@ _REDUCES = {
 }
 AVERAGES_DILATED_FROM = 19  # opset of AveragePool, which an LpPool is measured with; it is dilated from 18 on
 _SPATIAL = 2  # first axis after batch and channels
-_PACKED_RANK = 3  # of the queries of an Attention whose heads lie side by side
-_PAST_KEY = 4  # position of the keys of before
 
 
 def _reduction(node: ir.Node, source: ir.Value) -> Reduction | None:
@@ -185,7 +127,7 @@ def _reduction(node: ir.Node, source: ir.Value) -> Reduction | None:
         case "Softmax" | "LogSoftmax":
             return _softmax(node, source)
         case "Attention":
-            return _logits(node, source)
+            return Reduction(node, "logit", source, Term.product)
         case op_type if op_type in _REDUCES:
             axes_or_none = reduced_axes(node)
             return None if axes_or_none == () else _over(node, source, "sum", _REDUCES[op_type], axes_or_none)
@@ -202,17 +144,6 @@ def _norm(node: ir.Node, source: ir.Value, p: int) -> Reduction | None:
         return None
     terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
     return Reduction(node, "sum", source, term, terms=terms, exponent=p)
-
-
-def _logits(node: ir.Node, source: ir.Value) -> Reduction:
-    dims = lengths_of(source)
-    length = dims[-1] if dims else None
-    if length is not None and len(dims or ()) == _PACKED_RANK:
-        length //= node.attributes.get_int("q_num_heads", 1) or 1
-    read = (node.inputs[index] for index in (1, _PAST_KEY) if index < len(node.inputs))
-    keys = tuple(value for value in read if is_float32(value) and value is not None)
-    scale = node.attributes.get_float("scale")
-    return Reduction(node, "logit", source, Term.product, terms=length, keys=keys, scale=scale)
 
 
 def _softmax(node: ir.Node, source: ir.Value) -> Reduction | None:
@@ -255,56 +186,3 @@ def _grouped(node: ir.Node, source: ir.Value, groups: int) -> Reduction:
 def _product(dims: list[int | None] | None) -> int | None:
     known = [dim for dim in dims or () if dim is not None]
     return math.prod(known) if dims is not None and len(known) == len(dims) else None
-
-
-# --- small values -----------------------------------------------------------------------------------------------------
-
-
-# What comes out is what goes in, in another position, or nearly: a small element stays small.
-_CARRIES = ops.MOVES | ops.with_trait(ops.Trait.KEEPS_SMALL)
-
-
-def _ends(node: ir.Node) -> Iterator[tuple[ir.Value, str]]:
-    """What a node divides by or takes the logarithm of."""
-    value, role = None, ""
-    match node.op_type if node.domain == "" else "":
-        case "Log" | "Reciprocal":
-            value, role = node.inputs[0], f"input of {node.op_type}"
-        case "Div":
-            value, role = node.inputs[1], "denominator of Div"
-        case "Pow":
-            exponents = constant_of(node.inputs[1])
-            if exponents is not None and (exponents < 0).any():
-                value, role = node.inputs[0], "base of a negative power in Pow"
-    if value is not None and is_float32(value):
-        yield value, role
-
-
-def _walk_back(value: ir.Value, reason: str, found: dict[ir.Value, str]) -> None:
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if value not in found:
-            found[value] = reason
-            node = value.producer()
-            sources = _carried(node) if node is not None and node.domain == "" else []
-            waiting += [source for source in reversed(sources) if is_float32(source)]
-
-
-def _carried(node: ir.Node) -> list[ir.Value]:
-    """What a node passes small elements on from."""
-    read = [value for value in node.inputs if value is not None]
-    match node.op_type:
-        case "Add" | "Sub":
-            shifts = [shift for value in read if (shift := constant_of(value)) is not None]
-            return read if any((np.abs(shift) < NORMAL_MIN).any() for shift in shifts) else []
-        case "Max":
-            floors = [floor for value in read if (floor := constant_of(value)) is not None]
-            return [] if any((floor >= NORMAL_MIN).all() for floor in floors) else read
-        case "Clip":
-            given = node.inputs[1] if len(node.inputs) > 1 else None
-            lowest = np.array(node.attributes.get_float("min", -np.inf)) if given is None else constant_of(given)
-            return [] if lowest is not None and (lowest >= NORMAL_MIN).all() else read
-        case "Pow":
-            return read[:1]
-    return read if node.op_type in _CARRIES else []

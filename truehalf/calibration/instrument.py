@@ -33,41 +33,30 @@ class Instrumented:
 
     Args:
         model: left as it is.
-        given: tensors that will be fed, so that nothing before them runs.
 
     Attributes:
         opset: of the model's operators.
     """
 
-    def __init__(self, model: ir.Model, given: Iterable[str] = ()) -> None:
+    def __init__(self, model: ir.Model) -> None:
         self.model = model.clone()
         self.graph = self.model.graph
         self.opset = self.graph.opset_imports.setdefault("", _OPSET)  # a model of only other domains has none
         self._values = main_values(self.model)
-        self._producers = {name: value.producer() for name, value in self._values.items()}
         self.prefix = "range"
         while any(name.startswith(self.prefix) for name in self._values):
             self.prefix += "_"
         self._constants: dict[str, ir.Value] = {}
         self._reports: dict[str, list[ir.Value]] = {}
         self._places = 0
-        for name in given:
-            self._cut(name)
 
     def value(self, name: str) -> ir.Value:
         return self._values[name]
 
     def after(self, tensor: str) -> InsertionPoint:
         """As soon as a tensor is there."""
-        return self._place(self._values[tensor].producer())
-
-    def after_producer(self, tensor: str) -> InsertionPoint:
-        """Behind the node that writes a tensor, even where the tensor is given."""
-        return self._place(self._producers[tensor])
-
-    def _place(self, node: ir.Node | None) -> InsertionPoint:
         self._places += 1
-        return InsertionPoint(self, node, f"{self.prefix}/{self._places}")
+        return InsertionPoint(self, self._values[tensor].producer(), f"{self.prefix}/{self._places}")
 
     def constant(self, number: float | Sequence[int]) -> ir.Value:
         """A FLOAT scalar, or an INT64 vector."""
@@ -105,15 +94,6 @@ class Instrumented:
         }
         session = Session(self.model, **(settings | options))
         return ReportingSession(session, names, {f"{self.prefix}/{key}": key for key in self._reports}, dropped)
-
-    def _cut(self, name: str) -> None:
-        """Make an inner tensor an input; its producer writes another one, which nothing reads."""
-        old = self._values[name]
-        new = ir.val(name, shape=old.shape, type=old.type)
-        old.name = f"{self.prefix}/cut/{name}"
-        ir.convenience.replace_all_uses_with(old, new)
-        self.graph.inputs.append(new)
-        self._values[name] = new
 
 
 class InsertionPoint:

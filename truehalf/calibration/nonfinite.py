@@ -19,7 +19,7 @@ def nonfinite_tensors(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors:
     unsure = {name for name, unsure in zip(tensors, scan.unsure, strict=True) if unsure}
     if not unsure:
         return known
-    counts = Counter(model, {name: () for name in tensors if name in unsure}, unsure).run(feeds)
+    counts = Counter(model, unsure).run(feeds)
     return known | {name for name, count in counts.items() if count.nonfinite}
 
 

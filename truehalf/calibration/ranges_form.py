@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from truehalf.errors import StageError, refuse, typed_line
 from truehalf.files import read_json
@@ -23,15 +23,6 @@ _LISTED_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
-class Small:
-    """Shares of the nonzero elements of a value that is divided by which float16 makes 0, or holds as subnormals."""
-
-    zero: float
-    subnormal: float
-    sample: str | None
-
-
-@dataclass(frozen=True)
 class TensorRange:
     """What was measured of a tensor over all samples.
 
@@ -40,9 +31,6 @@ class TensorRange:
         sample: calibration sample that `absmax` comes from.
         elements: how many were looked at.
         nan, posinf, neginf: elements.
-        above: by magnitude, the share of elements that are finite and above it.
-        integral: whether all finite elements are whole numbers, where absmax > 2048; else None.
-        small: where something divides by the tensor.
     """
 
     absmax: float | None = None
@@ -53,68 +41,22 @@ class TensorRange:
     nan: int = 0
     posinf: int = 0
     neginf: int = 0
-    above: Mapping[float, float] = field(default_factory=dict)
-    integral: bool | None = None
-    small: Small | None = None
 
     @property
     def nonfinite(self) -> int:
         return self.nan + self.posinf + self.neginf
 
     def to_json(self) -> JsonObject:
-        extremes = {"min": self.min, "max": self.max}
-        return extremes | asdict(self) | {"above": {f"{rung:g}": share for rung, share in self.above.items()}}
+        return {"min": self.min, "max": self.max} | asdict(self)
 
 
 @dataclass(frozen=True)
 class InnerSum:
-    """The largest sum ("sum"), mean square ("mean_square") or logit ("logit") inside a node, measured where extremes of
-    tensors do not prove that it stays within 8192.
-    """
+    """The largest sum ("sum"), mean square ("mean_square") or logit ("logit") inside a node."""
 
     quantity: str
     value: float | None
     sample: str | None
-
-
-KINDS = ("cancellation", "underflow", "phases", "inner")
-
-
-def limit_of(kind: str, to_tolerance: bool = False) -> float:
-    """The error from which on a Rounding counts: sixteen roundings; half of the tolerance of outputs where it is held
-    `to_tolerance`, as phases are, which the whole of a network reads.
-    """
-    return 0.005 if to_tolerance or kind == "phases" else 2.0**-7
-
-
-class RoundingStep(NamedTuple):
-    """The error that is left when some nodes stay in float32."""
-
-    error: float
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """Error in float16 of what a node writes, as a share of its largest element, where that exceeds a limit.
-
-    Attributes:
-        kind: one of KINDS.
-        error: with the node and its neighbourhood computed in float16.
-        limit: of the error.
-        steps: with more and more of them in float32 (truehalf.calibration.rounding.replays); each has the nodes of the
-            one before.
-    """
-
-    kind: str
-    error: float
-    limit: float
-    sample: str | None
-    steps: tuple[RoundingStep, ...]
-
-    def to_json(self) -> JsonObject:
-        steps: list[JsonObject] = [{"error": step.error, "nodes": list(step.nodes)} for step in self.steps]
-        return {"kind": self.kind, "error": self.error, "limit": self.limit, "sample": self.sample, "steps": steps}
 
 
 @dataclass(frozen=True)
@@ -124,14 +66,12 @@ class Ranges:
     Attributes:
         tensors: by name.
         inner: by name of the node.
-        rounding: by name of the node; None: it was not measured.
         warnings: of the calibration, one line each.
         content: the file as it stands, for rules of the user's.
     """
 
     tensors: Mapping[str, TensorRange]
     inner: Mapping[str, InnerSum] = field(default_factory=dict)
-    rounding: Mapping[str, Rounding] | None = None
     warnings: tuple[str, ...] = ()
     content: RangesJson = field(default_factory=lambda: {"tensors": {}})
 
@@ -145,9 +85,7 @@ def ranges_of(content: RangesJson) -> Ranges:
     """Ranges of a content that has been checked."""
     tensors = {name: _range(entry) for name, entry in content["tensors"].items()}
     inner = {name: _inner(entry) for name, entry in (content.get("inner") or {}).items()}
-    rounding = content.get("rounding")
-    lost = None if rounding is None else {name: _rounding(entry) for name, entry in rounding.items()}
-    return Ranges(tensors, inner, lost, tuple(content.get("warnings") or ()), content)
+    return Ranges(tensors, inner, tuple(content.get("warnings") or ()), content)
 
 
 def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
@@ -168,7 +106,7 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
     for key, kind, expected in (("samples", int, "a whole number"), ("warnings", Sequence, "a list of texts")):
         if isinstance(value := content.get(key), str) or not isinstance(value, (kind, type(None))):
             problems.append(f"{key}: expected {expected}, got {value!r}")
-    for key, read in {"tensors": _range, "inner": _inner, "rounding": _rounding}.items():
+    for key, read in {"tensors": _range, "inner": _inner}.items():
         problems += _problems(content, key, read)
     refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", problems, _LISTED_PROBLEMS)
     if content["tensors"] and all(entry["absmax"] is None for entry in content["tensors"].values()):
@@ -194,7 +132,7 @@ def _problems(content: RangesJson, key: str, read: Callable[[Any], object]) -> I
 
 
 def _range(entry: Mapping[str, Any]) -> TensorRange:
-    low, high, small, above = _number(entry, "min"), _number(entry, "max"), entry.get("small"), entry.get("above") or {}
+    low, high = _number(entry, "min"), _number(entry, "max")
     if low is not None and high is not None and low > high:
         raise ValueError(f"min: expected at most max, {high}, got {low}")
     counts = {key: int(_number(entry, key, 0) or 0) for key in ("elements", "nan", "posinf", "neginf")}
@@ -203,9 +141,6 @@ def _range(entry: Mapping[str, Any]) -> TensorRange:
         min=low,
         max=high,
         sample=entry.get("sample"),
-        integral=entry.get("integral") is True,
-        above={float(rung): _number(above, rung, 0, 1) or 0.0 for rung in above},
-        small=_small(small) if small else None,
         **counts,
     )
 
@@ -215,35 +150,15 @@ def _inner(entry: Mapping[str, Any]) -> InnerSum:
     return InnerSum(str(entry.get("quantity", "sum")), value, entry.get("sample"))
 
 
-def _rounding(entry: Mapping[str, Any]) -> Rounding:
-    if (kind := entry["kind"]) not in KINDS:
-        raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}")
-    if named := [step["nodes"] for step in entry["steps"] if isinstance(step["nodes"], str)]:
-        raise TypeError(f"nodes: expected a list of names, got {named[0]!r}")
-    steps = tuple(RoundingStep(_error(step), tuple(step["nodes"])) for step in entry["steps"])
-    return Rounding(kind, _error(entry), _number(entry, "limit", 0) or limit_of(kind), entry.get("sample"), steps)
-
-
-def _error(entry: Mapping[str, Any]) -> float:
-    error = _number(entry, "error", 0)
-    return math.inf if error is None else error
-
-
-def _small(entry: Mapping[str, Any]) -> Small:
-    zero, subnormal = (_number(entry, key, 0, 1) or 0.0 for key in ("zero", "subnormal"))
-    return Small(zero, subnormal, entry.get("sample"))
-
-
-def _number(entry: Mapping[str, Any], key: str, least: float | None = None, most: float = math.inf) -> float | None:
+def _number(entry: Mapping[str, Any], key: str, least: float | None = None) -> float | None:
     """A finite number of an entry; None for null, and for what is not finite."""
     import numpy as np
 
     value = entry.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number, type(None))):
         raise TypeError(f"{key}: expected a number or null, got {value!r}")
-    if least is not None and value is not None and not least <= value <= most:
-        bounds = f"{least} or more" if most == math.inf else f"{least} to {most}"
-        raise ValueError(f"{key}: expected a number, {bounds}, or null, got {value}")
+    if least is not None and value is not None and not least <= value:
+        raise ValueError(f"{key}: expected a number, {least} or more, or null, got {value}")
     return float(value) if value is not None and math.isfinite(value) else None
 
 

@@ -210,10 +210,11 @@ def _verdict(report: Report | None, share: Split | None, given: Mapping[str, Any
 
 def _warning(check: QuickCheck | None) -> str | None:
     """What a quick check has found wrong, and the flags that pin the nodes that cause it."""
-    if check is None or check.state != "failed":
+    if check is None or (check.state != "failed" and not check.node_block_list):
         return None
     message = f"on {check.sample}, in emulated FP16, the file "
-    message += f"goes wrong at node {check.first_bad_node!r}" if check.first_bad_node else "is wrong"
+    wrong = "is wrong" if check.state == "failed" else "differs"
+    message += f"goes wrong at node {check.first_bad_node!r}" if check.first_bad_node else wrong
     pins = " ".join(f"--node-block-list {shlex.quote(entry)}" for entry in check.node_block_list)
     held = f"with {pins} it is within the tolerance there" if pins else ""
     return f"{message}; {'; '.join(filter(None, [check.remedy, held]))}: {check.reason}"
@@ -261,6 +262,6 @@ def _notes(result: Result[ConvertReport], ranges: bool) -> list[str]:
     skipped = [f"passed on unchanged: {fp16['reason']}"] if fp16["status"] == "skipped" else []
     check, slim = result.report.check, result.report.slim or {}
     skipped += [slim["failed"]] if "failed" in slim else []
-    if check is not None and check.state == "not verified":
+    if check is not None and check.state == "not verified" and not check.node_block_list:
         skipped.append(f"not checked on {check.sample}: {check.reason}")
     return [*skipped, *fp16["not_done"], *fp16["warnings"], *([_RANGES] if ranges else [])]

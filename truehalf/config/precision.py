@@ -90,9 +90,6 @@ class Precision(Options):
     data_max: float | None = key(
         512.0, "a node that reads or writes |x| above this on calibration samples stays FP32", above=0, most=MAX
     )
-    data_max_share: float = share(
-        0.0, "data_max applies where more than this share of the elements exceeds it (0: one element is enough)"
-    )
     init_max: float | None = key(MAX, "a node with a weight |w| above this stays FP32", above=0, most=MAX)
     init_overflow: InitOverflow = key(
         InitOverflow.pin,
@@ -104,7 +101,7 @@ class Precision(Options):
     inner: bool = key(
         True, "keep nodes FP32 whose inner sums, mean squares or logits exceed 65504 (ReduceMean, Attention, ...)"
     )
-    integers: bool = key(True, "keep coordinates and positions above 2048 FP32, where FP16 does not hold every integer")
+    integers: bool = key(True, "keep nodes FP32 that read constants of whole numbers above 2048, which FP16 may round")
     masks: bool = key(
         True, "clamp a mask of -inf or -3.4e38 that only feeds a Softmax, instead of keeping nodes FP32 for it"
     )

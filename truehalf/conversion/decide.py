@@ -7,8 +7,8 @@
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
     declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
-    inner, integers, underflow, cancellation, phases,
-    reduction_depth, custom_rule, nonfinite, unmeasured
+    inner, integers, underflow, reduction_depth,
+    custom_rule, nonfinite, unmeasured
     fp16_ops                          operator types that the user wants in FP16; by default matrix products and
                                       convolutions where cost alone would leave all of them FP32
     fused_attention                   FP16 keeps an attention fused (truehalf.conversion.rules.attention)
@@ -37,11 +37,7 @@ from truehalf.conversion.rules.attention import keep_fused
 from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
 from truehalf.conversion.rules.custom import custom, custom_rule_of, declared
 from truehalf.conversion.rules.nonfinite import nonfinite
-from truehalf.conversion.rules.rounding.cancellation import cancellation
-from truehalf.conversion.rules.rounding.measured import measured
-from truehalf.conversion.rules.rounding.phases import phases
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
-from truehalf.conversion.rules.subnormal import subnormal
 from truehalf.conversion.rules.sums import depth, inner
 from truehalf.conversion.rules.underflow import underflow
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
@@ -180,13 +176,7 @@ def _candidate_rules(context: RuleContext) -> list[Rule]:
         activations.data_max,
         inner,
         constants.integers,
-        activations.integers,
         underflow(context),
-        subnormal(context),
-        cancellation(context),
-        phases(context),
-        measured("underflow", context),
-        measured("inner", context),
         depth,
         custom,
         nonfinite(context),

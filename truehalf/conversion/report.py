@@ -118,7 +118,7 @@ def _not_done(precision: Precision, measured: Coverage) -> list[str]:
         asked = [
             "safety_factor",
             *asked,
-            *(name for name in ("inner", "integers", "masks") if getattr(precision, name)),
+            *(name for name in ("inner", "masks") if getattr(precision, name)),
         ]
         asked += ["underflow_share_max"] if precision.underflow_share_max is not None else []
     code, why = (

@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, constant_of, is_op, name_of, opset_of
+from truehalf.ir.facts import all_nodes, is_op, name_of, opset_of
 from truehalf.ir.ops import Trait, adds_up, has, row_of
 
 HALF = "tensor(float16)"
@@ -68,11 +68,6 @@ def schema_at(op_type: str, version: int, domain: str) -> onnx.defs.OpSchema | N
 def is_float32(value: ir.Value | None) -> bool:
     """Whether a value is a float32 tensor (not a sequence of them, not of unknown type)."""
     return value is not None and value.dtype == ir.DataType.FLOAT and isinstance(value.type, ir.TensorType)
-
-
-def computed_floats(node: ir.Node) -> list[ir.Value]:
-    """The float32 tensors that a node reads and that are no constants."""
-    return [value for value in node.inputs if value is not None and is_float32(value) and constant_of(value) is None]
 
 
 def half_slots(node: ir.Node) -> Slots:

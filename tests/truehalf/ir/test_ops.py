@@ -23,12 +23,6 @@ MANY = 3  # names of operators in one literal
 ELSEWHERE = {
     ("calibration/hazards.py", "_REDUCES"): "what is added up, for each",
     (
-        "calibration/rounding/neighbourhoods.py",
-        "_COMPUTES",
-    ): "what accumulates and is computed in float16 beside itself",
-    ("calibration/rounding/replays.py", ""): "a formula for each",
-    ("conversion/rules/rounding/phases.py", "_PRODUCTS"): "products of two positions, which the rule's bound is for",
-    (
         "config/precision.py",
         "PRODUCTS",
     ): "what an option without entries means, which users read; config stands above ir",
@@ -66,11 +60,6 @@ def test_traits_that_say_the_same_agree() -> None:
     assert with_trait(Trait.VIEW) < with_trait(Trait.PERMUTES) & with_trait(Trait.LAYOUT)
     assert with_trait(Trait.PERMUTES | Trait.LAYOUT) < MOVES
     assert with_trait(Trait.FILLS) < MOVES
-    assert with_trait(Trait.STANDARDIZES) < with_trait(Trait.NORMALIZES) and with_trait(
-        Trait.MATRIX_PRODUCT
-    ) < with_trait(Trait.PRODUCT)
-    assert with_trait(Trait.CENTERS) - with_trait(Trait.STANDARDIZES) == {"BatchNormalization"}
-    assert with_trait(Trait.PERIODIC | Trait.STEEP_AT_ONE) < with_trait(Trait.UNARY)
     assert with_trait(Trait.SEPARATE_SUM | Trait.NORMALIZES) < with_trait(Trait.ACCUMULATES)
     assert not with_trait(Trait.NO_ARITHMETIC) & with_trait(Trait.ACCUMULATES)
     assert MOVES - with_trait(Trait.NO_ARITHMETIC) == {"Scatter", "ScatterElements", "ScatterND"}

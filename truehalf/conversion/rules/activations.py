@@ -1,14 +1,13 @@
 """Rules on calibrated tensors that a node reads or writes, where they would become float16 with it.
 
     overflow     finite |x| * safety_factor > 65504: its producer, and its consumers (a cast overflows as well)
-    data_max     finite |x| > data_max, in more than data_max_share of the elements
+    data_max     finite |x| > data_max
     nonfinite    NaN or Inf was there, and not only to mask (truehalf.conversion.rules.nonfinite)
-    integers     whole numbers above 2048, of which float16 holds not all
     unmeasured   a node in a branch of an If that reads or writes a tensor of which nothing is known: no range, no
                  constant, and not moved from such (what a branch captures has a range; what it computes has one where
                  all samples took it); a node that depends on a plugin
 
-The share of elements above data_max is read at the nearest rung of the ladder at or below it, so it is never too small.
+|x| is measured on the finite elements.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import TensorRange
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
-from truehalf.float16 import INTEGERS_MAX, MAX
+from truehalf.float16 import MAX
 from truehalf.ir.facts import reached
 from truehalf.ir.ops import moved_inputs
 from truehalf.ir.proto.plugins import BEHIND
@@ -40,28 +39,12 @@ def data_max(node: ir.Node, context: RuleContext) -> Decision | None:
     limit = context.precision.data_max
     if limit is None:
         return None
-    share = context.precision.data_max_share
-    measured = context.measured(node, left_out=context.tolerated)
-    found = _largest((value, entry) for value, entry in measured if share == 0 or _share_above(entry, limit) > share)
+    found = _largest(context.measured(node, left_out=context.tolerated))
     if found is None or found[0] <= limit:
         return None
     value, name, sample = found
-    often = f" in more than {share:g} of its elements" if share else ""
-    reason = f"{name!r} reaches |x| = {value:.4g} > data_max {limit:g}{often}{on_sample(sample)}"
+    reason = f"{name!r} reaches |x| = {value:.4g} > data_max {limit:g}{on_sample(sample)}"
     return Decision(Verdict.fp32, "data_max", reason, value=value, threshold=limit, tensor=name, sample=sample)
-
-
-def integers(node: ir.Node, context: RuleContext) -> Decision | None:
-    if not context.precision.integers:
-        return None
-    for value, entry in context.measured(node):
-        absmax, sample = entry.absmax, entry.sample
-        if entry.integral and absmax is not None and absmax > INTEGERS_MAX:
-            reason = f"{value.name!r} holds whole numbers up to {absmax:g}; float16 holds not all above 2048"
-            return Decision(
-                Verdict.fp32, "integers", reason + on_sample(sample), absmax, INTEGERS_MAX, value.name, sample
-            )
-    return None
 
 
 def unmeasured(node: ir.Node, context: RuleContext) -> Decision | None:
@@ -95,9 +78,3 @@ def _largest(measured: Iterable[tuple[ir.Value, TensorRange]]) -> tuple[float, s
     """Largest finite |x| with its tensor and sample."""
     found = ((each.absmax, value.name or "", each.sample) for value, each in measured if each.absmax is not None)
     return max(found, key=lambda each: each[0], default=None)
-
-
-def _share_above(entry: TensorRange, limit: float) -> float:
-    """Share of elements above the nearest rung at or below `limit`; 1 where nothing was counted there."""
-    rungs = {rung: share for rung, share in entry.above.items() if rung <= limit}
-    return float(rungs[max(rungs)]) if rungs else 1.0

@@ -1,7 +1,5 @@
 """Small values: what float16 makes 0, or holds with few bits, where that matters.
 
-    small      of a value that something divides by or takes the logarithm of (truehalf.calibration.hazards), a share
-               above underflow_share_max is 0 or subnormal in float16; its producer, and the nodes that carry it there
     constant   more than underflow_share_max of its nonzero elements are 0 in float16 (|w| <= 2^-25), and the largest is
                below 2^-13, so that they are no less than its rounding; in front of a quotient whatever the largest;
                never in a sum, where 2^-25 more or less is nothing but for an epsilon
@@ -23,7 +21,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.hazards import sensitive
 from truehalf.calibration.ranges_form import TensorRange
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
 from truehalf.float16 import LOST, NORMAL_MIN
@@ -41,8 +38,6 @@ def underflow(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision
     limit = context.precision.underflow_share_max
     if limit is None:
         return lambda node, context: None
-    counted = context.ranges is not None and any(entry.small for entry in context.ranges.tensors.values())
-    carried = set(sensitive(context.model)) if counted else set[ir.Value]()
     epsilons = _epsilons(context)
 
     def rule(node: ir.Node, context: RuleContext) -> Decision | None:
@@ -50,10 +45,6 @@ def underflow(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision
             return epsilons[node]
         if node.op_type == "BatchNormalization" and node.domain == "" and (found := _variance(node, context)):
             return found
-        for value, entry in context.measured(node):
-            is_meant = value in node.outputs or _carries(node, value, carried)
-            if is_meant and (found := _small(value, entry, limit)) is not None:
-                return found
         return _constant(node, context, limit)
 
     return rule
@@ -67,23 +58,6 @@ def _constant(node: ir.Node, context: RuleContext, limit: float) -> Decision | N
             reason = f"{share:.3g} of the nonzero elements of constant {name!r} are 0 in float16 (|w| <= 2^-25)"
             return Decision(Verdict.fp32, "underflow", reason, value=share, threshold=limit, tensor=name)
     return None
-
-
-def _small(value: ir.Value, entry: TensorRange, limit: float) -> Decision | None:
-    small = entry.small
-    if small is None:
-        return None
-    zero, subnormal = "0 in float16 (|x| <= 2^-25)", "subnormal in float16 (|x| < 2^-14)"
-    for share, becomes in ((small.zero, zero), (small.subnormal, subnormal)):
-        if share > limit:
-            reason = f"{share:.3g} of the nonzero elements of {value.name!r} are {becomes}{on_sample(small.sample)}"
-            return Decision(Verdict.fp32, "underflow", reason, share, limit, value.name, small.sample)
-    return None
-
-
-def _carries(node: ir.Node, value: ir.Value, carried: set[ir.Value]) -> bool:
-    """Whether a reader divides by the value or takes its logarithm, or passes it on to who does."""
-    return any(output in carried for output in node.outputs) or _is_protected(node, value)
 
 
 def _variance(node: ir.Node, context: RuleContext) -> Decision | None:

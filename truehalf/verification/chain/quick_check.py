@@ -4,10 +4,11 @@
     a drawn one       fails where FP16 gives NaN or Inf and FP32 does not: of other errors noise says nothing
 
 A small network runs on several samples, since one seldom shows what another does; a large one on one (ARITHMETIC).
-Where they fail, pins are searched: the nodes that cause most, first as localization has them, then by the error of
-parts of the network for what FP32 costs them (truehalf.verification.pinning.ranking). The number of pins is doubled,
-then bisected; for each number the model is converted again and compared, as long as pins leave half of the arithmetic
-in FP16. They hold by half the tolerance, so that they do on other samples, too.
+Where they fail, or outputs differ and no gate says whether that matters (DIFFER), pins are searched: the nodes that
+cause most, first as localization has them, then by the error of parts of the network for what FP32 costs them
+(truehalf.verification.pinning.ranking). The number of pins is doubled, then bisected; for each number the model is
+converted again and compared, as long as pins leave half of the arithmetic in FP16. They hold by half the tolerance, so
+that they do on other samples, too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.codes import coded, uncoded
+from truehalf.codes import coded, codes_in, uncoded
 from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.conversion.convert import Conversion
 from truehalf.conversion.report import QuickCheck
@@ -54,6 +55,7 @@ _FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic t
 _SLACK = 0.1  # share of the pins that may be needless
 _ALL = (".*",)  # pins of every node
 _DRAWN = "a drawn input"
+DIFFER = {"queries-beyond", "hidden-by-scale"}  # codes of outputs that are not verified because they differ
 SAMPLES, ARITHMETIC = 8, 5e10  # at most so many samples, and operations in all, but for the first sample
 _AS_COMPARED = VerifyConfig()
 # What pins are to reach on few samples, so that they hold on others, too: half the tolerance.
@@ -74,11 +76,11 @@ class _Samples:
         *,
         locate: bool = False,
     ) -> tuple[Report, list[Finding]]:
-        """The comparison on these samples, and what fails in it."""
+        """The comparison on these samples, and what fails in it, else what differs and is not verified."""
         report = compare(reference, candidate, self.feeds, options=options, locate=locate)
         failed = [each for each in report.findings if each.state == FAILED]
         spoiled = [each for each in failed if each.check == "nonfinite"]
-        return report, spoiled or ([] if self.is_drawn else failed)
+        return report, spoiled or ([] if self.is_drawn else failed or list(filter(_differs, report.findings)))
 
     def held(self, reference: Path, candidate: Path) -> bool:
         """Whether a file with pins is within half the tolerance, and its outputs react to the input as the
@@ -89,6 +91,11 @@ class _Samples:
             return False
         unmoved = _unmoved(report)
         return not unmoved or unmoved <= _unmoved(self.compared(reference, reference)[0])
+
+
+def _differs(found: Finding) -> bool:
+    """Whether an output is not verified because it differs."""
+    return found.state == NOT_VERIFIED and found.decides and not DIFFER.isdisjoint(codes_in(found.reason))
 
 
 def _unmoved(report: Report) -> set[str]:
@@ -117,7 +124,8 @@ def quick_check(
         slim: what came before it, gives something with a `model`; None: nothing did.
 
     Returns:
-        What was found; "not verified", with the reason, of a model that does not run on the sample.
+        What was found, with pins where it failed or outputs differ; "not verified", with the reason, of a model that
+        does not run on the sample.
     """
     sample, file = _Samples(_DRAWN, [], samples is None), ModelFile(source)
     try:
@@ -127,8 +135,11 @@ def quick_check(
             if not failed:
                 state = VERIFIED if report.passed else NOT_VERIFIED
                 return QuickCheck(state, sample.name, sample.is_drawn, "; ".join(report.reasons))
-            code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
-            found = QuickCheck(FAILED, sample.name, sample.is_drawn, coded(code, uncoded(failed[0].reason)))
+            state, reason = failed[0].state, failed[0].reason
+            if state == FAILED:
+                code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
+                reason = coded(code, uncoded(reason))
+            found = QuickCheck(state, sample.name, sample.is_drawn, reason)
             return _with_pins(found, sample, out, (file if slim is None else slim(file)).model, conversion)
     except StageError as error:
         return QuickCheck(NOT_VERIFIED, sample.name, sample.is_drawn, str(error))
@@ -193,6 +204,8 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         base = {name for name in kept if all(rows.get(each, "fp32") == "fp32" for each in inside[name])}
         if held := searched(_ranking(prepared, base, sample, conversion)):
             return held
+        if found.state != FAILED:
+            return found  # whether FP16 is enough is open
         most = max((count for count, holds in tried.items() if holds is False), default=0)
         reason = "no node is known that brings it within the tolerance in FP32: keep the model FP32"
         if most:

@@ -168,7 +168,7 @@ def _exact_counts(
     """Over all batches."""
     found = {name: TensorFacts() for name in tensors}
     if found:
-        counter = Counter(model, dict.fromkeys(found, ()), found.keys())
+        counter = Counter(model, found)
         for number, feeds in enumerate(batches):
             for name, counts in counter.run(feeds).items():
                 found[name].add(counts, str(number))

@@ -11,7 +11,7 @@ from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.runs import Arrays
 
 HELD = 2.0**-11  # of a number, that float16 is off by
-LOST, ENOUGH = 2.0**-7, 32  # as of differences, see truehalf.conversion.rules.rounding.cancellation; values
+LOST, ENOUGH = 2.0**-7, 32  # sixteen roundings; values
 
 
 @dataclass(frozen=True)

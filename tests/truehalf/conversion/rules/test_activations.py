@@ -1,4 +1,4 @@
-"""Measured ranges: overflow, data_max and its share, whole numbers, what nobody measured."""
+"""Measured ranges: overflow, data_max, what nobody measured."""
 
 from __future__ import annotations
 
@@ -72,49 +72,23 @@ def test_ranges_of_what_is_in_a_body_may_be_given() -> None:
     assert set(rules_by_node(BODY, ranges).values()) == {"none"}
 
 
-@pytest.mark.parametrize(
-    ("share", "above", "rule"),
-    [
-        (0.0, {"128": 0.5, "512": 0.0001}, "data_max"),  # one outlier is enough
-        (0.001, {"128": 0.5, "512": 0.0001}, "none"),
-        (0.00005, {"128": 0.5, "512": 0.0001}, "data_max"),
-        (0.001, {"128": 0.5}, "data_max"),  # the nearest rung below, never too small
-        (0.6, {"128": 0.5}, "none"),
-        (0.001, {"2048": 0.0}, "data_max"),  # no rung at or below: nothing is known of the share
-        (0.001, None, "data_max"),
-    ],
-)
-def test_data_max_may_ask_for_a_share_of_the_elements(share: float, above: Any, rule: str) -> None:
-    entry = {"absmax": 600.0} | ({} if above is None else {"above": above})
-    assert rules_by_node(CHAIN, {"a": entry}, data_max=512.0, data_max_share=share)["p"] == rule
-
-
-def test_the_share_is_said() -> None:
-    entry = {"absmax": 600.0, "above": {"512": 0.5}, "sample": "s"}
-    found = judge(CHAIN, {"a": entry}, data_max=512.0, data_max_share=0.01)["p"]
-    assert (found.value, found.threshold, found.tensor, found.sample) == (600.0, 512.0, "a", "s")
-    expect(found.reason, None, "'a'", 600, "data_max 512", 0.01, "s")
+def test_data_max_pins_with_the_numbers() -> None:
+    found = judge(CHAIN, {"a": {"absmax": 600.0, "sample": "s"}}, data_max=512.0)["p"]
+    assert (found.rule, found.value, found.threshold, found.tensor, found.sample) == (
+        "data_max",
+        600.0,
+        512.0,
+        "a",
+        "s",
+    )
+    expect(found.reason, None, "'a'", 600, "data_max 512", "s")
+    assert rules_by_node(CHAIN, {"a": {"absmax": 512.0}}, data_max=512.0)["p"] == "none"
 
 
 def test_outputs_that_stay_float32_anyway_are_not_judged() -> None:
     text = """(float[2,4] x) => (float[2,4] y) <float[4] s = {1.0, 1.0, 1.0, 1.0}>
         { [norm] y, mean = LayerNormalization(x, s) }"""
     assert rules_by_node(text, {"mean": {"absmax": 1e6}}, data_max=512.0) == {"norm": "none"}
-
-
-@pytest.mark.parametrize(
-    ("entry", "rule"),
-    [
-        ({"absmax": 2049.0, "integral": True}, "integers"),
-        ({"absmax": 2048.0, "integral": True}, "none"),
-        ({"absmax": 2049.0, "integral": False}, "none"),
-        ({"absmax": 2049.0, "integral": None}, "none"),
-        ({"absmax": 2049.0}, "none"),
-    ],
-)
-def test_whole_numbers(entry: dict[str, Any], rule: str) -> None:
-    assert rules_by_node(CHAIN, {"a": entry}, integers=True) == {"p": rule, "q": rule, "r": "none"}
-    assert rules_by_node(CHAIN, {"a": entry})["p"] == "none"
 
 
 def test_ranges_may_be_bare() -> None:

@@ -1,4 +1,4 @@
-"""Small values: lost shares in front of logarithms and quotients, constants that vanish, epsilons."""
+"""Small values: constants that vanish, epsilons, variances."""
 
 from __future__ import annotations
 
@@ -38,36 +38,6 @@ def test_constants_that_vanish(weight: list[float], found: str) -> None:
 def test_a_vanishing_divisor_matters_and_a_vanishing_addend_does_not() -> None:
     assert constant([1e-8, 1, 1, 1], "Div(x, w)", **ON) == "underflow"
     assert constant([1e-8, 1e-8, 1e-8, 1e-8], "Add(x, w)", **ON) == "none"
-
-
-LOG = """(float[2] x) => (float[2] y, float[2] z)
-    { [write] a = Sigmoid(x) [move] b = Identity(a) [log] y = Log(b) [other] z = Relu(a) }"""
-
-
-@pytest.mark.parametrize(
-    ("small", "rule"),
-    [
-        ({"zero": 0.02, "subnormal": 0.02, "sample": "s1"}, "underflow"),
-        ({"zero": 0.0, "subnormal": 0.02, "sample": "s1"}, "underflow"),
-        ({"zero": 0.01, "subnormal": 0.01, "sample": "s1"}, "none"),
-        (None, "none"),
-    ],
-)
-def test_small_elements_in_front_of_a_logarithm(small: Any, rule: str) -> None:
-    tensors = {name: {"absmax": 1.0, "small": small} for name in "ab"}
-    found = rules_by_node(LOG, tensors, **ON)
-    assert found == {"write": rule, "move": rule, "log": rule, "other": "none"}
-    assert set(rules_by_node(LOG, tensors).values()) == {"none"}
-
-
-def test_the_share_and_its_sample_are_said() -> None:
-    small = {"zero": 0.02, "subnormal": 0.5, "sample": "s1"}
-    found = judge(LOG, {"b": {"absmax": 1.0, "sample": "s9", "small": small}}, **ON)["log"]
-    expect(found.reason, None, 0.02, "'b'", "|x| <= 2^-25", "s1")
-    assert (found.value, found.threshold, found.tensor, found.sample) == (0.02, 0.01, "b", "s1")
-    found = judge(LOG, {"b": {"absmax": 1.0, "small": small | {"zero": 0.0}}}, **ON)["log"]
-    expect(found.reason, None, 0.5, "'b'", "|x| < 2^-14", "s1")
-    assert (found.value, found.threshold, found.tensor, found.sample) == (0.5, 0.01, "b", "s1")
 
 
 HEAD = "(float[2] x, float[2] n) => (float[2] y) "

@@ -142,6 +142,20 @@ def test_pins_of_what_goes_wrong_in_bodies(name: str) -> None:
     assert compare(proto, pinned.model, samples[2:], locate=False).verdict == "passed"
 
 
+def test_pins_are_found_where_outputs_differ_and_no_gate_says_whether_it_matters() -> None:
+    """Columns that the scale of others hides: the verdict is open, and stays open until the pins are given."""
+    body = '["big"] a = Mul(x, k) ["add"] b = Add(x, l) ["sub"] d = Sub(b, l) ["cat"] y = Concat<axis = 1>(a, d)'
+    proto, samples = model(body, {"k": 1000, "l": 400}), normal()
+    found = converted(proto, samples[:2], **EAGER)
+    check = found.report.check
+    assert check.state == "not verified" and {"^add$", "^sub$"} <= {*check.node_block_list} and not check.remedy
+    expect(check.reason, "hidden-by-scale")
+    assert compare(proto, found.model, samples[2:], locate=False).verdict == "not verified"
+    pinned = converted(proto, samples[:2], **EAGER, node_block_list=check.node_block_list)
+    assert pinned.report.check.state == "verified"
+    assert compare(proto, pinned.model, samples[2:], locate=False).verdict == "passed"
+
+
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("options", [{}, {"placement": "eager"}], ids=["default", "eager"])
 def test_of_a_good_file_nothing_is_said(name: str, options: dict[str, Any]) -> None:
