@@ -31,7 +31,7 @@ ENGINE = "Engine (default of a model: 1 to 8 samples)"
 def engine_options(command: Any) -> Any:
     """Decorator of commands that make an engine of a model: --target, shapes of the profile, --no-gates."""
     nearest = {"min": "smallest [--opt-shape]", "opt": "optimised for [--max-shape]", "max": "largest [--opt-shape]"}
-    gates = "what is compiled fails for neither its share of Half nor an attention that is not fused"
+    gates = "neither the share of Half nor attentions that are not fused count"
     command = option("--no-gates", is_flag=True, group=ENGINE, help=gates)(command)
     for kind, meaning in reversed(nearest.items()):
         command = option(f"--{kind}-shape", multiple=True, metavar="NAME:SHAPE", group=ENGINE, help=meaning)(command)

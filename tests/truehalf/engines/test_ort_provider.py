@@ -12,6 +12,8 @@ import onnx
 import onnx.parser
 import pytest
 
+from tests.configurations import composed
+from tests.messages import expect, raises
 from truehalf.config.engine import LatencyConfig
 from truehalf.engines import ort_provider
 from truehalf.engines.ort_provider import Served, kernel_facts, provider_options, unavailable_reason
