@@ -124,7 +124,8 @@ class EngineGates:
         0.02, "share of the arithmetic in Half: at most this much less than in the file; null: no gate"
     )
     fused_attention: bool = key(
-        True, "an attention that is not fused and holds FP32 nodes or casts is not verified, unless ranges or lists rule it out"
+        True,
+        "an attention that is not fused and holds FP32 nodes or casts is not verified, unless ranges or lists rule it out",
     )
 
 
