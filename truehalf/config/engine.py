@@ -125,7 +125,7 @@ class EngineGates:
     )
     fused_attention: bool = key(
         True,
-        "an attention that is not fused and holds FP32 nodes or casts is not verified, unless ranges or lists rule it out",
+        "not verified where an attention is not fused and holds FP32 nodes or casts, unless ranges or lists ask for it",
     )
 
 

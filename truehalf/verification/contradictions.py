@@ -27,7 +27,7 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.findings import FAILED, Finding, not_checked
 
 _OF_NAMES = re.compile(r"(^|[^a-z])(names|classes|labels|categories)$", re.IGNORECASE)
-_OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names", re.IGNORECASE)
+_OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names|id2label|label2id", re.IGNORECASE)
 _NUMBERED = (  # 0: cat, 0 cat, 0) cat; cat: 0
     re.compile(r"(?P<number>\d+)\s*(?:[:=]\s*|[.)]?\s+)(?P<name>\S.*)"),
     re.compile(r"(?P<name>\S.*?)\s*[:=]\s*(?P<number>\d+)"),

@@ -109,7 +109,7 @@ def test_an_fp32_engine_of_a_declared_fp16_file_is_failed(bench: Bench) -> None:
     report = bench.built(evidence())
     (gate,) = report["gates"]
     assert report["status"] == "failed" and gate["state"] == "failed"
-    expect(report["reason"], "engine-gate", "half_share_less", "/head/act/Relu", "Half")
+    expect(report["reason"], "engine-gate", "engine.gates.half_share_less", "/head/act/Relu", "Half")
     assert report["parity"]["state"] == "verified", "what was measured stays in the report"
     assert (bench.folder / "out/model.engine").exists()
     report = bench.built(evidence(), gates={"half_share_less": None, "fused_attention": False})
@@ -121,7 +121,7 @@ def test_an_engine_that_finds_something_else_is_failed_with_each_reason(bench: B
     bench.answer = lambda x: {name: value * np.nan for name, value in outputs_of(x).items()}
     report = bench.built(evidence())
     assert report["status"] == "failed" and len(report["reasons"]) == 2
-    expect(report["reasons"][0], "engine-gate", "half_share_less")
+    expect(report["reasons"][0], "engine-gate", "engine.gates.half_share_less")
     expect(report["reasons"][1], None, "nonfinite")
     assert report["reason"] == "; ".join(report["reasons"])
 
@@ -333,5 +333,5 @@ def test_tensorrts_provider_does_not_show_its_layers(bench: Bench, monkeypatch: 
     report = served(bench, monkeypatch, "tensorrt", half_layers=None)
     assert report["status"] == "built" and report["parity"]["state"] == "verified"
     precision, tf32 = report["not_verified"]
-    expect(precision, None, "half_share_less", "trt_fp16_enable", "engine=tensorrt")
+    expect(precision, None, "engine.gates.half_share_less", "trt_fp16_enable", "engine=tensorrt")
     expect(tf32, None, "TF32:", "NVIDIA_TF32_OVERRIDE=0")
