@@ -43,11 +43,12 @@ def engine_stage(reports: Reports) -> StageNumbers:
         return {"state": state, "reason": coded("no-engine", f"no engine was built: {reason}")}
     if engine.get("status") == "failed":
         return {"state": "failed", "reason": reason, **measured}
-    precision = engine.get("precision")
     if parity.get("state") == "verified":
-        if not precision or precision.get("state", "verified") == "verified":
+        unsure = [gate for gate in engine.get("gates") or [] if gate["state"] == "not verified"]
+        if not unsure:
             return {"state": "verified", "reason": "", **measured}
-        reason = f"its outputs are, but not that its layers are {engine.get('declared')}: {precision.get('reason')}"
+        said = "; ".join(f"engine.gates.{gate['gate']}: {gate['reason']}" for gate in unsure)
+        reason = f"its outputs are verified, but not its layers: {said}"
         return {"state": "not verified", "reason": reason, **measured}
     reason = parity.get("reason") or ", ".join(engine.get("not_verified") or [])
     reason = reason or coded("not-compared", "its outputs were not compared")
@@ -124,9 +125,8 @@ def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
     if engine.get("gpu"):
         rows.append(("GPU", str(engine["gpu"])))
     if precision:
-        text = f"{precision.get('declared')} declared, {precision.get('state', 'not verified')}"
-        text += f": {precision['reason']}" if precision.get("reason") else ""
-        text += f"; in the file {precision.get('fp16_nodes')} of {precision.get('float_nodes')} float nodes are FP16"
+        nodes, fp16 = precision.get("float_nodes"), precision.get("fp16_nodes")
+        text = f"{precision.get('declared')} declared; in the file {fp16} of {nodes} float nodes are FP16"
         rows.append(("precision", text))
     half, layers = engine.get("half_layers"), engine.get("layers")
     text = "not known" if half is None else f"{half} of {layers} layers compute a Half output"

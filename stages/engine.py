@@ -1,16 +1,15 @@
-"""engine: the final file as a strongly typed engine, or as ONNX Runtime will serve it (truehalf/engines/build.py).
+"""engine: the final file as a strongly typed engine, or as ONNX Runtime serves it (truehalf/engines/build.py).
 
 A file whose dtypes contradict the declared precision is refused (truehalf/engines/precision.py), and one that is
-declared FP16 and holds none fails. Where nothing can be built, the complete plan is written. An engine that is not what
-was declared, or does not find what the FP32 model finds, is kept and failed: `gate` makes that the exit code.
+declared FP16 and holds none fails. Where nothing can be built, plan.json says what would be. An engine that does not
+find what the FP32 model finds is kept and failed: `gate` makes that the exit code.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 
-from stages.frame import Stage, stage_main, workspace
+from stages.frame import Stage, stage_main
 from truehalf.files import read_json
 
 _FAILED = "the model failed verify; engine.build_unverified=true builds it all the same"
@@ -34,22 +33,10 @@ def run(stage: Stage) -> Mapping[str, object]:
     return build_configured(file, stage.out(), stage.config, stage.root)
 
 
-def ahead(stage: Stage) -> None:
-    """Compile, while stage verify runs, what `run` will have compiled."""
-    from truehalf.engines.configured import compile_configured_ahead
-    from truehalf.ir.model_forms import ModelFile
-
-    if stage.config.verify.first_samples is None:
-        compile_configured_ahead(ModelFile(stage.artifact("cast_cleanup")), stage.config, stage.root)
-
-
 def _none_built(stage: Stage, status: str, reason: str) -> Mapping[str, object]:
     stage.out().joinpath("REFUSED").write_text(f"no engine: {reason}\n")
     return {"status": status, "reason": reason, "not_verified": [f"the engine: none was built: {reason}"]}
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--ahead"]:
-        ahead(Stage("engine", workspace()))
-    else:
-        stage_main("engine", run)
+    stage_main("engine", run)

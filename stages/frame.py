@@ -13,12 +13,10 @@ import contextlib
 import gc
 import json
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from subprocess import DEVNULL
 
 from stages.lines import line
 from truehalf.codes import coded
@@ -149,19 +147,6 @@ def collect_garbage_less() -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)
-
-
-@contextlib.contextmanager
-def ahead(name: str, root: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """What a later stage can do ahead (`python -m stages.<name> --ahead`), in a process beside this stage, which ends
-    with it. It says nothing: the stage will, if what stops it still does.
-    """
-    command = [sys.executable, "-m", f"stages.{name}", "--ahead"]
-    with subprocess.Popen(command, cwd=root, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def _end(stage: Stage | None, root: Path, name: str, message: str, code: int) -> None:

@@ -7,20 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 
-from stages.frame import Stage, ahead, stage_main
+from stages.frame import Stage, stage_main
 from truehalf.files import read_json
-from truehalf.verification.findings import FAILED
 
 
 def run(stage: Stage) -> Mapping[str, object]:
-    with ahead("engine", stage.root) as compiler:  # compiles while the modules of a verification are imported, too
-        report = _verified(stage)
-        if report["verdict"] != FAILED:
-            compiler.wait()
-    return report
-
-
-def _verified(stage: Stage) -> Mapping[str, object]:
     from truehalf.config.options import read
     from truehalf.config.precision import Precision
     from truehalf.engines.precision import nothing_in_fp16

@@ -176,9 +176,9 @@ def _plots(reports: Reports, errors: Mapping[str, Histogram]) -> list[tuple[str,
 def _engine(engine: EngineReport | None) -> dict[str, Any]:
     sentence = engine_sentence(engine) if engine else "the engine stage has not run: no engine was built"
     engine = engine or {}
-    empty: dict[str, Any] = {"command": "", "where": "", "by_hand": []}
-    by_tensorrt = engine.get("backend") != "onnxruntime"
-    return (empty if was_made(engine) and "compiled" not in engine else _elsewhere(engine.get("plan"), by_tensorrt)) | {
+    is_run = was_made(engine) and "compiled" not in engine
+    return {
+        "by_hand": [] if is_run else _by_hand(engine.get("plan")),
         "sentence": f"{sentence[:1].upper()}{sentence[1:]}.",
         "facts": fact_rows(engine),
         "latency": latency_rows(engine),
@@ -189,16 +189,7 @@ def _engine(engine: EngineReport | None) -> dict[str, Any]:
     }
 
 
-def _elsewhere(plan: EnginePlan | None, by_tensorrt: bool) -> dict[str, Any]:
-    """How the plan is carried out on another machine: {where, command, by_hand: [(with what, command)]}."""
-    if not by_tensorrt:
-        sentence = "On a machine where ONNX Runtime has that provider, this command builds and proves it:"
-        return {"where": sentence, "command": plan.get("command", "") if plan else "", "by_hand": []}
+def _by_hand(plan: EnginePlan | None) -> list[tuple[str, str]]:
+    """The trtexec lines that build the engine on another machine: [(with what, command)]."""
     lines = (("TensorRT 11", plan.get("trtexec")), ("TensorRT 10", plan.get("trtexec_10"))) if plan else ()
-    by_hand = [(version, line.replace(" --", " \\\n  --")) for version, line in lines if line]
-    sentence = (
-        "On a machine with an NVIDIA GPU and TensorRT 10 or 11, in a folder with the files that "
-        "artifacts/engine/README.txt names, this builds it and looks at the types of its layers:"
-    )
-    command = "python build_engine.py plan.json" if by_hand else ""
-    return {"where": sentence if by_hand else "", "command": command, "by_hand": by_hand}
+    return [(version, line.replace(" --", " \\\n  --")) for version, line in lines if line]

@@ -17,7 +17,7 @@ from truehalf.config.engine import EngineConfig
 from truehalf.config.typed import plain
 from truehalf.engines.compiling.report import compiler_facts
 from truehalf.engines.engine_report import CompilerFacts
-from truehalf.engines.plan_files import make_plan
+from truehalf.engines.plan import make_plan
 from truehalf.ir.model_file import load_model
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.versions import RTX, EngineFacts, Profile

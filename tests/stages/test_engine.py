@@ -13,7 +13,7 @@ import pytest
 
 from tests import in_process
 from tests.configurations import composed
-from tests.conftest import ROOT, SPEC, in_workspace
+from tests.conftest import ROOT, SPEC
 from tests.messages import expect
 from truehalf.runtime.machine import probe
 from truehalf.verification.chain.reference import freeze
@@ -65,20 +65,13 @@ def test_the_stage_proves_the_embedded_detector_as_onnx_runtime_serves_it(detect
     assert [(row["batch"], row["state"]) for row in parity["points"]] == [(1, "verified"), (4, "verified")]
     assert parity["matched_fraction"] == 1.0 and parity["adversarial"]["state"] == "verified"
     assert max(parity["max_abs_error"].values()) < 1e-3
-    assert len(report["latency"]) == 2 and report["engine"] == "artifacts/engine/model.optimized.onnx"
-    assert (detector / report["engine"]).exists() and report["nodes_by_provider"].keys() == {"CPUExecutionProvider"}
+    assert len(report["latency"]) == 2 and "engine" not in report
+    assert report["nodes_by_provider"].keys() == {"CPUExecutionProvider"}
     assert str(detector) not in json.dumps(report), "a report holds no path of the machine"
 
 
 @pytest.mark.slow
-def test_a_plan_of_the_workspace_is_compared_with_its_reference(detector: Path) -> None:
-    stage(detector)
-    done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json", "--out", "x")
-    assert done.returncode == 0 and "outputs: verified" in done.stdout, done.stderr
-
-
-@pytest.mark.slow
-def test_an_engine_that_fails_is_kept_and_the_command_says_so(detector: Path) -> None:
+def test_an_engine_of_other_outputs_fails(detector: Path) -> None:
     """The reference of other weights: the engine finds what they do not."""
     with np.load(detector / "artifacts/reference/reference.npz") as stored:
         kept = dict(stored)
@@ -89,9 +82,6 @@ def test_an_engine_that_fails_is_kept_and_the_command_says_so(detector: Path) ->
         report = stage(detector)
         assert report["status"] == "failed" and report["parity"]["state"] == "failed"
         expect(report["reasons"][0], None, "profile 0", "min", "opt")
-        assert (detector / "artifacts/engine/model.optimized.onnx").exists(), "kept for inspection"
-        done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json")
-        assert done.returncode == 1 and done.stdout.startswith("failed: ")
     finally:
         np.savez(file, **kept)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.frame import Stage, ahead, run_stage
+from stages.frame import Stage, run_stage
 from tests.configurations import write_params
 from tests.conftest import ROOT
 from tests.messages import expect
@@ -129,14 +129,6 @@ def test_a_report_that_dvc_has_linked_from_its_cache_is_made_anew(scratch: Path)
     run_stage("slim", write_good)
     assert json.loads((scratch / "reports/slim.json").read_text())["nodes"] == 1
     assert (scratch / "cached").read_text() == "of an earlier run"
-
-
-def test_what_runs_ahead_ends_with_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/sh")
-    (tmp_path / "-m").write_text("sleep 60")
-    with pytest.raises(KeyboardInterrupt), ahead("engine", tmp_path) as process:
-        raise KeyboardInterrupt
-    assert process.returncode not in (None, 0)
 
 
 @pytest.mark.parametrize("package", ["stages", "pipeline"])

@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 
 from tests.truehalf.runtime.tensorrt.recording import World, module
-from truehalf.engines.plan_files import make_plan
+from truehalf.engines.plan import make_plan
 from truehalf.runtime import cuda_driver
 from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt import plugins
@@ -32,6 +32,8 @@ OPTIONS: dict[str, Any] = {
     "strip_weights": False,
     "profiling_verbosity": "detailed",
     "plugins": [],
+    "backend": "tensorrt",
+    "provider": None,
 }
 PROFILE = {"images": {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}
 MODEL = "g (float[N,3,8,8] images) => (float[N,3,8,8] scores) { scores = Relu(images) }"

@@ -41,7 +41,7 @@ def _pass_on(folder: Path, out: Path) -> None:
 
 def _engine(folder: Path, out: Path) -> None:
     plan = {"engine": out.name, "onnx_data": ["w.bin"], "plugins": [{"path": str(folder / "plugin.so")}]}
-    check_target(plan, folder / "in.onnx", out.parent, ["engine.json"], folder / "plan.json")
+    check_target(plan, folder / "in.onnx", out.parent, ["plan.json", "engine.json"])
 
 
 DOORS: dict[str, Callable[..., None]] = {

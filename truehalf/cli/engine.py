@@ -1,4 +1,4 @@
-"""truehalf engine: engine of a file, or of a plan, built or compiled on this machine."""
+"""truehalf engine: engine of a file, built or compiled on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "truehalf engine model_fp16.onnx --target sm86",
     "truehalf engine m.onnx --min-shape x:1x3x640x640 --max-shape x:8x3x640x640",
-    "truehalf engine artifacts/engine/plan.json --out built/",
 )
 _EXITS = (
     "Exit codes: 0 built, or compiled or planned where this machine cannot build it, 1 failed, 2 bad input, 70 defect "
@@ -32,7 +31,7 @@ ENGINE = "Engine (default of a model: 1 to 8 samples)"
 def engine_options(command: Any) -> Any:
     """Decorator of commands that make an engine of a model: --target, shapes of the profile, --no-gates."""
     nearest = {"min": "smallest [--opt-shape]", "opt": "optimised for [--max-shape]", "max": "largest [--opt-shape]"}
-    gates = "what is compiled fails for neither its share of Half nor an attention that is not fused"
+    gates = "neither the share of Half nor attentions that are not fused count"
     command = option("--no-gates", is_flag=True, group=ENGINE, help=gates)(command)
     for kind, meaning in reversed(nearest.items()):
         command = option(f"--{kind}-shape", multiple=True, metavar="NAME:SHAPE", group=ENGINE, help=meaning)(command)
@@ -42,26 +41,21 @@ def engine_options(command: Any) -> Any:
 
 
 @command_of(examples=_EXAMPLES, exits=_EXITS)
-@click.argument("file", type=FILE, metavar="model.onnx|plan.json")
-@file_option("--out", metavar="FOLDER", help="folder for the engine and engine.json [<model>_engine, the plan's]")
-@file_option("--workspace", default=".", metavar="FOLDER", help="of a plan: project with the FP32 reference [.]")
+@click.argument("file", type=FILE, metavar="model.onnx")
+@file_option("--out", metavar="FOLDER", help="folder for the engine, plan.json and engine.json [<model>_engine]")
 @engine_options
 def command(output: Output, **given: Any) -> int:
-    """Build the engine of an ONNX file, or of a plan, verify it, and write engine.json, the whole report.
+    """Build the engine of an ONNX file, verify it, and write engine.json, the whole report.
 
     Without a GPU the file is compiled by TensorRT for RTX (pip install 'truehalf[rtx]'), and nothing is executed.
     """
-    from truehalf.engines.build import REPORT_FILE, execute_plan
+    from truehalf.engines.build import REPORT_FILE
     from truehalf.files import check_outputs
 
-    file, out = given["file"], given["out"]
-    check_outputs({"--json": output.file}, {"model.onnx|plan.json": file})
-    of_plan = file.suffix.lower() == ".json"
-    out = out or (file.parent if of_plan else file.parent / f"{file.stem}_engine")
-    if of_plan:
-        report = execute_plan(file, out, workspace=given["workspace"], with_gates=not given["no_gates"])
-    else:
-        report = engine_of_model(file, out, given)
+    file = given["file"]
+    check_outputs({"--json": output.file}, {"model.onnx": file})
+    out = given["out"] or file.parent / f"{file.stem}_engine"
+    report = engine_of_model(file, out, given)
     findings = [f"{each['severity']} {each['rule']}: {each['message']}" for each in report.get("lint", [])]
     further = ["", "lint:", *wrapped(findings)] if findings else []
     output.give(engine_lines(report, out / REPORT_FILE), report, further)
@@ -98,7 +92,7 @@ def engine_lines(report: EngineReport, file: Path) -> list[str]:
     lines = [f"{report['status']}: {report.get('reason') or built}", f"report: {file}", ""]
     share = precision["fp16_fraction"]
     of_nodes = "" if share is None else f", {100 * share:.1f} % of {precision['float_nodes']} float nodes FP16"
-    lines.append(f"precision: {precision['declared']} declared{of_nodes}; layers: {precision['state']}")
+    lines.append(f"precision: {precision['declared']} declared{of_nodes}")
     if compiled := report.get("compiled"):
         half = report.get("half_layers_fraction")
         of_layers = "" if half is None else f", {100 * half:.1f} % of what computes floats in Half"

@@ -118,13 +118,14 @@ class LatencyConfig:
 
 @dataclass(frozen=True)
 class EngineGates:
-    """What fails a compiled engine of an FP16 file."""
+    """Gates on the layers of an FP16 file's engine."""
 
     half_share_less: float | None = share(
         0.02, "share of the arithmetic in Half: at most this much less than in the file; null: no gate"
     )
     fused_attention: bool = key(
-        True, "an attention that is fused where all is FP16 is fused here, unless ranges or lists rule it out"
+        True,
+        "not verified where an attention is not fused and holds FP32 nodes or casts, unless ranges or lists ask for it",
     )
 
 
@@ -154,7 +155,7 @@ class EngineConfig(Options):
 
     backend: Backend = key(
         Backend.tensorrt,
-        "tensorrt, tensorrt_rtx (TensorRT for RTX), or onnxruntime: the final file, optimised for one provider",
+        "tensorrt, tensorrt_rtx (TensorRT for RTX), or onnxruntime: the final file on one provider",
     )
     provider: Provider | None = key(None, "of engine=onnxruntime")
     profiles: tuple[Mapping[str, ProfileShapes], ...] | None = key(
@@ -190,13 +191,13 @@ class EngineConfig(Options):
         "operators that the plugins bring along, for lint: [Mine, com.acme::Other]; []: all of domains that ONNX lacks",
     )
     when_unavailable: WhenUnavailable = key(
-        WhenUnavailable.plan, "where none can be built here: plan (write how to build it on another machine) | fail"
+        WhenUnavailable.plan, "where none can be built here: plan (write what would be built) | fail"
     )
     build_unverified: bool = key(False, "build even from a model that failed verify")
     latency: LatencyConfig = key(
         LatencyConfig(), "unmeasured runs, measured runs of a round, rounds (two or more: the noise)"
     )
-    gates: EngineGates = key(EngineGates(), "what fails a compiled engine of an FP16 file")
+    gates: EngineGates = key(EngineGates(), "of the layers of an FP16 file's engine")
 
     def problems(self) -> Iterator[str]:
         for pool, size in self.memory_pools_gb.items():

@@ -43,15 +43,8 @@ class GatesConfig(Options):
         "score error of matched detections, and of those from 0.1 to the threshold; rounding: 0.0125, of few "
         "detections up to 0.047",
     )
-    score_error_share_max: float = share(
-        0.05,
-        "share of matched detections whose score is off by more than 0.02; rounding: 0.003",
-    )
     rank_error_p99_max: float = share(
         0.06, "score error of the i-th best scores of a sample, of those above 0.05; rounding: 0.007, and 0.047 at most"
-    )
-    rank_error_share_max: float = share(
-        0.05, "share of those that are off by more than 0.02; rounding: 0.001, and 0.036 on one sample"
     )
     box_error_p99_max: float = share(
         0.005, "error of corners, as a share of the image; rounding: 0.0006, and 0.0013 at most"

@@ -1,4 +1,4 @@
-"""A plan carried out: the engine, its precision, its outputs against the reference, and its latency."""
+"""An engine built from its plan: its layers, its outputs against the reference, and its latency."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any, cast
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.config.engine import Backend, LatencyConfig, WhenUnavailable
+from truehalf.config.engine import Backend, EngineConfig, LatencyConfig, WhenUnavailable
+from truehalf.config.schema import LintConfig
 from truehalf.data.samples import stacked
-from truehalf.engines import ort_deploy as deploy
-from truehalf.engines import ort_plan
-from truehalf.engines.compiling.report import compiled_report, none_built
-from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
+from truehalf.engines import ort_provider
+from truehalf.engines.compiling.gates import half_share, unknown_share
+from truehalf.engines.compiling.report import compiled_report, none_built, outcome_of
+from truehalf.engines.engine_report import EngineGate, EnginePlan, EngineReport, Parity, PointLatency
 from truehalf.engines.parity import EngineReference, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
-from truehalf.engines.precision import judged_precision, precision_facts
+from truehalf.engines.precision import precision_facts
+from truehalf.engines.profiles import shape_inputs
 from truehalf.errors import StageError, told
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import ModelFile
@@ -28,9 +30,7 @@ from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
 from truehalf.linting.report import failing, failure
 from truehalf.runtime.device_lock import CPU, device_lock
 from truehalf.runtime.machine import Machine
-from truehalf.runtime.ort.installed import runtime_version
 from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_unknown
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts, unavailable_reason
 from truehalf.runtime.timing import Timing
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
@@ -48,7 +48,7 @@ class _Built:
         time: latency for feeds, at a profile, of so many samples.
         evaluation: what computes the outputs, as the table of stages calls it.
         computes_half: whether FP16 is computed as such; False where it is known that it is not.
-        precision_unknown: why it is unknown what precision its layers have, or None.
+        gates: of its layers.
         unknown: what else is unknown of it, each with the reason.
         stopped: where it cannot run on this machine at all, the state that this leaves its outputs in, and the reason.
     """
@@ -58,7 +58,7 @@ class _Built:
     time: Callable[[Feeds, int, int, LatencyConfig], Timing]
     evaluation: str
     computes_half: bool
-    precision_unknown: str | None
+    gates: list[EngineGate]
     unknown: list[str]
     stopped: tuple[str, str] | None = None
 
@@ -69,77 +69,73 @@ def carry_out(
     out_dir: Path,
     evidence: Callable[[], EngineReference | str],
     probe: Machine,
+    options: EngineConfig,
+    chosen_lint: LintConfig,
 ) -> EngineReport:
     """Build what a plan says, or say why that is not done on this machine; see truehalf.engines.build.build_engine.
 
     Args:
-        plan: that truehalf.engines.plan.check_plan lets pass.
+        plan: of truehalf.engines.plan.make_plan.
         file: the plan's model.
         out_dir: where the engine goes.
         evidence: gives what its outputs are compared with, or why there is nothing.
         probe: facts of the machine.
+        options: that the plan was made of.
+        chosen_lint: findings that are not wanted, and those for which nothing is built.
     """
     model = file.typed
     on_tensorrt = plan["backend"] != Backend.onnxruntime.value
     by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
-    findings, assumed = _findings(model, plan, probe) if by_tensorrt else ([], [])
+    findings, assumed = _findings(model, plan, probe, options, chosen_lint) if by_tensorrt else ([], [])
     declared, graph = plan["declared"], plan["graph"]
+    must_build = options.when_unavailable is WhenUnavailable.fail
     rows: Any = [finding.as_dict() for finding in findings]
     common: EngineReport = {"backend": plan["backend"], "declared": declared, "plan": plan, "lint": rows}
-    gate, reason = failing(findings, plan["lint"]["fail_on"]), None
+    gate, reason = failing(findings, chosen_lint.fail_on.value), None
     if gate:
-        message = f"lint.fail_on is {plan['lint']['fail_on']}, and the file that is built has\n  {failure(gate)}"
+        message = f"lint.fail_on is {chosen_lint.fail_on.value}, and the file that is built has\n  {failure(gate)}"
         reason = coded("lint-fails", message)
     elif found := _unavailable(plan, probe):
-        demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
-        reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
-        if is_compiled(plan, probe):
-            return compiled_report(common, file, out_dir, (found, assumed))
+        reason = f"engine.when_unavailable=fail, and {found}" if must_build else found
+        if on_tensorrt and not must_build and probe.get(RTX) is not None:
+            return compiled_report(common, file, out_dir, (found, assumed), options.gates)
     if reason:
-        failed = gate or plan["when_unavailable"] == WhenUnavailable.fail.value
-        none: EngineReport = {"status": "failed", "reasons": [reason]} if failed else {"status": "planned"}
+        none: EngineReport = {"status": "failed", "reasons": [reason]} if gate or must_build else {"status": "planned"}
         return none | common | none_built(plan, reason, assumed)
-    points = points_of(plan["profiles"], plan["shape_inputs"]) or [_only_point(model)]
+    points = points_of(plan["profiles"], shape_inputs(model.graph)) or [_only_point(model)]
     given = evidence()  # before the build, which takes long: it may not be there
     with device_lock(CPU if plan.get("provider") == CPU else "cuda"):  # TensorRT chooses tactics by their time, too
         if on_tensorrt:
-            built = _built_by_tensorrt(plan, file, out_dir, findings)
+            share_less = options.gates.half_share_less if declared == "fp16" else None
+            built = _built_by_tensorrt(plan, file, out_dir, findings, share_less)
         else:
-            built = _built_by_onnxruntime(plan, file, out_dir, _usual(model, points))
+            built = _served_by_onnxruntime(plan, file, _usual(model, points))
         parity = _parity(built, model, points, given)
-        options = LatencyConfig(**plan["latency"])
-        latency, untimed = _latency(built, model, points, given, options) if not built.stopped else ([], [])
-    reasons, unknown = [], []
-    judged = judged_precision(built.facts, declared, graph, built.precision_unknown)
-    precision = precision_facts(graph, declared, *(judged if built.computes_half else (NOT_VERIFIED, CPU_FP16)))
-    if precision["state"] == FAILED:
-        reasons.append(precision["reason"])
-    if precision["state"] == NOT_VERIFIED:
-        unknown.append(f"{declared}: {precision['reason']}")
+        latency, untimed = _latency(built, model, points, given, options.latency) if not built.stopped else ([], [])
+    reasons, unknown = outcome_of(built.gates)
     if parity["state"] == FAILED:
         reasons.append(f"the engine's outputs: {parity['reason']}")
     unknown += [*built.unknown, *untimed, *assumed]
-    if parity["state"] == NOT_VERIFIED and parity["reason"] != CPU_FP16:  # the precision states that
+    if parity["state"] == NOT_VERIFIED:
         unknown.append(f"the engine's outputs: {parity['reason']}")
     ended: EngineReport = {"status": "built"}
     if reasons:
         ended = {"status": "failed", "reason": "; ".join(reasons), "reasons": reasons}
-    measured: EngineReport = {"precision": precision, "parity": parity, "latency": latency, "not_verified": unknown}
+    measured: EngineReport = {
+        "precision": precision_facts(graph, declared),
+        "gates": built.gates,
+        "parity": parity,
+        "latency": latency,
+        "not_verified": unknown,
+    }
     return {**ended, **common, **built.facts, **measured}
-
-
-def is_compiled(plan: EnginePlan, probe: Machine) -> bool:
-    """Whether TensorRT for RTX compiles what cannot be built on this machine."""
-    if plan["backend"] == Backend.onnxruntime.value or plan["when_unavailable"] == WhenUnavailable.fail.value:
-        return False
-    return probe.get(RTX) is not None and _unavailable(plan, probe) is not None
 
 
 def _unavailable(plan: EnginePlan, probe: Machine) -> str | None:
     if plan["backend"] != Backend.onnxruntime.value:
         capability = probe["gpus"][0]["compute_capability"] if probe["gpus"] else None
         return unavailable_reason(capability, plan["backend"], probe.get(plan["backend"]))  # type: ignore[arg-type]
-    return ort_plan.unavailable_reason(probe, plan["provider"])
+    return ort_provider.unavailable_reason(probe, plan["provider"])
 
 
 def _usual(model: ir.Model, points: Sequence[Point]) -> Point:
@@ -155,20 +151,24 @@ def _only_point(model: ir.Model) -> Point:
     return Point(0, ("min", "opt", "max"), shapes)
 
 
-def _findings(model: ir.Model, plan: EnginePlan, probe: Machine) -> tuple[list[Finding], list[str]]:
+def _findings(
+    model: ir.Model, plan: EnginePlan, probe: Machine, options: EngineConfig, chosen: LintConfig
+) -> tuple[list[Finding], list[str]]:
     """TensorRT compatibility of the file, and what had to be assumed of its plugins."""
     plugins = [plugin["path"] for plugin in plan["plugins"]]
-    ops, assumed = ops_of_plugins(model, plugins, plan["plugin_ops"])
+    ops, assumed = ops_of_plugins(model, plugins, options.plugin_ops)
     findings = lint(
         model,
         tensorrt=".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None,
-        ignore=plan["lint"]["ignore"],
+        ignore=chosen.ignore,
         plugin_ops=ops,
     )
     return findings, [ASSUMED] if assumed else []
 
 
-def _built_by_tensorrt(plan: EnginePlan, file: ModelFile, out_dir: Path, findings: Sequence[Finding]) -> _Built:
+def _built_by_tensorrt(
+    plan: EnginePlan, file: ModelFile, out_dir: Path, findings: Sequence[Finding], share_less: float | None
+) -> _Built:
     import torch
 
     from truehalf.runtime.tensorrt.latency import measure
@@ -204,7 +204,7 @@ def _built_by_tensorrt(plan: EnginePlan, file: ModelFile, out_dir: Path, finding
         ),
         evaluation=plan["backend"],
         computes_half=True,
-        precision_unknown=precision_unknown(facts, options["profiling_verbosity"]),
+        gates=[half_share(plan, file.typed, facts, share_less)] if share_less is not None else [],
         unknown=[],
         stopped=stopped,
     )
@@ -225,18 +225,15 @@ def explained(error: BuildError, model: ir.Model, findings: Sequence[Finding]) -
     return "\n".join(lines)
 
 
-def _built_by_onnxruntime(plan: EnginePlan, file: ModelFile, out_dir: Path, first: Point) -> _Built:
-    optimised = out_dir / Path(plan["engine"]).name
-    before = _identity(optimised)  # of an earlier time
+def _served_by_onnxruntime(plan: EnginePlan, file: ModelFile, first: Point) -> _Built:
     try:
-        deployed = deploy.Deployed(plan, file, out_dir)
-        deployed.run(feeds_of(file.typed, first, {}))  # what ran where is read from the first run
-        facts = deployed.facts()
-    except Exception as error:  # whatever stops it is a verdict on the file, where one was written
-        message = told(error)
-        if _identity(optimised) in (None, before):
-            raise StageError("runtime-refuses", message) from error
-        return _stopped(plan, optimised, message)
+        served = ort_provider.Served(plan, file)
+        served.run(feeds_of(file.typed, first, {}))  # what ran where is read from the first run
+        facts = served.facts()
+    except StageError:
+        raise
+    except Exception as error:  # whatever stops it is a verdict on the file
+        raise StageError("runtime-refuses", told(error)) from error
     half, provider = plan["declared"] == "fp16", plan["provider"]
     unknown = []
     provider_decides = (
@@ -249,37 +246,16 @@ def _built_by_onnxruntime(plan: EnginePlan, file: ModelFile, out_dir: Path, firs
             f"TF32: ONNX Runtime's TensorRT provider has no option for it; {named} was set here, must be set where it "
             "is served, and nothing shows what TensorRT made of it"
         )
-    if nodes := deployed.cpu_nodes:
-        unknown.append(deploy.said_of_cpu_nodes(nodes))
+    if nodes := served.cpu_nodes:
+        unknown.append(ort_provider.said_of_cpu_nodes(nodes))
     return _Built(
-        facts=facts | {"engine": plan["engine"]},
-        run=lambda feeds, profile: deployed.run(feeds),
-        time=lambda feeds, profile, samples, options: deployed.latency(feeds, samples=samples, options=options),
+        facts=facts,
+        run=lambda feeds, profile: served.run(feeds),
+        time=lambda feeds, profile, samples, options: served.latency(feeds, samples=samples, options=options),
         evaluation=f"onnxruntime-{provider}",
         computes_half=not (half and provider == "cpu"),
-        precision_unknown=provider_decides if half and provider == "tensorrt" else None,
+        gates=[unknown_share(provider_decides)] if half and provider == "tensorrt" else [],
         unknown=unknown,
-    )
-
-
-def _identity(file: Path) -> tuple[int, int] | None:
-    """Which file lies there: another one, moved into place, has another."""
-    return (found.st_ino, found.st_mtime_ns) if file.is_file() and (found := file.stat()) else None
-
-
-def _stopped(plan: EnginePlan, file: Path, why: str) -> _Built:
-    """An optimised file that does not run: it is kept, for inspection."""
-    never: Any = None  # called
-    facts: EngineFacts = {"onnxruntime": runtime_version(), "engine_mb": file.stat().st_size / 1e6}
-    return _Built(
-        facts=NO_LAYERS | facts | {"engine": plan["engine"], "provider": ort_plan.PROVIDERS[plan["provider"]]},
-        run=never,
-        time=never,
-        evaluation=f"onnxruntime-{plan['provider']}",
-        computes_half=True,
-        precision_unknown=precision_unknown(NO_LAYERS, ""),
-        unknown=[],
-        stopped=(FAILED, f"the optimised file does not run: {why}"),
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from truehalf.config.schema import Config
-from truehalf.engines.build import FILES, Order, build_engine, compile_ahead
+from truehalf.engines.build import ENGINE_FILE, Order, build_engine
 from truehalf.engines.engine_report import EngineReport
 from truehalf.engines.evidence import evidence_of
 from truehalf.files import read_json
@@ -27,23 +27,13 @@ def build_configured(file: ModelFile, out: Path, config: Config, root: Path) -> 
         return build_engine(file, out, order, config.engine)
 
 
-def compile_configured_ahead(file: ModelFile, config: Config, root: Path) -> None:
-    """Compile now what `build_configured` will have compiled, if anything.
-
-    Raises:
-        as truehalf.engines.build.compile_ahead.
-    """
-    with contextlib.chdir(root):
-        compile_ahead(file, _order(config, root, None), config.engine)
-
-
-def _order(config: Config, root: Path, probe: Machine | None) -> Order:
+def _order(config: Config, root: Path, probe: Machine) -> Order:
     return Order(
         declared=config.precision.dtype.value,
         profiles=completed(config.engine.profiles, read_spec(root / "artifacts" / "trace" / "io_spec.json").inputs),
         evidence=lambda: evidence_of(config, root),
         probe=probe,
-        plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[config.engine.backend]}"),
+        plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{ENGINE_FILE}"),
         lint=config.lint,
         target=config.target,
     )

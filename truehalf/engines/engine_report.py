@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from truehalf.json_values import JsonObject
 from truehalf.report.forms import AdversarialFacts, StageNumbers
@@ -11,45 +11,47 @@ from truehalf.runtime.tensorrt.versions import BuilderOptions, EngineFacts, Plan
 from truehalf.runtime.timing import Timing
 
 
-class LintOptions(TypedDict):
-    ignore: list[str]
-    fail_on: str
+class EngineOptions(BuilderOptions):
+    """The section `engine` as plain values, as far as plans read it."""
+
+    backend: str
+    provider: str | None
+    plugins: list[str]
 
 
 class EnginePlan(Plan, total=False):
-    """plan.json. `builder`, `network` and what begins with trtexec are TensorRT's; what begins with provider,
-    `environment`, `session` and `command` ONNX Runtime's.
+    """plan.json: what is built, and from what.
+
+    Attributes:
+        backend, target: of the configuration.
+        onnx, onnx_data, onnx_sha256: the model, its files of weights, and the SHA-256 of all, one after the other.
+        engine: the engine's file.
+        declared, graph: precision of the configuration; FP16 nodes of the file.
+        profiles, plugins, builder: what TensorRT's builder takes.
+        trtexec, trtexec_10: command lines for TensorRT 11 and 10, to be run in a folder that holds the files.
+        trtexec_lacks: options that trtexec has no flag for.
+        provider, provider_options, environment: of ONNX Runtime.
     """
 
     backend: str
     target: Target
-    shape_inputs: list[str]
-    plugin_ops: list[str]
-    latency: dict[str, int]
-    gates: dict[str, Any]
-    lint: LintOptions
-    when_unavailable: str
+    engine: str
     builder: BuilderOptions
-    network: dict[str, bool]
     trtexec: str
     trtexec_10: str
     trtexec_lacks: list[str]
     provider: str
     provider_options: dict[str, str]
     environment: dict[str, str]
-    session: dict[str, str]
-    command: str
 
 
 class PrecisionFacts(TypedDict):
-    """The file's declared precision and nodes, and whether the engine's layers bear it out: state and reason."""
+    """The file's declared precision, and how many of its nodes are FP16."""
 
     declared: str
     float_nodes: int
     fp16_nodes: int
     fp16_fraction: float | None
-    state: str
-    reason: str
 
 
 class PointOfProfile(TypedDict):
@@ -135,9 +137,9 @@ class EngineReport(EngineFacts, total=False):
         declared: precision of the configuration.
         plan: all that the build takes.
         lint: findings of the file that is built.
-        precision: FP16 nodes of the file, and whether the layers bear it out: state and reason.
+        precision: FP16 nodes of the file.
         compiled: what a compiler made of it.
-        gates: of a compiled engine.
+        gates: of its layers.
         parity: outputs against the reference.
         latency: by profile point: p50, p95, p99 of a run in ms, p50 of each round, samples per second, clocks.
         not_verified: what is not known, and why.

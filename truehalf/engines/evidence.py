@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from truehalf.config.params import read_params
 from truehalf.config.schema import Config
-from truehalf.config.typed import ConfigErrors
-from truehalf.config.validate import validate
 from truehalf.engines.parity import EngineReference
-from truehalf.errors import StageError
 from truehalf.io_spec.in_file import read_spec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.configured import read_frozen
@@ -28,16 +24,3 @@ def evidence_of(config: Config, root: Path) -> EngineReference:
     file = ModelFile(slim) if slim.is_file() else None
     images = images if isinstance(images, str) else images.beside(file)
     return EngineReference(frozen.reference.beside(file), images, config.verify)
-
-
-def evidence_of_workspace(root: Path, onnx_sha256: str) -> EngineReference | str:
-    """The reference of a workspace, where it belongs to this model; else why there is none."""
-    final = root / "artifacts" / "cast_cleanup" / "model.onnx"
-    if not final.is_file() or not (root / "artifacts" / "reference" / "samples.json").is_file():
-        return "there is no workspace with artifacts/cast_cleanup and artifacts/reference here"
-    if ModelFile(final).digest != onnx_sha256:
-        return "the reference in the workspace here belongs to another model"
-    try:
-        return evidence_of(validate(read_params(root)), root)
-    except ConfigErrors as error:
-        raise StageError("bad-options", f"{root / 'params.yaml'}: {error}") from error

@@ -25,7 +25,7 @@ Shapes = Mapping[str, Sequence[int]]
 def engine_of_file(
     model_path: Path, out_dir: Path, shapes: Mapping[str, Shapes], target: TargetConfig, options: EngineConfig
 ) -> EngineReport:
-    """Build a file's engine where the machine can, else compile it, and write plan and engine.json beside it.
+    """Build a file's engine where the machine can, else compile it, and write plan.json and engine.json beside it.
 
     Args:
         model_path: ONNX file; one that holds FP16 nodes is declared fp16.

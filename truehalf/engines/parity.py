@@ -138,7 +138,7 @@ def _measure(run: Run, model: ir.Model, point: Point, evidence: EngineReference)
     stage = measure(reference, outputs, options)
     judged = stage.judged()
     held = [gate.as_dict() for gate in judged if "gate" in gate.facts]
-    found = [*judged, *(one for one in judge_reactions(stage.seen, None) if one.state == FAILED)]
+    found = [*judged, *(one for one in judge_reactions(stage.seen) if one.state == FAILED)]
     verdict = verdict_of(found)
     outcome = {"state": VERIFIED if verdict == PASSED else verdict, "reason": "; ".join(reasons_of(found))}
     more = {"nan": stage.facts["nan"], "inf": stage.facts["inf"], "detections": stage.facts["detections"]}

@@ -1,147 +1,152 @@
-"""Checks of an engine's plan before it is carried out: keys, values, files, and the model that it is for.
+"""plan.json: record of an engine build, with the trtexec lines that build the same engine on another machine.
 
-A plan may have been edited, or be of another version: every problem is reported at once, and before the machine is
-looked at, so that a plan that is wrong is wrong everywhere. Its options obey the rules of the configuration that they
-come from (truehalf.config).
+Nothing reads the file back: on the machine with the GPU, run the line, or `truehalf engine model.onnx`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, cast
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import Path, PurePosixPath
+from typing import cast
 
-from truehalf.codes import coded
-from truehalf.config.engine import ASKS_NOTHING, Backend, EngineConfig, ProfilingVerbosity
-from truehalf.config.options import read
-from truehalf.config.schema import LintConfig
-from truehalf.engines.engine_report import EnginePlan
-from truehalf.engines.profiles import check_profiles, shape_inputs
-from truehalf.errors import StageError, refuse
-from truehalf.files import check_outputs
-from truehalf.runtime.tensorrt.plan_content import plan_problems
-from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, PLAN_KEYS
+from truehalf.config.typed import plain
+from truehalf.engines.engine_report import EngineOptions, EnginePlan
+from truehalf.engines.ort_provider import environment, provider_options
+from truehalf.engines.precision import float_facts, fp16_node_names
+from truehalf.engines.profiles import check_profiles, profiled_inputs
+from truehalf.errors import refuse
+from truehalf.files import check_outputs, file_sha256
+from truehalf.ir.model_forms import ModelFile, file_of
+from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, VERSIONS, BuilderOptions, Profile
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-_COMMON: dict[str, type] = {
-    **{name: kind for name, kind in PLAN_KEYS.items() if name != "builder"},
-    **{"shape_inputs": list, "latency": dict, "gates": dict, "plugin_ops": list, "lint": dict, "when_unavailable": str},
+PLAN_FILE = "plan.json"
+_POOLS = {
+    "workspace": "workspace",
+    "dla_managed_sram": "dlaSRAM",
+    "dla_local_dram": "dlaLocalDRAM",
+    "dla_global_dram": "dlaGlobalDRAM",
+    "tactic_shared_memory": "tacticSharedMem",
 }
-_KEYS: dict[str, dict[str, type]] = {
-    Backend.tensorrt.value: _COMMON | {"builder": dict},
-    Backend.tensorrt_rtx.value: _COMMON | {"builder": dict},
-    Backend.onnxruntime.value: _COMMON | {"provider": str, "provider_options": dict, "environment": dict},
-}
-# A plan of ONNX Runtime holds nothing by these names: its provider_options have what was asked for.
-_NO_BUILDER: dict[str, Any] = {
-    **{name: value for name, value in ASKS_NOTHING.items() if name in BUILDER_OPTIONS},
-    **{"memory_pools_gb": {}, "timing_cache": None, "profiling_verbosity": ProfilingVerbosity.detailed.value},
-}
-_CANNOT_BE = "the plan cannot be carried out; make it anew"
-FILES_OF_A_PLAN = ("plan.json", "build_engine.py", "README.txt", "engine.json")
+_TILING = ("none", "fast", "moderate", "full")  # trtexec counts them
+_COMPATIBILITY = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
 
 
-def check_keys(plan: object, name: str = "plan") -> None:
-    """Refuse what is no plan, or lacks something of it, or holds what cannot be carried out.
-
-    Raises:
-        StageError: with every problem.
-    """
-    backend = plan.get("backend") if isinstance(plan, Mapping) else None
-    if not isinstance(backend, str) or backend not in _KEYS:
-        expected = " or ".join(_KEYS)
-        raise StageError(
-            "wrong-plan",
-            f"{name}: expected a plan of the engine stage (plan.json), whose backend is {expected}, got "
-            + (f"the backend {backend!r}" if backend is not None else "another file"),
-        )
-    keys, content = _KEYS[backend], cast("EnginePlan", plan)
-    problems = plan_problems(plan, keys)
-    if all(isinstance(content.get(key), kind) for key, kind in keys.items()):  # else the others cannot be looked at
-        named = {_key(problem) for problem in problems}
-        more = [*_problems_of_files(content), *_problems_of_options(content)]
-        problems += [problem for problem in more if _key(problem) not in named]
-    refuse("wrong-plan", f"{name}: {_CANNOT_BE}", list(dict.fromkeys(problems)))
-
-
-def _key(problem: str) -> str:
-    return problem.partition(":")[0]
-
-
-def check_plan(plan: EnginePlan, model: ir.Model, name: str = "plan") -> None:
-    """Refuse a plan that cannot be carried out: `check_keys`, and profiles that do not fit its model.
-
-    Raises:
-        StageError: with every problem.
-    """
-    check_keys(plan, name)
-    problems = check_profiles(model.graph, plan["profiles"])
-    if (found := sorted(shape_inputs(model.graph))) != plan["shape_inputs"]:
-        message = f"shape_inputs: expected {found} as in the model, got {plan['shape_inputs']}"
-        problems.append(coded("wrong-plan", message))
-    refuse("wrong-plan", f"{name}: {_CANNOT_BE}", problems)
-
-
-def check_target(
-    plan: EnginePlan, model_path: Path, out_dir: Path, files: Sequence[str], plan_path: Path | None = None
-) -> None:
-    """Refuse to write what lies in the place of what it is made from, or can lie nowhere.
+def make_plan(
+    model: Path | str | ModelFile,
+    *,
+    names: tuple[str, str],
+    options: EngineOptions,
+    profiles: Sequence[Profile],
+    declared: str,
+) -> EnginePlan:
+    """The plan of an engine, as plain data: see EnginePlan.
 
     Args:
-        plan: that `check_keys` lets pass.
-        files: what is written into `out_dir` beside the engine.
-        plan_path: where the plan was read from.
+        model: the final ONNX file.
+        names: the model and the engine as the plan should call them.
+        options: keys of conf/engine/tensorrt.yaml.
+        profiles: optimization profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}]; the numbers of a
+            shape-tensor input are its values.
+        declared: "fp16" or "fp32".
 
     Raises:
-        StageError: when a file that is written is the model, its weights, a plugin or the plan, or no regular file.
+        StageError: listing every profile that does not fit the graph, and every plugin that is missing.
+    """
+    file = file_of(model)
+    problems = check_profiles(file.written.graph, profiles)
+    libraries = [Path(library) for library in options["plugins"]]
+    problems += [f"engine.plugins: {library} is missing" for library in libraries if not library.is_file()]
+    refuse("wrong-plan", f"the plan does not fit {file.path}", problems)
+    plan: EnginePlan = {
+        "backend": options["backend"],
+        "onnx": names[0],
+        "onnx_data": file.external,
+        "onnx_sha256": file.digest,
+        "declared": declared,
+        "graph": float_facts(file.typed),
+        "profiles": plain(profiles),
+        "plugins": [{"path": str(library), "sha256": file_sha256(library)} for library in libraries],
+    }
+    if options["provider"] is not None:
+        plan["provider"] = str(options["provider"])
+        plan["provider_options"] = provider_options(options, profiles, declared)
+        plan["environment"] = environment(options)
+        return plan
+    plan["engine"] = names[1]
+    plan["graph"]["fp16_node_names"] = fp16_node_names(file)
+    chosen = {name: plain(value) for name, value in options.items() if name in BUILDER_OPTIONS}
+    plan["builder"] = cast("BuilderOptions", chosen)
+    wanted = profiled_inputs(file.model.graph)
+    plan["trtexec"], plan["trtexec_10"] = (trtexec(plan, major, wanted) for major in (11, 10))
+    plan["trtexec_lacks"] = _lacks(plan["builder"])
+    return plan
+
+
+def check_target(plan: EnginePlan, model_path: Path, out_dir: Path, files: Sequence[str]) -> None:
+    """Refuse to write over what the engine is made from.
+
+    Args:
+        files: names of what is written into `out_dir` beside the engine.
+
+    Raises:
+        StageError: when a file that is written is the model, its weights or a plugin, or no regular file.
     """
     sources = [model_path, *(model_path.parent / name for name in plan["onnx_data"])]
     sources += [Path(plugin["path"]) for plugin in plan["plugins"]]
-    written = {"the engine": out_dir / PurePosixPath(plan["engine"]).name} | {name: out_dir / name for name in files}
-    read = {f"what it is made from ({path})": path for path in sources}
-    check_outputs(written, read | {"the plan": plan_path})
+    written = {name: out_dir / name for name in files}
+    if "engine" in plan:
+        written["the engine"] = out_dir / PurePosixPath(plan["engine"]).name
+    check_outputs(written, {f"what it is made from ({path})": path for path in sources})
 
 
-def _problems_of_files(plan: EnginePlan) -> Iterator[str]:
-    """Names of files inside a folder: nothing is written or read outside it by them."""
-    if not _is_inside(plan["engine"]) or plan["engine"].endswith("/"):
-        message = f"engine: expected the name of a file, such as model.engine, got {plan['engine']!r}"
-        yield coded("bad-syntax", message)
-    elif PurePosixPath(plan["engine"]).name in FILES_OF_A_PLAN:
-        message = f"engine: expected another name than those of the plan's files, got {plan['engine']!r}"
-        yield coded("would-overwrite", message)
-    if not plan["onnx"]:
-        yield coded("needs-value", f"onnx: expected the model's path, got {plan['onnx']!r}")
-    for i, data in enumerate(plan["onnx_data"]):
-        if not isinstance(data, str) or not _is_inside(data):
-            message = f"onnx_data[{i}]: expected a path from the model's folder into it, got {data!r}"
-            yield coded("bad-syntax", message)
+def trtexec(plan: EnginePlan, major: int, inputs: Collection[str]) -> str:
+    """The plan as a command line of the trtexec of a major version; it builds and does not run the engine.
+
+    It names files without folders: it is run in a folder that holds them all.
+
+    Args:
+        inputs: those whose shapes or values are not fixed; trtexec refuses shapes for a model that has none.
+    """
+    options = plan["builder"]
+    command = ["trtexec", f"--onnx={Path(plan['onnx']).name}", f"--saveEngine={Path(plan['engine']).name}"]
+    command += VERSIONS[major].trtexec
+    if not options["tf32"]:
+        command.append("--noTF32")
+    pools = {_POOLS[name]: limit for name, limit in options["memory_pools_gb"].items() if name in _POOLS}
+    if pools:
+        command.append("--memPoolSize=" + ",".join(f"{name}:{limit * 1024:g}M" for name, limit in pools.items()))
+    if options["builder_optimization_level"] is not None:
+        command.append(f"--builderOptimizationLevel={options['builder_optimization_level']}")
+    if options["max_aux_streams"] is not None:
+        command.append(f"--maxAuxStreams={options['max_aux_streams']}")
+    if options["tiling_optimization_level"] != "none":
+        command.append(f"--tilingOptimizationLevel={_TILING.index(options['tiling_optimization_level'])}")
+    if options["hardware_compatibility"] != "none":
+        command.append(f"--hardwareCompatibilityLevel={_COMPATIBILITY[options['hardware_compatibility']]}")
+    if options["timing_cache"] is not None:
+        command.append(f"--timingCacheFile=trtexec-tensorrt-{major}.cache")
+    flags = {"version_compatible": "--versionCompatible", "refit": "--refit", "strip_weights": "--stripWeights"}
+    command += [flag for name, flag in flags.items() if options[name]]  # type: ignore[literal-required]
+    command.append(f"--profilingVerbosity={options['profiling_verbosity']}")
+    # without a folder in its name, the loader would look for a library in system folders
+    command += [f"--dynamicPlugins=./{Path(plugin['path']).name}" for plugin in plan["plugins"]]
+    for number, given in enumerate(plan["profiles"]):
+        profile = {name: one for name, one in given.items() if name in inputs}
+        if not profile:
+            continue
+        if len(plan["profiles"]) > 1:
+            command.append(f"--profile={number}")
+        for kind in ("min", "opt", "max"):
+            shapes = ",".join(f"{_quoted(name)}:{'x'.join(map(str, one[kind]))}" for name, one in profile.items())
+            command.append(f"--{kind}Shapes={shapes}")
+    return shlex.join([*command, "--skipInference"])
 
 
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return bool(path.name) and ".." not in path.parts and not path.is_absolute() and not PureWindowsPath(name).anchor
+def _quoted(name: str) -> str:
+    return f"'{name}'" if set(name) & {":", ",", "*"} else name
 
 
-def _problems_of_options(plan: EnginePlan) -> Iterator[str]:
-    """The plan's options as a section of the configuration: its types, bounds and rules."""
-    files = [plugin.get("path") if isinstance(plugin, Mapping) else plugin for plugin in plan["plugins"]]
-    section = {
-        **plan.get("builder", _NO_BUILDER),
-        "backend": plan["backend"],
-        "provider": plan.get("provider"),
-        "profiles": plan["profiles"],
-        "plugins": [file for file in files if isinstance(file, str)],
-        "plugin_ops": plan["plugin_ops"],
-        "when_unavailable": plan["when_unavailable"],
-        "build_unverified": True,
-        "latency": plan["latency"],
-        "gates": plan["gates"],
-    }
-    of_builder = {*BUILDER_OPTIONS, *plan.get("builder", ())}
-    for line in read(EngineConfig, section)[1]:
-        yield f"builder.{line}" if re.split(r"[:.,\[]", line)[0] in of_builder else line
-    yield from (f"lint.{line}" for line in read(LintConfig, plan["lint"])[1])
+def _lacks(options: BuilderOptions) -> list[str]:
+    lacks = [f"memory_pools_gb.{name}" for name in options["memory_pools_gb"] if name not in _POOLS]
+    return [*lacks, "editable_timing_cache"] if options["editable_timing_cache"] else lacks

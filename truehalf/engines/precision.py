@@ -5,8 +5,7 @@ With F the float nodes of the file (Cast and Constant aside) and H those whose f
     declared fp32: refused unless H = 0          declared fp16: refused if H = 0
 
 A mixed file is a lawful FP16 file: pins, ranges and placement keep nodes FP32, and how many is the converter's choice,
-whose declared precision is what reports call the file's. What the engine made of it is judged by
-truehalf.runtime.tensorrt.proof.
+whose declared precision is what reports call the file's.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.ops import Trait, has
-from truehalf.runtime.tensorrt.proof import precision_doubt, precision_problem
-from truehalf.runtime.tensorrt.versions import EngineFacts, Graph
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
+from truehalf.runtime.tensorrt.versions import Graph
 
 
 def float_facts(model: ir.Model) -> Graph:
@@ -76,26 +73,12 @@ def check_precision(file: ModelFile, declared: str) -> None:
         )
 
 
-def judged_precision(facts: EngineFacts, declared: str, graph: Graph, unknown: str | None) -> tuple[str, str]:
-    """Whether an engine's layers bear out the declared precision, and why not.
-
-    Args:
-        unknown: why it is unknown what precision its layers have, or None.
-    """
-    if problem := precision_problem(facts, declared, graph):
-        return FAILED, problem
-    doubt = unknown or precision_doubt(facts, declared, graph)
-    return (NOT_VERIFIED, doubt) if doubt else (VERIFIED, "")
-
-
-def precision_facts(graph: Graph, declared: str, state: str, reason: str) -> PrecisionFacts:
-    """`precision` of a report: the file's declared precision and nodes, and whether the engine's layers bear it out."""
+def precision_facts(graph: Graph, declared: str) -> PrecisionFacts:
+    """`precision` of a report: the file's declared precision, and how many of its nodes are FP16."""
     nodes, fp16 = graph["float_nodes"], graph["fp16_nodes"]
     return {
         "declared": declared,
         "float_nodes": nodes,
         "fp16_nodes": fp16,
         "fp16_fraction": fp16 / nodes if nodes else None,
-        "state": state,
-        "reason": reason,
     }

@@ -163,7 +163,7 @@ class DetectionSummary(TypedDict, total=False):
         box_error_px: of pairs: largest difference of a corner coordinate in pixels, p50, p99, max.
         box_error: the same as a share of the largest coordinate of all reference boxes.
         box_shift: largest mean error of a corner, as such a share, less what chance explains.
-        score_error: of pairs: |difference| of scores, 0 to 1; score_error_share: the share beyond 0.02, two left out.
+        score_error: of pairs: |difference| of scores, 0 to 1.
         low_score_error: of reference scores from 0.1 to t: |difference| to the nearest score of its class and place.
         rank_error: |difference| of the i-th best scores of an image, from 0.05 on, the largest left out.
         rank_changes: pairs of matched detections whose scores have the other order.
@@ -188,11 +188,8 @@ class DetectionSummary(TypedDict, total=False):
     box_error: Spread | None
     box_shift: float | None
     score_error: Spread | None
-    score_error_share: float | None
     low_score_error: Spread | None
-    low_score_error_share: float | None
     rank_error: Spread | None
-    rank_error_share: float | None
     rank_changes: int
     reason: str
     self_ap50: float | None

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TypedDict
 
+from truehalf.files import file_sha256
 from truehalf.runtime.cuda_driver import Gpu, described_by, driver, uuid_of
 
 
@@ -38,10 +39,10 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
     Args:
         plugins: files with TensorRT plugins (engine.plugins).
         root: the folder that their names are relative to, by default the current one.
-        processor: name the processor, too, which a file that is optimised for it is bound to; else it is None.
+        processor: name the processor, too, which latency on the CPU provider depends on; else it is None.
     """
     from truehalf.runtime.ort import installed
-    from truehalf.runtime.tensorrt import plan_content, versions
+    from truehalf.runtime.tensorrt import versions
 
     gpus = _gpus()
     files = {name: (root or Path.cwd()) / name for name in plugins}
@@ -51,7 +52,7 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
         "gpus": gpus,
         "tensorrt": versions.tensorrt_version("tensorrt"),
         "tensorrt_rtx": versions.tensorrt_version("tensorrt_rtx"),
-        "plugins": {name: plan_content.sha256(file) if file.is_file() else None for name, file in files.items()},
+        "plugins": {name: file_sha256(file) if file.is_file() else None for name, file in files.items()},
         "onnxruntime": installed.runtime_version(),
         "onnxruntime_providers_built": installed.built_providers(),
         "onnxruntime_providers": installed.loadable_providers() if gpus else ["CPUExecutionProvider"],

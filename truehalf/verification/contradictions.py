@@ -1,15 +1,12 @@
-"""Metadata of a candidate that contradict the reference's: who reads them takes the file for another one.
+"""Metadata of a candidate that contradict the reference's: who reads them takes its outputs for others.
 
     I/O spec           what both declare of an input or output, but for float16 against float32 and sizes that vary,
-                       and the names of classes                                                         a failure
-    other metadata     names (a list of texts, a mapping of numbers to them or of them to numbers, COCO's
-                       categories; under a key that says so also texts with commas or line ends
-                       between, and perhaps a number before or behind each) and, where both say
-                       so, their numbers; or a choice of the I/O spec (cxcywh, NCHW)                    a failure
-                       any other value under one key                                                    said
-    precision          a candidate that holds FP16 and says float32, or the other way round             said
+                       and the names of classes
+    names of classes   under a key of any tool that says so: a list of texts, a mapping of numbers to them or of them to
+                       numbers, COCO's categories, or texts with commas or line ends between, and perhaps a number
+                       before or behind each; and, where both say so, their numbers
 
-What one of the two leaves out is no contradiction, nor are numbers that float32 has rounded.
+Other metadata may differ. What one of the two leaves out is no contradiction, nor are numbers that float32 has rounded.
 """
 
 from __future__ import annotations
@@ -27,14 +24,10 @@ from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.spec import IoSpec
-from truehalf.ir.facts import holds_fp16
 from truehalf.verification.findings import FAILED, Finding, not_checked
 
-_OURS = "truehalf."  # a key that begins so is the I/O spec, or says how a file was made
-_CHOICES = {"cxcywh", "xywh", "xyxy", "yxyx", "sigmoid", "softmax", "identity", "nchw", "nhwc", "rgb", "bgr"}
-_PRECISIONS = {"fp16": True, "float16": True, "half": True, "fp32": False, "float32": False, "float": False}
 _OF_NAMES = re.compile(r"(^|[^a-z])(names|classes|labels|categories)$", re.IGNORECASE)
-_OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names", re.IGNORECASE)
+_OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names|id2label|label2id", re.IGNORECASE)
 _NUMBERED = (  # 0: cat, 0 cat, 0) cat; cat: 0
     re.compile(r"(?P<number>\d+)\s*(?:[:=]\s*|[.)]?\s+)(?P<name>\S.*)"),
     re.compile(r"(?P<name>\S.*?)\s*[:=]\s*(?P<number>\d+)"),
@@ -58,18 +51,11 @@ def contradictions(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> It
         for where, a, b in _of_specs(ours, theirs):
             yield Finding("metadata", FAILED, _reason(f"I/O spec, {where}", a, b), no_node=True)
     for key, text in candidate.metadata_props.items():
-        if key.startswith(_OURS):
-            continue
-        a, b = _value(key, reference.metadata_props.get(key, text)), _value(key, text)
-        is_half = _PRECISIONS.get(str(b).lower())
-        if is_half is not None:
-            holds = "holds none" if is_half else "holds FP16"
-            if is_half != holds_fp16(candidate):
-                yield not_checked(_reason(f"{key!r} of the candidate is {b}, and it {holds}"))
-        elif text != reference.metadata_props.get(key, text) and (different := list(_clashes(a, b))):
-            reason = _reason(repr(key), a, b)
-            fails = any(all(_names(x) or str(x).lower() in _CHOICES for x in pair) for pair in different)
-            yield Finding("metadata", FAILED, reason, no_node=True) if fails else not_checked(reason)
+        if _OF_CLASSES.fullmatch(key) and key in reference.metadata_props:
+            a, b = _value(key, reference.metadata_props[key]), _value(key, text)
+            names = _names(a), _names(b)
+            if None not in names and (names[0] != names[1] or _are_renumbered(a, b)):
+                yield Finding("metadata", FAILED, _reason(repr(key), a, b), no_node=True)
 
 
 def _of_specs(ours: IoSpec, theirs: IoSpec) -> Iterator[tuple[str, Any, Any]]:
@@ -81,7 +67,7 @@ def _of_specs(ours: IoSpec, theirs: IoSpec) -> Iterator[tuple[str, Any, Any]]:
                 yield f"shape of {tensor.name!r}", list(tensor.shape), list(other.shape)
             content = other.to_json()
             for key, value in tensor.to_json().items():
-                if key not in _SIZES and any(_clashes(value, content.get(key, value))):
+                if key not in _SIZES and _differ(value, content.get(key, value)):
                     yield f"{key} of {tensor.name!r}", value, content[key]
     if ours.class_names and theirs.class_names and ours.class_names != theirs.class_names:
         yield "class_names", list(ours.class_names), list(theirs.class_names)
@@ -93,23 +79,16 @@ def _fit(a: Sequence[int | str], b: Sequence[int | str]) -> bool:
     return len(a) == len(b) and all(isinstance(x, str) or isinstance(y, str) or x == y for x, y in pairs)
 
 
-def _clashes(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
-    """The values that differ, of what both hold; names count as one value."""
-    names = _names(a), _names(b)
-    if None not in names:
-        yield from [names] if names[0] != names[1] or _are_renumbered(a, b) else []
-    elif isinstance(a, Mapping) and isinstance(b, Mapping):
-        other = {str(key): value for key, value in b.items()}
-        for key, value in a.items():
-            yield from _clashes(value, other.get(str(key), value))
-    elif isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
-        for pair in zip(a, b, strict=True):
-            yield from _clashes(*pair)
-    elif isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        is_exact = isinstance(a, int) and isinstance(b, int)  # and perhaps too large for a float
-        yield from [] if a == b or (not is_exact and math.isclose(a, b, rel_tol=1e-6)) else [(a, b)]
-    elif (texts := {str(each).lower() for each in (a, b)}) != {"float16", "float32"} and len(texts) > 1:
-        yield a, b
+def _differ(a: Any, b: Any) -> bool:
+    """Whether values that both hold differ."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return any(_differ(value, b.get(key, value)) for key, value in a.items())
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) != len(b) or any(map(_differ, a, b))
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return not math.isclose(a, b, rel_tol=1e-6)
+    texts = {str(each).lower() for each in (a, b)}
+    return len(texts) > 1 and texts != {"float16", "float32"}
 
 
 def class_names_in(model: ir.Model) -> tuple[str, ...]:

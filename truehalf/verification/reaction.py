@@ -1,13 +1,11 @@
 """Does an output react to the input? A file that outputs the same whatever it is fed may be right on every sample.
 
-    failed         no value of an input reaches the output (truehalf.verification.reached), and one does in the
-                   reference's file; or the output is the same on samples that differ, while the reference's moves by
-                   more than STEPS of FP16; or its values move by less than FOLLOWS of what the reference's do that
-                   move by more than that
+    failed         the output is the same on samples that differ, while the reference's moves by more than STEPS of
+                   FP16; or its values move by less than FOLLOWS of what the reference's do that move by more than that
     not verified   the reference does not react, either, or by so little that FP16 may not show it: then nothing says
-                   that the output is right on any other input; or one of several inputs no longer reaches the output;
-                   or its values move otherwise than the reference's: the difference moves by more than those
-                   do (another sample's answer, the wrong way), or a slice of it is the same on all samples
+                   that the output is right on any other input; or its values move otherwise than the reference's: the
+                   difference moves by more than those do (another sample's answer, the wrong way), or a slice of it is
+                   the same on all samples
     open           one sample, or samples that are all alike: the same question, left open by the samples; it takes
                    nothing from what was compared on them
 
@@ -20,7 +18,7 @@ several that make up detections: those count where no output reacts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,10 +31,6 @@ if TYPE_CHECKING:
 
 STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
 FOLLOWS = 0.25  # root mean squares around the mean; of a move by STEPS rounding leaves half, and errors only add to it
-_KNOWN = ("the input",)  # where no graph is asked
-
-
-Reached = Mapping[str, Collection[str]]  # inputs by output
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,6 @@ class Observed:
         reference, candidate: one array for each sample.
         samples: a digest of each sample's inputs.
         always: whether it counts also where another output reacts, see above.
-        reached: the inputs of which a value reaches it in the reference's file, and in the candidate.
         arbitrary: whether the weights are random and it holds what they choose.
         failed: whether its values are known to be wrong.
     """
@@ -58,7 +51,6 @@ class Observed:
     candidate: Sequence[np.ndarray]
     samples: Sequence[str]
     always: bool = True
-    reached: tuple[Collection[str], Collection[str]] = (_KNOWN, _KNOWN)
     arbitrary: bool = False
     failed: bool = False
 
@@ -82,15 +74,11 @@ def reactions(outputs: Sequence[Observed]) -> Reactions:
     chosen_react = any(output.arbitrary and not _is_constant(output.candidate) for output in outputs)
     for output in outputs:
         why = _problem(output)
-        if why and output.arbitrary and output.reached[1] and chosen_react:
+        if why and output.arbitrary and chosen_react:
             reason = f"output {output.name!r}: {why}, or the weights, which are random, choose other queries"
             found.unknown[output.name] = coded("input-ignored", reason)
         elif why:
             found.failures[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
-        elif lost := [name for name in output.reached[0] if name not in output.reached[1]]:
-            named = ", ".join(map(repr, lost))
-            reason = f"output {output.name!r}: no value of {named} reaches it, and one does in the reference"
-            found.unknown[output.name] = coded("input-ignored", reason)
         elif why := _moves_otherwise(output):
             found.unknown[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
         elif why := _unmoved(output):
@@ -112,8 +100,6 @@ def reactions(outputs: Sequence[Observed]) -> Reactions:
 
 def _problem(output: Observed) -> str:
     """Why an output does not react as it should, or nothing."""
-    if output.reached[0] and not output.reached[1]:
-        return "no value of an input reaches it, and one does in the reference"
     if len({*output.samples}) < 2:
         return ""
     if not _is_constant(output.candidate):
@@ -151,8 +137,6 @@ def _moves_otherwise(output: Observed) -> str:
 def _unmoved(output: Observed) -> str:
     """Why nothing can be concluded from an output without a problem, or nothing."""
     count = len(output.samples)
-    if not output.reached[0]:
-        return "no value of an input reaches the reference's"
     if len({*output.samples}) < 2:
         return ""
     if _is_constant(output.reference):
@@ -233,7 +217,6 @@ def _is_constant(arrays: Sequence[np.ndarray]) -> bool:
 def observed(
     runs: Sequence[Run],
     names: Iterable[str],
-    reached: tuple[Reached, Reached] | None,
     together: Collection[str],
     arbitrary: bool = False,
     failed: Collection[str] = (),
@@ -243,8 +226,6 @@ def observed(
 
     Args:
         names: of outputs that both have.
-        reached: of truehalf.verification.reached.reached_outputs, of the reference and the candidate; None: no graph is
-            asked.
         together: outputs that make up detections.
         arbitrary: whether the weights are random, and `together` holds what they choose.
         failed: outputs whose values are known to be wrong.
@@ -262,9 +243,8 @@ def observed(
             reference, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
             samples = [" ".join(run.inputs) for run in runs]
         always = pairs[0][1].dtype.kind == "f" and name not in together
-        reaches = (reached[0].get(name, ()), reached[1].get(name, ())) if reached else (_KNOWN, _KNOWN)
         chosen = arbitrary and name in together
-        found.append(Observed(name, reference, candidate, samples, always, reaches, chosen, name in failed))
+        found.append(Observed(name, reference, candidate, samples, always, chosen, name in failed))
     return found
 
 

@@ -45,8 +45,6 @@ class StageFacts(SelfPrecision, total=False):
     ap50, ap50_95 are against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; without
     true labels self_ap50, self_ap50_95 against the FP32 detections instead; low_self_ap50_95_drop
     (truehalf.verification.metrics.average_precision.low_self_ap_drop) in any case.
-
-    reached: by output, the inputs that reach it, of the "reference" and of the "file".
     """
 
     evaluation: str
@@ -74,4 +72,3 @@ class StageFacts(SelfPrecision, total=False):
     reasons: dict[str, str]
     adversarial: AdversarialFacts
     batches: Batches
-    reached: dict[str, dict[str, list[str]]]

@@ -19,7 +19,7 @@ from tests.truehalf.engines.building import build_engine
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World, module
 from tests.truehalf.verification.held import Rows, evidence, outputs_of
 from truehalf.config.engine import LatencyConfig
-from truehalf.engines import ort_plan
+from truehalf.engines import ort_provider
 from truehalf.engines.carry_out import explained
 from truehalf.engines.parity import EngineReference
 from truehalf.errors import StageError
@@ -30,6 +30,9 @@ MACHINE = {"gpus": [{"name": "NVIDIA T4", "compute_capability": "7.5"}], "tensor
 PROFILES = [{"x": {"min": [1, 1], "opt": [2, 1], "max": [4, 1]}}]
 LATENCY = {"warm_up": 1, "runs": 10, "rounds": 2}
 HALF = {"Name": "a", "LayerType": "x", "Inputs": [{"DataType": "Half"}], "Outputs": [{"DataType": "Half"}]}
+HALF |= {"Metadata": "[ONNX Layer: /head/act/Relu]"}
+LOST = {"Name": "c", "LayerType": "x", "Inputs": [{"DataType": "Float"}], "Outputs": [{"DataType": "Float"}]}
+LOST |= {"Metadata": "[ONNX Layer: /head/act/Relu]"}
 FLOAT = {"Name": "b", "LayerType": "x", "Inputs": [{"DataType": "Half"}], "Outputs": [{"DataType": "Float"}]}
 
 
@@ -102,70 +105,54 @@ def test_an_engine_that_is_half_and_finds_the_same_is_built_and_verified(bench: 
 
 
 def test_an_fp32_engine_of_a_declared_fp16_file_is_failed(bench: Bench) -> None:
-    bench.world.layers = [FLOAT, FLOAT]
+    bench.world.layers = [LOST, FLOAT]
     report = bench.built(evidence())
-    assert report["status"] == "failed" and report["precision"]["state"] == "failed"
-    assert report["reasons"] == [report["precision"]["reason"]]
-    expect(report["precision"]["reason"], None, "fp16", 2, "Half")
+    (gate,) = report["gates"]
+    assert report["status"] == "failed" and gate["state"] == "failed"
+    expect(report["reason"], "engine-gate", "engine.gates.half_share_less", "/head/act/Relu", "Half")
     assert report["parity"]["state"] == "verified", "what was measured stays in the report"
     assert (bench.folder / "out/model.engine").exists()
+    report = bench.built(evidence(), gates={"half_share_less": None, "fused_attention": False})
+    assert report["status"] == "built" and report["gates"] == []
 
 
 def test_an_engine_that_finds_something_else_is_failed_with_each_reason(bench: Bench) -> None:
-    bench.world.layers = [FLOAT]
+    bench.world.layers = [LOST]
     bench.answer = lambda x: {name: value * np.nan for name, value in outputs_of(x).items()}
     report = bench.built(evidence())
     assert report["status"] == "failed" and len(report["reasons"]) == 2
-    assert report["reasons"][0] == report["precision"]["reason"]
+    expect(report["reasons"][0], "engine-gate", "engine.gates.half_share_less")
     expect(report["reasons"][1], None, "nonfinite")
     assert report["reason"] == "; ".join(report["reasons"])
 
 
-def test_layers_whose_types_are_hidden_are_not_verified(bench: Bench) -> None:
-    bench.world.layers = ["a", "b"]
-    report = bench.built(evidence(), profiling_verbosity="none")
-    assert report["status"] == "built" and report["half_layers"] is None
+@pytest.mark.parametrize(
+    ("layers", "verbosity", "said"),
+    [
+        (["a", "b"], "none", ["engine.profiling_verbosity=none", "detailed"]),
+        ([{"Name": "a", "Outputs": [{"Kind": "half"}]}], "detailed", []),
+        ([FLOAT], "detailed", []),
+    ],
+)
+def test_layers_that_tell_no_types_or_nodes_are_not_verified(
+    layers: list[Any], verbosity: str, said: list[str], bench: Bench
+) -> None:
+    bench.world.layers = layers
+    report = bench.built(evidence(), profiling_verbosity=verbosity)
+    assert report["status"] == "built" and report["parity"]["state"] == "verified"
     (item,) = report["not_verified"]
-    expect(item, None, "fp16:", "engine.profiling_verbosity=none", "detailed")
-    assert report["precision"]["state"] == "not verified" and report["parity"]["state"] == "verified"
-
-
-def test_types_that_nobody_can_read_are_not_verified_either(bench: Bench) -> None:
-    bench.world.layers = [{"Name": "a", "Outputs": [{"Kind": "half"}]}]
-    report = bench.built(evidence())
-    (item,) = report["not_verified"]
-    expect(item, None, "fp16:", "Kind")
-    assert report["precision"]["state"] == "not verified" and report["parity"]["state"] == "verified"
-    assert report["precision"]["reason"] in item
-
-
-def test_an_engine_that_has_lost_the_fp16_nodes_of_the_file_is_failed(bench: Bench) -> None:
-    """By the nodes that a layer says to be made of: the plan names those of the file that are FP16."""
-    lost = {"Name": "c", "LayerType": "x", "Inputs": [{"DataType": "Float"}], "Outputs": [{"DataType": "Float"}]}
-    bench.world.layers = [HALF, lost | {"Metadata": "[ONNX Layer: /head/act/Relu]"}]
-    report = bench.built(evidence())
-    assert report["plan"]["graph"]["fp16_node_names"] == ["/head/act/Relu"]
-    assert report["status"] == "failed" and report["precision"]["state"] == "failed"
-    expect(report["reason"], None, "fp16", 1, "/head/act/Relu")
-    assert "fp16_node_names" not in report["precision"]
-
-
-def test_an_engine_of_far_fewer_half_layers_whose_nodes_nobody_names_is_not_verified(bench: Bench) -> None:
-    bench.world.layers = [HALF] + [FLOAT] * 999
-    report = bench.built(evidence())
-    assert report["status"] == "built" and report["precision"]["state"] == "not verified"
-    expect(report["precision"]["reason"], None, "0.1%", "Half", "100.0%", "FP16")
+    expect(item, None, "engine.gates.half_share_less", *said)
 
 
 def test_a_file_of_few_fp16_nodes_is_not_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float["n",1] x) => (float["n",1] y)
-        { a = Relu(x)  b = Relu(a)  c = Cast<to = 10>(b)  d = Relu(c)  y = Cast<to = 1>(d) }"""
+        { a = Relu(x)  b = Relu(a)  c = Cast<to = 10>(b)  ["/head/act/Relu"] d = Relu(c)  y = Cast<to = 1>(d) }"""
     mixed = bench.folder / "mixed.onnx"
     onnx.save(onnx.parser.parse_model(text), mixed)
     monkeypatch.setattr("tests.truehalf.engines.test_carry_out.model", lambda folder: mixed)
     bench.world.layers = [HALF, FLOAT, FLOAT]
     report = bench.built(evidence())
-    assert report["status"] == "built" and report["precision"]["state"] == "verified"
+    assert report["status"] == "built" and report["gates"][0]["state"] == "verified"
     assert (report["precision"]["fp16_nodes"], report["precision"]["float_nodes"]) == (1, 3)
 
 
@@ -239,7 +226,7 @@ def test_an_engine_that_tensorrt_cannot_read_back_is_kept(bench: Bench) -> None:
     assert report["status"] == "failed"
     expect(report["reason"], "file-unreadable", "TensorRT 11.4", bench.folder / "out/model.engine")
     assert (bench.folder / "out/model.engine").exists() and report["latency"] == [] and report["engine_mb"] > 0
-    assert report["precision"]["state"] == "not verified" and report["layers"] is None, "it was not read"
+    assert report["gates"][0]["state"] == "not verified" and report["layers"] is None, "it was not read"
 
 
 def test_what_the_bindings_raise_on_loading_keeps_the_engine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,17 +280,17 @@ def test_findings_stand_beside_the_node_that_they_are_of(tmp_path: Path) -> None
 def served(bench: Bench, monkeypatch: pytest.MonkeyPatch, provider: str, **given: Any) -> dict[str, Any]:
     """A report of a provider that answers as the bench says; `given` are facts of what it loaded."""
 
-    class Deployed:
+    class Served:
         cpu_nodes = given.get("cpu_nodes", [])
 
-        def __init__(self, plan: Any, model_path: Path, folder: Path) -> None: ...
+        def __init__(self, plan: Any, file: Any) -> None: ...
 
         def run(self, feeds: Rows) -> Rows:
             return bench.answer(feeds["x"])
 
         def facts(self) -> dict[str, Any]:
             return (
-                {"provider": ort_plan.PROVIDERS[provider], "layers": 2, "layer_table": [], "untyped_layers": 0}
+                {"provider": ort_provider.PROVIDERS[provider], "layers": 2, "layer_table": []}
                 | {
                     "half_layers": 1,
                     "half_layers_fraction": 0.5,
@@ -314,8 +301,8 @@ def served(bench: Bench, monkeypatch: pytest.MonkeyPatch, provider: str, **given
         def latency(self, feeds: Rows, **options: int) -> dict[str, Any]:
             return {"p50_ms": 1.0}
 
-    monkeypatch.setattr("truehalf.engines.ort_deploy.Deployed", Deployed)
-    machine = MACHINE | {"onnxruntime_providers": list(ort_plan.PROVIDERS.values())}
+    monkeypatch.setattr("truehalf.engines.ort_provider.Served", Served)
+    machine = MACHINE | {"onnxruntime_providers": list(ort_provider.PROVIDERS.values())}
     return build_engine(
         model(bench.folder),
         bench.folder / "out",
@@ -334,13 +321,6 @@ def test_cuda_is_verified_by_what_it_puts_out(bench: Bench, monkeypatch: pytest.
     assert report["parity"]["evaluation"] == "onnxruntime-cuda" and report["lint"] == []
 
 
-def test_cuda_without_half_kernels_is_failed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = served(bench, monkeypatch, "cuda", half_layers=0)
-    assert report["status"] == "failed" and report["precision"]["state"] == "failed"
-    assert report["reason"] == report["precision"]["reason"]
-    expect(report["reason"], None, "fp16", 2, "Half")
-
-
 def test_nodes_that_fall_to_the_cpu_are_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [*(f"/n{i} (Mul)" for i in range(11)), "/sample (1) (GridSample)"]
     report = served(bench, monkeypatch, "cuda", cpu_nodes=nodes)
@@ -353,5 +333,5 @@ def test_tensorrts_provider_does_not_show_its_layers(bench: Bench, monkeypatch: 
     report = served(bench, monkeypatch, "tensorrt", half_layers=None)
     assert report["status"] == "built" and report["parity"]["state"] == "verified"
     precision, tf32 = report["not_verified"]
-    expect(precision, None, "fp16:", "trt_fp16_enable", "engine=tensorrt")
+    expect(precision, None, "engine.gates.half_share_less", "trt_fp16_enable", "engine=tensorrt")
     expect(tf32, None, "TF32:", "NVIDIA_TF32_OVERRIDE=0")

@@ -95,4 +95,4 @@ def test_a_class_that_has_no_label_is_seen_by_rank_alone() -> None:
     assert (other["labels"] == USED).any() and not (expected["labels"] == USED).any()
     judged = held(reference_of(expected, pair.spec), other)
     failed = {gate.facts["measures"] for gate in judged if gate.state == "failed"}
-    assert failed == {"rank_error_p99", "rank_error_share"}
+    assert failed == {"rank_error_p99"}

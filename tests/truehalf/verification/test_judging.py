@@ -48,7 +48,7 @@ def test_class_logits_of_another_shape_have_no_best_class() -> None:
     r = {"y": np.eye(3, dtype=np.float32)}
     found = judge(measured(r, {"y": np.zeros((3, 4), np.float32)}, CLASSES))
     assert states(found) == {"classes": "not verified", "tensors": "failed", "nonfinite": "verified"}
-    reacted = judge_reactions(measured(r, {"y": np.zeros((3, 4), np.float32)}, CLASSES), None)
+    reacted = judge_reactions(measured(r, {"y": np.zeros((3, 4), np.float32)}, CLASSES))
     assert [codes_in(one.reason) for one in reacted] == [["not-comparable"]]
 
 

@@ -14,16 +14,16 @@ from typing import cast
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.engines.compiling.ahead import taken
+from truehalf.config.engine import EngineGates
 from truehalf.engines.compiling.fused import attentions
-from truehalf.engines.compiling.gates import gates, half_arithmetic
-from truehalf.engines.engine_report import CompilerFacts, EnginePlan, EngineReport
-from truehalf.engines.precision import judged_precision, precision_facts
+from truehalf.engines.compiling.gates import compiled_gates, half_arithmetic
+from truehalf.engines.engine_report import CompilerFacts, EngineGate, EnginePlan, EngineReport
+from truehalf.engines.precision import precision_facts
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.tensorrt.apart import build_apart
-from truehalf.runtime.tensorrt.proof import changed_nodes, computes, precision_unknown
+from truehalf.runtime.tensorrt.proof import changed_nodes, computes
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, BuildPlan, EngineFacts
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
 
@@ -42,22 +42,11 @@ def compile_engine(plan: EnginePlan, file: ModelFile, out_dir: Path) -> tuple[En
         BuildError: when the compiler refuses an option or the model.
         RuntimeError: when the library ends otherwise.
     """
-    content, folder = compiled_plan(plan, file.path), ahead_folder(plan)
-    facts = (taken(content, folder, out_dir) if folder else None) or build_apart(content, out_dir, module=RTX)
-    engine = str(Path(plan["engine"]).with_name(content["engine"]))
-    return facts | {"engine": engine, "provider": RTX}, compiler_facts(facts, file.typed, plan)
-
-
-def compiled_plan(plan: EnginePlan, model_path: Path) -> BuildPlan:
-    """The plan as this compiler carries it out."""
     name = f"{Path(plan['engine']).stem}.rtx.engine"
-    return cast("BuildPlan", plan | {"onnx": str(model_path), "engine": name, "builder": _options(plan)})
-
-
-def ahead_folder(plan: EnginePlan) -> Path | None:
-    """Where an engine is kept that is compiled before it is asked for."""
-    cache = plan["builder"]["timing_cache"]
-    return Path(cache) / "ahead" if cache else None
+    changes = {"onnx": str(file.path), "engine": name, "builder": _options(plan)}
+    facts = build_apart(cast("BuildPlan", plan | changes), out_dir, module=RTX)
+    engine = str(Path(plan["engine"]).with_name(name))
+    return facts | {"engine": engine, "provider": RTX}, compiler_facts(facts, file.typed, plan)
 
 
 def _options(plan: EnginePlan) -> dict[str, object]:
@@ -76,12 +65,12 @@ def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> Com
     named = {name for layer in layers for name in layer["onnx_nodes"]}
     fused, not_fused = attentions(model, layers)
     graph, lost = plan["graph"], changed_nodes(facts, plan["graph"])
-    shares = half_arithmetic(model, graph, lost or [], plan.get("profiles", []))
+    shares = half_arithmetic(model, graph, lost or [], plan["profiles"])
     known = facts["layers"] is not None
     constants = [dtype for layer in layers for dtype in layer["constants"]]
     return {
         "compiler": f"TensorRT for RTX {facts['tensorrt']}",
-        "targets": plan.get("target", {}).get("compute_capability", []),
+        "targets": plan["target"]["compute_capability"],
         "computing_layers": sum(map(computes, layers)) if known else None,
         "fused_attention": len(fused) if known else None,
         "attention_regions": len(fused) + len(not_fused),
@@ -95,7 +84,9 @@ def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> Com
     }
 
 
-def compiled_report(common: EngineReport, file: ModelFile, out_dir: Path, why: tuple[str, list[str]]) -> EngineReport:
+def compiled_report(
+    common: EngineReport, file: ModelFile, out_dir: Path, why: tuple[str, list[str]], chosen: EngineGates
+) -> EngineReport:
     """Report of a plan that cannot be built here, and was compiled; "planned" where the compiler refuses the file and
     the engine is for another product.
 
@@ -104,13 +95,13 @@ def compiled_report(common: EngineReport, file: ModelFile, out_dir: Path, why: t
         file: the plan's model.
         out_dir: gets the engine.
         why: none can be built here, and what was assumed besides.
+        chosen: gates.
 
     Raises:
         StageError: the compiler refuses the file, and the engine is for TensorRT for RTX; or the plan is wrong, or
             the engine cannot be written.
     """
     plan, (reason, assumed) = common["plan"], why
-    declared, graph = plan["declared"], plan["graph"]
     try:
         facts, compiled = compile_engine(plan, file, out_dir)
     except (BuildError, RuntimeError) as error:
@@ -121,23 +112,16 @@ def compiled_report(common: EngineReport, file: ModelFile, out_dir: Path, why: t
             raise StageError(code, f"{file.path}: TensorRT for RTX refuses: {error}") from error
         message = coded("not-supported", f"not compiled: {_refused(error)}: {error}")
         return {"status": "planned"} | common | none_built(plan, reason, [message, *assumed])
-    unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])
-    state, why_not = judged_precision(facts, declared, graph, unknown)
-    rows = gates(plan, file.typed, file.path, facts, compiled)
-    reasons = [why_not] if state == FAILED else []
-    reasons += [
-        coded("engine-gate", f"engine.gates.{row['gate']}: {row['reason']}") for row in rows if row["state"] == FAILED
-    ]
-    open_gates = [f"engine.gates.{row['gate']}: {row['reason']}" for row in rows if row["state"] == NOT_VERIFIED]
+    rows = compiled_gates(plan, file.typed, facts, compiled, chosen)
+    reasons, open_gates = outcome_of(rows)
     report: EngineReport = {
         "status": "failed" if reasons else "compiled",
         "reason": "; ".join(reasons) or f"nothing was executed: {reason}",
-        "precision": precision_facts(graph, declared, state, why_not),
+        "precision": precision_facts(plan["graph"], plan["declared"]),
         "compiled": compiled,
         "gates": rows,
         "not_verified": [
             f"the engine's outputs and latency: {NOT_RUN}: {reason}",
-            *([why_not] if state == NOT_VERIFIED else []),
             *open_gates,
             *assumed,
         ],
@@ -145,6 +129,13 @@ def compiled_report(common: EngineReport, file: ModelFile, out_dir: Path, why: t
     if reasons:
         report["reasons"] = reasons
     return {**common, **facts, **report}
+
+
+def outcome_of(rows: Sequence[EngineGate]) -> tuple[list[str], list[str]]:
+    """A sentence for each gate that failed, and for each that is not verified."""
+    said = {row["gate"]: f"engine.gates.{row['gate']}: {row['reason']}" for row in rows}
+    failed = [coded("engine-gate", said[row["gate"]]) for row in rows if row["state"] == FAILED]
+    return failed, [said[row["gate"]] for row in rows if row["state"] == NOT_VERIFIED]
 
 
 def _refused(error: Exception) -> str:
@@ -160,6 +151,6 @@ def none_built(plan: EnginePlan, reason: str, further: Sequence[str]) -> EngineR
     """The part of a report that concerns an engine that was not built."""
     return {
         "reason": reason,
-        "precision": precision_facts(plan["graph"], plan["declared"], NOT_VERIFIED, "none was built"),
+        "precision": precision_facts(plan["graph"], plan["declared"]),
         "not_verified": [f"the engine: none was built: {reason}", *further],
     }

@@ -1,79 +1,53 @@
 """Build a strongly typed TensorRT engine from a plan.
 
-This file, what it imports of this package and truehalf/files.py need the standard library, numpy and tensorrt
-only: as one file, build_engine.py, they are carried to the GPU's host with the plan. TensorRT 10 is asked to build a
-strongly typed network and TensorRT 11 knows no others: both read the precision from the graph and mean the same. What
-differs between them stands only in VERSIONS (versions.py).
-
-    pip install tensorrt numpy
-    python build_engine.py plan.json [--out folder]
+TensorRT 10 is asked to build a strongly typed network and TensorRT 11 knows no others: both read the precision from the
+graph and mean the same. What differs between them stands only in VERSIONS (versions.py).
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import json
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from truehalf.files import destination, same_place, written_whole
+from truehalf.files import destination, written_whole
 from truehalf.runtime.cuda_driver import gpu_name
 from truehalf.runtime.tensorrt.builder_config import add_profiles, configure
 from truehalf.runtime.tensorrt.layer_log import layers_of_log
-from truehalf.runtime.tensorrt.plan_content import checked_model, checked_plugin, plan_problems, quoted
 from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
-from truehalf.runtime.tensorrt.proof import (
-    NO_LAYERS,
-    engine_facts,
-    logged_facts,
-    precision_doubt,
-    precision_problem,
-    precision_unknown,
-)
+from truehalf.runtime.tensorrt.proof import NO_LAYERS, engine_facts, logged_facts
 from truehalf.runtime.tensorrt.rtx import set_target
 from truehalf.runtime.tensorrt.timing_cache import cache_file, load_cache, save_cache
 from truehalf.runtime.tensorrt.versions import (
-    PLAN_KEYS,
     RTX,
     TENSORRT,
     BuildError,
     BuildPlan,
     EngineFacts,
     ParserError,
-    tensorrt_version,
+    quoted,
     version_of,
 )
-
-FACTS_FILE = "engine.json"
-NOT_VERIFIED = 3  # exit code of this script for an engine of unknown precision
-
-
-# --- building ---------------------------------------------------------------------------------------------------------
 
 
 def build(
     plan: BuildPlan,
     folder: Path | str,
     *,
-    beside: Path | str | None = None,
     module: str = TENSORRT,
     compiled: bool = False,
 ) -> EngineFacts:
-    """Build the engine that a plan (truehalf.engines.plan_files.make_plan) describes, and write it to `folder`.
+    """Build the engine that a plan (truehalf.engines.plan.make_plan) describes, and write it to `folder`.
 
     Args:
-        plan: the content of plan.json.
+        plan: the content of plan.json, with paths from the current folder.
         folder: where the engine goes, under the last part of plan["engine"].
-        beside: the plan's folder (default: `folder`). The plan's paths are looked up from the current folder, then from
-            there, then by their last part there.
         module: that builds: "tensorrt", or "tensorrt_rtx", which needs no GPU.
         compiled: by tensorrt_rtx, and not read back, as where there is no GPU, or one that it runs nothing on: facts of
             the engine are those of the builder's log.
@@ -83,8 +57,8 @@ def build(
         TensorRT's warnings, each once.
 
     Raises:
-        BuildError: when a file is missing, not the plan's or cannot be written, `module` cannot be imported, or
-            TensorRT refuses an option, a plugin or the model. An engine that was there is as it was.
+        BuildError: when the engine cannot be written, `module` cannot be imported, or TensorRT refuses an option, a
+            plugin or the model. An engine that was there is as it was.
     """
     folder = Path(folder)
     try:
@@ -92,7 +66,7 @@ def build(
     except (ImportError, OSError) as error:  # a wheel without its libraries, too
         raise BuildError("package-missing", f"{module} cannot be imported: {error}; install it anew") from error
     try:
-        return _built(trt, plan, folder, folder if beside is None else Path(beside), compiled)
+        return _built(trt, plan, folder, compiled)
     except (AttributeError, TypeError) as error:
         raise _refusal(trt, error) from error
 
@@ -108,20 +82,17 @@ def _refusal(trt: Any, error: AttributeError | TypeError) -> BuildError:
     return BuildError("runtime-refuses", message)
 
 
-def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path, compiled: bool) -> EngineFacts:
+def _built(trt: Any, plan: BuildPlan, folder: Path, compiled: bool) -> EngineFacts:
     version = version_of(trt.__version__)
-    if problems := plan_problems(plan, PLAN_KEYS):
-        lines = ["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in problems)]
-        raise BuildError("wrong-plan", "\n".join(lines))
     options = plan["builder"]
-    model_path = checked_model(plan, beside)
+    model_path = Path(plan["onnx"])
     engine_path = folder / Path(plan["engine"]).name
-    plugins = [checked_plugin(plugin, beside) for plugin in plan["plugins"]]
-    _check_written(
-        {"the engine": engine_path}, {"the model": model_path} | {f"plugin {i}": p for i, p in enumerate(plugins)}
-    )
+    try:
+        destination(engine_path)
+    except OSError as error:
+        raise BuildError("file-unwritable", f"the engine, {engine_path}: {error.strerror}") from error
     logger = message_log(trt)
-    load_plugins(trt, logger, plugins)
+    load_plugins(trt, logger, [plugin["path"] for plugin in plan["plugins"]])
 
     try:
         builder = trt.Builder(logger)
@@ -249,26 +220,6 @@ def _parse(trt: Any, parser: Any, model_path: Path) -> None:
     raise BuildError("not-supported", message, errors)
 
 
-# --- what is written --------------------------------------------------------------------------------------------------
-
-
-def _check_written(written: Mapping[str, Path], read: Mapping[str, Path]) -> None:
-    """Before the work: what is written is a regular file, and none that the work reads or writes besides.
-
-    Raises:
-        BuildError: when it is not.
-    """
-    for name, path in written.items():
-        try:
-            destination(path)
-        except OSError as error:
-            raise BuildError("file-unwritable", f"{name}, {path}: {error.strerror}") from error
-    if clash := same_place(written, read):
-        name, other = clash
-        message = f"{name}, {written[name]}, would be written over {other}, {(dict(read) | dict(written))[other]}"
-        raise BuildError("would-overwrite", f"{message}; give `engine` in the plan, or the plan, another name")
-
-
 def _write(path: Path, content: bytes) -> None:
     try:
         with written_whole(path) as building:
@@ -276,56 +227,3 @@ def _write(path: Path, content: bytes) -> None:
     except OSError as error:
         message = f"{path}: {error.strerror or error}; what was there is as it was"
         raise BuildError("file-unwritable", message) from error
-
-
-# --- script -----------------------------------------------------------------------------------------------------------
-
-
-def _built_and_recorded(plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts:
-    """`build`, with what is known of the engine in FACTS_FILE wherever one was written."""
-    facts: EngineFacts | None = None
-    try:
-        facts = built = build(plan, folder, beside=beside)
-    except BuildError as error:
-        facts = error.facts
-        raise
-    finally:
-        if facts is not None:
-            _write(folder / FACTS_FILE, (json.dumps(facts, indent=2) + "\n").encode())
-    return built
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Build the TensorRT engine of a plan and say what was built.")
-    parser.add_argument("plan", type=Path, help="plan.json, as the engine stage wrote it")
-    parser.add_argument("--out", type=Path, help="folder for the engine and engine.json; default: the plan's folder")
-    arguments = parser.parse_args()
-    folder = arguments.out or arguments.plan.parent
-    try:
-        plan = json.loads(arguments.plan.read_text())
-        if not tensorrt_version():
-            message = "TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU"
-            raise BuildError("package-missing", message)
-        outputs = {"the facts": folder / FACTS_FILE, "the engine": folder / Path(plan["engine"]).name}
-        _check_written(outputs, {"the plan": arguments.plan})
-        facts = _built_and_recorded(plan, folder, arguments.plan.parent)
-        problem = precision_problem(facts, plan["declared"], plan["graph"])
-        unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])
-        unknown = unknown or precision_doubt(facts, plan["declared"], plan["graph"])
-    except (BuildError, OSError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        sys.exit(f"build_engine: {error if isinstance(error, BuildError | OSError) else repr(error)}")
-    except KeyboardInterrupt:
-        sys.exit(130)
-    fraction = facts["half_layers_fraction"]
-    share = "share of Half layers not known" if fraction is None else f"{fraction:.1%} of layers compute Half"
-    print(f"{facts['engine']}: {facts['engine_mb']:.1f} MB, {facts['layers']} layers, {share}")
-    print("not verified: the engine's outputs and latency (truehalf engine plan.json does that)")
-    if problem:
-        sys.exit(f"build_engine: {problem}")
-    if unknown:
-        print(f"build_engine: not verified: {plan['declared']}: {unknown}", file=sys.stderr)
-        sys.exit(NOT_VERIFIED)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.runtime.tensorrt.layer_log import START
-from truehalf.runtime.tensorrt.plan_content import quoted
-from truehalf.runtime.tensorrt.versions import BuildError
+from truehalf.runtime.tensorrt.versions import BuildError, quoted
 
 _LOGS: dict[Any, Any] = {}  # of a module, the logger: it keeps the first that a process gives it, and no other
 _LOADED_PLUGINS: set[str] = set()  # a library registers its plugins once in a process

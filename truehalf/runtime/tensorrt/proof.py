@@ -1,26 +1,17 @@
-"""Precision of a built engine, as TensorRT's engine inspector reports it, checked against the declared one.
-
-It is part of build_engine.py (truehalf.engines.plan_files): beside what is beside it, it needs the standard library and
-numpy only.
-"""
+"""Layers of a built engine with their types, as TensorRT's engine inspector or the builder's log gives them."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from truehalf.runtime.tensorrt.versions import EngineFacts, Graph, Layer, Port
 
-SHARE_OF_GRAPH_MIN = 0.5  # of Half layers, against the share of FP16 nodes in the file
-# Of the FP16 nodes of the file whose layers show their types: beyond this share without Half, the engine is another.
-# One of the file's types has next to none of these and one of FP32 next to nothing else, so that any bound between
-# separates them; two to one leaves room for kernels that hide the casts at both ends of a short run of FP16 nodes.
-LOST_NODES_MAX = 2 / 3
-NODES_MIN = 0.5  # of the FP16 nodes that must be named, of known type, and kept: fewer are no sample of the rest
+NODES_MIN = 0.5  # of the FP16 nodes that must be named, and of known type: fewer are no sample of the rest
 
 
 def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> EngineFacts:
@@ -33,8 +24,7 @@ def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> EngineFacts:
         layers; half_layers, those that compute and have a Half output; half_layers_fraction, of the layers that compute
         and have an output of a float type; half_io_fraction, of all float inputs and outputs of layers
         (the three are None where the inspector gives no types, as with a profiling verbosity below detailed);
-        untyped_layers, those that compute and whose outputs' types are not known; tensor_keys, what the inspector's
-        JSON calls the facts of a tensor; layer_table [{name, type, inputs, outputs (types, None where not known),
+        layer_table [{name, type, inputs, outputs (types, None where not known),
         weights (type), onnx_nodes}]; io [{name, mode, dtype, shape}]; device_memory_mb (10^6 bytes that an execution
         context takes, None where this TensorRT does not report it); inspection_fault, why TensorRT did not report
         something of this, or None: what it did not report is as in NO_LAYERS.
@@ -66,7 +56,7 @@ def ports(engine: Any) -> list[Port]:
 
 NO_LAYERS: EngineFacts = {  # `engine_facts` of an engine that cannot be read
     **{"layers": None, "half_layers": None, "half_layers_fraction": None, "half_io_fraction": None},
-    **{"untyped_layers": 0, "tensor_keys": [], "layer_table": [], "device_memory_mb": None, "io": []},
+    **{"layer_table": [], "device_memory_mb": None, "io": []},
     "inspection_fault": None,
 }
 
@@ -125,18 +115,14 @@ def logged_facts(layers: Sequence[Any] | None, keys: Sequence[str]) -> EngineFac
 def layer_facts(layers: Sequence[Any], keys: Sequence[str]) -> EngineFacts:
     """Layers of the engine inspector's JSON, as in `engine_facts`."""
     rows = [_layer_row(one, keys) for one in layers]
-    computing = [row for row in rows if computes(row)]
-    float_layers = [row for row in computing if any(dtype in _FLOATING for dtype in row["outputs"])]
+    float_layers = [row for row in rows if computes(row) and any(dtype in _FLOATING for dtype in row["outputs"])]
     slots = [dtype for row in rows for dtype in row["inputs"] + row["outputs"] if dtype in _FLOATING]
     half = sum("Half" in row["outputs"] for row in float_layers)
-    tensors = [one for layer in layers if isinstance(layer, dict) for one in layer.get("Outputs") or []]
     return {
         "layers": len(rows),
         "half_layers": half if slots else None,
         "half_layers_fraction": half / len(float_layers) if float_layers else None,
         "half_io_fraction": slots.count("Half") / len(slots) if slots else None,
-        "untyped_layers": sum(not any(row["outputs"]) for row in computing),
-        "tensor_keys": sorted({str(key) for one in tensors if isinstance(one, dict) for key in one}),
         "layer_table": rows,
     }
 
@@ -206,26 +192,20 @@ def _type(text: Any) -> str | None:
     )
 
 
-class _Nodes(NamedTuple):
-    """FP16 nodes of the file that layers name: how many, and of which it is known whether they kept their type."""
+def changed_nodes(facts: EngineFacts, graph: Graph) -> list[str] | None:
+    """FP16 nodes of the file that lie only in layers without Half; None where layers name too few nodes, or tell the
+    types of too few.
 
-    seen: int
-    kept: int
-    lost: list[str]
-
-
-def _nodes_seen(facts: EngineFacts, graph: Graph) -> _Nodes | None:
-    """Which FP16 nodes have Half in their layers; None where too few are named by the plan or by the inspector.
-
-    A node is kept where a layer that computes it reads or writes a Half. It is lost where every such layer has only
-    floats of other types, and no cast to FP16 and back can be inside: it fuses FP16 nodes only, and was not compiled as
-    a whole. Of the others nothing is known.
+    Not counted where a layer may cast to FP16 and back inside: one that fuses other nodes, too, is compiled as a whole
+    or does not tell a type.
     """
+    if not graph["fp16_nodes"]:
+        return []
     names = frozenset(graph.get("fp16_node_names") or ())
     seen: set[str] = set()
     kept: set[str] = set()
     lost: set[str] = set()
-    for row in facts.get("layer_table", ()):
+    for row in facts["layer_table"]:
         fused = frozenset(row.get("onnx_nodes") or ())
         if not fused & names or not computes(row):
             continue
@@ -235,95 +215,6 @@ def _nodes_seen(facts: EngineFacts, graph: Graph) -> _Nodes | None:
             kept |= fused & names
         elif fused <= names and not _hides(row) and None not in types and set(types) & set(_FLOATING):
             lost |= fused
-    if not names or len(seen) < NODES_MIN * len(names):
+    if not names or len(seen) < NODES_MIN * len(names) or len(kept | lost) < NODES_MIN * len(seen):
         return None
-    return _Nodes(len(seen), len(kept), sorted(lost - kept))
-
-
-def changed_nodes(facts: EngineFacts, graph: Graph) -> list[str] | None:
-    """FP16 nodes of the file that lie only in layers without Half; None where layers name too few to judge."""
-    if not graph["fp16_nodes"]:
-        return []
-    nodes = _nodes_seen(facts, graph)
-    return None if nodes is None else nodes.lost
-
-
-def precision_problem(facts: EngineFacts, declared: str, graph: Graph) -> str | None:
-    """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, where it is unknown.
-
-    fp32 asks for no layer that computes a Half output. For fp16, let k and l be the FP16 nodes of the file that are
-    kept and lost (`_nodes_seen`) among the s that layers name: it fails where k + l >= s / 2 and l > 2 / 3 (k + l).
-    Layers are fused nodes, and unequally many: their number says less. Where the inspector names no nodes, it fails
-    when no layer at all has a Half output.
-
-    Args:
-        facts: of `engine_facts`, or those of another runtime; without a layer_table no layer names a node.
-        graph: float_nodes, fp16_nodes and, where the plan has them, fp16_node_names of the file.
-    """
-    half, layers = facts["half_layers"], facts["layers"]
-    if declared == "fp32" and half:
-        return f"fp32 was declared and {half} of the engine's {layers} layers compute a Half output"
-    if declared != "fp16" or half is None:
-        return None
-    if (nodes := _nodes_seen(facts, graph)) is None:
-        opaque = any(map(_hides, facts.get("layer_table", ())))
-        if half or facts["half_layers_fraction"] is None or opaque or _mostly_untyped(facts):
-            return None
-        return f"fp16 was declared and none of the engine's {layers} layers computes a Half output"
-    known = nodes.kept + len(nodes.lost)
-    if known < NODES_MIN * nodes.seen or len(nodes.lost) <= LOST_NODES_MAX * known:
-        return None
-    return (
-        f"fp16 was declared and {len(nodes.lost)} of the {known} FP16 nodes of known type lie in layers "
-        f"without Half; expected at most {LOST_NODES_MAX:.0%}; such as {', '.join(nodes.lost[:5])}"
-    )
-
-
-def _mostly_untyped(facts: EngineFacts) -> bool:
-    return bool(2 * facts.get("untyped_layers", 0) > sum(map(computes, facts.get("layer_table", ()))))
-
-
-def precision_unknown(facts: EngineFacts, verbosity: str) -> str | None:
-    """Why it is unknown what precision the engine's layers have, or None where their types are known."""
-    if facts["layers"] is None:
-        return facts["inspection_fault"] or "the engine was not read"
-    untyped = facts["untyped_layers"]
-    typed = sum(map(computes, facts["layer_table"])) - untyped
-    if facts["half_layers"] is not None and not _mostly_untyped(facts):
-        return None
-    if verbosity != "detailed":
-        return f"engine.profiling_verbosity={verbosity} hides the types of layers; detailed shows them"
-    besides = f" ({facts['inspection_fault']})" if facts["inspection_fault"] else ""
-    if facts["half_layers"] is not None:
-        return f"the engine inspector shows the types of {typed} of {typed + untyped} layers that compute{besides}"
-    keys = ", ".join(facts["tensor_keys"]) or "none"
-    return f"the engine inspector's JSON has no types that are known here; its tensors have the keys: {keys}{besides}"
-
-
-def precision_doubt(facts: EngineFacts, declared: str, graph: Graph) -> str | None:
-    """Why known types do not show that the engine is fp16, where they do not show the opposite, or None.
-
-    With k of the s FP16 nodes that layers name kept (`precision_problem`), fp16 is shown where k >= s / 2. Where the
-    inspector names no nodes, with e the share of Half among the layers that compute floats, and g that of FP16 among
-    the float nodes of the file, it is shown where e >= g / 2 and e > 0.
-    """
-    if declared != "fp16" or facts["half_layers"] is None or precision_problem(facts, declared, graph):
-        return None
-    if (nodes := _nodes_seen(facts, graph)) is not None:
-        if nodes.kept >= NODES_MIN * nodes.seen:
-            return None
-        unknown = nodes.seen - nodes.kept - len(nodes.lost)
-        return (
-            f"of {nodes.seen} FP16 nodes of the file {nodes.kept} lie in layers with Half and {len(nodes.lost)} in "
-            f"layers without; {unknown} lie in layers that hide what is inside; expected {NODES_MIN:.0%} with Half"
-        )
-    share = facts["half_layers_fraction"]
-    expected = graph["fp16_nodes"] / graph["float_nodes"] if graph["float_nodes"] else 0.0
-    if share and share >= SHARE_OF_GRAPH_MIN * expected:
-        return None
-    which = "the plan names no FP16 nodes" if not graph.get("fp16_node_names") else "layers name too few of them"
-    found = "no layer that computes shows" if share is None else f"{share:.1%} of the layers that compute floats have"
-    return (
-        f"{found} a Half output, where {expected:.1%} of the file's float nodes are FP16; layers are fused nodes, so "
-        f"that this decides nothing, and which FP16 nodes they fuse is not known: {which}"
-    )
+    return sorted(lost - kept)

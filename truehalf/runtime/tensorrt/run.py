@@ -12,10 +12,9 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError, refuse
-from truehalf.runtime.tensorrt.plan_content import quoted
 from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
 from truehalf.runtime.tensorrt.proof import ports, profile_values
-from truehalf.runtime.tensorrt.versions import TENSORRT, BuildError
+from truehalf.runtime.tensorrt.versions import TENSORRT, BuildError, quoted
 
 DEVICE = "cuda"
 _TYPES = {  # trt.DataType -> the name of both numpy's and torch's type

@@ -1,4 +1,4 @@
-"""Versions of TensorRT, the keys of a plan, and what the machine has."""
+"""Versions of TensorRT, forms of a plan and of facts, and what the machine has."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import importlib
 from collections.abc import Iterable
 from typing import NamedTuple, NotRequired, TypedDict
 
-PLAN_FORMAT = 1
 Profile = dict[str, dict[str, list[int]]]  # input -> {"min" | "opt" | "max": a shape; of a shape tensor its values}
 
 
 class Graph(TypedDict, total=False):
-    """`graph` of a plan: nodes of the file. The plan of another runtime has no names of them."""
+    """`graph` of a plan: nodes of the file; their names in the plans of TensorRT."""
 
     float_nodes: int
     fp16_nodes: int
@@ -43,11 +42,9 @@ class BuilderOptions(TypedDict):
 class Plan(TypedDict):
     """What plan.json says of the model, whatever is to run it."""
 
-    format: int
     onnx: str
     onnx_data: list[str]
     onnx_sha256: str
-    engine: str
     declared: str
     graph: Graph
     profiles: list[Profile]
@@ -63,6 +60,7 @@ class Target(TypedDict):
 class BuildPlan(Plan):
     """What a build reads of plan.json."""
 
+    engine: str
     builder: BuilderOptions
     target: NotRequired[Target]
 
@@ -113,7 +111,6 @@ class EngineFacts(TypedDict, total=False):
         layers, half_layers, half_layers_fraction: layers; those that compute with a Half output; their share of those
             that compute floats.
         half_io_fraction: share of Half in all float inputs and outputs of layers.
-        untyped_layers, tensor_keys: layers that compute and tell no type; keys of the inspector's JSON.
         layer_table: each layer's name, type, types and ONNX nodes.
         nodes_by_provider, cpu_nodes: of ONNX Runtime.
         io: inputs and outputs.
@@ -132,8 +129,6 @@ class EngineFacts(TypedDict, total=False):
     half_layers: int | None
     half_layers_fraction: float | None
     half_io_fraction: float | None
-    untyped_layers: int
-    tensor_keys: list[str]
     layer_table: list[Layer]
     nodes_by_provider: dict[str, int]
     cpu_nodes: list[str]
@@ -165,10 +160,6 @@ BUILDER_FLAGS = {  # option of a plan -> member of BuilderFlag
     "refit": "REFIT",
     "strip_weights": "STRIP_PLAN",
 }
-PLAN_KEYS: dict[str, type] = {  # what a build reads of a plan
-    **{"onnx": str, "onnx_data": list, "onnx_sha256": str, "engine": str, "declared": str, "graph": dict},
-    **{"builder": dict, "profiles": list, "plugins": list},
-}
 BUILDER_OPTIONS = tuple(BuilderOptions.__annotations__)
 
 
@@ -176,7 +167,7 @@ class BuildError(Exception):
     """No engine that can be used: the text is complete, and its first line ends with the code.
 
     Attributes:
-        code: of the project's truehalf.codes, which this file does not need.
+        code: of truehalf.codes.
         errors: of the parser: {node, op_type, message, code}.
         facts: where a file was written all the same, what is known of it, in the shape of `build`'s; else None.
     """
@@ -237,3 +228,8 @@ def version_of(version: str) -> Version:
         known = " and ".join(f"{one}.x" for one in VERSIONS if one > 1) + ", or TensorRT for RTX 1.x"
         raise BuildError("package-missing", f"TensorRT {version}: expected {known}; install one of these")
     return VERSIONS[major]
+
+
+def quoted(messages: list[str]) -> str:
+    """The last messages of a log, each on a line of its own below the text that they follow."""
+    return "".join(f"\n  {line}" for line in messages[-20:])

@@ -52,12 +52,12 @@ from truehalf.verification.chain.caveats import (
     without_draws,
 )
 from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
-from truehalf.verification.declared.behind import behind_plugins
 from truehalf.verification.declared.proposal import may_detect, proposal_of
 from truehalf.verification.declared.taken_apart import taken_apart
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
+    Finding,
     not_checked,
 )
 from truehalf.verification.judging.checks import shape_findings
@@ -69,7 +69,6 @@ from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import is_pessimistic
-from truehalf.verification.reached import reached_outputs
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.runs import Part
 from truehalf.verification.ties.settle import without_ties
@@ -102,7 +101,7 @@ def compare(
         preprocessing: of images (truehalf.data.preprocessing), as a mapping or a YAML or JSON file; default: what the
             I/O spec says of the input.
         locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
-            no node's doing (boxes that the I/O spec misreads, rows in another order, inputs beyond FP16's largest).
+            no node's doing (boxes that the I/O spec misreads, inputs beyond FP16's largest).
         options: evaluation, of a candidate that holds FP16; score_threshold, iou_threshold and tie_margin, 0 to 1;
             gates, of which tensor_error_max, 0 or more, is the tolerance of the tensor rule; batch: samples a run at
             most, where axis 0 counts samples: with images, and where kinds are declared (other feeds run as they
@@ -142,13 +141,14 @@ def compare(
     inside = files.inside(feeds)
     seen = without_ties(runs, options, inside, lambda runs, ties: Measured(runs, declared, options, ties=ties))
     shapes = shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
-    reached = reached_outputs(models[0]), reached_outputs(models[1])
     ran = files.candidate.ran
-    found = without_draws(findings_on(seen, ran, shapes, reached), *models)
-    caveats = [*filter(None, [not_run(source.model)]), *(outside_range(feeds, entry) if images is None else [])]
+    found = without_draws(findings_on(seen, ran, shapes), *models)
+    caveats = list(outside_range(feeds, entry) if images is None else [])
     caveats += not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in left_out(declared)]
-    found += [*behind_plugins(source.model, other.model), *of_files(source.model, other.model, stated)]
+    if unrun := not_run(source.model) or not_run(other.model):
+        found.append(Finding("", NOT_VERIFIED, unrun, no_node=True, explains=True))
+    found += of_files(source.model, other.model, stated)
     without = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(

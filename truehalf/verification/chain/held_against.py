@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 from truehalf.config.verification import VerifyConfig
@@ -15,7 +14,6 @@ from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import FileResult, measure_file
 from truehalf.verification.declared.taken_apart import taken_apart
 from truehalf.verification.open_file import opened
-from truehalf.verification.reached import reached_outputs
 from truehalf.verification.stage_facts import StageFacts
 
 SUBSET = 64  # samples for the stages before the final file
@@ -35,10 +33,6 @@ class HeldAgainst:
         self.reference, self.fp32, self.options = reference.beside(fp32), fp32, options
         self.images = images if isinstance(images, str) else images.beside(fp32)
 
-    @cached_property
-    def _reached(self) -> dict[str, list[str]]:
-        return reached_outputs(self.fp32.model)
-
     def measured(self, model: ModelFile, count: int, sizes: Sequence[int]) -> FileResult:
         """A file on the first samples, on the adversarial ones and at these batch sizes."""
         size = model.fixed_batch or self.options.batch
@@ -49,7 +43,6 @@ class HeldAgainst:
             **stage.facts,
             "adversarial": measure_adversarial(file, self.images, self.options),
             "batches": measure_batches(file, self.reference, stage, sizes, self.options),
-            "reached": {"reference": self._reached, "file": reached_outputs(model.model)},
         }
         return replace(stage, facts=facts)
 

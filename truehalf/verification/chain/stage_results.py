@@ -78,8 +78,7 @@ class FileResult(StageResult):
         """
         facts = self.facts
         wrong = [*facts["shape_faults"], *filter(None, [facts["unrounded_shapes"]])]
-        reached = facts["reached"]["reference"], facts["reached"]["file"]
-        found = findings_on(self.seen, self.ran, shape_findings(wrong, facts["shapes_unknown"]), reached, self.drop)
+        found = findings_on(self.seen, self.ran, shape_findings(wrong, facts["shapes_unknown"]), self.drop)
         found += of_conditions(facts)
         return found + unmet(found, options.require)
 

@@ -89,8 +89,8 @@ def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
     named = {
         "ap50_95_drop": (missed, extra, displaced),
         "low_self_ap50_95_drop": (missed, extra, ranks),
-        **dict.fromkeys(("score_error_p99", "score_error_share"), (rescored,)),
-        **dict.fromkeys(("rank_error_p99", "rank_error_share"), (ranks,)),
+        "score_error_p99": (rescored,),
+        "rank_error_p99": (ranks,),
         **dict.fromkeys(("box_error_p99", "box_shift"), (displaced,)),
         "matched_fraction": (missed,),
         "extra_fraction": (extra,),

@@ -3,15 +3,15 @@
 ap50_95_drop     <= ap50_95_drop_max           AP50-95 of the FP32 reference minus that of the final file
 matched_fraction >= matched_fraction_min       reference detections matched
 extra_fraction   <= extra_fraction_max         detections that the reference does not have: repeated or invented ones
-score_error_p99, score_error_share             score errors of matched detections; or of those below the score
+score_error_p99                                score errors of matched detections; or of those below the score
                                                threshold, where these are worse
                                                (truehalf.verification.metrics.score_errors)
-rank_error_p99, rank_error_share               of scores by rank, which sees what lies below the score threshold
+rank_error_p99                                 of scores by rank, which sees what lies below the score threshold
 box_error_p99                                  corner coordinates of matched detections, as a share of the image
 box_shift                                      what their corners are off on average, as chance does not explain it
 low_self_ap50_95_drop                          average precision that is lost against the reference's detections,
                                                low scores included (truehalf.verification.metrics.average_precision); of
-                                               all seven the limit is called <name>_max
+                                               all six the limit is called <name>_max
 label_flips      <= label_flips_max            reference detections matched as another class: a number, no fraction;
                                                of a classifier the samples whose best class is another
 tensor_error     <= tensor_error_max           of each other output, see truehalf.verification.metrics.plain_outputs
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from truehalf.verification.judging.worst import Worst
 
 _OF_DETECTIONS = (
-    *("low_self_ap50_95_drop", "matched_fraction", "extra_fraction", "score_error_p99", "score_error_share"),
+    *("low_self_ap50_95_drop", "matched_fraction", "extra_fraction", "score_error_p99"),
     # label flips: of a classifier "classes"
-    *("rank_error_p99", "rank_error_share", "box_error_p99", "box_shift", "label_flips"),
+    *("rank_error_p99", "box_error_p99", "box_shift", "label_flips"),
 )
 # Each measure with the check that its gate is part of.
 MEASURES = {"ap50_95_drop": "average_precision", **dict.fromkeys(_OF_DETECTIONS, "detections")}
@@ -94,14 +94,12 @@ def detection_values(summary: DetectionSummary) -> dict[str, float | None]:
     """
     invented = {"extra_fraction": 1.0} if summary.get("extra") else {}
     found: Mapping[str, Any] = summary if summary.get("reference") else invented
-    names = ("matched_fraction", "extra_fraction", "label_flips", "score_error_share", "rank_error_share", "box_shift")
+    names = ("matched_fraction", "extra_fraction", "label_flips", "box_shift")
     spreads = ("score_error", "rank_error", "box_error")
     values = {name: found.get(name) for name in names}
     values |= {f"{name}_p99": (found.get(name) or {}).get("p99") for name in spreads}
-    low = {"score_error_share": found.get("low_score_error_share")}
-    low["score_error_p99"] = (found.get("low_score_error") or {}).get("p99")
-    measured = {name: [each for each in (values[name], low[name]) if each is not None] for name in low}
-    return values | {name: max(each, default=None) for name, each in measured.items()}
+    scores = [values["score_error_p99"], (found.get("low_score_error") or {}).get("p99")]
+    return values | {"score_error_p99": max((each for each in scores if each is not None), default=None)}
 
 
 def _number(value: float) -> str:

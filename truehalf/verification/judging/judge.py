@@ -38,14 +38,13 @@ from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import Ran
 from truehalf.verification.output_shapes import UNLIKE, comparable
-from truehalf.verification.reaction import Reached, observed, reactions
+from truehalf.verification.reaction import observed, reactions
 
 
 def findings_on(
     seen: Measured,
     ran: Ran,
     shapes: Sequence[Finding],
-    reached: tuple[Reached, Reached] | None,
     drop: Drop | None = None,
 ) -> list[Finding]:
     """All that is found of the outputs of a file, of how it ran, and of the shapes, which come first: they explain the
@@ -53,9 +52,9 @@ def findings_on(
 
     Args:
         shapes: see truehalf.verification.judging.checks.shape_findings.
-        reached, drop: see `judge_reactions` and `judge`.
+        drop: see `judge`.
     """
-    return [*shapes, *judge(seen, drop), *judge_reactions(seen, reached), *of_run(ran)]
+    return [*shapes, *judge(seen, drop), *judge_reactions(seen), *of_run(ran)]
 
 
 def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
@@ -114,18 +113,13 @@ def judged_outputs(seen: Measured, found: Sequence[Finding]) -> dict[str, Output
     return outputs
 
 
-def judge_reactions(seen: Measured, reached: tuple[Reached, Reached] | None) -> list[Finding]:
-    """Whether outputs that can be compared react to the input.
-
-    Args:
-        reached: of truehalf.verification.reached.reached_outputs, of the reference and of the file; None: no graph is
-            asked.
-    """
+def judge_reactions(seen: Measured) -> list[Finding]:
+    """Whether outputs that can be compared react to the input."""
     taking = detecting(seen.spec)
     alike = set.intersection(*({*comparable(run.reference, run.candidate)} for run in seen.runs))
     names = [name for name in seen.errors if name in alike or (seen.decodable and name in taking)]
     failed = {name for name, errors in seen.errors.items() if errors.passed is False}
-    found = reactions(observed(seen.runs, names, reached, taking, seen.untrained is not None, failed))
+    found = reactions(observed(seen.runs, names, taking, seen.untrained is not None, failed))
     if len(names) < len(seen.errors):
         found.open = found.open or UNLIKE
     return reaction_findings(found)

@@ -4,17 +4,16 @@ what its largest values hide; and class logits by their best classes, too.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from truehalf.codes import coded
-from truehalf.io_spec.outputs import CLASSIFICATION, DECLARE, TENSORS
+from truehalf.io_spec.outputs import CLASSIFICATION
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import WORST, evaluate
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
-from truehalf.verification.metrics.row_order import in_another_order
 from truehalf.verification.output_shapes import UNLIKE
 
 
@@ -37,18 +36,8 @@ def class_gate(seen: Measured, unknown: str | None = None) -> list[Finding]:
 
 
 def judge_tensors(seen: Measured) -> list[Finding]:
-    """A finding for each output that is no detections; and one for rows that changed places, for which no node is to
-    blame.
-    """
-    moved = in_another_order({name: seen.errors[name] for name in seen.plain}, seen.runs)
-    found = [replace(_judged(seen, name, seen.errors[name]), no_node=name in moved) for name in seen.plain]
-    if moved:
-        named = ", ".join(map(repr, moved))
-        verb = "holds" if len(moved) == 1 else "hold"
-        reason = f"output{'s' * (len(moved) > 1)} {named} {verb} the reference's rows in another order"
-        if seen.task == TENSORS:
-            reason += f": if they are a detector's queries, {DECLARE}, and rows are paired"
-        found.append(Finding("tensors", FAILED, coded("other-order", reason), no_node=True))
+    """A finding for each output that is no detections."""
+    found = [_judged(seen, name, seen.errors[name]) for name in seen.plain]
     return [*found, *(_stayed(name) for name in seen.stayed)]
 
 

@@ -29,7 +29,6 @@ from truehalf.verification.metrics.score_errors import (
     all_but_one,
     box_shift,
     rank_errors,
-    share_beyond,
 )
 
 SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
@@ -241,8 +240,8 @@ def summarize(matchings: Sequence[Matching]) -> DetectionSummary:
         images; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
         displaced and absent together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
         iou {min, p01, p50}; {p50, p99, max} of box_error_px, box_error (as a share of the largest extent_px),
-        score_error (absolute), low_score_error and rank_error (all but the largest one); of each of them its share, and
-        box_shift, a share of the same extent (truehalf.verification.metrics.score_errors); rank_changes.
+        score_error (absolute), low_score_error and rank_error (all but the largest one); box_shift, a share of the
+        same extent (truehalf.verification.metrics.score_errors); rank_changes.
         Where the reference holds no detection, nothing was compared: fractions and errors are None, `reason` says so.
     """
     count = {name: sum(getattr(m, name) for m in matchings) for name in ("reference", "candidate", "missed")}
@@ -275,11 +274,8 @@ def summarize(matchings: Sequence[Matching]) -> DetectionSummary:
         "box_error": _spread(box_error_px / (extent_px or 1.0)),
         "box_shift": box_shift([(m.corner_error_px / (extent_px or 1.0), m.side_px) for m in matchings]),
         "score_error": _spread(score_error),
-        "score_error_share": share_beyond(score_error, spared=2),
         "low_score_error": _spread(low_score_error),
-        "low_score_error_share": share_beyond(low_score_error, spared=2),
         "rank_error": _spread(all_but_one(rank_error)),
-        "rank_error_share": share_beyond(rank_error),
         "rank_changes": sum(m.rank_changes for m in matchings),
     }
     if not count["reference"]:

@@ -19,8 +19,6 @@ from truehalf.codes import coded
 from truehalf.verification.metrics.tensors import absolute_error
 
 FLOOR = 4 * 2.0**-24  # steps of FP16 next to 0: of a smaller error, rounding may be the cause, whatever the reference
-_ULP_BINS = {"0": 0, "1": 1, "2": 2, "<=4": 4, "<=16": 16, "<=256": 256}  # each holds what the one before does not
-_ULP_BEYOND = ">256"
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
@@ -36,7 +34,6 @@ class OutputErrors:
         max_rel: max of |o - r| / max(|r|, floor), floor = 0.001 max |r|; None as max_abs.
         cosine: r . o / (|r| |o|); None where an error is infinite, and of outputs that are no floats.
         sqnr_db: 10 log10(sum r^2 / sum (o - r)^2), dB; Inf when equal; None of outputs that are no floats.
-        ulp: histogram of |o - r| in FP16 steps at r; "<=4" holds 3 and 4; None of outputs that are no floats.
         nan, inf: in the candidate; nan_reference, inf_reference: in the reference.
         nonfinite_new: NaN and Inf in the candidate where the reference is finite.
         limit: the largest max_abs that passes; 0 of integers, None where the tensor rule does not judge.
@@ -55,7 +52,6 @@ class OutputErrors:
     max_rel: float | None = None
     cosine: float | None = None
     sqnr_db: float | None = None
-    ulp: dict[str, int] | None = None
     nan: int = 0
     inf: int = 0
     nan_reference: int = 0
@@ -127,7 +123,6 @@ def tensor_errors(reference: np.ndarray, other: np.ndarray) -> OutputErrors:
         max_rel=float(np.where(np.isnan(relative), np.inf, relative).max(initial=0.0)),
         cosine=_cosine(reference, other, error) if is_float else None,
         sqnr_db=_sqnr_db(reference, error) if is_float else None,
-        ulp=_ulp_histogram(reference, error) if is_float else None,
         nan=int(np.isnan(other).sum()),
         inf=int(np.isinf(other).sum()),
         nan_reference=int(np.isnan(reference).sum()),
@@ -205,17 +200,3 @@ def _log10_norm(values: np.ndarray) -> float:
     if largest == 0.0 or np.isinf(largest):
         return -np.inf if largest == 0.0 else np.inf
     return float(np.log10(largest) + 0.5 * np.log10(np.square(values / largest).sum()))
-
-
-def _ulp_histogram(reference: np.ndarray, error: np.ndarray) -> dict[str, int]:
-    """How many elements are off by how many FP16 steps: round(|o - r| / u(r)).
-
-    u(r) = 2^(max(floor(log2 |r|), -14) - 10), the step of FP16 at r. 0 is what rounding the reference
-    to FP16 costs at most. Above 65504 the steps go on as if FP16 did.
-    """
-    magnitude = np.abs(np.asarray(reference, np.float64))
-    exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 0.0))[1] - 1
-    steps = np.rint(np.ldexp(error, 10 - np.maximum(np.where(magnitude == 0, -14, exponent), -14)))
-    at_most = [int((steps <= bound).sum()) for bound in _ULP_BINS.values()]
-    counts = dict(zip(_ULP_BINS, np.diff(at_most, prepend=0).tolist(), strict=True))
-    return counts | {_ULP_BEYOND: int(error.size - at_most[-1])}

@@ -5,12 +5,9 @@
                    integer, bool or string
     label flips    of class logits: samples whose best class is another, and no near tie
 
-    masked         errors in parts of an output of a far smaller scale (truehalf.verification.metrics.scales);
+    masked         errors in parts of an output of a far smaller scale (truehalf.verification.metrics.scales), and
                    other whole numbers in an output or column that holds only whole numbers, as labels are, up to 2^11,
-                   where FP16 has all of them; and values that are all moved, or scaled, alike (a + b r explains all but
-                   a fiftieth of the squares of o - r, in an output or one of the slices of its axis 1 or its last) by
-                   more than SYSTEMATIC of its largest: not verified. Rounding errs in both directions, and of one last
-                   offset or factor by half a step
+                   where FP16 has all of them: not verified
 
 All outputs of a model that is no detector are looked at so; of a detector those that are neither boxes nor scores,
 nor count the detections of each image.
@@ -32,10 +29,7 @@ from truehalf.verification.metrics.scales import ALL, masked_by_scale
 from truehalf.verification.metrics.tensors import absolute_error
 from truehalf.verification.runs import Run
 
-SYSTEMATIC = 2.0**-9  # two steps of FP16
 _MOST_WHOLE = 2.0**11  # FP16 holds all whole numbers up to here
-_FEWEST = 32  # values that are moved alike by no chance
-_UNEXPLAINED = 0.02  # of the squares
 
 
 def judged_alone(runs: Sequence[Run], spec: IoSpec) -> list[str]:
@@ -99,51 +93,7 @@ def masked_in(name: str, runs: Sequence[Run], tolerance: float, parts: str = ALL
     """
     pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
     by_scale = masked_by_scale(name, pairs, tolerance, [run.names for run in runs], parts)
-    return by_scale or _other_whole_numbers(name, pairs) or moved_alike(name, pairs)
-
-
-def moved_alike(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
-    """A sentence on values that are all moved, or scaled, alike; empty where they are not."""
-    largest = max(_largest(a) for a, _ in pairs)
-    ranks = {a.ndim for a, _ in pairs}
-    if len(ranks) > 1 or any(a.dtype.kind != "f" or a.shape != b.shape for a, b in pairs):
-        return ""
-    for axis in (None, *{1, max(ranks) - 1}):
-        if axis is not None and (axis >= max(ranks) or axis < 1 or len({a.shape[axis] for a, _ in pairs}) > 1):
-            continue
-        rows = [
-            [
-                np.ravel(side)[None] if axis is None else np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1)
-                for side in pair
-            ]
-            for pair in pairs
-        ]
-        r, o = (np.concatenate([pair[side] for pair in rows], axis=1).astype(np.float64) for side in (0, 1))
-        moved, by = _alike(r, o, SYSTEMATIC * largest)
-        if moved.any():
-            where = f"index {np.flatnonzero(moved)[0]} of axis {axis} of " if axis is not None else ""
-            reason = (
-                f"all values of {where}output {name!r} are moved or scaled alike, by up to {by[moved][0] / largest:.2%}"
-            )
-            return coded(
-                "hidden-by-scale", f"{reason} of its largest; the tensor rule allows it, rounding errs both ways"
-            )
-    return ""
-
-
-def _alike(r: np.ndarray, o: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray]:
-    """Of [slices, values] whether o - r is a + b r but for a fiftieth, and beyond `most`; and the largest."""
-    finite = np.isfinite(r) & np.isfinite(o) & ((r != 0) | (o != 0))  # a Relu moves what it cuts off by nothing
-    r, d = np.where(finite, r, 0.0), np.subtract(o, r, out=np.zeros(r.shape), where=finite)
-    count = np.maximum(finite.sum(axis=1), 1)
-    squares = np.square(d).sum(axis=1)
-    moves, means = d.sum(axis=1) / count, r.sum(axis=1) / count
-    centred = np.where(finite, r - means[:, None], 0.0)
-    spread, along = np.square(centred).sum(axis=1), (centred * d).sum(axis=1)
-    explained = count * moves**2 + np.divide(along**2, spread, out=np.zeros(len(r)), where=spread > 0)
-    by = np.abs(d).max(axis=1, initial=0.0)
-    varies = spread > count * most**2  # of what is next to constant any error is alike
-    return (count >= _FEWEST) & varies & (by > most) & (squares - explained < _UNEXPLAINED * squares), by
+    return by_scale or _other_whole_numbers(name, pairs)
 
 
 def _other_whole_numbers(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:

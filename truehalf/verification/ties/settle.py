@@ -25,7 +25,7 @@ from truehalf.float16 import MAX
 from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import output_errors
-from truehalf.verification.metrics.plain_outputs import masked_in, moved_alike
+from truehalf.verification.metrics.plain_outputs import masked_in
 from truehalf.verification.metrics.scales import SLICES, spread_along
 from truehalf.verification.open_file import OpenFile
 from truehalf.verification.runs import Arrays, Run
@@ -207,14 +207,11 @@ class _Looked:
 
     def _alike(self, decided: Sequence[Decided], names: Sequence[str], operands: Sequence[str]) -> bool:
         """Whether what was decided on, or what functions that keep the order made that of, is within the tensor rule,
-        and so in each of its slices, as far as the candidate has it; none of it moved alike; and made by the same
-        functions.
+        and so in each of its slices, as far as the candidate has it; and made by the same functions.
         """
         known = [name for name in names if all(one.is_of_one_shape(name) for one in decided)]
         pairs = {name: [_without_masks(one.inside[name], one.theirs[name]) for one in decided] for name in known}
         places, tolerance = [run.names[0] for run in self.runs], self.options.gates.tensor_error_max
-        if any(moved_alike(name, pairs[name]) for name in known):
-            return False
         for name in known:
             sides = zip(self.runs, pairs[name], strict=True)
             beside = [replace(run, reference={name: r}, candidate={name: o}) for run, (r, o) in sides]

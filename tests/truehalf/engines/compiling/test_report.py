@@ -42,7 +42,7 @@ def report(
 @pytest.mark.parametrize("backend", ["tensorrt", RTX])
 def test_without_a_gpu_the_file_is_compiled_and_planned(backend: str, tmp_path: Path) -> None:
     found = report(tmp_path, attention(Form()), backend)
-    assert found["status"] == "compiled" and found["precision"]["state"] == "verified"
+    assert found["status"] == "compiled" and found["gates"][0]["state"] == "verified"
     assert (tmp_path / "out" / "model.rtx.engine").is_file() and (tmp_path / "out" / "plan.json").is_file()
     assert "parity" not in found and any("outputs" in each for each in found["not_verified"])
 
@@ -102,7 +102,8 @@ def test_what_is_no_fault_of_the_file_is_an_error(
 def test_a_log_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(attention(Form()), path)
-    plan: Any = {"graph": {"float_nodes": 4, "fp16_nodes": 4, "fp16_node_names": []}}
+    graph = {"float_nodes": 4, "fp16_nodes": 4, "fp16_node_names": []}
+    plan: Any = {"graph": graph, "profiles": [], "target": {"compute_capability": []}}
     facts = compiler_facts(NO_LAYERS | {"tensorrt": "1.9"}, load_model(path), plan)
     assert facts["fused_attention"] is None and facts["cast_layers"] is None and facts["attention_regions"] == 1
 

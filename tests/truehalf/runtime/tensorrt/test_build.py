@@ -5,7 +5,6 @@ from __future__ import annotations
 import _ctypes
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +20,7 @@ import pytest
 from tests.messages import expect, raises
 from tests.truehalf.conftest import MODEL, OPTIONS, PROFILE, Planner, parsed
 from tests.waiting import HANG_S
-from truehalf.engines.plan_files import script
-from truehalf.runtime.tensorrt import plan_content, versions
+from truehalf.runtime.tensorrt import versions
 from truehalf.runtime.tensorrt.apart import build_apart
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.builder_config import add_profiles, configure
@@ -51,7 +49,7 @@ def renewed(planned: dict[str, Any], model: onnx.ModelProto) -> Any:
     """The plan with another model, of fixed shapes."""
     path = Path(planned["onnx"])
     onnx.save(model, path)
-    return planned | {"onnx_sha256": plan_content.sha256(path), "profiles": []}
+    return planned | {"profiles": []}
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -199,7 +197,7 @@ def test_a_file_that_is_no_model_is_refused(content: bytes, good: dict[str, Any]
     path = Path(good["onnx"])
     path.write_bytes(content)
     with raises("not-supported", path, "MODEL_DESERIALIZE_FAILED", error=BuildError):
-        build(good | {"onnx_sha256": plan_content.sha256(path)}, tmp_path, module=RTX)
+        build(good, tmp_path, module=RTX)
 
 
 def test_an_operator_of_a_missing_plugin_is_named(good: dict[str, Any], tmp_path: Path) -> None:
@@ -208,8 +206,6 @@ def test_an_operator_of_a_missing_plugin_is_named(good: dict[str, Any], tmp_path
     planned = renewed(good, model)
     with raises("not-supported", "Mine", error=BuildError):
         build(planned, tmp_path, module=RTX)
-    with raises("file-missing", "libmine.so", error=BuildError):
-        build(planned | {"plugins": [{"path": "libmine.so", "sha256": "0" * 64}]}, tmp_path, module=RTX)
 
 
 def test_when_nothing_is_built_its_errors_are_quoted_and_no_others(
@@ -245,59 +241,7 @@ def test_a_library_that_is_no_plugin_is_refused(tmp_path: Path) -> None:
         load_plugins(trt, message_log(trt), [none])
 
 
-def test_another_file_than_the_plan_s_is_refused(good: dict[str, Any], tmp_path: Path) -> None:
-    model, elsewhere = Path(good["onnx"]), tmp_path / "elsewhere"
-    with raises("would-overwrite", model, error=BuildError):
-        build(good | {"engine": model.name}, model.parent, module=RTX)
-    model.write_bytes(b"another")
-    with raises("wrong-file", model, good["onnx_sha256"], plan_content.sha256(model), error=BuildError):
-        build(good, tmp_path, module=RTX)
-    model.unlink()
-    with raises("file-missing", model, elsewhere / model.name, error=BuildError):
-        build(good, tmp_path, beside=elsewhere, module=RTX)
-    library = tmp_path / "libmine.so"
-    library.write_bytes(b"two")
-    with raises("wrong-file", library, "0" * 64, plan_content.sha256(library), error=BuildError):
-        plan_content.checked_plugin({"path": str(library), "sha256": "0" * 64}, tmp_path)
-
-
-def test_the_model_beside_the_plan_is_taken_where_the_folder_s_own_is_another(
-    plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A workspace has a model of the same name, and a plan is carried out that came from elsewhere."""
-    planned = plan()
-    workspace, came = tmp_path / "workspace", tmp_path / "came"
-    for folder in (workspace / "artifacts", came):
-        folder.mkdir(parents=True)
-    shutil.move(planned["onnx"], came / "model.onnx")
-    (workspace / "artifacts" / "model.onnx").write_bytes(b"the workspace's")
-    monkeypatch.chdir(workspace)
-    planned |= {"onnx": "artifacts/model.onnx"}
-    assert build(planned, workspace, beside=Path("../came"), module=RTX)["layers"]
-    (came / "model.onnx").write_bytes(b"a third")
-    with raises("wrong-file", planned["onnx_sha256"], error=BuildError) as error:
-        build(planned, workspace, beside=came, module=RTX)
-    lines = str(error.value).splitlines()[1:3]
-    for line, found in zip(lines, ("artifacts/model.onnx", f"{came}/model.onnx"), strict=True):
-        expect(line, None, found, plan_content.sha256(Path(found)))
-
-
-def test_another_format_and_another_tensorrt_are_refused(good: dict[str, Any], tmp_path: Path) -> None:
-    def lines_of(planned: dict[str, Any]) -> list[str]:
-        with raises("wrong-plan", error=BuildError) as error:
-            build(planned, tmp_path, module=RTX)  # type: ignore[arg-type]
-        return str(error.value).splitlines()[1:]
-
-    expect(lines_of(good | {"format": 2})[0], None, "format", 1, 2)
-    plugins, profiles = lines_of({key: good[key] for key in good if key != "plugins"} | {"profiles": {}})
-    expect(plugins, None, "plugins")
-    expect(profiles, None, "profiles", "list", "dict")
-    several = lines_of(good | {"declared": "fp64", "builder": {}, "graph": {}, "plugins": [{}]})
-    lines = {line.split(":")[0].strip(): line for line in several}
-    assert set(lines) == {"declared", "graph", "plugins", *(f"builder.{name}" for name in versions.BUILDER_OPTIONS)}
-    expect(lines["declared"], None, "fp16", "fp32", "'fp64'")
-    expect(lines["graph"], None, "float_nodes", "fp16_nodes")
-    expect(lines["plugins"], None, "path", "sha256")
+def test_another_tensorrt_is_refused() -> None:
     with raises("package-missing", "8.6.1", "10.x", "11.x", error=BuildError):
         version_of("8.6.1")
 
@@ -435,17 +379,6 @@ def test_signals_are_left_alone_outside_the_main_thread(
     thread.start()
     thread.join()
     assert built and built[0]["layers"]
-
-
-def test_the_script_ends_as_ctrl_c_asks(good: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "build_engine.py").write_text(script())
-    (tmp_path / "plan.json").write_text(json.dumps(good))
-    (tmp_path / "tensorrt.py").write_text(
-        f"{INTERRUPTING}\n{RTX}.IProgressMonitor = Interrupting\nsys.modules[__name__] = {RTX}"
-    )
-    command = [sys.executable, "build_engine.py", "plan.json"]
-    assert subprocess.run(command, cwd=tmp_path, timeout=HANG_S).returncode == 130
-    assert not (tmp_path / "engine.json").exists()
 
 
 def test_ctrl_c_ends_a_process_apart(good: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,22 +9,21 @@ from typing import Any
 import pytest
 
 from tests.messages import expect, raises
-from tests.truehalf.conftest import Planner, typed
-from tests.truehalf.runtime.tensorrt.alone import HALF, alone
+from tests.truehalf.conftest import Planner
 from tests.truehalf.runtime.tensorrt.recording import VERSIONS, World, module, names
 from truehalf.errors import StageError
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt import plan_content
 from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.plan_content import find_file
-from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_unknown
+from truehalf.runtime.tensorrt.proof import NO_LAYERS
 from truehalf.runtime.tensorrt.versions import BuildError
+
+HALF = [{"Name": "a", "Inputs": [{"Format/Datatype": "Half"}], "Outputs": [{"Format/Datatype": "Half"}]}]
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_error_ends_its_first_line_with_its_code() -> None:
-    """As those of the project, which the script is carried without."""
+    """As those of the project."""
     error = BuildError("no-engine", "model.onnx:\n  log")
     assert (error.code, str(error)) == ("no-engine", "model.onnx: [no-engine]\n  log")
     assert str(error) == str(StageError(error.code, "model.onnx:\n  log")) == str(StageError("not-run", str(error)))
@@ -44,25 +42,6 @@ def test_an_engine_that_cannot_be_read_back_is_an_error(world: World, plan: Plan
     assert isinstance(error.value, BuildError)
     assert error.value.facts and error.value.facts["engine_mb"] == 9e-6 and (tmp_path / "model.engine").exists()
     assert error.value.facts["layers"] is None and set(error.value.facts) >= set(NO_LAYERS)
-
-
-def test_a_file_is_looked_up_with_what_belongs_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    for folder in (here, there):
-        folder.mkdir()
-        (folder / "m.onnx").write_bytes(b"model")
-    (there / "m.bin").write_bytes(b"weights")
-    monkeypatch.chdir(here)
-    expected = plan_content.sha256(there / "m.onnx")
-    assert find_file("m.onnx", there, "the model", expected=expected) == Path("m.onnx")
-    expected = plan_content.sha256(there / "m.onnx", there / "m.bin")
-    assert find_file("m.onnx", there, "the model", expected=expected, data=["m.bin"]) == there / "m.onnx"
-    (there / "m.bin").unlink()
-    with raises("wrong-file", expected, error=BuildError) as error:
-        find_file("m.onnx", there, "the model", expected=expected, data=["m.bin"])
-    first, second = str(error.value).splitlines()[1:3]
-    expect(first, None, "m.onnx", "m.bin")
-    expect(second, None, there / "m.onnx", there / "m.bin")
 
 
 # --- older releases ---------------------------------------------------------------------------------------------------
@@ -118,19 +97,15 @@ def test_an_engine_that_cannot_be_inspected_is_kept_and_not_verified(
     plan: Planner,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     change: dict[str, Any],
     facts: list[str],
 ) -> None:
     world.__dict__.update(change)
     older(world, monkeypatch, world.lacks or OLDEST)
-    (tmp_path / "plan.json").write_text(json.dumps(plan()))
-    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 3
-    expect(capsys.readouterr().err, None, "not verified", "fp16", *facts)
-    written = json.loads((tmp_path / "engine.json").read_text())
+    written = build(plan(), tmp_path)
     assert (tmp_path / "model.engine").read_bytes() == b"an engine" and written["engine_mb"] == 9e-6
     assert written["layers"] is None
-    expect(written["inspection_fault"], None, *facts)
+    expect(str(written["inspection_fault"]), None, *facts)
 
 
 def test_without_a_context_the_inspector_is_asked_all_the_same(
@@ -139,65 +114,8 @@ def test_without_a_context_the_inspector_is_asked_all_the_same(
     older(world, monkeypatch, OLDEST | {"ExecutionContextAllocationStrategy"})
     world.layers = HALF
     facts = build(plan(), tmp_path)
-    assert facts["half_layers"] == 1 and precision_unknown(facts, "detailed") is None
-    world.layers = typed("N/A due to dynamic shapes")
-    said = precision_unknown(build(plan(), tmp_path), "detailed")
-    expect(str(said), None, "AttributeError", "'tensorrt'", "'ExecutionContextAllocationStrategy'")
-
-
-@pytest.mark.parametrize(
-    "lacks", ["OnnxParser", "Builder.create_builder_config", "BuilderFlag.TF32", "get_plugin_registry"]
-)
-def test_the_script_names_what_tensorrt_lacks(
-    world: World,
-    plan: Planner,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    lacks: str,
-) -> None:
-    older(world, monkeypatch, OLDEST | {lacks})
-    (tmp_path / "plan.json").write_text(json.dumps(plan()))
-    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
-    expect(capsys.readouterr().err, "not-supported", "build_engine", "10.0.1", lacks.rpartition(".")[2])
-    assert not (tmp_path / "model.engine").exists()
-
-
-@pytest.mark.parametrize(
-    ("where", "error", "code"),
-    [
-        ("IBuilderConfig.set_memory_pool_limit", TypeError("not-taken"), "runtime-refuses"),
-        ("OnnxParser.parse_from_file", RuntimeError("driver-gone"), None),
-    ],
-)
-def test_what_the_bindings_raise_ends_the_script_with_a_line(
-    world: World,
-    plan: Planner,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    where: str,
-    error: Exception,
-    code: str | None,
-) -> None:
-    def refuses(*_: Any) -> None:
-        raise error
-
-    owner, _, method = where.partition(".")
-    monkeypatch.setattr(getattr(sys.modules["tensorrt"], owner), method, refuses)
-    (tmp_path / "plan.json").write_text(json.dumps(plan()))
-    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
-    version = [module(world).__version__] if code else []
-    expect(capsys.readouterr().err, code, "build_engine", type(error).__name__, str(error), *version)
-
-
-def test_an_engine_that_cannot_be_read_has_its_facts_written(
-    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.reads = False
-    (tmp_path / "plan.json").write_text(json.dumps(plan()))
-    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
-    assert json.loads((tmp_path / "engine.json").read_text())["engine_mb"] == 9e-6
+    assert facts["half_layers"] == 1
+    expect(str(facts["inspection_fault"]), None, "AttributeError", "'tensorrt'", "'ExecutionContextAllocationStrategy'")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,11 +1,10 @@
-"""What stands around a build: Ctrl-C, plugins, the timing cache, the driver, the script alone."""
+"""What stands around a build: Ctrl-C, plugins, the timing cache, the driver."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,15 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.messages import expect
 from tests.truehalf.conftest import Planner, typed
-from tests.truehalf.runtime.tensorrt.alone import HALF, alone
 from tests.truehalf.runtime.tensorrt.recording import World, module
 from truehalf.runtime import cuda_driver
 from truehalf.runtime.tensorrt import plugins, versions
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.plugins import load_plugins
-from truehalf.runtime.tensorrt.proof import precision_doubt, precision_problem, precision_unknown
 from truehalf.runtime.tensorrt.versions import unavailable_reason, version_of
 
 # --- what is TensorRT 10's and 11's own -----------------------------------------------------------------------------
@@ -216,7 +212,7 @@ def test_there_is_no_gpu_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> No
     assert cuda_driver.gpu_name() is None
 
 
-# --- the script alone -------------------------------------------------------------------------------------------------
+# --- layers -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_thousand_float_layers_and_a_reformat_to_half_are_not_fp16(
@@ -225,68 +221,5 @@ def test_a_thousand_float_layers_and_a_reformat_to_half_are_not_fp16(
     reformat = typed("Half", LayerType="Reformat")
     kernel = [{"Name": "__myl_CastReshTran_myl0_3", "LayerType": "kgen", "Outputs": [{"Format/Datatype": "Half"}]}]
     world.layers = [*typed("Float", 999), *reformat, *kernel]
-    facts = build(planned := plan(), tmp_path)
+    facts = build(plan(), tmp_path)
     assert (facts["half_layers"], facts["half_layers_fraction"], facts["half_io_fraction"]) == (0, 0.0, 2 / 1001)
-    assert planned["graph"]["float_nodes"] == 1 and planned["graph"]["fp16_nodes"] == 0
-    expect(str(precision_problem(facts, "fp16", planned["graph"])), None, "fp16", 1001, "Half")
-    world.layers = [*typed("Float", 999), *typed("Half")]
-    facts = build(planned, tmp_path)
-    doubt = precision_doubt(facts, "fp16", {"float_nodes": 10, "fp16_nodes": 10})
-    expect(str(doubt), None, "0.1%", "100.0%", "Half")
-
-
-@pytest.mark.parametrize(
-    ("verbosity", "layers", "expected"),
-    [
-        ("none", ["a", "b"], ["engine.profiling_verbosity=none", "detailed"]),
-        ("detailed", [{"Name": "a", "Outputs": [{"Name": "t", "Kind": "?"}]}], ["JSON", "Kind", "Name"]),
-        ("detailed", ["a"], ["JSON", "none"]),
-        ("detailed", [*typed("Half"), *typed("?", 3)], [1, 4]),
-        ("detailed", typed("Half", 2), None),
-    ],
-)
-def test_what_hides_the_types_is_said(
-    world: World, plan: Planner, tmp_path: Path, verbosity: str, layers: list[Any], expected: list[object] | None
-) -> None:
-    world.layers = layers
-    said = precision_unknown(build(plan(profiling_verbosity=verbosity), tmp_path), verbosity)
-    assert (said is None) == (expected is None)
-    expect(str(said), None, *expected or ())
-
-
-FLOAT = [{"Name": "a", "Inputs": [{"Format/Datatype": "Float"}], "Outputs": [{"Format/Datatype": "Float"}]}]
-
-
-def test_the_script_builds_from_the_files_alone(
-    world: World,
-    plan: Planner,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    carried, planned = tmp_path / "carried", plan()
-    carried.mkdir()
-    shutil.move(planned["onnx"], carried / "model.onnx")
-    (carried / "plan.json").write_text(json.dumps(planned | {"onnx": "artifacts/cast_cleanup/model.onnx"}))
-    world.layers = HALF
-    assert alone(carried, monkeypatch, str(carried / "plan.json")) == 0
-    assert json.loads((carried / "engine.json").read_text())["half_layers"] == 1
-    expect(capsys.readouterr().out, None, carried / "model.engine", "100.0%", "Half", "not verified")
-    world.layers = FLOAT
-    assert alone(carried, monkeypatch, str(carried / "plan.json"), "--out", str(tmp_path / "out")) == 1
-    expect(capsys.readouterr().err, None, "build_engine", "fp16", 1, "Half")
-    assert (tmp_path / "out" / "model.engine").exists(), "kept for inspection"
-    world.layers = [{"Name": "a", "Outputs": [{"Kind": "half"}]}]
-    assert alone(carried, monkeypatch, str(carried / "plan.json")) == 3
-    expect(capsys.readouterr().err, None, "build_engine", "not verified", "fp16", "Kind")
-
-
-def test_the_script_says_what_is_missing(
-    plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "tensorrt", None)
-    (tmp_path / "plan.json").write_text(json.dumps(plan()))
-    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
-    expect(capsys.readouterr().err, "package-missing", "build_engine", "tensorrt")
-    assert alone(tmp_path, monkeypatch, str(tmp_path / "other.json")) == 1
-    assert "other.json" in capsys.readouterr().err

@@ -80,7 +80,7 @@ def test_layers_types_and_onnx_nodes_are_read(major: int, described: dict[str, A
         (one["type"], one["inputs"], one["outputs"], one["weights"], one["onnx_nodes"]) for one in facts["layer_table"]
     ]
     assert rows == ROWS
-    assert (facts["layers"], facts["half_layers"], facts["untyped_layers"]) == (4, 1, 0)
+    assert (facts["layers"], facts["half_layers"]) == (4, 1)
     assert facts["half_layers_fraction"] == 1 / 2, "the Reformat and the layer of integers count for neither"
     assert facts["half_io_fraction"] == 6 / 9
 
@@ -134,10 +134,7 @@ def test_layers_without_outputs_compute_nothing(kind: str) -> None:
     waiting = [{"Name": f"{kind} {i}", "LayerType": kind, "Inputs": [], "Outputs": []} for i in range(9)]
     half = {"Name": "a", "Outputs": [{"DataType": "Half"}]}
     facts = layer_facts([*waiting, half], VERSIONS[11].inspector_dtype)
-    assert (facts["layers"], facts["half_layers"], facts["untyped_layers"]) == (10, 1, 0)
-    told = {"Name": "b", "LayerType": kind, "Outputs": [{"DataType": "?"}]}
-    facts = layer_facts([told, half], VERSIONS[11].inspector_dtype)
-    assert facts["untyped_layers"] == (1 if kind == "kgen" else 0)
+    assert (facts["layers"], facts["half_layers"], facts["half_layers_fraction"]) == (10, 1, 1.0)
 
 
 def test_the_inspector_gets_a_context_at_the_first_profile_s_opt(world: World, plan: Planner, tmp_path: Path) -> None:

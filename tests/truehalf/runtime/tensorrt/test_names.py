@@ -13,7 +13,7 @@ from tests.truehalf.runtime.tensorrt.recording import VERSIONS as NAMED
 from tests.truehalf.runtime.tensorrt.recording import full_version, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
 from truehalf.config import engine
-from truehalf.engines.plan_files import _COMPATIBILITY, _POOLS, _TILING
+from truehalf.engines.plan import _COMPATIBILITY, _POOLS, _TILING
 from truehalf.runtime.tensorrt.versions import BUILDER_FLAGS, VERSIONS
 
 ROOT = Path(__file__).resolve().parents[4]

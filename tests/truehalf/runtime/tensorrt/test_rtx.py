@@ -11,7 +11,7 @@ import pytest
 from tests.messages import expect
 from truehalf.config.engine import EngineConfig
 from truehalf.config.typed import plain
-from truehalf.engines.plan_files import make_plan
+from truehalf.engines.plan import make_plan
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.layer_log import layers_of_log
 from truehalf.runtime.tensorrt.versions import RTX, BuildError, EngineFacts
@@ -68,7 +68,6 @@ def test_it_is_compiled_for_the_target(targets: list[str], tmp_path: Path) -> No
         ({"profiles": [{"x": {"min": [1, 8], "opt": [2, 7], "max": [4, 8]}}]}, "wrong-plan", "engine.profiles[0]"),
         ({"profiles": [{"x": {"min": [3, 8], "opt": [2, 8], "max": [4, 8]}}]}, "wrong-plan", "engine.profiles[0]"),
         ({"profiles": []}, "no-engine", "model.onnx"),
-        ({"onnx_sha256": "0" * 64}, "wrong-file", "model.onnx"),
     ],
 )
 def test_what_it_refuses_leaves_the_last_good_engine(changes: Any, code: str, said: str, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_what_is_hidden_of_a_detectors_mask() -> None:
     reference = freeze(Mapped(WEIGHTS, 0.0), samples, SPEC, 4)
     same = measure(reference, reference.outputs, OPTIONS)
     assert judged(same)["state"] == "verified"
-    assert [finding.state for finding in judge_reactions(same.seen, None)] == ["verified"]
+    assert [finding.state for finding in judge_reactions(same.seen)] == ["verified"]
 
 
 class Counted(torch.nn.Module):

@@ -101,7 +101,6 @@ def test_another_order_is_a_difference_and_other_sides_or_float16_are_none(tmp_p
     half = "(float16[4,3] x) => (float16[4,3] y) { y = Relu (x) }"
     report = held(tmp_path, PLAIN, half)
     assert report.passed and report.evaluation == "emulated-fp16"
-    assert report.outputs["y"].ulp is not None and report.outputs["y"].ulp["0"] == X.size
 
 
 def test_weights_that_an_old_file_lists_as_inputs_are_none(tmp_path: Path) -> None:

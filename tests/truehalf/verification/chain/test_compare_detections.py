@@ -21,7 +21,7 @@ from truehalf.verification.chain.compare import compare
 
 BOXES = {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True}
 LOGITS = {"name": "logits", "kind": "logits", "activation": "sigmoid"}
-BESIDE = {"score_error_p99", "score_error_share", "rank_error_p99", "rank_error_share", "low_self_ap50_95_drop"}
+BESIDE = {"score_error_p99", "rank_error_p99", "low_self_ap50_95_drop"}
 PROJECTION = "decoder/layers.0/self_attn/o_proj/MatMul"
 
 

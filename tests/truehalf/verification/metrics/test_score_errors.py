@@ -41,7 +41,6 @@ def test_the_tail_does_not_count() -> None:
 def test_one_error_is_left_out() -> None:
     assert all_but_one(np.array([0.1, 0.5, 0.2])) == pytest.approx([0.1, 0.2])
     assert all_but_one(np.array([0.5])) == pytest.approx([0.5])
-    assert share_beyond(np.array([0.5, 0, 0, 0])) == 0.0
-    assert share_beyond(np.array([0.5, 0.5, 0, 0])) == 0.25
-    assert share_beyond(np.array([0.5, 0.5, 0.5, 0]), spared=2) == 0.25
-    assert share_beyond(np.array([])) is None
+    assert share_beyond(np.array([0.5, 0, 0, 0]), 0) == 0.0
+    assert share_beyond(np.array([0.5, 0.5, 0, 0]), 0) == 0.25
+    assert share_beyond(np.array([]), 0) is None

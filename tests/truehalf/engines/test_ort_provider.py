@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,10 @@ import pytest
 from tests.configurations import composed
 from tests.messages import expect, raises
 from truehalf.config.engine import LatencyConfig
-from truehalf.engines import ort_deploy as deploy
-from truehalf.engines import ort_plan
-from truehalf.engines.ort_deploy import Deployed, kernel_facts
-from truehalf.engines.ort_plan import make_plan, provider_options, unavailable_reason
+from truehalf.engines import ort_provider
+from truehalf.engines.ort_provider import Served, kernel_facts, provider_options, unavailable_reason
+from truehalf.engines.plan import make_plan
+from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort.installed import CPU
 from truehalf.runtime.ort.session import CUDA, TENSORRT, Session
 
@@ -38,20 +36,22 @@ def saved(folder: Path, dtype: str = "float", op: str = "Relu") -> Path:
 
 
 def planned(model: Path, declared: str = "fp32", **options: Any) -> dict[str, Any]:
-    names = (str(model), "engine/model.optimized.onnx")
     return make_plan(
-        model, names=names, options=OPTIONS | {"provider": "cpu"} | options, profiles=PROFILES, declared=declared
+        model,
+        names=(str(model), ""),
+        options=OPTIONS | {"provider": "cpu"} | options,
+        profiles=PROFILES,
+        declared=declared,
     )
 
 
-def test_the_optimised_file_is_what_runs(tmp_path: Path) -> None:
+def test_the_file_runs_with_graph_optimisations(tmp_path: Path) -> None:
     model = saved(tmp_path)
-    deployed = Deployed(planned(model), model, tmp_path / "out")
-    np.testing.assert_allclose(deployed.run({"x": X})["z"], Session(model).run({"x": X})["z"], rtol=1e-6)
-    facts = deployed.facts()
+    served = Served(planned(model), ModelFile(model))
+    np.testing.assert_allclose(served.run({"x": X})["z"], Session(model).run({"x": X})["z"], rtol=1e-6)
+    facts = served.facts()
     assert facts["provider"] == CPU and facts["nodes_by_provider"] == {CPU: facts["layers"]}
-    assert facts["engine_mb"] == (tmp_path / "out/model.optimized.onnx").stat().st_size / 1e6 > 0
-    assert facts["half_layers"] == 0 and facts["half_layers_fraction"] == 0.0 and facts["build_seconds"] > 0
+    assert facts["half_layers"] == 0 and facts["half_layers_fraction"] == 0.0
     assert [row["type"] for row in facts["layer_table"]] == ["Relu", "Softmax"]
     assert facts["io"] == [
         {"name": "x", "mode": "INPUT", "dtype": "FLOAT", "shape": [-1, 4]},
@@ -61,26 +61,26 @@ def test_the_optimised_file_is_what_runs(tmp_path: Path) -> None:
 
 def test_of_fp16_on_the_cpu_no_share_of_half_is_claimed(tmp_path: Path) -> None:
     model = saved(tmp_path, "float16")
-    deployed = Deployed(planned(model, "fp16"), model, tmp_path / "out")
-    deployed.run({"x": X.astype(np.float16)})
-    facts = deployed.facts()
+    served = Served(planned(model, "fp16"), ModelFile(model))
+    served.run({"x": X.astype(np.float16)})
+    facts = served.facts()
     assert (facts["half_layers"], facts["half_layers_fraction"], facts["half_io_fraction"]) == (None, None, None)
 
 
 def test_what_ran_is_known_after_a_run(tmp_path: Path) -> None:
     model = saved(tmp_path)
     with raises("not-run"):
-        Deployed(planned(model), model, tmp_path / "out").facts()
+        Served(planned(model), ModelFile(model)).facts()
 
 
 def test_a_provider_that_takes_no_node_is_an_error(tmp_path: Path) -> None:
     model = saved(tmp_path)
-    deployed = Deployed(planned(model), model, tmp_path / "out")
-    deployed.run({"x": X})
-    for row in deployed._observed.kernels or []:
+    served = Served(planned(model), ModelFile(model))
+    served.run({"x": X})
+    for row in served._observed.kernels or []:
         row["provider"] = CUDA
     with raises("no-device", CPU, 2):
-        deployed.facts()
+        served.facts()
 
 
 def test_a_silent_fall_back_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,26 +91,17 @@ def test_a_silent_fall_back_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(ort, "get_available_providers", lambda: [CUDA, CPU])
     monkeypatch.setattr(ort, "InferenceSession", lambda path, settings, providers: real(path, settings, [CPU]))
     with raises("no-device", CPU, CUDA):
-        Deployed(planned(model, provider="cuda"), model, tmp_path / "out")
+        Served(planned(model, provider="cuda"), ModelFile(model))
 
 
 def test_latency_is_that_of_rounds_with_their_noise(tmp_path: Path) -> None:
     model = saved(tmp_path)
-    deployed, options = Deployed(planned(model), model, tmp_path / "out"), LatencyConfig(1, 12, 3)
-    row = deployed.latency({"x": X}, samples=2, options=options)
+    served, options = Served(planned(model), ModelFile(model)), LatencyConfig(1, 12, 3)
+    row = served.latency({"x": X}, samples=2, options=options)
     assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"] and len(row["rounds"]) == 3
     assert min(row["rounds"]) <= row["p50_ms"] <= max(row["rounds"])
     assert row["spread"] == (max(row["rounds"]) - min(row["rounds"])) / min(row["rounds"])
     assert row["samples"] == 2 and row["throughput_per_s"] > 0 and row["clocks"] is None
-
-
-def test_a_plan_says_everything_and_is_written_with_the_way_to_use_it(tmp_path: Path) -> None:
-    plan = planned(saved(tmp_path, "float16"), "fp16", provider="cuda", tf32=True)
-    ort_plan.write_plan(plan, tmp_path / "plan")
-    assert json.loads((tmp_path / "plan/plan.json").read_text()) == plan
-    assert plan["provider_options"] == {"use_tf32": "1"} and plan["profiles"] == PROFILES
-    text = (tmp_path / "plan/README.txt").read_text()
-    expect(text, None, "truehalf engine plan.json", "model.onnx", "'cuda'")
 
 
 def test_profiles_and_plugins_that_do_not_fit_are_listed_at_once(tmp_path: Path) -> None:
@@ -149,12 +140,9 @@ def test_tensorrts_provider_is_told_what_it_has_an_option_for() -> None:
     assert provider_options(options | {"provider": "cpu"}, PROFILES, "fp16") == {}
 
 
-def test_what_a_provider_has_no_option_for_is_a_variable_in_the_plan_and_in_its_words(tmp_path: Path) -> None:
+def test_what_a_provider_has_no_option_for_is_a_variable_in_the_plan(tmp_path: Path) -> None:
     plan = planned(saved(tmp_path, "float16"), "fp16", provider="tensorrt")
     assert plan["environment"] == {"NVIDIA_TF32_OVERRIDE": "0"}, "TensorRT's own default is on"
-    ort_plan.write_plan(plan, tmp_path / "plan")
-    text = (tmp_path / "plan/README.txt").read_text()
-    expect(text, None, "NVIDIA_TF32_OVERRIDE=0")
     assert planned(saved(tmp_path), provider="tensorrt", tf32=True)["environment"] == {}
     assert planned(saved(tmp_path), provider="cpu")["environment"] == {}
 
@@ -165,28 +153,11 @@ def test_timings_of_other_machines_lie_in_other_folders(tmp_path: Path, monkeypa
     folders = []
     for gpu, version in (("NVIDIA L4", "10.16.1"), ("NVIDIA T4", "10.16.1"), ("NVIDIA T4", None)):
         monkeypatch.setattr("truehalf.runtime.cuda_driver.gpu_name", lambda gpu=gpu: gpu)
-        monkeypatch.setattr(ort_plan, "tensorrt_version", lambda version=version: version)
-        folders.append(ort_plan.cache_folder(".timing_cache"))
+        monkeypatch.setattr(ort_provider, "tensorrt_version", lambda version=version: version)
+        folders.append(ort_provider.cache_folder(".timing_cache"))
     assert len(set(folders)) == 3 and all(folder.is_dir() and folder.is_absolute() for folder in folders)
     assert folders[0].parent == tmp_path / ".timing_cache"
     assert folders[0].name.startswith("nvidia-l4-onnxruntime-") and folders[0].name.endswith("-tensorrt-10.16.1")
-
-
-def test_the_provider_is_given_that_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[dict[str, str]] = []
-
-    def session(model: Any, name: str, *, provider_options: dict[str, str], **options: Any) -> Any:
-        given.append(provider_options)
-        if "ep.context_file_path" in options:
-            Path(options["ep.context_file_path"]).write_bytes(b"")
-        return SimpleNamespace(provider=name)
-
-    monkeypatch.setattr(deploy, "Session", session)
-    model = saved(tmp_path)
-    Deployed(planned(model, provider="tensorrt", timing_cache=str(tmp_path / "caches")), model, tmp_path / "out")
-    assert [file.name for file in (tmp_path / "out").iterdir()] == ["model.optimized.onnx"], "and nothing half written"
-    expected = str(ort_plan.cache_folder(str(tmp_path / "caches")))
-    assert [one["trt_timing_cache_path"] for one in given] == [expected, expected]
 
 
 def test_no_other_compatibility_is_handed_over_as_ampere_plus() -> None:

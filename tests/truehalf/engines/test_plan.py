@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
-import re
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,19 +15,10 @@ from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.truehalf.conftest import MODEL, PROFILE, Planner, parsed
 from tests.truehalf.conftest import OPTIONS as GIVEN
-from truehalf.engines.plan_files import OPTIONS, make_plan, script, write_plan
-from truehalf.runtime import cuda_driver
+from truehalf.engines.plan import make_plan
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt import (
-    builder_config,
-    layer_log,
-    plan_content,
-    plugins,
-    proof,
-    rtx,
-    timing_cache,
-    versions,
-)
+from truehalf.runtime.tensorrt import versions
+from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS
 
 
 def test_a_plan_is_complete_and_plain(plan: Planner, tmp_path: Path) -> None:
@@ -40,17 +26,17 @@ def test_a_plan_is_complete_and_plain(plan: Planner, tmp_path: Path) -> None:
     library.write_bytes(b"mine")
     made = plan(plugins=[str(library)], memory_pools_gb={"workspace": 2, "tactic_dram": 8})
     content = (tmp_path / "model.onnx").read_bytes()
-    assert made["format"] == 1 and made["declared"] == "fp16" and made["network"] == {"strongly_typed": True}
+    assert made["declared"] == "fp16"
     assert made["onnx_sha256"] == hashlib.sha256(content).hexdigest() and made["onnx_data"] == []
     assert made["plugins"] == [{"path": str(library), "sha256": hashlib.sha256(b"mine").hexdigest()}]
-    assert made["profiles"] == [PROFILE] and set(made["builder"]) == set(OPTIONS)
+    assert made["profiles"] == [PROFILE] and set(made["builder"]) == set(BUILDER_OPTIONS)
     assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram"]
     assert json.loads(json.dumps(made)) == made
 
 
 def test_the_options_are_those_of_the_configuration() -> None:
-    assert set(OPTIONS) == set(GIVEN) - {"plugins"}
-    assert set(OPTIONS) <= set(shipped("engine/tensorrt"))
+    assert set(BUILDER_OPTIONS) == set(GIVEN) - {"backend", "provider", "plugins"}
+    assert set(BUILDER_OPTIONS) <= set(shipped("engine/tensorrt"))
 
 
 @pytest.mark.parametrize("location", ["big.bin", "weights/big.bin"])
@@ -62,19 +48,10 @@ def test_external_data_counts_for_the_digest(tmp_path: Path, location: str) -> N
     (tmp_path / "weights").mkdir()
     onnx.save(model, path, save_as_external_data=True, location=location, size_threshold=0)
     profile = {"x": {"min": [1, 64], "opt": [1, 64], "max": [2, 64]}}
-    made = make_plan(path, names=("big.onnx", "e"), options=GIVEN, profiles=[profile], declared="fp32")
+    made = make_plan(path, names=(str(path), "e"), options=GIVEN, profiles=[profile], declared="fp32")
     both = path.read_bytes() + (tmp_path / location).read_bytes()
     assert made["onnx_data"] == [location] and made["onnx_sha256"] == hashlib.sha256(both).hexdigest()
     assert builder.build(made, tmp_path, module=versions.RTX)["layers"] and (tmp_path / "e").exists()
-    (tmp_path / location).write_bytes(b"other weights")
-    with raises("wrong-file", "big.onnx", made["onnx_sha256"], error=versions.BuildError) as caught:
-        builder.build(made, tmp_path, module=versions.RTX)
-    digest = plan_content.sha256(path, tmp_path / location)
-    expect(str(caught.value).splitlines()[1], None, digest)
-    (tmp_path / location).unlink()
-    with raises("wrong-file", "big.onnx", made["onnx_sha256"], error=versions.BuildError) as caught:
-        builder.build(made, tmp_path, module=versions.RTX)
-    expect(str(caught.value).splitlines()[1], None, f"/{location}")
 
 
 def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
@@ -161,55 +138,6 @@ def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:
     assert "--minShapes='input:0':1x2" in shlex.split(made["trtexec"])
 
 
-def test_the_files_of_a_plan(plan: Planner, tmp_path: Path) -> None:
-    options = {"memory_pools_gb": {"tactic_dram": 1}, "editable_timing_cache": True}
-    made, folder = plan(**options), tmp_path / "out"
-    write_plan(made, folder)
-    first = {file.name: file.read_bytes() for file in folder.iterdir()}
-    assert sorted(first) == ["README.txt", "build_engine.py", "plan.json"]
-    assert json.loads(first["plan.json"]) == made
-    assert first["build_engine.py"].decode() == script()
-    readme = first["README.txt"].decode()
-    expect(readme, None, made["trtexec"], made["trtexec_10"], "model.onnx", "plan.json", *made["trtexec_lacks"])
-    write_plan(plan(**options), folder)
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
-    write_plan(plan(), folder)
-    assert not any(name in (folder / "README.txt").read_text() for name in made["trtexec_lacks"])
-
-
-def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> None:
-    imported = set()
-    for node in ast.walk(ast.parse(script())):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported.add((node.module or "").split(".")[0])
-    assert imported - set(sys.stdlib_module_names) == {"numpy"}  # tensorrt or tensorrt_rtx, by name
-
-
-PARTS = (
-    cuda_driver,
-    builder_config,
-    layer_log,
-    plan_content,
-    plugins,
-    proof,
-    rtx,
-    timing_cache,
-    versions,
-)
-
-
-def test_the_script_is_these_files_and_nothing_else() -> None:
-    def definitions(text: str) -> list[str]:
-        body = ast.parse(text).body
-        return sorted(ast.unparse(node) for node in body if not isinstance(node, (ast.Import, ast.ImportFrom)))
-
-    parts = [Path(str(module.__file__)).read_text() for module in (builder, *PARTS)]
-    docstrings = {ast.unparse(ast.parse(part).body[0]) for part in parts[1:]}
-    assert definitions(script()) == sorted({one for part in parts for one in definitions(part)} - docstrings)
-
-
 def test_a_model_of_fixed_shapes_needs_no_flags_for_them(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(parsed("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"), path)
@@ -231,59 +159,6 @@ def test_shapes_are_given_for_the_inputs_that_need_them(tmp_path: Path) -> None:
     made = make_plan(path, names=("m", "e"), options=GIVEN, profiles=[profile], declared="fp32")
     shapes = [part for part in shlex.split(made["trtexec"]) if "Shapes" in part]
     assert shapes == ["--minShapes=x:1x3,size:1x3", "--optShapes=x:2x3,size:2x3", "--maxShapes=x:4x3,size:5x3"]
-
-
-STAND_IN = """#!{python}
-import sys
-from pathlib import Path
-
-options = dict(part.partition("=")[::2] for part in sys.argv[1:])
-for name in ("--onnx", "--dynamicPlugins"):
-    if name in options and not Path(options[name]).is_file():
-        sys.exit(f"{{name}}: {{options[name]}} is missing")
-for name in ("--saveEngine", "--timingCacheFile"):
-    if name in options:
-        Path(options[name]).write_bytes(b"")  # which needs the folder
-if "/" not in options["--dynamicPlugins"]:
-    sys.exit("a library without a folder is looked for elsewhere")
-"""
-
-
-@pytest.mark.parametrize("number", [0, 1], ids=["for 11", "for 10"])
-def test_the_lines_run_in_the_folder_that_the_files_were_put_into(number: int, tmp_path: Path) -> None:
-    """As the stage writes them: from the workspace, with its names of files and its folder of timing caches."""
-    workspace, carried, tools = (tmp_path / name for name in ("workspace", "carried", "tools"))
-    for folder in (workspace / "artifacts/model/weights", workspace / "build", carried, tools):
-        folder.mkdir(parents=True)
-    model = parsed("g (float[N,64] x) => (float[N,64] y) { y = Mul(x, w) }")
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(64, np.float32), "w"))
-    path = workspace / "artifacts/model/model.onnx"
-    onnx.save(model, path, save_as_external_data=True, location="weights/w.bin", size_threshold=0)
-    library = workspace / "build/libmine.so"
-    library.write_bytes(b"mine")
-    options = GIVEN | {"timing_cache": ".timing_cache", "plugins": [str(library)]}
-    profiles = [{"x": {"min": [1, 64], "opt": [1, 64], "max": [2, 64]}}]
-    names = ("artifacts/model/model.onnx", "artifacts/engine/model.engine")
-    write_plan(make_plan(path, names=names, options=options, profiles=profiles, declared="fp32"), tmp_path / "out")
-
-    readme = (tmp_path / "out/README.txt").read_text()
-    (listed,) = re.findall(r"(?m)^(model\.onnx, .*)\.$", readme)
-    assert listed == "model.onnx, weights/w.bin, libmine.so, plan.json, build_engine.py"
-    for name in listed.split(", "):
-        (carried / name).parent.mkdir(exist_ok=True)
-        source = next(
-            one for one in (tmp_path / "out" / name, path.parent / name, library.parent / name) if one.exists()
-        )
-        shutil.copy(source, carried / name)
-    (tools / "trtexec").write_text(STAND_IN.format(python=sys.executable))
-    (tools / "trtexec").chmod(0o755)
-    line = re.findall(r"(?m)^ +(trtexec .*)$", readme)[number]
-    command, path_of_tools = ["/bin/sh", "-c", line], {"PATH": str(tools)}
-    done = subprocess.run(command, cwd=carried, env=path_of_tools, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    cache = f"trtexec-tensorrt-{(11, 10)[number]}.cache"
-    assert (carried / "model.engine").exists() and (carried / cache).exists()
-    assert ("--stronglyTyped" in line) == (number == 1)
 
 
 def test_the_nodes_that_an_fp16_engine_must_have_half_are_named(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""For hosts that serve with ONNX Runtime: the file optimised ahead of time for one execution provider, and its latency.
+"""The final file in a session of ONNX Runtime on one execution provider: outputs, kernels, latency.
 
-    provider   file                                          what runs
-    cpu        graph optimised, for this kind of processor   kernels that compute FP16 in FP32
-    cuda       graph optimised, for this kind of GPU         kernels of the types in the file
-    tensorrt   the engines of TensorRT inside (EP context)   TensorRT 10, which chooses layer types by itself
+    provider   what runs
+    cpu        kernels that compute FP16 in FP32
+    cuda       kernels of the types in the file
+    tensorrt   TensorRT 10, which chooses layer types by itself
 
 The provider asked for is the one that runs, or nothing does: what a session falls back to is read back from it, and
 where each node ran from a profile of its first run.
@@ -11,7 +11,6 @@ where each node ran from a profile of its first run.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,33 +19,31 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.config.engine import LatencyConfig
-from truehalf.engines.engine_report import EnginePlan
-from truehalf.engines.ort_plan import PROVIDERS, cache_folder, io_of
+from truehalf.config.engine import KINDS, LatencyConfig
+from truehalf.engines.engine_report import EngineOptions, EnginePlan
 from truehalf.errors import StageError, some_of
-from truehalf.files import destination, written_whole
-from truehalf.ir.model_forms import ModelFile, file_of
+from truehalf.ir.model_forms import ModelFile
+from truehalf.runtime.cuda_driver import gpu_key
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
+from truehalf.runtime.machine import Machine
 from truehalf.runtime.ort.installed import CPU, runtime_version
 from truehalf.runtime.ort.session import CUDA, SPINNING, TENSORRT, Kernel, Session
-from truehalf.runtime.tensorrt.versions import EngineFacts, Layer
+from truehalf.runtime.tensorrt.versions import EngineFacts, Layer, Port, Profile, tensorrt_version
 from truehalf.runtime.timing import Timing, timing
 
-_EXTERNAL_FROM_MB = 1000.0  # protobuf files end at 2 GiB, and fusion may fold more weights into the file
+PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
 _FLOATS = {"float": "Float", "float16": "Half", "double": "Double", "bfloat16": "BFloat16"}
 
 
-class Deployed:
-    """The optimised file, loaded as it will be served.
+class Served:
+    """A file loaded on a provider as it will be served.
 
     Attributes:
         provider: the execution provider, read back from the session.
-        path: the optimised file.
-        build_seconds: what optimising took.
     """
 
-    def __init__(self, plan: EnginePlan, model: Path | ModelFile, folder: Path) -> None:
-        """Optimise the model as the plan says, write it to `folder`, and load what was written.
+    def __init__(self, plan: EnginePlan, file: ModelFile) -> None:
+        """Load the file.
 
         The variables of plan["environment"] must be set before a provider has loaded, so that is the caller's to do.
 
@@ -54,45 +51,17 @@ class Deployed:
             StageError: when ONNX Runtime refuses the model, or falls back to another provider than the plan's.
         """
         self._name = PROVIDERS[plan["provider"]]
-        options = dict(plan["provider_options"])
-        if folder_of_caches := options.get("trt_timing_cache_path"):
-            options["trt_timing_cache_path"] = str(cache_folder(folder_of_caches))
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = destination(folder / Path(plan["engine"]).name)
-        started = time.perf_counter()
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".optimised") as temporary:
-            written = Path(temporary) / self.path.name  # the file of weights is called by this name inside the model
-            self._optimise(file_of(model), written, options)
-            self.build_seconds = time.perf_counter() - started
-            if not written.is_file():
-                raise StageError(
-                    "runtime-refuses", f"ONNX Runtime wrote no optimised model to {self.path}, and did not say why"
-                )
-            weights = written.with_name(f"{written.name}.data")
-            if not weights.is_file():
-                destination(self.path.with_name(weights.name)).unlink(missing_ok=True)  # of an earlier, larger model
-            with written_whole(self.path) as building:
-                for file in filter(Path.is_file, (weights, written)):
-                    file.replace(building.with_name(file.name))
-        self._options = options
+        self._options = dict(plan["provider_options"])
+        if folder := self._options.get("trt_timing_cache_path"):
+            self._options["trt_timing_cache_path"] = str(cache_folder(folder))
+        # Not every link to external data is followed by ONNX Runtime.
+        self._model = file.written if file.external else file.path
+        self._file = file
         # TensorRT's layers are not shown; the CPU provider moves FP16 values, and computes with none
         self._precision_known = self._name == CUDA or (self._name == CPU and plan["declared"] == "fp32")
-        self._observed = Session(self.path, self._name, optimize=False, provider_options=options, profiled=True)
+        self._observed = Session(self._model, self._name, provider_options=self._options, profiled=True)
         self._timed: Session | None = None
         self.provider = self._observed.provider
-
-    def _optimise(self, file: ModelFile, written: Path, options: Mapping[str, str]) -> None:
-        entries: dict[str, Any] = {"optimized_model_filepath": str(written)}
-        if self._name == TENSORRT:  # a graph with compiled nodes is written as an EP context, not as an optimised model
-            place = str(written)
-            entries = {"ep.context_enable": "1", "ep.context_file_path": place, "ep.context_embed_mode": "1"}
-        elif file.size_mb > _EXTERNAL_FROM_MB:
-            entries["session.optimized_model_external_initializers_file_name"] = f"{written.name}.data"
-        # Not every link to external data is followed, and what is unchanged stays external, beside the file it was in.
-        by_content = file.external and (self._name != TENSORRT or file.path.is_symlink())
-        Session(
-            file.written if by_content else file.path, self._name, provider_options=options, profiled=False, **entries
-        )
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name."""
@@ -117,14 +86,12 @@ class Deployed:
         return {
             "onnxruntime": runtime_version(),
             "provider": self.provider,
-            "engine_mb": sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*")) / 1e6,
-            "build_seconds": round(self.build_seconds, 3),
             **kernel_facts(table, known=self._precision_known),
             "nodes_by_provider": dict(sorted(Counter(row["provider"] for row in table).items())),
             "cpu_nodes": self.cpu_nodes,
             "device_memory_mb": None,
             "timing_cache": None,
-            "io": io_of(self.path),
+            "io": _io_of(self._file),
         }
 
     def latency(self, feeds: Mapping[str, np.ndarray], *, samples: int, options: LatencyConfig) -> Timing:
@@ -140,11 +107,11 @@ class Deployed:
         """
         if self._timed is None:
             self._timed = Session(
-                self.path,
+                self._model,
                 self._name,
-                optimize=False,
                 provider_options=self._options,
                 profiled=False,
+                optimize=True,
                 **{"enable_mem_pattern": True, SPINNING: None},  # as it is served
             )
         once = self._timed.prepared(feeds)
@@ -199,6 +166,76 @@ def kernel_facts(table: Sequence[Kernel], *, known: bool = True) -> EngineFacts:
         "half_layers": half if known else None,
         "half_layers_fraction": half / len(computing) if known and computing else None,
         "half_io_fraction": slots.count("Half") / len(slots) if known and slots else None,
-        "untyped_layers": 0,  # the types of a kernel are always known
         "layer_table": rows,
     }
+
+
+def provider_options(options: EngineOptions, profiles: Sequence[Profile], declared: str) -> dict[str, str]:
+    """The options of the engine section as the provider names them; those that it has no name for, the configuration
+    refuses where they ask for something.
+    """
+    tf32 = str(int(options["tf32"]))
+    if options["provider"] == "cpu":
+        return {}
+    if options["provider"] == "cuda":
+        return {"use_tf32": tf32}
+    found = {"trt_fp16_enable": str(int(declared == "fp16"))}
+    if "workspace" in options["memory_pools_gb"]:
+        found["trt_max_workspace_size"] = str(int(options["memory_pools_gb"]["workspace"] * 2**30))
+    if options["builder_optimization_level"] is not None:
+        found["trt_builder_optimization_level"] = str(options["builder_optimization_level"])
+    if options["max_aux_streams"] is not None:
+        found["trt_auxiliary_streams"] = str(options["max_aux_streams"])
+    if options["timing_cache"] is not None:
+        found |= {"trt_timing_cache_enable": "1", "trt_timing_cache_path": str(options["timing_cache"])}
+    if options["hardware_compatibility"] == "ampere_plus":
+        found["trt_engine_hw_compatible"] = "1"
+    if options["plugins"]:
+        found["trt_extra_plugin_lib_paths"] = ";".join(map(str, options["plugins"]))
+    for kind in KINDS:
+        shapes = [f"{name}:{'x'.join(map(str, one[kind]))}" for profile in profiles for name, one in profile.items()]
+        found |= {f"trt_profile_{kind}_shapes": ",".join(shapes)} if shapes else {}
+    return found
+
+
+def environment(options: EngineOptions) -> dict[str, str]:
+    """Variables under which to optimise and to serve. TensorRT's provider leaves TF32 on, and has no option for it."""
+    return {"NVIDIA_TF32_OVERRIDE": "0"} if options["provider"] == "tensorrt" and not options["tf32"] else {}
+
+
+def unavailable_reason(probe: Machine, provider: str) -> str | None:
+    """Why the provider cannot run on the machine that `probe` describes, or None when it can."""
+    name = PROVIDERS[provider]
+    if name == CPU or name in probe["onnxruntime_providers"]:
+        return None
+    missing = [] if probe["gpus"] else ["no NVIDIA GPU (neither nvidia-smi nor the driver finds one)"]
+    if name not in probe["onnxruntime_providers_built"]:
+        missing.append(f"the installed ONNX Runtime has no {name} (pip install onnxruntime-gpu)")
+    elif probe["gpus"]:
+        missing.append(f"ONNX Runtime's {name} does not load (its CUDA, cuDNN or TensorRT libraries are missing)")
+    return " and ".join(missing)
+
+
+def cache_folder(folder: str) -> Path:
+    """Where TensorRT's provider keeps timings, for this GPU, ONNX Runtime and TensorRT: a separate subfolder,
+    for the provider names its file only by the compute capability.
+    """
+    versions = f"onnxruntime-{runtime_version()}-tensorrt-{tensorrt_version() or 'unknown'}"
+    found = Path(folder).resolve() / "-".join([gpu_key(), versions])
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def _io_of(file: ModelFile) -> list[Port]:
+    """Inputs and outputs of a file."""
+    graph = file.written.graph
+    return [
+        {
+            "name": str(value.name),
+            "mode": mode,
+            "dtype": value.dtype.name if value.dtype else None,
+            "shape": [side if isinstance(side, int) else -1 for side in value.shape or ()],
+        }
+        for mode, values in (("INPUT", graph.inputs), ("OUTPUT", graph.outputs))
+        for value in values
+    ]
