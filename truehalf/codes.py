@@ -57,6 +57,7 @@ GRAPH = {
     "nothing-in-fp16": "a converted file of which no float node is FP16",
     "nothing-to-switch": "a model of which no node can run in FP16",
     "sizes-unknown": "a rank or size that is needed, or sizes that have to be equal, and the model does not say it",
+    "types-mixed": "a node that reads float16 and float32 where its operator takes one type: no runtime loads the file",
     "type-unknown": "a tensor whose element type nothing in the model says",
     "wrong-opset": "an opset that is too old or too new, or to which a model cannot be raised",
 }

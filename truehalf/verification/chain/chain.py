@@ -41,6 +41,7 @@ from truehalf.verification.chain.stage_results import (
     precision_drop,
 )
 from truehalf.verification.declared.taken_apart import as_written, taken_apart
+from truehalf.verification.delivered import judge_file
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -130,6 +131,7 @@ def verify(
     held, total = HeldAgainst(reference, made.adversarial, fp32, options), made.of_samples or len(reference.names)
     final, stages = _measured_all(held, opened, made, total)
     findings = [
+        *judge_file(file_of(files[FINAL]), file_of(files["slim"])),
         *final.findings(options),
         *(Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open),
         *of_files(as_written(fp32).model, as_written(last).model, reference.spec),

@@ -15,7 +15,7 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,9 +55,11 @@ from truehalf.verification.chain.model_pair import ModelPair, check_same_interfa
 from truehalf.verification.declared.behind import behind_plugins
 from truehalf.verification.declared.proposal import may_detect, proposal_of
 from truehalf.verification.declared.taken_apart import taken_apart
+from truehalf.verification.delivered import judge_file
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
+    Finding,
     not_checked,
 )
 from truehalf.verification.judging.checks import shape_findings
@@ -68,9 +70,9 @@ from truehalf.verification.localize.locate import place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.open_file import is_pessimistic
+from truehalf.verification.open_file import evaluation_of, is_pessimistic
 from truehalf.verification.reached import reached_outputs
-from truehalf.verification.report import Report, report_on
+from truehalf.verification.report import Report, report_on, report_on_file
 from truehalf.verification.runs import Part
 from truehalf.verification.ties.settle import without_ties
 
@@ -87,6 +89,7 @@ def compare(
     preprocessing: JsonObject | Path | str | None = None,
     locate: bool | str = True,
     options: VerifyConfig | None = None,
+    judged: Sequence[Finding] | None = None,
 ) -> Report:
     """Hold a file against its FP32 reference, on the same inputs.
 
@@ -108,6 +111,8 @@ def compare(
             most, where axis 0 counts samples: with images, and where kinds are declared (other feeds run as they
             stand); skip_corrupt: leave out images that cannot be read instead of stopping, refused where inputs are
             arrays.
+        judged: findings on the candidate as it lies on disk, where it was judged already; None: it is judged first,
+            and nothing is run of a file that fails there.
 
     Raises:
         StageError: bad options, files of different interfaces, inputs that do not fit or hold a NaN, a file that
@@ -119,6 +124,9 @@ def compare(
     batch = int(options.batch)
     user_metrics(options.metrics)  # before the work
     source, other = file_of(reference), file_of(candidate)
+    judged = judge_file(other, source) if judged is None else judged
+    if any(each.state == FAILED for each in judged):
+        return report_on_file(judged, evaluation_of(other, options.evaluation.value))
     stated = _spec_of(source, spec)
     files = _opened(source, other, stated, options)
     feeds = given_samples(inputs, files.reference.file.model, stated.image_input, preprocessing, options.skip_corrupt)
@@ -148,7 +156,7 @@ def compare(
     caveats = [*filter(None, [not_run(source.model)]), *(outside_range(feeds, entry) if images is None else [])]
     caveats += not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in left_out(declared)]
-    found += [*behind_plugins(source.model, other.model), *of_files(source.model, other.model, stated)]
+    found += [*judged, *behind_plugins(source.model, other.model), *of_files(source.model, other.model, stated)]
     without = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(

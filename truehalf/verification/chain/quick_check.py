@@ -38,6 +38,7 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import PREPARE, concrete_shapes
 from truehalf.progress import step
 from truehalf.verification.chain.compare import compare
+from truehalf.verification.delivered import CHECK
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.metrics.query_rows import outputs_apart, rows_in_any_order
 from truehalf.verification.pinning.as_argument import entry_of
@@ -73,11 +74,12 @@ class _Samples:
         options: VerifyConfig = _AS_COMPARED,
         *,
         locate: bool = False,
+        judged: Sequence[Finding] | None = (),
     ) -> tuple[Report, list[Finding]]:
-        """The comparison on these samples, and what fails in it."""
-        report = compare(reference, candidate, self.feeds, options=options, locate=locate)
+        """The comparison on these samples, and what fails in it; `judged`: see `compare`."""
+        report = compare(reference, candidate, self.feeds, options=options, locate=locate, judged=judged)
         failed = [each for each in report.findings if each.state == FAILED]
-        spoiled = [each for each in failed if each.check == "nonfinite"]
+        spoiled = [each for each in failed if each.check in ("nonfinite", CHECK)]
         return report, spoiled or ([] if self.is_drawn else failed)
 
     def held(self, reference: Path, candidate: Path) -> bool:
@@ -123,10 +125,13 @@ def quick_check(
     try:
         with step("check"):
             sample = _some_of(samples, file.model)
-            report, failed = sample.compared(file, out)
+            report, failed = sample.compared(file, out, judged=None)
             if not failed:
                 state = VERIFIED if report.passed else NOT_VERIFIED
                 return QuickCheck(state, sample.name, sample.is_drawn, "; ".join(report.reasons))
+            if failed[0].check == CHECK:
+                reason, node = failed[0].reason, report.first_bad_node
+                return QuickCheck(FAILED, sample.name, sample.is_drawn, reason, first_bad_node=node)
             code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
             found = QuickCheck(FAILED, sample.name, sample.is_drawn, coded(code, uncoded(failed[0].reason)))
             return _with_pins(found, sample, out, (file if slim is None else slim(file)).model, conversion)
