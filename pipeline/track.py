@@ -39,6 +39,7 @@ from pipeline.tracking.redact import first_line
 from pipeline.tracking.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
 from truehalf.codes import coded
+from truehalf.errors import attempted
 from truehalf.output_files import write_text
 from truehalf.progress import is_told, stage_step
 from truehalf.report.terminal import parser_of, run_program
@@ -64,10 +65,15 @@ def main() -> None:
     if arguments.pending:
         sys.exit(catch_up(folder))
     with stage_step("track"):
+        missing: list[str] = []
         if arguments.failed_stage is None:  # its page is drawn already
-            draw(folder)
+            attempted("the page", missing.append, lambda: draw(folder))
         outcome = track(folder, arguments.failed_stage)
+    if missing:
+        outcome["missing"] = missing
     write_text(folder / "reports" / "track.json", json.dumps(outcome, indent=2) + "\n")
+    for text in missing:
+        print(f"track: {text}", file=sys.stderr)
     if not is_told():
         print(f"track: {outcome['message']}", file=sys.stderr if outcome["status"] == "pending" else sys.stdout)
 

@@ -100,6 +100,7 @@ STAGES = {
     "package-missing": "a Python package, or a version of it, that this needs and that is not installed",
     "wrong-dtype": "a tensor of another element type than is needed",
     "wrong-name": "a tensor, node or option named that is not there under this name",
+    "part-missing": "lint, notes, a picture or a page that ended with an error and is missing; all else stands",
     "not-supported": "an operator, model or request that this cannot do",
     "not-finite": "NaN or infinity where finite numbers are needed",
     "not-comparable": "two files or outputs that cannot be compared with each other",

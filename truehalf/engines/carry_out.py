@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from truehalf.engines.compiling.report import compiled_report, none_built
 from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
 from truehalf.engines.parity import EngineReference, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import judged_precision, precision_facts
-from truehalf.errors import StageError, told
+from truehalf.errors import StageError, attempted, told
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.selectors import scope_of
@@ -159,13 +160,13 @@ def _findings(model: ir.Model, plan: EnginePlan, probe: Machine) -> tuple[list[F
     """TensorRT compatibility of the file, and what had to be assumed of its plugins."""
     plugins = [plugin["path"] for plugin in plan["plugins"]]
     ops, assumed = ops_of_plugins(model, plugins, plan["plugin_ops"])
-    findings = lint(
-        model,
-        tensorrt=".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None,
-        ignore=plan["lint"]["ignore"],
-        plugin_ops=ops,
-    )
-    return findings, [ASSUMED] if assumed else []
+    version = ".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None
+    search = partial(lint, model, tensorrt=version, ignore=plan["lint"]["ignore"], plugin_ops=ops)
+    missing: list[str] = []
+    findings = attempted("lint of the file", missing.append, search)
+    if missing and plan["lint"]["fail_on"] != "never":
+        raise StageError("lint-fails", f"lint.fail_on is {plan['lint']['fail_on']}, and nothing is known: {missing[0]}")
+    return findings or [], [*([ASSUMED] if assumed else []), *missing]
 
 
 def _built_by_tensorrt(plan: EnginePlan, file: ModelFile, out_dir: Path, findings: Sequence[Finding]) -> _Built:

@@ -27,7 +27,7 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
-from truehalf.errors import StageError
+from truehalf.errors import StageError, attempted
 from truehalf.io_spec.columns import ROWS, apart, has_parts, left_out
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import (
@@ -66,7 +66,7 @@ from truehalf.verification.judging.checks import shape_findings
 from truehalf.verification.judging.judge import findings_on
 from truehalf.verification.judging.user_metrics import user_metrics
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.locate import place_of
+from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
@@ -238,9 +238,11 @@ def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], s
     files.close()
     queries = query_outputs(spec) if spec.outputs else None
     pessimistic = is_pessimistic(report.evaluation)
-    try:
+    missing: list[str] = []
+
+    def search() -> Place:
         both = BothFiles(files.reference.file.model, files.candidate.file.model, pessimistic=pessimistic)
-        return replace(report, place=place_of(both, [feed], queries, sample, f"sample {sample}"))
-    except StageError as error:
-        why_not = not_checked(coded("not-searched", f"where it goes wrong: {error}"))
-        return replace(report, findings=[*report.findings, why_not])
+        return place_of(both, [feed], queries, sample, f"sample {sample}")
+
+    place = attempted("where it goes wrong", missing.append, search, "not-searched")
+    return replace(report, place=place, findings=[*report.findings, *map(not_checked, missing)])

@@ -29,7 +29,7 @@ from truehalf.conversion.report import QuickCheck
 from truehalf.data.feeds import Feeds
 from truehalf.data.given import Given
 from truehalf.data.noise import feed_in_range
-from truehalf.errors import StageError
+from truehalf.errors import attempted, told
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, with_subgraphs
@@ -134,9 +134,17 @@ def quick_check(
                 return QuickCheck(FAILED, sample.name, sample.is_drawn, reason, first_bad_node=node)
             code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
             found = QuickCheck(FAILED, sample.name, sample.is_drawn, coded(code, uncoded(failed[0].reason)))
-            return _with_pins(found, sample, out, (file if slim is None else slim(file)).model, conversion)
-    except StageError as error:
-        return QuickCheck(NOT_VERIFIED, sample.name, sample.is_drawn, str(error))
+            missing: list[str] = []
+
+            def pinned() -> QuickCheck:
+                return _with_pins(found, sample, out, (file if slim is None else slim(file)).model, conversion)
+
+            with_pins = attempted("pins", missing.append, pinned, "not-searched")
+            return with_pins or replace(found, remedy=missing[0])
+    except MemoryError:
+        raise
+    except Exception as error:
+        return QuickCheck(NOT_VERIFIED, sample.name, sample.is_drawn, told(error))
 
 
 def _some_of(samples: Given | None, source: ir.Model) -> _Samples:
@@ -191,7 +199,7 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
             count = fewest(len(order), lambda count: enough(order, count), _SLACK)
             return replace(found, node_block_list=pins(order[:count])) if count and tried[count] else None
 
-        if held := searched([each.node for each in report.suspects if each.node in inside]):
+        if held := searched([each.node for each in report.suspects if each.node in inside and each.selector]):
             return held
         rows = {str(row["node"]): row["precision"] for row in made.decisions}
         kept = {name for name in inside if rows.get(name) == "fp32"}
