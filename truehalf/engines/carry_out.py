@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import onnx_ir as ir
 
-from truehalf.codes import coded
+from truehalf.codes import coded, uncoded
 from truehalf.config.engine import Backend, LatencyConfig, WhenUnavailable
 from truehalf.data.samples import stacked
 from truehalf.engines import ort_deploy as deploy
@@ -165,7 +165,8 @@ def _findings(model: ir.Model, plan: EnginePlan, probe: Machine) -> tuple[list[F
     missing: list[str] = []
     findings = attempted("lint of the file", missing.append, search)
     if missing and plan["lint"]["fail_on"] != "never":
-        raise StageError("lint-fails", f"lint.fail_on is {plan['lint']['fail_on']}, and nothing is known: {missing[0]}")
+        text = f"lint.fail_on is {plan['lint']['fail_on']}, and nothing is known: {uncoded(missing[0])}"
+        raise StageError("lint-fails", text)
     return findings or [], [*([ASSUMED] if assumed else []), *missing]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote
 
-from truehalf.codes import coded
+from truehalf.codes import coded, uncoded
 from truehalf.config.schema import FailOn, LintConfig
 from truehalf.errors import StageError, attempted
 from truehalf.json_values import JsonObject
@@ -137,7 +137,9 @@ def lint_of_trace(
     ignores = parse_ignores(options.ignore, RULES)
     all_findings = attempted("lint of the file", missing.append, lambda: lint(model, plugin_ops=plugin_ops))
     if missing and options.fail_on is not FailOn.never:
-        raise StageError("lint-fails", f"lint.fail_on is {options.fail_on.value}, and nothing is known: {missing[0]}")
+        raise StageError(
+            "lint-fails", f"lint.fail_on is {options.fail_on.value}, and nothing is known: {uncoded(missing[0])}"
+        )
     if all_findings is None:
         return {**summary([], {}), "missing": missing}
     findings, ignored = split_ignored(all_findings, ignores)

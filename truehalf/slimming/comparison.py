@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -78,19 +78,19 @@ class Comparison:
             reason = "the file draws random numbers without a seed: no two runs are alike"
             return {"status": NOT_VERIFIED, "reason": coded("not-comparable", reason)}
         outputs = [_numbers(session.run(feed)) for feed in self._feeds]
-        options = {"atol": self._options.atol, "rtol": self._options.rtol, "queries": self._queries}
         sizes = [len(array) if (array := next(iter(feed.values()), np.zeros(1))).ndim else 1 for feed in self._feeds]
-        ran = {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider}
+        ran: Parity = {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider}
         try:
             runs = list(zip(self._references, outputs, strict=True))
-            return {**ran, **check_runs(runs, self._spec, sides=_SIDES, **options)}
+            rule = {"atol": self._options.atol, "rtol": self._options.rtol}
+            return ran | check_runs(runs, self._spec, sides=_SIDES, queries=self._queries, **rule)
         except StageError as error:
-            if error.code != "outputs-differ" or not self._is_rounding(outputs, options):
+            if error.code != "outputs-differ" or not self._is_rounding(outputs):
                 raise
             reason = f"{error.text}; rounding alone makes the file differ as much from itself"
-            return {**ran, "status": NOT_VERIFIED, "reason": coded("near-ties", reason)}
+            return ran | {"status": NOT_VERIFIED, "reason": coded("near-ties", reason)}
 
-    def _is_rounding(self, outputs: Sequence[Arrays], options: Mapping[str, Any]) -> bool:
+    def _is_rounding(self, outputs: Sequence[Arrays]) -> bool:
         """Whether the file differs from itself by half as many values, where it runs without ONNX Runtime's
         optimisations on inputs that are a rounding apart.
         """
@@ -98,7 +98,11 @@ class Comparison:
         for feed in self._feeds:
             nudged = {name: x * _NUDGED if x.dtype == np.float32 else x for name, x in feed.items()}
             apart.append(_numbers(session.run(nudged)))
-        ours, itself = (compare_runs(list(zip(self._references, o, strict=True)), **options) for o in (outputs, apart))
+        atol, rtol = self._options.atol, self._options.rtol
+        ours, itself = (
+            compare_runs(list(zip(self._references, each, strict=True)), atol=atol, rtol=rtol, queries=self._queries)
+            for each in (outputs, apart)
+        )
         return 1 - ours["share"] <= 2 * (1 - itself["share"]) and ours["wrong"].keys() <= itself["wrong"].keys()
 
 

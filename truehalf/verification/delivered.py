@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -78,12 +78,7 @@ def mixed_types(path: Path) -> tuple[str, str] | None:
     """
     proto = read_proto(path)
     opsets = {"" if each.domain == "ai.onnx" else each.domain: each.version for each in proto.opset_import}
-    unknown = {
-        name
-        for node in proto.graph.node
-        if schema_at(node.op_type, opsets.get(node.domain, 0), node.domain) is None
-        for name in node.output
-    }
+    unknown = {name for node in proto.graph.node if _parameters(node, opsets) is None for name in node.output}
     stated = [each for each in proto.graph.value_info if each.name in unknown]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(stated)
@@ -105,15 +100,21 @@ def _drop_weights(graph: onnx.GraphProto) -> None:
             _drop_weights(inner)
 
 
+def _parameters(node: onnx.NodeProto, opsets: Mapping[str, int]) -> Sequence[onnx.defs.OpSchema.FormalParameter] | None:
+    """Inputs that the schema of a node names; None for an operator that onnx does not know."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    schema = schema_at(node.op_type, opsets.get(domain, 0), domain)
+    return None if schema is None else schema.inputs
+
+
 def _mixed(graph: onnx.GraphProto, outer: Mapping[str, int], opsets: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     values = (*graph.input, *graph.value_info, *graph.output)
     types = {**outer, **{value.name: value.type.tensor_type.elem_type for value in values}}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
-        schema = schema_at(node.op_type, opsets.get("" if node.domain == "ai.onnx" else node.domain, 0), node.domain)
-        by_parameter = defaultdict[str, dict[int, str]](dict)
-        for position, name in enumerate(node.input if schema is not None else ()):
-            parameter = schema.inputs[min(position, len(schema.inputs) - 1)]
+        parameters, by_parameter = _parameters(node, opsets), defaultdict[str, dict[int, str]](dict)
+        for position, name in enumerate(node.input if parameters else ()):
+            parameter = parameters[min(position, len(parameters) - 1)]
             if types.get(name) in (_HALF, _FLOAT) and (parameter.option != _Variadic or parameter.is_homogeneous):
                 by_parameter[parameter.type_str].setdefault(types[name], name)
         for read in by_parameter.values():

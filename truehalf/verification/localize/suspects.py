@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.float16 import MAX
+from truehalf.float16 import MAX, NORMAL_MIN
 from truehalf.ir.facts import is_op, label_of
 from truehalf.ir.ops import MOVES
 from truehalf.verification.localize.both_files import BothFiles
@@ -62,7 +62,8 @@ def of_error(node: ir.Node, position: int, effect: float, local_errors: LocalErr
     local = "is not finite" if local_error is None else f"is off by {_share(local_error)}"
     moved = f"moves the outputs by {_share(effect)}" if np.isfinite(effect) else "makes the outputs NaN or Inf"
     of = f" (all nodes together: {_share(whole)})" if np.isfinite(whole) else ""
-    moves = only_moves(node)
+    absmax = float(local_errors.absmax[position])
+    moves = only_moves(node) and NORMAL_MIN <= absmax <= MAX  # outside, FP16 does not hold what it moves
     if moves:
         of += "; it only moves data, which FP16 does not change: it is not what the reference's node is"
     suspect = Suspect(
@@ -75,7 +76,7 @@ def of_error(node: ir.Node, position: int, effect: float, local_errors: LocalErr
         error=finite(local_errors.error[position]),
         effect=finite(effect),
         inputs_absmax=local_errors.inputs_absmax(node),
-        output_absmax=float(local_errors.absmax[position]),
+        output_absmax=absmax,
         rule=None,
         selector="" if moves else files.selector(node),
         explained=files.chooses_alike(node),
@@ -86,7 +87,7 @@ def of_error(node: ir.Node, position: int, effect: float, local_errors: LocalErr
 
 def only_moves(node: ir.Node) -> bool:
     """Whether a node only moves values (Pad, Reshape, Slice, Concat): no precision is at fault there."""
-    return is_op(node, *MOVES)
+    return is_op(node, *MOVES) and "reduction" not in node.attributes
 
 
 def of_nonfinite(item: Nonfinite, files: BothFiles, local_errors: LocalErrors) -> Suspect:
