@@ -58,10 +58,11 @@ def decided(reports: Reports) -> list[str]:
 
 
 def warnings(reports: Reports) -> list[str]:
-    """What calibration warns of: samples of noise; the conversion: entries that match no node (a typo, most likely),
-    opsets, outputs not finite.
+    """What slim left out; what calibration warns of: samples of noise; the conversion: entries that match no node (a
+    typo, most likely), opsets, outputs not finite.
     """
-    return [*reports.get("calibrate", {}).get("warnings", []), *reports.get("fp16", {}).get("warnings", [])]
+    slim = [f"slim: {why}"] if (why := _report("slim", reports).get("failed")) else []
+    return [*slim, *reports.get("calibrate", {}).get("warnings", []), *reports.get("fp16", {}).get("warnings", [])]
 
 
 def failures(reports: Reports, params: Params) -> list[str]:

@@ -6,7 +6,7 @@ A run may be of another version, and a stage may not have run: no key is there f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, cast
 
 from truehalf.engines.engine_report import EngineReport
 from truehalf.report.forms import Fp16Report, ModelFacts, SlimReport
@@ -67,6 +67,7 @@ class Outcome(TypedDict):
     """What came of logging a run, the content of reports/track.json.
 
     status: "logged", "already logged" or "not logged". registered: {"name", "version"} of the registered model.
+    missing: what raised and is not there; a key only where something is.
     """
 
     status: str
@@ -74,6 +75,7 @@ class Outcome(TypedDict):
     experiment: str | None
     message: str
     registered: dict[str, str] | None
+    missing: NotRequired[list[str]]
 
 
 class Source(TypedDict, total=False):

@@ -15,7 +15,7 @@ import gc
 import getpass
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from pipeline.tracking.redact import first_line
 from pipeline.tracking.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
 from pipeline.workspace import PROJECT_VARIABLE, locked, root
 from truehalf.codes import coded
-from truehalf.errors import StageError
+from truehalf.errors import StageError, attempted
 from truehalf.files import remove, write_json
 from truehalf.progress import step
 from truehalf.report.terminal import parser_of, run_program
@@ -52,23 +52,28 @@ def main() -> None:
     gc.set_threshold(100_000)  # MLflow imports 280,000 objects that stay; to look for garbage among them takes a sixth
     if arguments.name is not None:
         sys.exit(log_collected(folder, arguments.name))
+    missing: list[str] = []
     with step("track"):
         if arguments.failed_stage is None:  # its page is drawn already
-            draw(folder)
-        outcome = track(folder, arguments.failed_stage)
+            attempted("the page", missing.append, lambda: draw(folder))
+        outcome = track(folder, arguments.failed_stage, missing)
+    print(*(f"track: {text}" for text in missing), sep="\n", end="\n" if missing else "", file=sys.stderr)
     print(f"{'track':<12}  reports/report.html, MLflow: {outcome['status']}")
 
 
-def track(folder: Path, failed_stage: str | None = None) -> Outcome:
+def track(folder: Path, failed_stage: str | None = None, missing: Sequence[str] = ()) -> Outcome:
     """Log the workspace's run, write reports/track.json, and copy the run to the project's runs/<name>.
 
     Args:
         folder: the workspace.
         failed_stage: the stage that crashed; reports from it on belong to earlier runs and are left out.
+        missing: texts on advisory parts that raised.
     """
     project = Path(os.environ.get(PROJECT_VARIABLE, folder))
     record = of_workspace(folder, failed_stage)
     outcome = log(record, project)
+    if missing:
+        outcome["missing"] = list(missing)
     write_json(folder / "reports" / "track.json", outcome)
     collect(record, project, with_model=outcome["status"] == NOT_LOGGED)
     return outcome

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
 
 _SKIPPABLE = ("slim", "check")  # steps of `convert`
+_COMPARED = 4  # samples that slimming is compared on
 R = TypeVar("R", "ConvertReport", "CastsReport", "TraceReport", "RepairReport")
 
 
@@ -84,8 +86,8 @@ def convert(
         ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; nothing is slimmed then.
         preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
         skip: steps to leave out. "slim": onnxslim and the repairs, which ranges and weights_as_inputs leave out, too;
-            report.slim says where onnxslim failed. "check": the run of one sample, or a drawn one, in emulated FP16;
-            report.check says which nodes to pin.
+            report.slim names what it left out, as it changes outputs on the samples, and why. "check": the run of one
+            sample, or a drawn one, in emulated FP16; report.check says which nodes to pin.
         precision: options; None: the defaults.
 
     Raises:
@@ -97,11 +99,12 @@ def convert(
     from truehalf.data.given import calibration_feeds
     from truehalf.files import check_outputs
     from truehalf.ir.facts import model_facts
+    from truehalf.ir.inlining import WeightsApart
     from truehalf.ir.model_file import source_weights
     from truehalf.ir.model_forms import as_file, folder_for_models
     from truehalf.ir.proto.plugins import as_in_file
     from truehalf.progress import step
-    from truehalf.slimming.slim import slim_or_repair
+    from truehalf.slimming.slim import slim_or_keep
     from truehalf.verification.chain.quick_check import quick_check
     from truehalf.verification.pinning.reconversion import Reconversion
 
@@ -123,14 +126,18 @@ def convert(
             check_outputs({"out": out}, read, source_weights(source))
         before, slim_report = model_facts(as_in_file(source)), None
         check_names(source, precision, None)  # before the work
-        if "slim" not in skip and ranges is None and not precision.weights_as_inputs:
-            with step("slim"):
-                source, slim_report = slim_or_repair(file)
+        is_slimmed = "slim" not in skip and ranges is None and not precision.weights_as_inputs
+        if is_slimmed:
+            WeightsApart(of_any_version=True)(source)  # feeds hold no weights
         feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
+        slim = partial(slim_or_keep, check_feeds=[] if feeds is None else list(islice(feeds, _COMPARED)))
+        if is_slimmed:
+            with step("slim"):
+                source, slim_report = slim(file)
         made, cleaned = write_converted(source, target, precision, ranges, calibration=feeds)
         report = ConvertReport({name: before[name] for name in ("nodes", "casts")}, slim_report, made.report(), cleaned)
         if "check" not in skip and made.is_converted:
-            again = Reconversion(precision, made.ranges, None), slim_or_repair if slim_report else None
+            again = Reconversion(precision, made.ranges, None), slim if is_slimmed else None
             report = replace(report, check=quick_check(file.path, target, feeds, *again))
         return Result(_result(target, out), report, made.decisions)
 

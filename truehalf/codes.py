@@ -56,6 +56,7 @@ GRAPH = {
     "nothing-in-fp16": "a converted file of which no float node is FP16",
     "nothing-to-switch": "a model of which no node can run in FP16",
     "sizes-unknown": "a rank or size that is needed, or sizes that have to be equal, and the model does not say it",
+    "types-mixed": "a node that reads float16 and float32 where its operator takes one type: no runtime loads the file",
     "type-unknown": "a tensor whose element type nothing in the model says",
     "wrong-opset": "an opset that is too old or too new, or to which a model cannot be raised",
 }
@@ -98,6 +99,7 @@ STAGES = {
     "package-missing": "a Python package, or a version of it, that this needs and that is not installed",
     "wrong-dtype": "a tensor of another element type than is needed",
     "wrong-name": "a tensor, node or option named that is not there under this name",
+    "part-missing": "lint, notes, a picture or a page that ended with an error and is missing; all else stands",
     "not-supported": "an operator, model or request that this cannot do",
     "not-finite": "NaN or infinity where finite numbers are needed",
     "not-comparable": "two files or outputs that cannot be compared with each other",

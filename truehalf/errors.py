@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from truehalf.codes import coded, codes_in
 
 RAISED = (Exception, SystemExit)  # by code of others, which may call sys.exit
+T = TypeVar("T")
 _SHOWN = 500  # characters of an error's message
 
 
@@ -70,6 +72,25 @@ def typed_text(error: BaseException) -> str:
 def told(error: Exception) -> str:
     """What to say of an error where it ends nothing."""
     return str(error) if isinstance(error, StageError) else typed_line(error)
+
+
+def attempted(
+    what: str, missing: Callable[[str], object], part: Callable[[], T], code: str = "part-missing"
+) -> T | None:
+    """Run an advisory part of an export, a conversion or a verification: what it returns, or None where it raises.
+
+    Args:
+        what: what the report lacks then.
+        missing: is told so, in one line with the error.
+        code: of that line.
+    """
+    try:
+        return part()
+    except MemoryError:
+        raise
+    except Exception as error:
+        missing(coded(code, f"{what}: {told(error)}".partition("\n")[0]))
+        return None
 
 
 @contextlib.contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import onnx_ir as ir
 
-from truehalf.codes import coded
+from truehalf.codes import coded, uncoded
 from truehalf.config.engine import Backend, EngineConfig, LatencyConfig, WhenUnavailable
 from truehalf.config.schema import LintConfig
 from truehalf.data.samples import stacked
@@ -20,7 +21,7 @@ from truehalf.engines.engine_report import EngineGate, EnginePlan, EngineReport,
 from truehalf.engines.parity import EngineReference, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts
 from truehalf.engines.profiles import shape_inputs
-from truehalf.errors import StageError, told
+from truehalf.errors import StageError, attempted, told
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.selectors import scope_of
@@ -157,13 +158,14 @@ def _findings(
     """TensorRT compatibility of the file, and what had to be assumed of its plugins."""
     plugins = [plugin["path"] for plugin in plan["plugins"]]
     ops, assumed = ops_of_plugins(model, plugins, options.plugin_ops)
-    findings = lint(
-        model,
-        tensorrt=".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None,
-        ignore=chosen.ignore,
-        plugin_ops=ops,
-    )
-    return findings, [ASSUMED] if assumed else []
+    version = ".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None
+    search = partial(lint, model, tensorrt=version, ignore=chosen.ignore, plugin_ops=ops)
+    missing: list[str] = []
+    findings = attempted("lint of the file", missing.append, search)
+    if missing and chosen.fail_on != "never":
+        text = f"lint.fail_on is {chosen.fail_on}, and nothing is known: {uncoded(missing[0])}"
+        raise StageError("lint-fails", text)
+    return findings or [], [*([ASSUMED] if assumed else []), *missing]
 
 
 def _built_by_tensorrt(

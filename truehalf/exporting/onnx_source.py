@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from truehalf.errors import StageError
+from truehalf.errors import StageError, attempted
 from truehalf.exporting.against_torch import counted
 from truehalf.exporting.trace import TraceReport, Tracing, moved_into_place, places
 from truehalf.files import write_text
@@ -71,6 +71,8 @@ def pass_on(
             _check_finite(session.run(feed), Path(model_path))
         moved_into_place(Path(folder), out_path)
     write_text(spec_path, spec_text(spec) + "\n")
+    notes = linted.get("missing", [])
+    empty = attempted("notes on empty tensors", notes.append, lambda: empty_tensors(model, check_feeds))
     return TraceReport(
         exporter=PASSED_ON,
         opset=model.graph.opset_imports[""],
@@ -86,7 +88,7 @@ def pass_on(
         baked=None,
         lint=linted,
         model=model_facts(model, out_path),
-        notes=empty_tensors(model, check_feeds),
+        notes=[*notes, *(empty or [])],
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.config.schema import LintConfig, TraceConfig
+from truehalf.errors import attempted
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import (
     compared_with_torch,
@@ -156,7 +157,9 @@ def trace(
         unread = unread_inputs(model, module, spec, example)
         references = [torch_outputs(module, spec, feed, example) for feed in check_feeds]
         spec = attach(model, spec, varying_axes(references))
-        empty = empty_tensors(model, [example, *check_feeds])
+        notes: list[str] = []
+        fed = [example, *check_feeds]
+        empty = attempted("notes on empty tensors", notes.append, lambda: empty_tensors(model, fed))
         linted = options.linted(model)
         save_model(model, described)
         pairs = list(zip(check_feeds, references, strict=True))
@@ -189,7 +192,7 @@ def trace(
         baked=baked,
         lint=linted,
         model=model_facts(model, out_path),
-        notes=empty,
+        notes=[*(empty or []), *notes, *linted.get("missing", [])],
     )
 
 

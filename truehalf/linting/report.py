@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from truehalf.codes import coded
-from truehalf.config.schema import LintConfig
-from truehalf.errors import StageError
+from truehalf.codes import coded, uncoded
+from truehalf.config.schema import FailOn, LintConfig
+from truehalf.errors import StageError, attempted
 from truehalf.json_values import JsonObject
 from truehalf.linting import RULES, SEVERITIES, Finding, Rule, lint
 from truehalf.linting.finding import link_to
@@ -69,12 +69,15 @@ class LintReport:
 
 
 class LintSummary(TypedDict, total=False):
-    """Places found by severity and by rule; the first findings; what each entry of lint.ignore took away."""
+    """Places found by severity and by rule; the first findings; what each entry of lint.ignore took away; why lint is
+    missing, where it raised.
+    """
 
     counts: dict[str, int]
     rules: dict[str, int]
     first: list[JsonObject]
     ignored: dict[str, int]
+    missing: list[str]
 
 
 def failing(findings: Iterable[Finding], severity: str) -> list[Finding]:
@@ -123,9 +126,19 @@ def lint_of_trace(
     """TensorRT compatibility, for the report; the gate leaves out what repair repairs.
 
     Raises:
-        StageError: when there are findings of the severity that ends the stage, with all their rules.
+        StageError: when there are findings of the severity that ends the stage, with all their rules, or lint raises
+            and such findings are to end it.
     """
-    findings, ignored = split_ignored(lint(model, plugin_ops=plugin_ops), parse_ignores(options.ignore, RULES))
+    missing: list[str] = []
+    ignores = parse_ignores(options.ignore, RULES)
+    all_findings = attempted("lint of the file", missing.append, lambda: lint(model, plugin_ops=plugin_ops))
+    if missing and options.fail_on is not FailOn.never:
+        raise StageError(
+            "lint-fails", f"lint.fail_on is {options.fail_on.value}, and nothing is known: {uncoded(missing[0])}"
+        )
+    if all_findings is None:
+        return {**summary([], {}), "missing": missing}
+    findings, ignored = split_ignored(all_findings, ignores)
     left = [finding for finding in findings if REPAIRED_BY.get(finding.rule) not in repair]
     fail_on = options.fail_on.value
     if fatal := failing(left, fail_on):

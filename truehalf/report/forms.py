@@ -60,8 +60,9 @@ class Decision(TypedDict, total=False):
 
 
 class SlimReport(TypedDict, total=False):
-    """What onnxslim and the repairs did: nodes and operators by type before and after, patterns left out, places
-    repaired by pass and refused; why onnxslim failed, where that is no error.
+    """What onnxslim and the repairs did: nodes and operators by type before and after, patterns skipped on request,
+    patterns and passes left out because they change what the model computes, places repaired by pass and refused;
+    `failed`: why something was left out.
     """
 
     simplified: bool
@@ -71,6 +72,7 @@ class SlimReport(TypedDict, total=False):
     ops_before: dict[str, int]
     ops_after: dict[str, int]
     skipped_patterns: list[str]
+    left_out: list[str]
     repair: JsonObject
     parity: Parity
     model: ModelFacts

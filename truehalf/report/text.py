@@ -42,8 +42,8 @@ def report_text(
     width = max(_NARROW, min(width, _WIDE))
     samples = f"{report.samples} sample{'s' if report.samples != 1 else ''}"
     verdict = f"{report.verdict}: {candidate} against {reference}{up_to(report.plugins, ', ')}"
-    lines = [verdict, f"{samples}, {report.evaluation}, {report.provider}"]
-    lines += ["", *_table(report, width)]
+    lines = [verdict, f"{samples}, {report.evaluation}, {report.provider}" if report.samples else "nothing was run"]
+    lines += ["", *_table(report, width)] if report.samples else []
     if report.detections is not None:
         lines += ["", *_detections(report.detections)]
     if report.classification is not None:

@@ -1,12 +1,14 @@
-"""The same network with fewer nodes, by onnxslim, repaired for TensorRT, and the proof that it is the same.
+"""Simplify an ONNX model with onnxslim, repair it for TensorRT, and compare the result with the source.
 
 onnxslim works in memory. What it loses is put back: module scopes in the names of nodes that it made, metadata_props,
 value types, inputs that nothing reads. Then the passes of truehalf.repairs run, also where simplify=false leaves
 onnxslim out.
 
-A difference beyond the tolerance fails the stage, and the error names the cause: passes of repair where the file agrees
-without any, else patterns or optimisations of onnxslim. With skip(S), the work without S: the last name of the shortest
-list L for which skip(L) agrees is a cause; again with it skipped, until skip(causes) agrees.
+A result that differs from the source beyond the tolerance, or that onnxslim cannot make, is made again without the
+cause, and the report names it: without the passes of repair at fault where onnxslim's own file agrees, else without
+onnxslim's shape inference, else without the patterns and optimisations at fault, else without onnxslim. With skip(S),
+the work without S: the last name of the shortest list L for which skip(L) agrees is a cause; again with it skipped,
+until skip(causes) agrees.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from truehalf.codes import coded
 from truehalf.config.schema import DEFAULT_PASSES, SlimConfig
 from truehalf.errors import StageError, typed_line, typed_text
 from truehalf.files import check_outputs, written_whole
@@ -46,6 +49,9 @@ _UNSLIMMED = (
     "precision=fp32, which only repairs"
 )
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
+# onnxslim's own inference reverses values instead of rows in Slice of a Reshape of a shape (the pads of a ResNet that
+# was exported from TensorFlow, open_nsfw).
+SHAPE_INFERENCE = "shape_inference"
 
 
 class Slimmed(NamedTuple):
@@ -109,9 +115,8 @@ def slim_model(
             onnx's checker does not look at it.
 
     Raises:
-        StageError: when the file cannot be read or run, onnxslim fails or changes inputs or outputs, an output is not
-            finite, or the outputs of a trained model differ; it names the patterns or passes that cause it where
-            there are such.
+        StageError: unknown options; a file that cannot be read or run, whose own outputs are not finite, or that
+            differs from itself once it is loaded and saved.
     """
     options = options or SlimConfig()
     passes = tuple(DEFAULT_PASSES if repair is None else repair)
@@ -121,7 +126,7 @@ def slim_model(
     check_passes(passes)
     comparison = Comparison(file, check_feeds, options)
 
-    def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, Parity]:
+    def attempt(skip: Sequence[str], passes: Sequence[str], simplify: bool = simplify) -> _Made:
         model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else cloned(before)
         _unname(model, before)
         KeepEnds(before, "onnxslim")(model)
@@ -129,7 +134,7 @@ def slim_model(
         KeepEnds(before, "repair")(model)
         if written is not None:
             save_model(model, written)  # which runs the checker
-        return model, report, comparison.parity(model if written is None else written)
+        return _Made(model, report, comparison.parity(model if written is None else written), simplify)
 
     def agrees(skip: Sequence[str], passes: Sequence[str]) -> bool:
         with contextlib.suppress(StageError):
@@ -137,51 +142,72 @@ def slim_model(
             return True
         return False
 
-    def agrees_without(repairs: Sequence[str]) -> bool:
-        return agrees((), [name for name in passes if name not in repairs])
+    def without(repairs: Sequence[str]) -> list[str]:
+        return [name for name in passes if name not in repairs]
 
-    def verdict() -> str:
+    def without_cause() -> tuple[_Made, list[str]]:
+        """The first result that agrees, and what was left out for it."""
         if passes and agrees((), ()):
-            return _repair_verdict(names_to_skip(agrees_without, passes), passes, simplify)
-        if not simplify:
-            return "onnxslim did not run, and it is not repair: the file differs from itself as it was loaded and saved"
-        left = [name for name in known if name not in options.skip_patterns]
-        return _verdict(names_to_skip(lambda skip: agrees(skip, ()), left))
+            repairs = names_to_skip(lambda repairs: agrees((), without(repairs)), passes)
+            return attempt((), without(repairs)), repairs
+        skip = [SHAPE_INFERENCE] if simplify else []
+        if simplify and not agrees(skip, ()):
+            left = [name for name in known if name not in options.skip_patterns]
+            skip = names_to_skip(lambda skip: agrees(skip, ()), left)
+        tried = [(skip, passes, True), (skip, (), True)] if skip else []
+        for names, kept, slims in [*tried, ((), passes, False)]:
+            with contextlib.suppress(StageError):
+                return attempt(names, kept, slims), [*names, *without(kept), *([] if slims else ["onnxslim"])]
+        return attempt((), (), False), ["onnxslim", *passes]
 
+    left_out: list[str] = []
+    why = ""
     try:
-        model, repairs, parity = attempt((), passes)
+        made = attempt((), passes)
     except StageError as error:
         check_loads(file.runnable, before, _UNSLIMMED)
-        raise StageError(error.code, f"slim: {error.text}; {verdict()}") from error
-    facts_before, facts = model_facts(before), model_facts(model)
+        comparison.check_source()
+        try:
+            made, left_out = without_cause()
+        except StageError:
+            raise StageError(error.code, f"slim: {error.text}") from error
+        left_out = [name for name in left_out if simplify or name != "onnxslim"]
+        why = coded(error.code, f"{', '.join(left_out)}: left out, as the result is not what the file is: {error.text}")
+    facts_before, facts = model_facts(before), model_facts(made.model)
     report: SlimReport = {
-        "simplified": simplify,
+        "simplified": made.simplified,
         "nodes_before": facts_before["nodes"],
         "nodes_after": facts["nodes"],
         "ops_before": facts_before["ops"],
         "ops_after": facts["ops"],
         "skipped_patterns": list(options.skip_patterns),
-        "repair": repairs.to_json(),
-        "parity": parity,
+        "left_out": left_out,
+        "repair": made.repairs.to_json(),
+        "parity": made.parity,
         "model": facts,
     }
-    return Slimmed(model, report)
+    return Slimmed(made.model, {**report, "failed": why} if why else report)
 
 
-def slim_or_repair(file: ModelFile) -> Slimmed:
-    """`slim_model`; where onnxslim fails, or makes what is no model, the one as it is, repaired, and where ONNX Runtime
-    has no kernels for it, as it is. Then `failed` in the report says so.
+class _Made(NamedTuple):
+    """A model that agrees with its source, and how it was made."""
+
+    model: ir.Model
+    repairs: RepairReport
+    parity: Parity
+    simplified: bool
+
+
+def slim_or_keep(file: ModelFile, check_feeds: Sequence[Arrays] = ()) -> Slimmed:
+    """`slim_model`; a model that ONNX Runtime does not load is handed on as it is, and `failed` in the report says so.
 
     Raises:
         StageError: as `slim_model`, of a file that is no valid model, has operators that ONNX has not, or computes in
             bfloat16.
     """
     try:
-        return slim_model(file)
+        return slim_model(file, check_feeds=check_feeds)
     except StageError as error:
-        with contextlib.suppress(StageError):
-            made = slim_model(file, simplify=False)
-            return Slimmed(made.model, {**made.report, "failed": f"the model is repaired, and not slimmed: {error}"})
         if error.code != "runtime-refuses" or checker_refusal(file.path) or remedy_of(file.model):
             raise
         nodes = model_facts(file.model)["nodes"]
@@ -215,29 +241,13 @@ def names_to_skip(agrees: Callable[[Sequence[str]], bool], names: Sequence[str])
     return found
 
 
-def _verdict(causes: Sequence[str]) -> str:
-    if not causes:
-        return f"it is none of onnxslim's patterns; or {_UNSLIMMED}, or report it to onnxslim"
-    skipped = f"python -m pipeline slim.skip_patterns='[{','.join(causes)}]'"
-    return f"onnxslim's {' and '.join(causes)} did it; slim without it: {skipped}; or {_UNSLIMMED}"
-
-
-def _repair_verdict(causes: Sequence[str], passes: Sequence[str], simplified: bool) -> str:
-    onnxslim = "did not" if simplified else "did not run"
-    kept = ",".join(name for name in passes if name not in causes)
-    return (
-        f"repair's {' and '.join(causes)} did it, onnxslim {onnxslim}; leave it out: "
-        f"python -m pipeline repair.passes='[{kept}]'; or {_UNSLIMMED}; and please report it"
-    )
-
-
 # --- onnxslim ---------------------------------------------------------------------------------------------------------
 
 
 def _patterns() -> list[str]:
     from onnxslim.core.pattern.registry import DEFAULT_FUSION_PATTERNS
 
-    return [*DEFAULT_FUSION_PATTERNS, *_OPTIMIZATIONS]
+    return [*DEFAULT_FUSION_PATTERNS, *_OPTIMIZATIONS, SHAPE_INFERENCE]
 
 
 def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
@@ -289,12 +299,15 @@ def _is_inferred(node: onnx.NodeProto) -> bool:
 def _onnxslim(model: onnx.ModelProto, skip: Sequence[str]) -> onnx.ModelProto:
     import onnxslim
 
-    patterns = [name for name in skip if name not in _OPTIMIZATIONS]
+    patterns = [name for name in skip if name not in (*_OPTIMIZATIONS, SHAPE_INFERENCE)]
     optimizations = [name for name in skip if name in _OPTIMIZATIONS]
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             proto: onnx.ModelProto | None = onnxslim.slim(
-                model, skip_fusion_patterns=patterns, skip_optimizations=optimizations
+                model,
+                skip_fusion_patterns=patterns,
+                skip_optimizations=optimizations,
+                no_shape_infer=SHAPE_INFERENCE in skip,
             )
         except Exception as error:  # its patterns raise what they like
             raise StageError("slim-fails", f"onnxslim failed: {typed_line(error)}") from error

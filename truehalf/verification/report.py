@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from truehalf.files import plain
-from truehalf.io_spec.outputs import DETECTIONS
+from truehalf.io_spec.outputs import DETECTIONS, TENSORS
 from truehalf.json_values import JsonObject
 from truehalf.report.forms import DetectionSummary, StageNumbers, SuggestedPins
 from truehalf.verification.findings import FAILED, PASSED, Finding, by_check, open_of, reasons_of, verdict_of
@@ -19,7 +19,7 @@ from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.output_errors import OutputErrors
-from truehalf.verification.open_file import Ran
+from truehalf.verification.open_file import FP32_CPU, Ran
 from truehalf.verification.pinning.as_argument import pins_flags
 
 _DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node")
@@ -121,6 +121,9 @@ class Report:
     @property
     def first_bad_node(self) -> str | None:
         """The node where it goes wrong."""
+        if not self.suspects:
+            named = (each.facts["node"] for each in self.findings if each.state == FAILED and "node" in each.facts)
+            return next(named, None)
         return first_bad_node(self.suspects, failed=not self.passed)
 
     def to_json(self) -> JsonObject:
@@ -151,6 +154,11 @@ class Report:
             | dict(self.average_precision)
         )
         return content
+
+
+def report_on_file(findings: Sequence[Finding], evaluation: str) -> Report:
+    """The report on a file that fails as it lies on disk: nothing was run."""
+    return Report(findings, TENSORS, {}, None, None, None, evaluation, "", FP32_CPU, 0, None)
 
 
 def report_on(

@@ -60,6 +60,7 @@ def slimmed(traced: Path, out: Path, options: SlimConfig, repair: Sequence[str] 
         "nodes_before": report["nodes_before"],
         "nodes_after": report["nodes_after"],
         "skipped_patterns": report["skipped_patterns"],
+        "left_out": report["left_out"],
         "repair": report["repair"],
         "parity": {"status": report["parity"]["status"], "reason": reason},
     }

@@ -34,7 +34,7 @@ def refusal(error: StageError, model: ir.Model, remedy: str) -> StageError:
     Args:
         remedy: how the model is converted without running it.
     """
-    unknown = _custom_operators(model) if error.code == "runtime-refuses" else []
+    unknown = custom_operators(model) if error.code == "runtime-refuses" else []
     if not unknown:
         return StageError(error.code, error.text)
     return StageError(
@@ -45,7 +45,7 @@ def refusal(error: StageError, model: ir.Model, remedy: str) -> StageError:
     )
 
 
-def _custom_operators(model: ir.Model) -> list[str]:
+def custom_operators(model: ir.Model) -> list[str]:
     """Operators that neither ONNX nor ONNX Runtime has, functions aside, as domain::Op."""
     from onnx.defs import has
 

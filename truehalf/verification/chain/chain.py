@@ -25,7 +25,7 @@ from typing import TypeVar, cast
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import stacked
-from truehalf.errors import told
+from truehalf.errors import attempted
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.report.forms import AdversarialFacts, Decision, StageNumbers, SuggestedPins
@@ -41,6 +41,7 @@ from truehalf.verification.chain.stage_results import (
     precision_drop,
 )
 from truehalf.verification.declared.taken_apart import as_written, taken_apart
+from truehalf.verification.delivered import judge_file
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -68,6 +69,8 @@ _WORST_NODES = 10
 _CHAIN = "chain"  # what is open of all its files
 NO_ENGINE = "this stage judges the ONNX file"
 _PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
+_PICTURES, _ERRORS, _GRAPH = "pictures of the samples", "errors of the detections", "the outline of the graph"
+_MISSING = "part-missing"
 T = TypeVar("T")
 NOT_MEASURED: StageNumbers = {
     "state": NOT_VERIFIED,
@@ -130,6 +133,7 @@ def verify(
     held, total = HeldAgainst(reference, made.adversarial, fp32, options), made.of_samples or len(reference.names)
     final, stages = _measured_all(held, opened, made, total)
     findings = [
+        *judge_file(file_of(files[FINAL]), file_of(files["slim"])),
         *final.findings(options),
         *(Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open),
         *of_files(as_written(fp32).model, as_written(last).model, reference.spec),
@@ -140,6 +144,10 @@ def verify(
     profile = None
     if options.profile:
         profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, reference, final, made.pinned))
+    plots = out / "plots"
+    pictures = _tried(_PICTURES, findings, lambda: draw(plots, reference, final, options), _MISSING) or []
+    found_errors = _tried(_ERRORS, findings, lambda: detection_errors(final), _MISSING)
+    graph = _tried(_GRAPH, findings, lambda: outline(as_written(last)), _MISSING)
     facts, named = final.facts, {name: _short(each) for name, each in stages.items()}
     report = replace(
         report_on(final.seen, findings, final.ran, "torch", facts["labelled"]),
@@ -157,16 +165,16 @@ def verify(
     )
     details: dict[str, object] = {
         "stages": stages,
-        "images": draw(out / "plots", reference, final, options),
-        "detection_errors": detection_errors(final),
+        "images": pictures,
+        "detection_errors": found_errors or {},
         "samples": [asdict(row) for row in facts_by_sample(final.seen)],
         "profile": profile or [],
         "no_profile": _why_none(profile, final, options),
     }
     write_json(out / "verdict.json", report.to_json())
     write_json(out / "details.json", details)
-    write_json(out / "graph.json", outline(as_written(last)))
-    write_data(out / "plots", facts["histograms"], profile or [])
+    write_json(out / "graph.json", graph)
+    write_data(plots, facts["histograms"], profile or [])
     return report
 
 
@@ -210,13 +218,9 @@ def _at_fault(
     return place, _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
 
 
-def _tried(what: str, findings: list[Finding], search: Callable[[], T]) -> T | None:
-    """What a search finds; None when it ends with an error of any kind: the verdict stands, a finding says it."""
-    try:
-        return search()
-    except Exception as error:
-        findings.append(not_checked(coded("not-searched", f"{what}: {told(error)}")))
-        return None
+def _tried(what: str, findings: list[Finding], search: Callable[[], T], code: str = "not-searched") -> T | None:
+    """What a search finds; None when it raises: the verdict stands, a finding says it."""
+    return attempted(what, lambda text: findings.append(not_checked(text)), search, code)
 
 
 def _why_none(profile: list[NodeRow] | None, final: StageResult, options: VerifyConfig) -> str:

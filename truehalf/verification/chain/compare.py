@@ -15,7 +15,7 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
-from truehalf.errors import StageError
+from truehalf.errors import StageError, attempted
 from truehalf.io_spec.columns import ROWS, apart, has_parts, left_out
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import (
@@ -54,6 +54,7 @@ from truehalf.verification.chain.caveats import (
 from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
 from truehalf.verification.declared.proposal import may_detect, proposal_of
 from truehalf.verification.declared.taken_apart import taken_apart
+from truehalf.verification.delivered import judge_file
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -64,12 +65,12 @@ from truehalf.verification.judging.checks import shape_findings
 from truehalf.verification.judging.judge import findings_on
 from truehalf.verification.judging.user_metrics import user_metrics
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.locate import place_of
+from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.open_file import is_pessimistic
-from truehalf.verification.report import Report, report_on
+from truehalf.verification.open_file import evaluation_of, is_pessimistic
+from truehalf.verification.report import Report, report_on, report_on_file
 from truehalf.verification.runs import Part
 from truehalf.verification.ties.settle import without_ties
 
@@ -86,6 +87,7 @@ def compare(
     preprocessing: JsonObject | Path | str | None = None,
     locate: bool | str = True,
     options: VerifyConfig | None = None,
+    judged: Sequence[Finding] | None = None,
 ) -> Report:
     """Hold a file against its FP32 reference, on the same inputs.
 
@@ -107,6 +109,8 @@ def compare(
             most, where axis 0 counts samples: with images, and where kinds are declared (other feeds run as they
             stand); skip_corrupt: leave out images that cannot be read instead of stopping, refused where inputs are
             arrays.
+        judged: findings on the candidate as it lies on disk, where it was judged already; None: it is judged first,
+            and nothing is run of a file that fails there.
 
     Raises:
         StageError: bad options, files of different interfaces, inputs that do not fit or hold a NaN, a file that
@@ -118,6 +122,9 @@ def compare(
     batch = int(options.batch)
     user_metrics(options.metrics)  # before the work
     source, other = file_of(reference), file_of(candidate)
+    judged = judge_file(other, source) if judged is None else judged
+    if any(each.state == FAILED for each in judged):
+        return report_on_file(judged, evaluation_of(other, options.evaluation.value))
     stated = _spec_of(source, spec)
     files = _opened(source, other, stated, options)
     feeds = given_samples(inputs, files.reference.file.model, stated.image_input, preprocessing, options.skip_corrupt)
@@ -148,7 +155,7 @@ def compare(
     caveats += [_UNEVEN.format(name) for name in left_out(declared)]
     if unrun := not_run(source.model) or not_run(other.model):
         found.append(Finding("", NOT_VERIFIED, unrun, no_node=True, explains=True))
-    found += of_files(source.model, other.model, stated)
+    found += [*judged, *of_files(source.model, other.model, stated)]
     without = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(
@@ -230,9 +237,11 @@ def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], s
     files.close()
     queries = query_outputs(spec) if spec.outputs else None
     pessimistic = is_pessimistic(report.evaluation)
-    try:
+    missing: list[str] = []
+
+    def search() -> Place:
         both = BothFiles(files.reference.file.model, files.candidate.file.model, pessimistic=pessimistic)
-        return replace(report, place=place_of(both, [feed], queries, sample, f"sample {sample}"))
-    except StageError as error:
-        why_not = not_checked(coded("not-searched", f"where it goes wrong: {error}"))
-        return replace(report, findings=[*report.findings, why_not])
+        return place_of(both, [feed], queries, sample, f"sample {sample}")
+
+    place = attempted("where it goes wrong", missing.append, search, "not-searched")
+    return replace(report, place=place, findings=[*report.findings, *map(not_checked, missing)])

@@ -30,7 +30,7 @@ from truehalf.conversion.report import QuickCheck
 from truehalf.data.feeds import Feeds
 from truehalf.data.given import Given
 from truehalf.data.noise import feed_in_range
-from truehalf.errors import StageError
+from truehalf.errors import attempted, told
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, with_subgraphs
@@ -39,6 +39,7 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import PREPARE, concrete_shapes
 from truehalf.progress import step
 from truehalf.verification.chain.compare import compare
+from truehalf.verification.delivered import CHECK
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.metrics.query_rows import outputs_apart, rows_in_any_order
 from truehalf.verification.pinning.as_argument import entry_of
@@ -75,11 +76,16 @@ class _Samples:
         options: VerifyConfig = _AS_COMPARED,
         *,
         locate: bool = False,
+        judged: Sequence[Finding] | None = (),
     ) -> tuple[Report, list[Finding]]:
-        """The comparison on these samples, and what fails in it, else what differs and is not verified."""
-        report = compare(reference, candidate, self.feeds, options=options, locate=locate)
+        """The comparison on these samples, and what fails in it, else what differs and is not verified.
+
+        Args:
+            judged: see `compare`.
+        """
+        report = compare(reference, candidate, self.feeds, options=options, locate=locate, judged=judged)
         failed = [each for each in report.findings if each.state == FAILED]
-        spoiled = [each for each in failed if each.check == "nonfinite"]
+        spoiled = [each for each in failed if each.check in ("nonfinite", CHECK)]
         return report, spoiled or ([] if self.is_drawn else failed or list(filter(_differs, report.findings)))
 
     def held(self, reference: Path, candidate: Path) -> bool:
@@ -131,18 +137,29 @@ def quick_check(
     try:
         with step("check"):
             sample = _some_of(samples, file.model)
-            report, failed = sample.compared(file, out)
+            report, failed = sample.compared(file, out, judged=None)
             if not failed:
                 state = VERIFIED if report.passed else NOT_VERIFIED
                 return QuickCheck(state, sample.name, sample.is_drawn, "; ".join(report.reasons))
+            if failed[0].check == CHECK:
+                reason, node = failed[0].reason, report.first_bad_node
+                return QuickCheck(FAILED, sample.name, sample.is_drawn, reason, first_bad_node=node)
             state, reason = failed[0].state, failed[0].reason
             if state == FAILED:
                 code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
                 reason = coded(code, uncoded(reason))
             found = QuickCheck(state, sample.name, sample.is_drawn, reason)
-            return _with_pins(found, sample, out, (file if slim is None else slim(file)).model, conversion)
-    except StageError as error:
-        return QuickCheck(NOT_VERIFIED, sample.name, sample.is_drawn, str(error))
+            missing: list[str] = []
+
+            def pinned() -> QuickCheck:
+                return _with_pins(found, sample, out, (file if slim is None else slim(file)).model, conversion)
+
+            with_pins = attempted("pins", missing.append, pinned, "not-searched")
+            return with_pins or replace(found, remedy=missing[0])
+    except MemoryError:
+        raise
+    except Exception as error:
+        return QuickCheck(NOT_VERIFIED, sample.name, sample.is_drawn, told(error))
 
 
 def _some_of(samples: Given | None, source: ir.Model) -> _Samples:
@@ -197,7 +214,7 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
             count = fewest(len(order), lambda count: enough(order, count), _SLACK)
             return replace(found, node_block_list=pins(order[:count])) if count and tried[count] else None
 
-        if held := searched([each.node for each in report.suspects if each.node in inside]):
+        if held := searched([each.node for each in report.suspects if each.node in inside and each.selector]):
             return held
         rows = {str(row["node"]): row["precision"] for row in made.decisions}
         kept = {name for name in inside if rows.get(name) == "fp32"}

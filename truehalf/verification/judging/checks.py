@@ -11,6 +11,8 @@
     nonfinite          NaN and Inf in the outputs, within the gate
     metadata           those that contradict the reference's (truehalf.verification.contradictions); a check of files
                        that have some
+    file               float types agree at each node, and ONNX Runtime loads the file as it is; a check of files with
+                       FP16 (truehalf.verification.delivered)
     shapes             outputs of the reference's shapes; a check of files that have others
 
 A failed check fails the file. Of those that are not gates, one that was not verified leaves the verdict as it is,

@@ -6,6 +6,8 @@
                       is computed as the candidate computes it
     3  symptoms       NaN and Inf of nodes that are finite on the reference's tensors: what they read was wrong already
 
+A node that only moves data is no suspect where rounding explains its error, and is never pinned where it does not.
+
 Rows of queries are compared in order of size, because detectors output them in an order that rounding may change;
 rows of anything else are compared as they stand, because there another order is an error.
 """
@@ -22,7 +24,7 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.combined import combined_selectors
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
 from truehalf.verification.localize.local_errors import WRONG, LocalErrors
-from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, or_inf, summary
+from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, only_moves, or_inf, summary
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ def place_of(
     nonfinite = sorted(nonfinite, key=lambda item: not item.reaches_output)
     sentence = summary(suspects, [blamed(item, files) for item in nonfinite], looked_at)
     at_fault = [each for each in suspects if each.cause == "nonfinite" or _is_wrong(each)] or suspects
-    return Place(sample, sentence, combined_selectors(at_fault, files), nonfinite[:5], suspects)
+    pinned = [each for each in at_fault if each.selector]
+    return Place(sample, sentence, combined_selectors(pinned, files), nonfinite[:5], suspects)
 
 
 def locate(
@@ -95,7 +98,8 @@ def locate(
     origins = [item for item in found if item.reaches_output]
     symptoms = [item for item in origins if local_errors.inherited(item)]
     first = [of_nonfinite(item, files, local_errors) for item in origins if item not in symptoms]
-    errors = [of_error(*each, local_errors, files) for each in local_errors.by_effect()]
+    found_errors = [(each[0], of_error(*each, local_errors, files)) for each in local_errors.by_effect()]
+    errors = [each for node, each in found_errors if not (only_moves(node) and _by_rounding(each))]
     wrong = [each for each in errors if _is_wrong(each)]
     later = [of_nonfinite(item, files, local_errors) for item in symptoms]
     rest = _wrong_ones_first([each for each in errors if each not in wrong])

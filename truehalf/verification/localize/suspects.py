@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.float16 import MAX
-from truehalf.ir.facts import label_of
+from truehalf.float16 import MAX, NORMAL_MIN
+from truehalf.ir.facts import is_op, label_of
+from truehalf.ir.ops import MOVES
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite
 from truehalf.verification.localize.local_errors import LocalErrors, finite
@@ -32,7 +33,8 @@ class Suspect:
         inputs_absmax, output_absmax: largest |x| of what it reads and writes; for "nonfinite" in the candidate's
             run, before rounding; for "error" in the reference.
         rule: the rule that let it into FP16 (or kept it out), where decisions are given.
-        selector: what keeps it FP32, beside the entries in force, quoted for the command line.
+        selector: what keeps it FP32, beside the entries in force, quoted for the command line; empty where that would
+            change nothing, as the node only moves data.
         explained: whether rounding what it reads explains its error (truehalf.verification.localize.both_files,
             chooses_alike).
         sentence: all that in words.
@@ -60,6 +62,10 @@ def of_error(node: ir.Node, position: int, effect: float, local_errors: LocalErr
     local = "is not finite" if local_error is None else f"is off by {_share(local_error)}"
     moved = f"moves the outputs by {_share(effect)}" if np.isfinite(effect) else "makes the outputs NaN or Inf"
     of = f" (all nodes together: {_share(whole)})" if np.isfinite(whole) else ""
+    absmax = float(local_errors.absmax[position])
+    moves = only_moves(node) and NORMAL_MIN <= absmax <= MAX  # outside, FP16 does not hold what it moves
+    if moves:
+        of += "; it only moves data, which FP16 does not change: it is not what the reference's node is"
     suspect = Suspect(
         node=label_of(node),
         op_type=node.op_type,
@@ -70,13 +76,18 @@ def of_error(node: ir.Node, position: int, effect: float, local_errors: LocalErr
         error=finite(local_errors.error[position]),
         effect=finite(effect),
         inputs_absmax=local_errors.inputs_absmax(node),
-        output_absmax=float(local_errors.absmax[position]),
+        output_absmax=absmax,
         rule=None,
-        selector=files.selector(node),
+        selector="" if moves else files.selector(node),
         explained=files.chooses_alike(node),
         sentence=f"{node.op_type} {label_of(node)!r}, fed with the reference's tensors, {local} and {moved}{of}",
     )
     return _with_decision(suspect, files.decision(node))
+
+
+def only_moves(node: ir.Node) -> bool:
+    """Whether a node only moves values (Pad, Reshape, Slice, Concat): no precision is at fault there."""
+    return is_op(node, *MOVES) and "reduction" not in node.attributes
 
 
 def of_nonfinite(item: Nonfinite, files: BothFiles, local_errors: LocalErrors) -> Suspect:

@@ -172,11 +172,15 @@ def check_runs(
     atol: float,
     rtol: float,
     sides: tuple[str, str] = ("reference", "other"),
+    queries: Sequence[str] | None = None,
 ) -> Parity:
     """Judge `compare_runs` by the run rule, given what the I/O spec says of outputs and weights.
 
     Untrained weights score queries nearly or exactly alike, so that rounding decides which are kept, and a detector
     may rightly return others: a difference is then "not verified", never "verified".
+
+    Args:
+        queries: see `compare_runs`; None: those of the I/O spec.
 
     Returns:
         status: "verified" or "not verified", the latter with reason; the others as compare_runs has them.
@@ -184,7 +188,8 @@ def check_runs(
     Raises:
         StageError: on a NaN or Inf on either side, and on a difference where spec["trained"] (default: true).
     """
-    compared = compare_runs(runs, atol=atol, rtol=rtol, queries=query_outputs(spec))
+    names = query_outputs(spec) if queries is None else queries
+    compared = compare_runs(runs, atol=atol, rtol=rtol, queries=names)
     for side, count in zip(sides, (compared["nonfinite_reference"], compared["nonfinite"]), strict=True):
         if count:
             raise StageError("not-finite", f"expected finite outputs, got {count} NaN or Inf values from {side}")
