@@ -83,7 +83,9 @@ def encoded(reaction: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]
         for smiles in side.split("."):
             names, bonds = parsed(smiles)
             orders = bonds.sum(1)
-            hydrogens = [next((v - n for v in _VALENCES.get(e, (1,)) if v >= n), 0) for e, n in zip(names, orders)]
+            hydrogens = [
+                next((v - n for v in _VALENCES.get(e, (1,)) if v >= n), 0) for e, n in zip(names, orders, strict=True)
+            ]
             atoms += [1, *(_NUMBER[name] + 2 for name in names)]
             near = (bonds > 0).sum(1) + np.array(hydrogens)
             neighbours += [0, *(int(each) + 2 for each in np.minimum(near, _MOST_NEIGHBOURS))]
