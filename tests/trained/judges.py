@@ -54,9 +54,9 @@ def objects(
                 scores.append(abs(float(ours.scores[i] - theirs.scores[first[i]])))
                 overlaps.append(float(_iou(ours.boxes[i], theirs.boxes[first[i]][None])[0]))
             stays = i in first and theirs.scores[first[i]] >= threshold
-            missed += not stays and ours.scores[i] >= threshold + MARGIN
+            missed += bool(not stays and ours.scores[i] >= threshold + MARGIN)
         for j in np.flatnonzero(theirs.scores >= threshold + MARGIN):
-            extra += j not in second or ours.scores[second[j]] < threshold - MARGIN
+            extra += bool(j not in second or ours.scores[second[j]] < threshold - MARGIN)
     same = count > 0 and missed + extra <= ALLOWED * count
     figures: dict[str, float | int | str] = {"objects": count, "missed": missed, "extra": extra}
     return Judgement(same, figures | {"least overlap": min(overlaps), "largest score change": max(scores)})
