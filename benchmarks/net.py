@@ -144,15 +144,24 @@ def _put(content: Row, row: Row) -> None:
         content["cost"][row["model"]] = cost | {"process s": seconds}
 
 
+def trained(content: Row) -> str:
+    """Markdown: a row a model."""
+    return trained_table(
+        [row | {"cost": content["cost"].get(name, {})} for name, row in sorted(content["trained"].items())]
+    )
+
+
+def faults(content: Row) -> str:
+    """Markdown: a row a kind of graded fault."""
+    return faults_table(list(content["faults"].values()))
+
+
 def tables(content: Row) -> str:
     """Markdown of all parts."""
-    trained = [
-        row | {"cost": content["cost"].get(name, {})} for name, row in content["trained"].items() if "model" in row
-    ]
     found = Counter(str(each.get("found")) for each in content["planted"].values())
     states = Counter(content["cases"].values())
-    parts = ["## Trained models", trained_table(trained), "## Graded faults"]
-    parts += [faults_table(list(content["faults"].values())), "## Cases"]
+    parts = ["## Trained models", trained(content), "## Graded faults"]
+    parts += [faults(content), "## Cases"]
     parts.append(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none")
     parts += ["## Planted faults", ", ".join(f"{each}: {count}" for each, count in sorted(found.items())) or "none"]
     parts += ["## Code lines", "\n".join(f"- {room}: {count}" for room, count in content["code"].items())]

@@ -19,6 +19,7 @@ from benchmarks import (
     embedded,
     emulation,
     farm,
+    net,
     on_gpu,
     overhead,
     placing,
@@ -27,7 +28,6 @@ from benchmarks import (
     repeated_on_gpu,
     served,
     sweep,
-    third_party,
     tracking,
     zoo,
 )
@@ -61,7 +61,8 @@ TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "tracking": (PAGE, tracking.RESULTS, tracking.table),
     "validation": (farm.PAGE, farm.RESULTS, farm.validation_table),
     "farm": (farm.PAGE, farm.RESULTS, farm.table),
-    "third_party": (PAGE, third_party.RESULTS, third_party.table),
+    "trained": (PAGE, net.RESULTS, net.trained),
+    "graded_faults": (PAGE, net.RESULTS, net.faults),
     "zoo": (ROOT / "docs/reference/zoo.md", zoo.RESULTS, zoo.table),
 }
 

@@ -65,8 +65,9 @@ def measured(name: str) -> Row:
         candidate = [run(each.feeds) for each in verifying]
     judgement = judged(trained, opened, verifying, reference, candidate)
     row |= {"same": judgement.same, "figures": judgement.figures}
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return row | {"cost": {"convert s": converted - start, "compare s": compared - converted, "peak MB": memory}}
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cost = {"convert s": converted - start, "compare s": compared - converted}
+    return row | {"cost": cost | {"processor s": used.ru_utime + used.ru_stime, "peak MB": used.ru_maxrss / 1024}}
 
 
 def codes(report: Any) -> list[str]:
