@@ -7,7 +7,7 @@ Kinds, each in sizes from hardly any to large:
 weight scaled        the weight in the middle of the file times a factor
 bias shrunk          the bias in the middle, or the shift of a BatchNormalization, times a factor below 1
 scores shifted       a constant added to the model's scores, or to one class of them
-channels exchanged   two output channels of the weight in the middle change places
+channels exchanged   the largest output channels of the weight in the middle change places, in pairs
 """
 
 from __future__ import annotations
@@ -42,16 +42,19 @@ FAULTED = (
     "silero-vad-sequence",
 )
 SIZES: dict[str, tuple[float, ...]] = {
-    "weight scaled": (1.001, 1.003, 1.01, 1.03, 1.1, 1.3),
-    "bias shrunk": (0.999, 0.99, 0.97, 0.9, 0.7, 0.0),
-    "scores shifted": (0.01, 0.03, 0.1, 0.3),
-    "channels exchanged": (2.0,),
+    "weight scaled": (1.001, 1.003, 1.01, 1.03, 1.1, 1.3, 2, 4),
+    "bias shrunk": (0.999, 0.99, 0.97, 0.9, 0.7, 0, -1),
+    "scores shifted": (0.01, 0.03, 0.1, 0.3, 1, 3),
+    "channels exchanged": (2, 4, 8, 16),
 }
 _LINEAR = ("Conv", "Gemm", "MatMul")
 
 
 def rows(name: str) -> list[Row]:
-    """One row a kind: for each size whether the task changed, and the verdict; up to where both have turned."""
+    """One row a kind: for each size whether the task stayed, and the verdict; up to where both have turned.
+
+    What has turned once is not asked again: null.
+    """
     from truehalf import compare
 
     trained = MODELS[name]
@@ -64,7 +67,8 @@ def rows(name: str) -> list[Row]:
     reference = [opened.run(each) for each in feeds]
     found = []
     for kind, sizes in SIZES.items():
-        steps = []
+        steps: list[Row] = []
+        same, verdict = True, "passed"
         for size in sizes:
             model = onnx.load(opened.file)
             if not plant(model, kind, size, trained.shifted, reference[0]):
@@ -72,11 +76,16 @@ def rows(name: str) -> list[Row]:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder, "faulted.onnx")
                 onnx.save(model, file)
-                run = session(file)
-                same = judged(trained, opened, samples, reference, [run(each) for each in feeds]).same
-                verdict = compare(opened.file, file, feeds, locate=False).verdict
-            steps.append({"size": size, "same": same, "verdict": verdict})
-            if any(not each["same"] for each in steps) and any(each["verdict"] != "passed" for each in steps):
+                step: Row = {"size": size, "same": None, "verdict": None}
+                if same:
+                    run = session(file)
+                    same = judged(trained, opened, samples, reference, [run(each) for each in feeds]).same
+                    step["same"] = same
+                if verdict == "passed":
+                    verdict = compare(opened.file, file, feeds, locate=False).verdict
+                    step["verdict"] = verdict
+            steps.append(step)
+            if not same and verdict != "passed":
                 break
         if steps:
             found.append({"model": name, "kind": kind, "steps": steps} | turns(steps))
@@ -89,8 +98,8 @@ def turns(steps: list[Row]) -> Row:
     "together", "early" (the verdict turns first: a good file fails), "late" (a file that does something else passes),
     "neither".
     """
-    task = next((i for i, each in enumerate(steps) if not each["same"]), None)
-    verdict = next((i for i, each in enumerate(steps) if each["verdict"] != "passed"), None)
+    task = next((i for i, each in enumerate(steps) if each["same"] is False), None)
+    verdict = next((i for i, each in enumerate(steps) if each["verdict"] not in (None, "passed")), None)
     far = len(steps)
     first, second = far if task is None else task, far if verdict is None else verdict
     said = (
@@ -144,7 +153,7 @@ def plant(model: onnx.ModelProto, kind: str, size: float, shifted: Any, outputs:
     changed: Callable[[np.ndarray], np.ndarray] = lambda held: held * np.float32(size)  # noqa: E731
     if kind == "channels exchanged":
         axis = 0 if node.op_type == "Conv" or (node.op_type == "Gemm" and _transposed(node)) else array.ndim - 1
-        changed = lambda held: _exchanged(held, axis)  # noqa: E731
+        changed = lambda held: _exchanged(held, axis, int(size))  # noqa: E731
     name = f"{node.input[slot]}/faulted"
     graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(changed(array)), name))
     node.input[slot] = name
@@ -184,12 +193,12 @@ def _transposed(node: onnx.NodeProto) -> bool:
     return any(each.name == "transB" and each.i for each in node.attribute)
 
 
-def _exchanged(array: np.ndarray, axis: int) -> np.ndarray:
-    """The two channels of the largest norms change places."""
+def _exchanged(array: np.ndarray, axis: int, count: int) -> np.ndarray:
+    """The channels of the largest norms change places in pairs."""
     others = tuple(i for i in range(array.ndim) if i != axis)
-    a, b = np.argsort((array.astype(np.float64) ** 2).sum(others))[-2:]
+    chosen = np.argsort((array.astype(np.float64) ** 2).sum(others))[-count:]
     order = np.arange(array.shape[axis])
-    order[[a, b]] = order[[b, a]]
+    order[chosen] = chosen[::-1]
     return np.asarray(array.take(order, axis))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from tests.trained.corpus import MODELS
-from tests.trained.model import CALIBRATION, Arrays, Opened, judged, session
+from tests.trained.model import CALIBRATION, Arrays, Opened, judged
+from tests.trained.running import ROOT
 from tests.trained.sounds import NoSpeech
 from tests.trained.wheels import NotFetched
 
@@ -76,16 +78,20 @@ def codes(report: Any) -> list[str]:
     return sorted({code for each in wrong for code in (each.as_dict()["codes"] or [each.check])})
 
 
-def valid(file: Path) -> str:
-    """ "yes", or why onnx's checker or ONNX Runtime refuses a file."""
-    import onnx
+_LOADS = """
+import sys, onnx
+from tests.trained.model import session
+onnx.checker.check_model(sys.argv[1], full_check=True)
+session(sys.argv[1])
+"""
 
-    try:
-        onnx.checker.check_model(file, full_check=True)
-        session(file)
-    except Exception as error:  # the checker and the runtime raise errors of many types
-        return str(error).strip().splitlines()[0][:200]
-    return "yes"
+
+def valid(file: Path) -> str:
+    """ "yes", or why onnx's checker or ONNX Runtime refuses a file; in a process of its own, for the latter may crash."""
+    done = subprocess.run([sys.executable, "-c", _LOADS, str(file)], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode < 0:
+        return f"ONNX Runtime crashes on it (signal {-done.returncode})"
+    return "yes" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["refused"])[-1][:200]
 
 
 def plain(value: Any) -> Any:

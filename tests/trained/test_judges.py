@@ -156,7 +156,7 @@ def test_a_planted_fault_changes_one_thing(kind: str) -> None:
         model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
     feeds = {"x": rng.normal(size=(1, 4, 8, 8)).astype(np.float32)}
     before = ReferenceEvaluator(model).run(None, feeds)[0]
-    size = SIZES[kind][-1]
+    size = SIZES[kind][0]
     assert plant(model, kind, size, ("y", (slice(None), slice(0, 1))), {"y": before})
     onnx.checker.check_model(model, full_check=True)
     after = ReferenceEvaluator(model).run(None, feeds)[0]
@@ -164,7 +164,7 @@ def test_a_planted_fault_changes_one_thing(kind: str) -> None:
     if kind == "weight scaled":
         expected = (before - bias) * np.float32(size) + bias
     elif kind == "bias shrunk":
-        expected = before - bias
+        expected = before - bias * np.float32(1 - size)
     elif kind == "scores shifted":
         expected = before.copy()
         expected[:, :1] += np.float32(size)

