@@ -217,7 +217,7 @@ class TraceConfig(Options):
 class SlimConfig:
     """onnxslim, and how far its file may be off."""
 
-    skip_patterns: tuple[str, ...] = key((), "of onnxslim's, by name: those that an error of this stage has named")
+    skip_patterns: tuple[str, ...] = key((), "of onnxslim's, by name; shape_inference is one")
     atol: float = key(1e-3, "after onnxslim against before it, same rule as trace.atol", least=0)
     rtol: float = key(1e-3, "see atol", least=0)
 

@@ -1,1 +1,1 @@
-"""onnxslim with parity and bisection of its patterns."""
+"""onnxslim compared with the source; what changes outputs is left out."""
