@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Measured on 500 images, of the FP16 files of both embedded detectors (1585 detections at 0.5 and more): 0.25 and 0.32 %
+# Measured on 500 images, of FP16 files of both embedded detectors (1585 detections at 0.5 and more): 0.25 and 0.32 %
 # of all are beyond it.
 SCORE_ERROR = 0.02
 RANK_FLOOR = 0.05
