@@ -73,7 +73,7 @@ PARITY = {
     "fp16-not-enough": "a model that is beyond the tolerance with most of it in FP16, whichever nodes are pinned",
     "hidden-by-scale": "a part of an output of a scale so small that the tensor rule does not see that it is wrong",
     "input-ignored": "an output that is the same whatever the input",
-    "metadata-differ": "metadata of a candidate that contradict the reference's, or the file itself",
+    "metadata-differ": "an I/O spec or names of classes of a candidate that contradict the reference's",
     "near-ties": "other classes, indices or steps where the FP32 values are as good as equal, so that rounding decides",
     "no-labels": "samples without true boxes, so that no average precision can be measured against them",
     "not-asked-for": "a comparison that was not made, as no samples were given, or --no-verify",

@@ -50,14 +50,7 @@ _AMONG_EQUALS: Mapping[str, tuple[str, str, str]] = {
 _THRESHOLDS: Mapping[str, tuple[str, str, str]] = {
     "constant": ("m = Greater(y, half) z = Where(m, wide, minus)", "half", "more"),
     "of-a-step": ("a = Add(y, half) z = Floor(a)", "z = Floor(a)", "b = Add(a, step) z = Floor(b)"),
-    "computed": ("r = Mul(y, two) s = Add(y, half) z = Greater(r, s)", "Add(y, half)", "Add(y, far)"),
-    "computed-on": (
-        "r = Mul(y, two) s = Add(y, half) m = Less(s, r) z = Where(m, wide, minus)",
-        "Add(y, half)",
-        "Add(y, far)",
-    ),
     "of-a-sigmoid": ("p = Sigmoid(y) m = Greater(p, half) z = Where(m, wide, y)", "half", "more"),
-    "moved-logits": ("l = Add(y, zero) p = Sigmoid(l) m = Greater(p, half) z = Where(m, y, minus)", "zero", "little"),
     "counted": ("m = Less(y, half) c = Cast<to = 1>(m) z = ReduceSum(c, last)", "half", "more"),
 }
 # Nodes that the candidate has under other names, or merged into others.
@@ -166,7 +159,6 @@ _BESIDE: Mapping[str, tuple[float, ...]] = {  # where values lie that a step dec
     "folded": (-0.75, 0.25, 0.75),
     "quantized": (-0.75, 0.25, 0.75),
     "of-a-sigmoid": (0.0,),
-    "moved-logits": (0.0,),
 }
 
 

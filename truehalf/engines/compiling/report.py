@@ -70,7 +70,7 @@ def compiler_facts(facts: EngineFacts, model: ir.Model, plan: EnginePlan) -> Com
     constants = [dtype for layer in layers for dtype in layer["constants"]]
     return {
         "compiler": f"TensorRT for RTX {facts['tensorrt']}",
-        "targets": plan["target"]["compute_capability"],
+        "targets": plan.get("target", {}).get("compute_capability", []),
         "computing_layers": sum(map(computes, layers)) if known else None,
         "fused_attention": len(fused) if known else None,
         "attention_regions": len(fused) + len(not_fused),

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
 
 from truehalf.files import written_whole
 from truehalf.runtime.cuda_driver import gpu_key
@@ -62,10 +58,7 @@ def save_cache(config: Any, file: Path) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder against other processes that ask for it so; where the system has no such locks, nothing is held."""
-    if fcntl is None:
-        yield
-        return
+    """Hold a folder against other processes that ask for it so."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
