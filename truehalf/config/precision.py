@@ -106,7 +106,7 @@ class Precision(Options):
         True, "clamp a mask of -inf or -3.4e38 that only feeds a Softmax, instead of keeping nodes FP32 for it"
     )
     underflow_share_max: float | None = share(
-        0.01, "largest share of nonzero values that may become 0 in FP16, where 0 matters (log, 1/x, epsilons)"
+        0.01, "largest share of a constant's nonzero elements that may become 0 in FP16; null: epsilons may, too"
     )
     reduction_depth_max: int | None = key(
         None, "a node that accumulates more terms than this stays FP32; null: no limit", least=1
