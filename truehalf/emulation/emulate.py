@@ -29,7 +29,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.emulation.cumulative_sums import RULES
-from truehalf.emulation.half_nodes import NOT_SPLIT, raise_for_rules, split
+from truehalf.emulation.half_nodes import NOT_SPLIT, split
 from truehalf.errors import StageError
 from truehalf.ir.facts import TYPE_ATTRIBUTES, cast_node, insert_after, is_op, producer_of
 from truehalf.ir.inlining import InlineFunctions
@@ -57,8 +57,6 @@ def emulate(model: ir.Model) -> ir.Model:
     emulated = model.clone()
     InlineFunctions()(emulated)
     _infer_all_types(emulated)
-    if raise_for_rules(emulated, RULES):
-        _infer_all_types(emulated)
     names = Names(emulated)
     emulated.meta[NOT_SPLIT] = model.meta.get(NOT_SPLIT, {}) | split(emulated, RULES, names)
     graphs = list(emulated.graphs())
