@@ -153,7 +153,7 @@ def drawn_options() -> Iterator[tuple[str, str]]:
     """A choice of a model, and an option of it."""
     for seed in range(6):
         rng = random.Random(seed)
-        model = rng.choice(["torch", "timm", "huggingface", "torchvision", "lightly_train", "onnx"])
+        model = rng.choice(["torch", "huggingface", "lightly_train", "onnx"])
         yield model, rng.choice([*yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text())["options"]])
 
 

@@ -39,7 +39,6 @@ ELSEWHERE = {
     ("ir/arithmetic.py", "_DEPTHS"): "a function for each",
     ("ir/opset.py", "_RESTATED_UNTIL"): "a restatement for each",
     ("ir/arithmetic.py", "_PRODUCTS"): "a function for each",
-    ("linting/integers.py", "_OPERATORS"): "a function for each",
     ("linting/rules/restrictions.py", "_CHECKS"): "a function for each",
     ("linting/support.py", "_BUILT"): "what TensorRT has, by its documentation",
     ("linting/support.py", "_SINCE"): "what TensorRT has, by its documentation",

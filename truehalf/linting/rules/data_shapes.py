@@ -20,7 +20,7 @@ import onnx_ir as ir
 from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import Trait, has
 from truehalf.linting.base import MOVES, NO_NONZERO, Check, LocatedFinding, Rule, Subject, rank, upstream
-from truehalf.linting.integers import constant
+from truehalf.linting.sizes import constant
 from truehalf.linting.values import Origin
 
 
