@@ -67,10 +67,8 @@ class Candidates(torch.nn.Module):
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         heads = self.head(self.features((images - self.mean) / self.std))
         logits, codes = heads["cls_logits"], heads["bbox_regression"]
-        if "SSD" in type(self.head).__name__:  # class 0 is background
-            scores = logits.softmax(-1)[..., 1:]
-        else:
-            scores = logits.sigmoid()
+        is_ssd = "SSD" in type(self.head).__name__  # class 0 is background
+        scores = logits.softmax(-1)[..., 1:] if is_ssd else logits.sigmoid()
         if "bbox_ctrness" in heads:
             scores = (scores * heads["bbox_ctrness"].sigmoid()).sqrt()
         best = scores.amax(-1).topk(self.candidates, dim=1).indices

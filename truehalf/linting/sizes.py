@@ -1,6 +1,6 @@
 """Sizes that are moved out of Shape, element by element; None for an element that only a run knows.
 
-    Shape(x: [batch, 3, 640]) = [None, 3, 640]     Gather(Shape(x), 2) = 640     Concat(Shape(y: [batch]), [4]) = [None, 4]
+    Shape(x: [batch, 3, 640]) = [None, 3, 640]     Gather(Shape(x), 2) = 640     Concat(Shape(y: [n]), [4]) = [None, 4]
 
 What is computed from sizes is not followed: onnxslim folds it where it is constant.
 """
