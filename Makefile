@@ -57,10 +57,9 @@ test-gpu: setup ## run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -m gpu
 
 LIGHTLY := .venv-lightly
-SOURCES := tests/truehalf/models/sources
 
-test-lightly: $(LIGHTLY)/.installed ## the tests of the sources lightly_train, torchvision and timm, in .venv-lightly (6 GB)
-	$(LIGHTLY)/bin/python -m pytest $(SOURCES)/test_lightly_train.py $(SOURCES)/test_torchvision.py $(SOURCES)/test_timm.py tests/lightly
+test-lightly: $(LIGHTLY)/.installed ## the tests of lightly_train, torchvision and timm, in .venv-lightly (6 GB)
+	$(LIGHTLY)/bin/python -m pytest tests/truehalf/models/sources/test_lightly_train.py tests/test_model_presets.py tests/lightly
 
 # "===" refuses a build with a local label, such as 2.13.0+cpu: torchvision is compiled against the plain build, and its
 # operators cannot be loaded beside another one ("operator torchvision::nms does not exist").

@@ -26,7 +26,7 @@ class Entry:
 
     Attributes:
         name: of the row.
-        source: of the model (truehalf/models/sources).
+        source: choice of `model`, without a size or task.
         architecture: in words.
         overrides: of the configuration, on the command line.
         shape: of `transformers`: the configuration's model_type and what is not its default.
@@ -191,7 +191,8 @@ def _lightly_train() -> list[Entry]:
 
 
 def _optional(choice: str, name: str, architecture: str, *overrides: str) -> Entry:
-    chosen = (f"model={choice}", f"model.options.name={name}", *overrides, *_ON_PICTURES)
+    key = "model_name" if choice == "timm" else "name"
+    chosen = (f"model={choice}", f"model.options.kwargs.{key}={name}", *overrides, *_ON_PICTURES)
     return Entry(f"{choice}_{name}", choice.removesuffix("_classifier"), architecture, chosen, optional=True)
 
 

@@ -51,14 +51,12 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
 
 def repair_passes() -> str:
     """Each pass of truehalf.repairs with the docstring of its module; indented lines are its algebra."""
-    from truehalf.config.schema import DEFAULT_PASSES
     from truehalf.repairs import PASSES
 
     parts = []
     for name, made in PASSES.items():
         said = inspect.cleandoc(importlib.import_module(type(made).__module__).__doc__ or "")
-        off = "" if name in DEFAULT_PASSES else "Not in the default list: current compilers build the pattern.\n\n"
-        parts.append(f"### {name}\n\n{off}{re.sub(_INDENTED, _block, said, flags=re.MULTILINE)}")
+        parts.append(f"### {name}\n\n{re.sub(_INDENTED, _block, said, flags=re.MULTILINE)}")
     return "\n\n".join(parts)
 
 

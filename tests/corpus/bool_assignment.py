@@ -7,7 +7,7 @@ import torch
 INPUT_NAMES = ("scores", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"scores": {0: "batch"}, "labels": {0: "batch"}}
 GRAPH_RULES = ("where-condition",)
-REPAIRS = ("where_arithmetic",)
+REPAIRS = ()
 
 
 class Bad(torch.nn.Module):

@@ -7,7 +7,7 @@ import torch
 INPUT_NAMES = ("largest", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"labels": {0: "objects"}}
 GRAPH_RULES = ("range-of-execution-tensor",)
-REPAIRS = ("range_to_shape",)
+REPAIRS = ()
 
 
 class Bad(torch.nn.Module):

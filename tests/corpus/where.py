@@ -7,7 +7,7 @@ import torch
 INPUT_NAMES = ("score", "iou")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"score": {0: "batch"}, "iou": {0: "batch"}}
 GRAPH_RULES = ("where-condition",)
-REPAIRS = ("where_arithmetic",)
+REPAIRS = ()
 
 
 class Bad(torch.nn.Module):

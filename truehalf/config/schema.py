@@ -21,12 +21,10 @@ from truehalf.config.verification import VerifyConfig
 # Passes that repair.passes may name, and all that truehalf.repairs has.
 RepairPass = StrEnum(
     "RepairPass",
-    "allowzero fold_constants squeeze_if where_arithmetic range_to_shape grid_sample_gather rope_constants bool_index "
-    "nonzero_topk deduplicate_names infer_value_info",
+    "allowzero fold_constants squeeze_if grid_sample_gather rope_constants bool_index deduplicate_names "
+    "infer_value_info",
 )
-# Not run unless named: current compilers build their pattern (docs/reference/lint.md).
-_OFF = ("where_arithmetic", "range_to_shape")
-DEFAULT_PASSES = tuple(each.value for each in RepairPass if each not in _OFF)
+DEFAULT_PASSES = tuple(each.value for each in RepairPass)
 
 DecoderName = StrEnum("DecoderName", ["none", "dfine", "rtdetrv2"])  # none: of a model that brings one
 DataSource = StrEnum("DataSource", ["digits", "images", "coco", "npz", "random", "function"])

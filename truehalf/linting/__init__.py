@@ -1,8 +1,8 @@
 """Patterns in a graph that TensorRT refuses, computes wrongly, or runs slowly.
 
 `lint` looks at a model and changes nothing. A rule is a Rule with a check, a function of a Subject that yields places;
-each file holds a small family of them. What rules share: where values come from (values), integers that are known
-before a run (integers), and which operators which version builds (support).
+each file holds a small family of them. What rules share: where values come from (values), sizes that are known before a
+run (sizes), and which operators which version builds (support).
 """
 
 from __future__ import annotations

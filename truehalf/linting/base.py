@@ -13,7 +13,7 @@ from truehalf.ir.facts import all_nodes, fed_inputs, is_op, lengths_of, name_of
 from truehalf.ir.ops import Trait, has, with_trait
 from truehalf.ir.selectors import scope_of
 from truehalf.linting.finding import Finding, link_to
-from truehalf.linting.integers import constant
+from truehalf.linting.sizes import constant
 from truehalf.linting.values import Values
 
 BUILT, REFUSED, NO_NONZERO = "built", "refused", "refused, as it has no NonZero"

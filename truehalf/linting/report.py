@@ -25,12 +25,9 @@ _WIDTH_MIN, _WIDTH_MAX = 60, 120
 REPAIRED_BY = {  # rule of lint -> the pass of repair that is there for it
     "reshape-allowzero": "allowzero",
     "if-from-squeeze": "squeeze_if",
-    "where-condition": "where_arithmetic",
-    "range-of-execution-tensor": "range_to_shape",
     "grid-sample": "grid_sample_gather",
     "rope-tile": "rope_constants",
     "bool-index": "bool_index",
-    "nonzero-threshold": "nonzero_topk",
     "empty-node-name": "deduplicate_names",
 }
 

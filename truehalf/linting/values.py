@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait, has, row_of
-from truehalf.linting.integers import Known, complete, constant, evaluate, known_constant, whole
+from truehalf.linting.sizes import Sizes, are_complete, sizes_in
 
 _SHAPE_INPUT_MAX = 64  # elements of a shape tensor that is computed on the host
 
@@ -42,7 +42,7 @@ class Values:
 
     def __init__(self, graph: ir.Graph) -> None:
         self._origins: dict[ir.Value, Origin] = {}
-        self._known: dict[ir.Value, Known] = {}
+        self._known: dict[ir.Value, Sizes | None] = {}
         self._sized: set[ir.Value] = set()  # by data
         self._counted: set[ir.Value] = set()  # values computed from such a size
         for value in graph.inputs:
@@ -56,9 +56,10 @@ class Values:
             return Origin.CONSTANT
         return self._origins.get(value, Origin.DATA)
 
-    def integers(self, value: ir.Value | None) -> list[int] | None:
-        """All elements of a small integer value that is known before a run."""
-        return whole(self._elements(value)) if value is not None else None
+    def sizes(self, value: ir.Value | None) -> list[int] | None:
+        """The elements of a constant, or of what is moved out of shapes, where all of them are known before a run."""
+        found = sizes_in(value, self._known)
+        return [int(element) for element in found.ravel()] if found is not None and are_complete(found) else None
 
     def sized_by_data(self, value: ir.Value | None) -> bool:
         """Whether the size of a tensor depends on what a run computes, so that it may be empty."""
@@ -67,13 +68,6 @@ class Values:
     def counted(self, value: ir.Value | None) -> bool:
         """Whether a value is computed from the size of a tensor that is sized by data."""
         return value in self._counted
-
-    def _elements(self, value: ir.Value) -> Known | None:
-        if value not in self._known and constant(value) is not None:
-            found = known_constant(value)
-            if found is not None:
-                self._known[value] = found
-        return self._known.get(value)
 
     def _walk(self, graph: ir.Graph) -> None:
         for node in graph:
@@ -93,16 +87,9 @@ class Values:
             origin = Origin.SHAPE if origin > Origin.CONSTANT else origin
         elif has(node, Trait.RANDOM):
             origin = Origin.DATA
-        for value in node.inputs:
-            if value is not None:
-                self._elements(value)
-        elements = evaluate(node, self._known) if origin < Origin.DATA else None
-        for index, value in enumerate(node.outputs):
-            self._origins[value] = origin
-            if index == 0 and elements is not None:
-                self._known[value] = elements
-                if complete(elements):
-                    self._origins[value] = Origin.CONSTANT
+        for value in node.outputs:
+            known = origin < Origin.DATA and are_complete(sizes_in(value, self._known))
+            self._origins[value] = Origin.CONSTANT if known else origin
 
     def _measure(self, node: ir.Node, read: list[ir.Value | None]) -> None:
         counted = any(value in self._counted for value in read)

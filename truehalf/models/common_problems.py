@@ -44,20 +44,3 @@ def key_of_no_checkpoint(config: Config) -> Iterator[str]:
     if config.model.checkpoint is None and (options.key is not None or options.prefix is not None):
         message = "model.options.key, model.options.prefix: of model.checkpoint, which is null; expected null"
         yield coded("in-conflict", message)
-
-
-def by_name(config: Config, whose: str, who: str) -> Iterator[str]:
-    """Of sources of models by name, with the options `weights`, which names some, `key` and `prefix`.
-
-    Args:
-        whose: size is taken where none is given.
-        who: takes NCHW.
-    """
-    checkpoint, weights = config.model.checkpoint, config.model.options.weights
-    if checkpoint is not None and weights is not None:
-        message = f"model.checkpoint: expected it or model.options.weights, got {checkpoint!r} and {weights!r}"
-        yield coded("in-conflict", message)
-    yield from key_of_no_checkpoint(config)
-    yield from half_a_size(config, whose)
-    yield from another_layout(config, who)
-    yield from declared_needlessly(config)

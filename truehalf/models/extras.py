@@ -17,26 +17,26 @@ from types import ModuleType
 from truehalf.errors import StageError, failing
 
 
-def extra(package: str, named: str = "", called: str = "") -> ModuleType:
+def extra(package: str, named: str, called: str) -> ModuleType:
     """A package.
 
     Args:
-        package: as it is imported, such as "timm".
-        named: its extra, where that is called otherwise.
-        called: what errors call it, where its licence is to be known.
+        package: as it is imported.
+        named: its extra.
+        called: what errors call it.
 
     Raises:
         StageError: when it is not installed, or cannot be imported, with what to install.
     """
     if importlib.util.find_spec(package) is None:
-        message = f"model.source: {called or package} is not installed: pip install 'truehalf[{named or package}]'"
+        message = f"model.source: {called} is not installed: pip install 'truehalf[{named}]'"
         raise StageError("package-missing", message)
     remedy = (
         f". torch {_version('torch')} and torchvision {_version('torchvision')} have to be of releases that belong "
         "together and of one build, both for the CPU or both for the same CUDA; install the two in one command: "
         "pip install --force-reinstall torch torchvision"
     )
-    with failing("package-broken", f"model.source: {called or package} is installed and cannot be imported", remedy):
+    with failing("package-broken", f"model.source: {called} is installed and cannot be imported", remedy):
         return importlib.import_module(package)
 
 

@@ -18,9 +18,8 @@ PACKAGES = (
 )
 OF_SOURCE = {
     "lightly_train": ("lightly-train", "torchvision"),
-    "timm": ("timm", "torchvision"),
-    "torchvision": ("torchvision",),
-}  # sources of models with separate packages
+    "torch": ("timm", "torchvision"),
+}  # sources of models with separate packages; modules of the user's are often made of these
 _ALSO_CALLED = {"onnxruntime": "onnxruntime-gpu"}  # the same code, with more providers
 
 

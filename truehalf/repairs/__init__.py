@@ -24,22 +24,16 @@ from truehalf.repairs.passes.deduplicate_names import DeduplicateNames
 from truehalf.repairs.passes.fold_constants import FoldConstants
 from truehalf.repairs.passes.grid_sample_gather import GridSampleGather
 from truehalf.repairs.passes.infer_value_info import InferValueInfo, untyped_values
-from truehalf.repairs.passes.nonzero_topk import NonzeroTopk
-from truehalf.repairs.passes.range_to_shape import RangeToShape
 from truehalf.repairs.passes.rope_constants import RopeConstants
 from truehalf.repairs.passes.squeeze_if import SqueezeIf
-from truehalf.repairs.passes.where_arithmetic import WhereArithmetic
 
 PASSES: Mapping[str, Pass] = {
     "allowzero": AllowZero(),
     "fold_constants": FoldConstants(),
     "squeeze_if": SqueezeIf(),
-    "where_arithmetic": WhereArithmetic(),
-    "range_to_shape": RangeToShape(),
     "grid_sample_gather": GridSampleGather(),
     "rope_constants": RopeConstants(),
     "bool_index": BoolIndex(),
-    "nonzero_topk": NonzeroTopk(),
     "deduplicate_names": DeduplicateNames(),
     "infer_value_info": InferValueInfo(),
 }

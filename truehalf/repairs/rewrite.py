@@ -14,13 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, constant_of, is_op, upstream, values_read, with_subgraphs
+from truehalf.ir.facts import all_nodes, constant_of, is_op, values_read, with_subgraphs
 from truehalf.ir.normalize import Names
-from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
 
 FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
-INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
 
 
 class NotEqualError(Exception):
@@ -63,14 +61,12 @@ class Writer:
     Attributes:
         model, opset: what it writes to.
         names: all of the model.
-        inputs: of the graph itself, without those of subgraphs.
         shared: what a pass has made for one node and uses for others.
     """
 
     def __init__(self, model: ir.Model, done: Done) -> None:
         self.model, self.opset = model, model.graph.opset_imports.get("", 0)
         self.names = Names(model)
-        self.inputs = frozenset(model.graph.inputs)
         self.shared: dict[Any, Any] = {}
         self._done = done
         self._constants: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
@@ -119,7 +115,6 @@ class Build:
 
     def __init__(self, writer: Writer, node: ir.Node) -> None:
         self.node = node
-        self.inputs = writer.inputs
         self._writer = writer
         self._graph = graph_of(node)
 
@@ -180,12 +175,6 @@ def graph_of(node: ir.Node) -> ir.Graph:
     graph = node.graph
     assert isinstance(graph, ir.Graph), "nodes of functions are inlined before"
     return graph
-
-
-def from_data(value: ir.Value | None) -> bool:
-    """Whether what inputs hold, and not only their sizes, decides over a value."""
-    sources = upstream(value, lambda node: not has(node, Trait.SHAPE_ONLY))
-    return any(source.producer() is None and constant_of(source) is None for source in sources)
 
 
 def ints_of(value: ir.Value | None) -> list[int] | None:

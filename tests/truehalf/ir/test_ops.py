@@ -31,7 +31,6 @@ ELSEWHERE = {
     ("emulation/split_functions.py", "RULES"): "a function for each",
     ("ir/arithmetic.py", "_DEPTHS"): "a function for each",
     ("ir/arithmetic.py", "_PRODUCTS"): "a function for each",
-    ("linting/integers.py", "_OPERATORS"): "a function for each",
     ("linting/rules/restrictions.py", "_CHECKS"): "a function for each",
     ("linting/support.py", "_BUILT"): "what TensorRT has, by its documentation",
     ("linting/support.py", "_SINCE"): "what TensorRT has, by its documentation",

@@ -36,7 +36,7 @@ _SHAPED_ALIKE = {
 }  # fmt: skip
 _COUNTED = {"unbind"}  # as often as the axis is long; `for row in tensor` calls it
 # The values without an operation.
-_MEMORY = {"data_ptr", "storage", "untyped_storage", "_typed_storage", "__reduce_ex__", "__dlpack__"}
+_MEMORY = {"data_ptr", "storage", "untyped_storage", "_typed_storage", "__reduce_ex__", "__dlpack__", "__repr__"}
 _SIZES = {"shape", "size", "numel", "nelement", "__len__"}
 # As many rows as the values say.
 _SIZED_BY_VALUES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "bincount"}

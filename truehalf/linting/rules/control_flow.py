@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, subgraphs
 from truehalf.linting.base import MOVES, REFUSED, Check, LocatedFinding, Rule, Subject, rank, upstream
-from truehalf.linting.integers import constant
+from truehalf.linting.sizes import constant
 from truehalf.linting.values import Origin
 
 

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import Trait, has
 from truehalf.linting.base import MOVES, NO_NONZERO, Check, LocatedFinding, Rule, Subject, rank, upstream
-from truehalf.linting.integers import constant
+from truehalf.linting.sizes import constant
 from truehalf.linting.values import Origin
 
 
@@ -36,7 +36,7 @@ class NonzeroThreshold(Rule):
     kept = boxes[index]
     ```
 
-    Repair pass: `nonzero_topk`. In torch: `threshold_topk`.
+    Repair pass: `bool_index`, for the sum of such rows. In torch: `threshold_topk`.
     """
 
     id = "nonzero-threshold"
@@ -94,8 +94,6 @@ class Range(Rule):
     torch.arange(mask.sum())
     torch.arange(mask.nonzero().shape[0])  # where a TensorRT refuses the line above
     ```
-
-    Repair pass: `range_to_shape` (not in the default list).
     """
 
     id = "range-of-execution-tensor"
@@ -174,7 +172,7 @@ def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
                 "As many rows as pass a threshold: a size that only a run knows. TensorRT waits for the device there, "
                 "and everything after it runs with sizes that vary from image to image.",
                 "Take a fixed number with torch.topk, and threshold outside the engine; or "
-                "threshold_topk of truehalf.exporting.torch_ops; repair pass nonzero_topk.",
+                "threshold_topk of truehalf.exporting.torch_ops.",
             )
         elif (mask is not None and mask.dtype == ir.DataType.BOOL) or _is_boolean(source):
             yield BoolIndex.at(
@@ -242,7 +240,7 @@ def ranges(subject: Subject) -> Iterator[LocatedFinding]:
                 node,
                 "Its limits are computed on the device, so that only a run knows the size of all that follows.",
                 "Take the size of a tensor. Where a TensorRT refuses it: mask.nonzero().shape[0] instead of "
-                "mask.sum(); repair pass range_to_shape.",
+                "mask.sum().",
             )
 
 

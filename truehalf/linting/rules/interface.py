@@ -16,7 +16,7 @@ import onnx_ir as ir
 from truehalf.ir.facts import fed_inputs, lengths_of, name_of
 from truehalf.ir.normalize import concrete_shapes
 from truehalf.linting.base import Check, LocatedFinding, Rule, Subject
-from truehalf.linting.integers import constant
+from truehalf.linting.sizes import constant
 from truehalf.linting.values import is_static
 
 

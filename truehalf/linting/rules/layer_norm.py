@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
 from truehalf.linting.base import Check, LocatedFinding, Rule, Subject, scalar
-from truehalf.linting.integers import constant
+from truehalf.linting.sizes import constant
 
 
 class DecomposedLayerNorm(Rule):

@@ -17,7 +17,7 @@ from truehalf.float16 import MAX
 from truehalf.ir.facts import fed_inputs, is_op, reached, readers_of
 from truehalf.ir.ops import TABLE, Trait, with_trait
 from truehalf.linting.base import MOVES, Check, LocatedFinding, Rule, Subject
-from truehalf.linting.integers import constant
+from truehalf.linting.sizes import constant
 from truehalf.linting.values import Origin
 
 

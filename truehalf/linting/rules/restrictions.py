@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from truehalf.ir.ops import TABLE
-from truehalf.linting.integers import constant
+from truehalf.linting.sizes import constant
 from truehalf.linting.support import TOPK_MAX
 from truehalf.linting.values import Origin
 
@@ -50,7 +50,7 @@ def _pools_two_or_three(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
 
 
 def _topk(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
-    k = subject.values.integers(node.inputs[1]) if len(node.inputs) > 1 else None
+    k = subject.values.sizes(node.inputs[1]) if len(node.inputs) > 1 else None
     if k and max(k) > TOPK_MAX:
         yield f"TensorRT's TopK ends at k = {TOPK_MAX}; this one has {max(k)}.", "Take fewer, or in two steps."
 

@@ -30,8 +30,7 @@ class WhereCondition(Rule):
     y = c.float() * a + (1 - c.float()) * b  # provided that a and b are finite: 0 * inf is NaN
     ```
 
-    Repair pass: `where_arithmetic` (not in the default list), which refuses branches that may be non-finite or beyond
-    65504. In torch: `where`.
+    In torch: `where`.
     """
 
     id, severity = "where-condition", "info"
@@ -80,7 +79,7 @@ def wheres(subject: Subject) -> Iterator[LocatedFinding]:
                 "TensorRT may build a where on a computed condition as an IffCondition, and has failed to build such "
                 "engines. Most are built well.",
                 "Only where a build fails: c * x + (1 - c) * y, provided that neither branch is Inf or NaN (0 * inf is "
-                "NaN); where of truehalf.exporting.torch_ops; repair pass where_arithmetic.",
+                "NaN); where of truehalf.exporting.torch_ops.",
             )
 
 

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from truehalf.ir.facts import is_op, producer_of
 from truehalf.ir.ops import Trait, with_trait
 from truehalf.linting.base import MOVES, Check, LocatedFinding, Rule, Subject, rank
-from truehalf.linting.integers import constant
+from truehalf.linting.sizes import constant
 from truehalf.linting.support import TOPK_MAX
 from truehalf.linting.values import Origin
 

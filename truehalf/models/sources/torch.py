@@ -201,7 +201,7 @@ def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
         module.network = network
 
 
-def _called(name: str, key: str, root: Path, *arguments: Any, **keywords: Any) -> Any:
+def _called(name: str, key: str, root: Path, /, *arguments: Any, **keywords: Any) -> Any:
     """What the named function returns.
 
     Raises:

@@ -4,8 +4,7 @@
     x[m] = y[m]    ->  Where(m, y, x)                        y of the sizes of x after the axes of the mask
     sum(x[m], 0)   ->  sum(Where(m, x, 0), axes of m)        up to the order of the sum
 
-Positions come in the order of the elements, the same for x and y; each is written once. Where x and v are proven to be
-bounded and never NaN, the Where of an assignment is arithmetic (truehalf.repairs.passes.where_arithmetic).
+Positions come in the order of the elements, the same for x and y; each is written once.
 
 Refused: x[m] that something else reads, as its size is the number of true elements; other values that are written; a
 mask that is not known to have the sizes of the axes that it indexes, by numbers or by names: positions in a shorter one
@@ -28,7 +27,6 @@ from truehalf.repairs.masks_by_position import (
     same_sizes,
     summed_rows,
 )
-from truehalf.repairs.passes.where_arithmetic import chosen
 from truehalf.repairs.rewrite import Build, NotEqualError, Repair, Writer
 
 _WRITE = "what it writes is neither one value nor another tensor under the same mask; write x * (1 - m) + v * m"
@@ -83,7 +81,7 @@ def _written(build: Build, node: ir.Node) -> ir.Value | None:
     if sizes is not None and all(size == 1 for size in sizes):
         value = source if not sizes else build.op("Reshape", source, build.ints([], "scalar"))
         value.type = source.type
-        return chosen(build, mask.over(build, len(dims)), value, x)
+        return build.op("Where", mask.over(build, len(dims)), value, x)  # type: ignore[no-any-return]
     gather = producer_of(updates, "GatherND")
     other = mask_of_positions(gather.inputs[1]) if gather is not None else None
     y = gather.inputs[0] if gather is not None else None
@@ -94,4 +92,4 @@ def _written(build: Build, node: ir.Node) -> ir.Value | None:
         return None
     if not same_sizes(x, y, mask.axes) or not same_inner_sizes(x, y, mask.axes):
         return None
-    return chosen(build, mask.over(build, len(dims)), y, x)
+    return build.op("Where", mask.over(build, len(dims)), y, x)  # type: ignore[no-any-return]

@@ -22,14 +22,12 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, constant_of, is_op, lengths_of, subgraphs, values_of
 from truehalf.ir.normalize import InferTypes
-from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
-from truehalf.linting.integers import Known, complete, evaluate
+from truehalf.linting.sizes import are_complete, sizes_in
 from truehalf.repairs.foldable import is_foldable
-from truehalf.repairs.rewrite import Writer, graph_of, ints_of
+from truehalf.repairs.rewrite import Writer, graph_of
 
 SMALL = 1 << 16  # bytes
-_FEW = 64  # elements of a shape that is looked into
 
 
 class FoldConstants(Pass):
@@ -167,32 +165,8 @@ def _fits(result: np.ndarray[Any, Any], output: ir.Value) -> bool:
 
 def _known_sizes(value: ir.Value) -> np.ndarray[Any, Any] | None:
     """A vector or number that is moved out of shapes, where every element of it is known."""
-    elements = _elements(value, {})
-    if elements is None or not complete(elements):
+    sizes = sizes_in(value, {})
+    if sizes is None or not are_complete(sizes):
         return None
-    result = elements.astype(np.int64)
+    result = sizes.astype(np.int64)
     return result if _fits(result, value) else None
-
-
-def _elements(value: ir.Value | None, known: dict[ir.Value, Known | None]) -> Known | None:
-    """The elements of an int64 vector or number, None for each that only a run knows; None: it is none, or too long."""
-    if value is None or value.dtype != ir.DataType.INT64:
-        return None
-    if value not in known:
-        array, node = constant_of(value), value.producer()
-        found = array.astype(object) if array is not None else None
-        if array is None and node is not None and node.domain == "":
-            found = _moved_elements(node, known)
-        known[value] = found if found is not None and found.ndim <= 1 and found.size <= _FEW else None
-    return known[value]
-
-
-def _moved_elements(node: ir.Node, known: dict[ir.Value, Known | None]) -> Known | None:
-    """Of Shape, and of what only moves sizes: along the one axis that there is, and in order."""
-    moves = has(node, Trait.NO_ARITHMETIC) and has(node, Trait.STAYS_A_SIZE) and not is_op(node, "Reshape")
-    if not is_op(node, "Shape") and not moves:
-        return None
-    read = {value: _elements(value, known) for value in node.inputs if value is not None} if moves else {}
-    if is_op(node, "Slice") and (steps := node.inputs[4:5]) and (ints_of(steps[0]) or [0])[0] < 1:
-        return None
-    return evaluate(node, {value: elements for value, elements in read.items() if elements is not None})

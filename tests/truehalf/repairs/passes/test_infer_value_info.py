@@ -28,7 +28,7 @@ def test_every_value_has_type_and_shape() -> None:
 
 
 def test_what_passes_before_it_inferred_counts() -> None:
-    assert repaired(model(), "where_arithmetic", "infer_value_info")[1].counts["infer_value_info"] == 3
+    assert repaired(model(), "bool_index", "infer_value_info")[1].counts["infer_value_info"] == 3
 
 
 def test_what_is_known_counts_nothing() -> None:
