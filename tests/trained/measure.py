@@ -87,7 +87,10 @@ session(sys.argv[1])
 
 
 def valid(file: Path) -> str:
-    """ "yes", or why onnx's checker or ONNX Runtime refuses a file; in a process of its own, for the latter may crash."""
+    """Return "yes", or why onnx's checker or ONNX Runtime refuses a file.
+
+    A process of its own asks, for ONNX Runtime may crash.
+    """
     done = subprocess.run([sys.executable, "-c", _LOADS, str(file)], cwd=ROOT, capture_output=True, text=True)
     if done.returncode < 0:
         return f"ONNX Runtime crashes on it (signal {-done.returncode})"

@@ -68,7 +68,7 @@ def _moved(node: ir.Node, known: dict[ir.Value, Sizes | None]) -> Sizes | None:
             return None if numbers[0] is None or 0 in numbers[0] else data.reshape(numbers[0])
         if node.op_type == "Gather":
             return np.asarray(np.take(data, np.array(rest[0], np.int64)), dtype=object)
-        (start,), (end,) = numbers[0] or (), numbers[1] or ()
+        (start,), (end,) = numbers[0] or [], numbers[1] or []
         step = (numbers[3] or [1])[0] if len(numbers) > 3 else 1
         return data[start:end:step] if step > 0 else None  # Python and ONNX clamp alike
     except (IndexError, ValueError, TypeError):  # an operand is not known, or the node is not valid
