@@ -87,7 +87,7 @@ session(sys.argv[1])
 
 
 def valid(file: Path) -> str:
-    """ "yes", or why onnx's checker or ONNX Runtime refuses a file; in a process of its own, for the latter may crash."""
+    """ "yes", or why onnx's checker or ONNX Runtime, which may crash, refuses a file; in a process of its own."""
     done = subprocess.run([sys.executable, "-c", _LOADS, str(file)], cwd=ROOT, capture_output=True, text=True)
     if done.returncode < 0:
         return f"ONNX Runtime crashes on it (signal {-done.returncode})"
