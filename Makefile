@@ -42,7 +42,7 @@ test-all: setup ## run all tests but those that need a GPU or lightly-train (hal
 test-rest: setup ## what test-all runs beyond test
 	$(PYTEST) -m "not gpu and (slow or hypothesis)" --hypothesis-profile all
 
-trained-models: setup ## download the wheels that ship trained ONNX files (450 MB) into build/trained
+trained-models: setup ## download the wheels that ship trained ONNX files (410 MB) into build/trained
 	$(BIN)/python -m tests.trained.wheels
 
 trained: setup ## convert 43 trained models, compare what they do for their task, print the table (half an hour)

@@ -97,14 +97,14 @@ def valid(file: Path) -> str:
     return "yes" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["refused"])[-1][:200]
 
 
-def plain(value: Any) -> Any:
-    """For JSON: numbers of Python, floats with four significant digits."""
+def plain(value: Any, digits: int = 4) -> Any:
+    """For JSON: numbers of Python, floats with so many significant digits, those of `figures` with two."""
     if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(each, 2 if key == "figures" else digits) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(each, digits) for each in value]
     if isinstance(value, (float, np.floating)):
-        return float(f"{float(value):.4g}")
+        return float(f"{float(value):.{digits}g}")
     return value.item() if isinstance(value, np.generic) else value
 
 
