@@ -112,7 +112,7 @@ def _mixed(graph: onnx.GraphProto, outer: Mapping[str, int], opsets: Mapping[str
     types = {**outer, **{value.name: value.type.tensor_type.elem_type for value in values}}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
-        parameters, by_parameter = _parameters(node, opsets), defaultdict[str, dict[int, str]](dict)
+        parameters, by_parameter = _parameters(node, opsets) or (), defaultdict[str, dict[int, str]](dict)
         for position, name in enumerate(node.input if parameters else ()):
             parameter = parameters[min(position, len(parameters) - 1)]
             if types.get(name) in (_HALF, _FLOAT) and (parameter.option != _Variadic or parameter.is_homogeneous):
