@@ -30,7 +30,7 @@ from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import Failing
-from truehalf.verification.localize.locate import error_profile, first_bad_node, locate
+from truehalf.verification.localize.locate import error_profile, first_bad_node, locate, place_of
 from truehalf.verification.localize.suspects import Suspect
 from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.pinning.as_argument import pins_argument
@@ -333,3 +333,27 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 def test_a_fault_planted_in_a_detector_is_named(kind: str, network: Network) -> None:
     row = searched(network, kind, 500)
     assert row["found"] != "no", row
+
+
+PADDED = """g (float[2,3] x) => (float[2,4] y) <int64[4] pads = {{0, {0}, 0, {1}}}, float[4,4] w = {{{2}}}>
+{{ {3} [p] p = Pad(h, pads) [m] z = MatMul(p, v) {4} }}"""
+TO_HALF = "[c] h = Cast<to = 10>(x) [w_cast] v = Cast<to = 10>(w)"
+NARROW = {"x": FEEDS["x"][:, :3]}
+
+
+def padded(begin: int, end: int, half: bool) -> ir.Model:
+    casts = TO_HALF if half else "[c] h = Identity(x) [w_same] v = Identity(w)"
+    last = "[y_cast] y = Cast<to = 1>(z)" if half else "[y_same] y = Identity(z)"
+    return model(PADDED.format(begin, end, W, casts, last))
+
+
+def test_a_node_that_only_moves_data_is_never_blamed_on_rounding() -> None:
+    found, _ = locate(BothFiles(padded(0, 1, False), padded(0, 1, True)), [NARROW])
+    assert found and not [each.node for each in found if each.op_type == "Pad"]
+
+
+def test_one_that_moves_other_data_is_named_and_not_pinned() -> None:
+    """As pads that slimming changed in a ResNet: in FP32 the node would be as wrong."""
+    place = place_of(BothFiles(padded(0, 1, False), padded(1, 0, True)), [NARROW], None, "0", "sample 0")
+    assert place.suspects[0].node == "p" and place.suspects[0].selector == ""
+    assert "'p'" in place.sentence and not re.search(r"\bp\b", place.selectors)
