@@ -66,7 +66,6 @@ class Trait(Flag):
     CHOOSES = auto()  # an Inf among its inputs need not be in its output
     KEEPS_NAN = auto()  # after a Softmax: a NaN in its input is in its output
     KEEPS_SMALL = auto()  # a small element stays small
-    AT_INFINITY = auto()  # its range holds for infinite inputs, too
     # sizes
     COUNTS = auto()  # how many elements there are depends on what its input holds
     SIZED_BY_FIRST = auto()  # the output has the size of the first input, whatever the others hold
@@ -191,7 +190,7 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Clip", Op(T.UNARY | T.EXACT | T.LIMITS | T.DAMPS | T.CHOOSES | T.SIZED_BY_FIRST)),
     ("Ceil Floor", Op(T.UNARY | T.EXACT | T.STEPS | T.ON_SIZES, folds=7)),
     ("Round", Op(T.UNARY | T.EXACT | T.STEPS, folds=11)),
-    ("Sign", Op(T.UNARY | T.EXACT | T.STEPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
+    ("Sign", Op(T.UNARY | T.EXACT | T.STEPS, bounds=(-1, 1), folds=9)),
     ("Sqrt", Op(T.UNARY | T.RISES | T.STEEP_AT_ZERO | T.KEEPS_SMALL, divides=0, folds=7)),
     ("Log", Op(T.UNARY | T.RISES | T.STEEP_AT_ZERO, divides=0, folds=7)),
     ("Reciprocal", Op(T.UNARY | T.STEEP_AT_ZERO, divides=0, folds=7)),
@@ -199,10 +198,10 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Cos", Op(T.UNARY | T.PERIODIC | T.DAMPS, bounds=(-1, 1), folds=7)),
     ("Sin", Op(T.UNARY | T.PERIODIC, bounds=(-1, 1), folds=7)),
     ("Tan", Op(T.UNARY | T.PERIODIC, folds=7)),
-    ("Atan", Op(T.UNARY | T.RISES | T.AT_INFINITY, bounds=(-_HALF_PI, _HALF_PI), folds=7)),
-    ("Tanh", Op(T.UNARY | T.RISES | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=7)),
-    ("Erf", Op(T.UNARY | T.RISES | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
-    ("Sigmoid", Op(T.UNARY | T.RISES | T.DAMPS | T.AT_INFINITY, bounds=(0, 1), folds=7)),
+    ("Atan", Op(T.UNARY | T.RISES, bounds=(-_HALF_PI, _HALF_PI), folds=7)),
+    ("Tanh", Op(T.UNARY | T.RISES | T.DAMPS, bounds=(-1, 1), folds=7)),
+    ("Erf", Op(T.UNARY | T.RISES | T.DAMPS, bounds=(-1, 1), folds=9)),
+    ("Sigmoid", Op(T.UNARY | T.RISES | T.DAMPS, bounds=(0, 1), folds=7)),
     ("HardSigmoid", Op(T.UNARY | T.DAMPS, bounds=(0, 1))),
     ("Softsign", Op(T.UNARY | T.RISES, bounds=(-1, 1))),
     ("Gelu HardSwish LeakyRelu", Op(T.UNARY | T.DAMPS)),
