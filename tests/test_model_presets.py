@@ -55,14 +55,25 @@ def detector(request: pytest.FixtureRequest) -> tuple[Any, Model]:
     options = ["model.options.kwargs.num_classes=4", "model.options.kwargs.candidates=3840"]
     model = open_model(config("torchvision", *keys, *options), ROOT)
     theirs: Any = get_model(request.param, weights_backbone=None, num_classes=4).eval()
+    settled(model.module, shown(model, 2, 0), request.param == "ssd300_vgg16")
     ours = model.module.get_submodule("network")
     theirs.backbone.load_state_dict(ours.get_submodule("backbone").state_dict())
     theirs.head.load_state_dict(ours.get_submodule("head").state_dict())
-    for part in (ours.get_submodule("head"), theirs.head):
-        with torch.no_grad():  # without batch norms SSD's scores are 1, nearly all
-            for parameter in part.parameters() if request.param == "ssd300_vgg16" else ():
-                parameter.mul_(0.2)
     return theirs, model
+
+
+def settled(module: torch.nn.Module, images: torch.Tensor, small: bool) -> None:
+    """Give batch norms the statistics of noise, else all anchors score alike; without norms make scores small."""
+    norms = [part for part in module.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    with torch.no_grad():
+        module(images)
+        for parameter in module.get_submodule("network.head").parameters() if small else ():
+            parameter.mul_(0.2)
+    for norm in norms:
+        norm.eval()
 
 
 def shown(model: Model, count: int, seed: int) -> torch.Tensor:

@@ -56,7 +56,6 @@ class Trait(Flag):
     RISES = auto()  # the larger its input, the larger its output
     CHOOSES = auto()  # an Inf among its inputs need not be in its output
     KEEPS_NAN = auto()  # after a Softmax: a NaN in its input is in its output
-    AT_INFINITY = auto()  # its range holds for infinite inputs, too
     # sizes
     COUNTS = auto()  # how many elements there are depends on what its input holds
     SIZED_BY_FIRST = auto()  # the output has the size of the first input, whatever the others hold
@@ -180,7 +179,7 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Clip", Op(T.UNARY | T.EXACT | T.LIMITS | T.DAMPS | T.CHOOSES | T.SIZED_BY_FIRST)),
     ("Ceil Floor", Op(T.UNARY | T.EXACT | T.STEPS | T.ON_SIZES, folds=7)),
     ("Round", Op(T.UNARY | T.EXACT | T.STEPS, folds=11)),
-    ("Sign", Op(T.UNARY | T.EXACT | T.STEPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
+    ("Sign", Op(T.UNARY | T.EXACT | T.STEPS, bounds=(-1, 1), folds=9)),
     ("Sqrt", Op(T.UNARY | T.RISES, divides=0, folds=7)),
     ("Log", Op(T.UNARY | T.RISES, divides=0, folds=7)),
     ("Reciprocal", Op(T.UNARY, divides=0, folds=7)),
@@ -188,10 +187,10 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Cos", Op(T.UNARY | T.DAMPS, bounds=(-1, 1), folds=7)),
     ("Sin", Op(T.UNARY, bounds=(-1, 1), folds=7)),
     ("Tan", Op(T.UNARY, folds=7)),
-    ("Atan", Op(T.UNARY | T.RISES | T.AT_INFINITY, bounds=(-_HALF_PI, _HALF_PI), folds=7)),
-    ("Tanh", Op(T.UNARY | T.RISES | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=7)),
-    ("Erf", Op(T.UNARY | T.RISES | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
-    ("Sigmoid", Op(T.UNARY | T.RISES | T.DAMPS | T.AT_INFINITY, bounds=(0, 1), folds=7)),
+    ("Atan", Op(T.UNARY | T.RISES, bounds=(-_HALF_PI, _HALF_PI), folds=7)),
+    ("Tanh", Op(T.UNARY | T.RISES | T.DAMPS, bounds=(-1, 1), folds=7)),
+    ("Erf", Op(T.UNARY | T.RISES | T.DAMPS, bounds=(-1, 1), folds=9)),
+    ("Sigmoid", Op(T.UNARY | T.RISES | T.DAMPS, bounds=(0, 1), folds=7)),
     ("HardSigmoid", Op(T.UNARY | T.DAMPS, bounds=(0, 1))),
     ("Softsign", Op(T.UNARY | T.RISES, bounds=(-1, 1))),
     ("Gelu HardSwish LeakyRelu", Op(T.UNARY | T.DAMPS)),

@@ -52,27 +52,39 @@ def _moved(node: ir.Node, known: dict[ir.Value, Sizes | None]) -> Sizes | None:
         return _of_shape(node)
     if node.op_type not in ("Identity", "Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape"):
         return None
-    data, *rest = [sizes_in(value, known) for value in node.inputs]
+    read = [sizes_in(value, known) for value in node.inputs]
     try:
-        if node.op_type == "Concat":
-            return np.concatenate([data, *rest])
-        if data is None or node.op_type in ("Identity", "Cast"):
-            return data
-        if node.op_type == "Squeeze":
-            return data.reshape(()) if data.size == 1 else data
-        numbers = [None if each is None else [int(element) for element in each.ravel()] for each in rest]
-        if node.op_type == "Unsqueeze":
-            axes = node.attributes.get_ints("axes") or numbers[0] or ()
-            return data.reshape(1) if data.ndim == 0 and len(axes) == 1 else None
-        if node.op_type == "Reshape":
-            return None if numbers[0] is None or 0 in numbers[0] else data.reshape(numbers[0])
-        if node.op_type == "Gather":
-            return np.asarray(np.take(data, np.array(rest[0], np.int64)), dtype=object)
-        (start,), (end,) = numbers[0] or [], numbers[1] or []
-        step = (numbers[3] or [1])[0] if len(numbers) > 3 else 1
-        return data[start:end:step] if step > 0 else None  # Python and ONNX clamp alike
-    except (IndexError, ValueError, TypeError):  # an operand is not known, or the node is not valid
+        return _result(node, read[0], read[1:])
+    except (IndexError, ValueError, TypeError):  # the node is not valid
         return None
+
+
+def _result(node: ir.Node, data: Sizes | None, rest: list[Sizes | None]) -> Sizes | None:
+    if node.op_type == "Concat":
+        parts = [part for part in (data, *rest) if part is not None]
+        return np.concatenate(parts) if len(parts) == len(node.inputs) else None
+    if data is None or node.op_type in ("Identity", "Cast"):
+        return data
+    if node.op_type == "Squeeze":
+        return data.reshape(()) if data.size == 1 else data
+    if node.op_type == "Unsqueeze":
+        axes = node.attributes.get_ints("axes") or ints(rest[0])
+        return data.reshape(1) if data.ndim == 0 and axes is not None and len(axes) == 1 else None
+    if node.op_type == "Reshape":
+        shape = ints(rest[0])
+        return None if shape is None or 0 in shape else data.reshape(shape)
+    if node.op_type == "Gather":
+        index = rest[0]
+        return None if index is None else np.asarray(np.take(data, index.astype(np.int64)), dtype=object)
+    starts, ends, steps = ints(rest[0]), ints(rest[1]), [1] if len(rest) < 4 else ints(rest[3])
+    if starts is None or ends is None or steps is None or steps[0] < 1:
+        return None
+    return data[starts[0] : ends[0] : steps[0]]  # Python and ONNX clamp alike
+
+
+def ints(sizes: Sizes | None) -> list[int] | None:
+    """The elements where all of them are known."""
+    return [int(size) for size in sizes.ravel()] if sizes is not None and are_complete(sizes) else None
 
 
 def _of_shape(node: ir.Node) -> Sizes | None:

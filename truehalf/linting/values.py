@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait, has, row_of
-from truehalf.linting.sizes import Sizes, are_complete, sizes_in
+from truehalf.linting.sizes import Sizes, are_complete, ints, sizes_in
 
 _SHAPE_INPUT_MAX = 64  # elements of a shape tensor that is computed on the host
 
@@ -58,8 +58,7 @@ class Values:
 
     def sizes(self, value: ir.Value | None) -> list[int] | None:
         """The elements of a constant, or of what is moved out of shapes, where all of them are known before a run."""
-        found = sizes_in(value, self._known)
-        return [int(element) for element in found.ravel()] if found is not None and are_complete(found) else None
+        return ints(sizes_in(value, self._known))
 
     def sized_by_data(self, value: ir.Value | None) -> bool:
         """Whether the size of a tensor depends on what a run computes, so that it may be empty."""

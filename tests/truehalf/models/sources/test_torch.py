@@ -228,6 +228,15 @@ def test_random_weights_follow_the_seed_and_kwargs_go_to_the_factory(mine: str, 
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+@pytest.mark.parametrize("argument", ["name", "key", "root"])
+def test_arguments_of_any_name_go_to_the_factory(argument: str, mine: str, tmp_path: Path) -> None:
+    factory = f"def build({argument}):\n    return Net(width={argument})\n"
+    (tmp_path / "named.py").write_text(f"from {mine} import Net\n\n{factory}")
+    choices = ("model.options.factory=named:build", f"model.options.kwargs.{argument}=7")
+    assert open_model(config(mine, *choices), tmp_path).module.get_submodule("network.conv").weight.shape[0] == 7
+    del sys.modules["named"]
+
+
 def test_weights_say_which_key_was_taken(mine: str, tmp_path: Path) -> None:
     state = open_model(config(mine), tmp_path).module.network.state_dict()  # type: ignore[union-attr, operator]
     state = {f"module.{name}": tensor + 1 for name, tensor in state.items()}  # type: ignore[union-attr, operator]

@@ -52,18 +52,6 @@ def test_another_tensor_is_written_as_torch_exports_it() -> None:
     assert_equal(before, after, feeds(x=(3, 5), other=(3, 5)))
 
 
-def test_bounded_values_are_mixed_by_arithmetic() -> None:
-    before = parsed(
-        """net (float[n, 3] a, float[n, 3] b, bool[n, 3] mask) => (float[n, 3] y)
-        { x = Sigmoid (a)  other = Tanh (b)  nz = NonZero (mask)  at = Transpose <perm = [1, 0]> (nz)
-          rows = GatherND (other, at)  y = ScatterND (x, at, rows) }"""
-    )
-    after, _ = repaired(before, "bool_index")
-    assert "Where" not in ops(after)
-    feed = {"a": uniform(4, 3), "b": uniform(4, 3), "mask": uniform(4, 3) > 0}
-    assert_equal(before, after, [feed])
-
-
 @pytest.mark.parametrize(("keep", "output"), [(0, "float[5]"), (1, "float[1, 5]")])
 def test_a_sum_over_the_chosen_rows(keep: int, output: str) -> None:
     before = parsed(
@@ -160,13 +148,3 @@ def test_an_expanded_mask_of_one_row_is_repeated() -> None:
     after, report = repaired(before, "bool_index")
     assert report.counts == {"bool_index": 1}
     assert_equal(before, after, [{"x": uniform(2, 3), "mask": np.array([given])} for given in (True, False)])
-
-
-def test_one_bounded_value_is_mixed_by_arithmetic() -> None:
-    before = parsed(
-        f"""net (float[n] a, bool[n] mask) => (float[n] y) <int64[1] zero = {{0}}, float[1] v = {{9.0}}>
-        {{ x = Sigmoid (a)  {WRITE.strip("{}")} }}"""
-    )
-    after, report = repaired(before, "bool_index")
-    assert (report.counts, "Where" in ops(after)) == ({"bool_index": 1}, False)
-    assert_equal(before, after, [{"a": uniform(4), "mask": uniform(4) > 0}])
