@@ -43,6 +43,8 @@ def main() -> None:
             begin(root(), sys.argv[1:])
         job()
     except KeyboardInterrupt:
+        if is_sweep:
+            print("sweep: stopped; the same sweep again runs what is missing", file=sys.stderr)
         code = 130
     except (HydraException, OmegaConfBaseException) as error:
         print(sentence(error), file=sys.stderr)

@@ -15,12 +15,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.caveats import failures
 from pipeline.compose import effective, resolved, sentence
-from pipeline.forms import About, Params
+from pipeline.forms import About, Outcome, Params
 from pipeline.run import NOT_BEGUN, run
 from pipeline.sweep import VARIABLE, JobResult, job_folder, log_of, note
-from pipeline.track import without_address
+from pipeline.track import NOT_LOGGED, without_address
 from pipeline.tracking.record import commit_of, name_of
-from pipeline.workspace import crash_of, problems_of_lock, read_reports, root, without_git
+from pipeline.workspace import crash_of, json_of, problems_of_lock, read_reports, root, without_git
 from truehalf.config.named_files import missing_files
 from truehalf.config.params import read_params
 from truehalf.config.schema import Config
@@ -69,8 +69,9 @@ def _run_beside(values: Params, result: JobResult) -> int:
     with job_folder(project, str(result.name), values) as folder, log.open("w") as output:
         code = run(folder, values, about, project, output)
         result.reason = _reason(code, folder)
-    state = f"failed ({code}): {result.reason}" if code else "done"
-    print(f"sweep: #{result.number} {' '.join(result.overrides)}: {state}", flush=True)
+    state = f"failed ({code})" if code else "done"
+    parts = [f"sweep: #{result.number} {' '.join(result.overrides)}", state, *filter(None, [result.reason])]
+    print(": ".join(parts), flush=True)
     return code
 
 
@@ -93,13 +94,15 @@ def _checked(values: Params) -> Config:
 
 
 def _reason(code: int, folder: Path | None = None) -> str | None:
-    """One line on why the run of a workspace, by default the project's, failed; None where it did not."""
+    """One line on why the run of a workspace, by default the project's, failed or was not logged; None otherwise."""
     place = folder or root()
-    if code not in (1, NOT_BEGUN):
+    if code == 130:
         return None
-    if crash := crash_of(place):
+    if code and (crash := crash_of(place)):
         if code == NOT_BEGUN:  # its reports are those of the run before
             (place / "reports" / "error.json").unlink()
         return f"{crash['stage']}: {crash['message']}".splitlines()[0]
-    found = failures(read_reports(place), read_params(place)) if (place / "params.yaml").exists() else []
-    return "; ".join(found) or "no stage says why"
+    tracked: Outcome | None = json_of(place / "reports" / "track.json")
+    unlogged = [tracked["message"]] if tracked and tracked["status"] == NOT_LOGGED else []
+    failed = failures(read_reports(place), read_params(place)) or ["no stage says why"] if code else []
+    return "; ".join([*failed, *unlogged]) or None
