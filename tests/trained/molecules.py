@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 REACTIONS = (
@@ -64,7 +66,8 @@ def parsed(smiles: str) -> tuple[list[str], np.ndarray]:
 
 
 def encoded(reaction: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Inputs of the model, and which of its tokens are atoms of reactants and products, their elements and links.
+    """Inputs of the model, and which of its tokens are atoms of reactants and products, their elements and links, and
+    which are alike.
 
     A token for the reaction, then for each molecule one token and its atoms. atoms: number + 2; neighbors: bonds and
     hydrogens + 2; distances: bonds between two atoms + 2, 1 to the molecule's token, 0 between molecules; roles: 2 for
@@ -105,5 +108,15 @@ def encoded(reaction: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]
     found = {"reactant": np.flatnonzero(np.array(roles) == 2), "product": np.flatnonzero(np.array(roles) == 3)}
     return (
         {name: np.array(each, np.int64)[None] for name, each in feeds.items()},
-        found | {"element": np.array(elements), "links": joined},
+        found | {"element": np.array(elements), "links": joined, "alike": alike(atoms, neighbours, joined)},
     )
+
+
+def alike(atoms: list[int], neighbours: list[int], links: np.ndarray) -> np.ndarray:
+    """A number for each token; atoms that no path of bonds tells apart have the same: the model scores them alike."""
+    kinds: list[Any] = list(zip(atoms, neighbours, strict=True))
+    for _ in range(len(atoms)):
+        around = [(kinds[i], tuple(sorted(kinds[j] for j in np.flatnonzero(row)))) for i, row in enumerate(links)]
+        order = {kind: i for i, kind in enumerate(sorted(set(around)))}
+        kinds = [order[kind] for kind in around]
+    return np.array(kinds)

@@ -205,8 +205,9 @@ def spindles(detection: np.ndarray) -> list[Span]:
 
 
 def atom_mapping(attention: np.ndarray, molecules: dict[str, np.ndarray]) -> list[int]:
-    """For each atom of the products the atom of the reactants that it comes from: largest attention first, neighbours
-    of what is mapped preferred by a factor of 1.75.
+    """For each atom of the products the kind of atom of the reactants that it comes from, -1 for none: largest
+    attention first, neighbours of what is mapped preferred by a factor of 1.75. Atoms that symmetry makes alike are of
+    one kind.
     """
     product, reactant = molecules["product"], molecules["reactant"]
     table = attention[np.ix_(product, reactant)] + attention[np.ix_(reactant, product)].T
@@ -226,4 +227,4 @@ def atom_mapping(attention: np.ndarray, molecules: dict[str, np.ndarray]) -> lis
         table[np.ix_(beside, links[reactant[j]][reactant])] *= 1.75
         table[i], table[:, j] = 0, 0
         frontier |= beside
-    return [int(each) for each in mapping]
+    return [int(molecules["alike"][reactant[each]]) if each >= 0 else -1 for each in mapping]

@@ -134,7 +134,9 @@ def test_molecules_are_read_from_smiles() -> None:
     assert feeds["roles"].tolist() == [[1, 0, 2, 2, 0, 3, 3]]
     attention = np.zeros((7, 7))
     attention[5, 2] = attention[6, 3] = 1
-    assert reading.atom_mapping(attention, about) == [0, 1]
+    assert reading.atom_mapping(attention, about) == about["alike"][[2, 3]].tolist()
+    ring = molecules.encoded("CC1=CC=CC=C1>>C")[1]["alike"][2:9].tolist()  # toluene: both ortho, both meta are alike
+    assert ring[2] == ring[6] and ring[3] == ring[5] and len(set(ring)) == 5
 
 
 # --- faults and tables ------------------------------------------------------------------------------------------------
