@@ -74,22 +74,20 @@ def told(error: Exception) -> str:
     return str(error) if isinstance(error, StageError) else typed_line(error)
 
 
-def attempted(
-    what: str, missing: Callable[[str], object], part: Callable[[], T], code: str = "part-missing"
-) -> T | None:
+def attempted(what: str, missing: Callable[[str], object], part: Callable[[], T], code: str = "") -> T | None:
     """Run an advisory part of an export, a conversion or a verification: what it returns, or None where it raises.
 
     Args:
         what: what the report lacks then.
         missing: is told so, in one line with the error.
-        code: of that line.
+        code: of that line; empty: part-missing.
     """
     try:
         return part()
     except MemoryError:
         raise
     except Exception as error:
-        missing(coded(code, f"{what}: {told(error)}".partition("\n")[0]))
+        missing(coded(code or "part-missing", f"{what}: {told(error)}".partition("\n")[0]))
         return None
 
 

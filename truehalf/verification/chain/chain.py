@@ -70,7 +70,7 @@ _CHAIN = "chain"  # what is open of all its files
 NO_ENGINE = "this stage judges the ONNX file"
 _PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
 _PICTURES, _ERRORS, _GRAPH = "pictures of the samples", "errors of the detections", "the outline of the graph"
-_MISSING = "part-missing"
+_MISSING = ""  # the code of what is no search
 T = TypeVar("T")
 NOT_MEASURED: StageNumbers = {
     "state": NOT_VERIFIED,
