@@ -43,7 +43,6 @@ class Switchboard:
     Attributes:
         nodes: names of the nodes that have a switch, in graph order.
         scopes: of each, the dotted path of its module, "" where none is known.
-        digest: SHA-256 of the model and of how the board was built.
         runs: how often `run` was called.
     """
 

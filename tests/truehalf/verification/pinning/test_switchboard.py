@@ -213,14 +213,11 @@ def test_with_every_node_in_fp32_it_is_the_fp32_model_and_joins_lists_of_feeds()
     np.testing.assert_array_equal(parts, one)
 
 
-def test_unknown_names_are_refused_and_the_digest_tells_models_apart() -> None:
-    text = "g (float[2] x) => (float[2] y) <float[2] w = {%s, 1.0}> { [a] y = Mul(x, w) }"
-    first, second = (Switchboard(ir.from_proto(parsed(text % number))) for number in (0.1, 0.2))
+def test_unknown_names_are_refused() -> None:
+    text = "g (float[2] x) => (float[2] y) <float[2] w = {0.1, 1.0}> { [a] y = Mul(x, w) }"
     with raises("wrong-name", "'b'") as caught:
-        first.run({"x": numbers(2)}, ["a", "b"])
+        Switchboard(ir.from_proto(parsed(text))).run({"x": numbers(2)}, ["a", "b"])
     assert "'a'" not in str(caught.value)
-    assert first.digest != second.digest
-    assert first.digest == Switchboard(ir.from_proto(parsed(text % 0.1))).digest
 
 
 def test_sets_of_one_effect_give_one_result() -> None:
