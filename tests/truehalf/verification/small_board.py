@@ -11,7 +11,6 @@ import numpy as np
 class Double:
     """Runs in no time: output "bad" is `formula(names in FP32)`."""
 
-
     def __init__(self, nodes: Collection[str], formula: Callable[[frozenset[str]], float]) -> None:
         self.nodes = list(nodes)
         self.scopes = {node: ".".join(part for part in node.split("/")[:-1] if part) for node in nodes}
