@@ -56,7 +56,6 @@ class CallsSequentialByKeyword(nn.Module):
         return self.layers(input=images).mean((2, 3))
 
 
-@fails("an advisory reader of source raises IndexError")
 def test_a_sequential_called_by_keyword_is_exported(tmp_path: Path) -> None:
     export(CallsSequentialByKeyword().eval(), tmp_path / "m.onnx", samples={"images": IMAGES})
     assert loads(tmp_path / "m.onnx")

@@ -25,7 +25,7 @@ _NORM_WEIGHTS = "<float two = {2.0}, float eps = {0.00001}>"
 _ZERO = "<float zero = {0.0}>"
 MIXED = {
     # name: weights, FP32 nodes, nodes of the FP16 file, one operator at which the types meet
-    "epsilon of a norm": (_NORM_WEIGHTS, _NORM.format(x="x"), "t = Cast<to=10>(x) " + _NORM.format(x="t"), "Pow"),
+    "epsilon of a norm": (_NORM_WEIGHTS, _NORM.format(x="x"), "t = Cast<to=10>(x) " + _NORM.format(x="t"), "Add"),
     "fill of a Where": (
         "<float zero = {0.0}, float fill = {-1.0}>",
         "c = Greater(x, zero) y = Where(c, x, fill)",
@@ -48,7 +48,6 @@ MIXED = {
 
 
 @pytest.mark.parametrize("case", MIXED)
-@fails("a file that no runtime loads passes")
 def test_a_file_in_which_types_meet_fails_with_the_node(tmp_path: Path, case: str) -> None:
     weights, plain, mixed, operator = MIXED[case]
     reference = saved(tmp_path / "fp32.onnx", parsed(f"g (float[n,8] x) => (float[n,8] y) {weights} {{ {plain} }}"))
@@ -93,7 +92,6 @@ def four_columns(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("key", TAGS)
-@fails("the same file with other tags fails")
 def test_the_same_file_with_other_tags_passes(tmp_path: Path, four_columns: Path, key: str) -> None:
     """ultralytics writes its arguments into a file, other tools their command and history."""
     before, after = TAGS[key]
