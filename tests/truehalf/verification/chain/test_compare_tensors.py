@@ -122,10 +122,8 @@ def test_other_shapes_fail_and_empty_outputs_are_not_verified(tmp_path: Path) ->
 
 
 def test_a_model_without_inputs(tmp_path: Path) -> None:
-    """What no input reaches is the same, and nothing else can be said of it."""
     report = held(tmp_path, *["() => (float[1] y) { y = Constant<value_floats = [1.0]> () }"] * 2, {})
-    assert report.verdict == "not verified"
-    expect(report.reasons[0], "input-ignored", "'y'")
+    assert report.passed and any("samples-alike" in said for said in report.not_verified)
 
 
 def test_what_the_scale_of_others_hides_is_not_verified(tmp_path: Path) -> None:
