@@ -13,7 +13,7 @@ from pipeline.workspace import CONF
 from tests.configurations import composed
 from truehalf.codes import codes_in
 from truehalf.config.typed import ConfigErrors
-from truehalf.config.validate import validate
+from truehalf.config.validate import completed, validate
 from truehalf.models.configuration import validated
 
 
@@ -37,7 +37,7 @@ def test_every_shipped_choice_composes_and_is_valid(choice: str, decoder: str) -
     told = [f"decoder={decoder}", choice, *OF_DATA.get(choice, ["data.folder=pictures"])]
     values = values_of(*told)
     validate(values)
-    assert composed(*told) == values
+    assert completed(composed(*told)) == values
 
 
 def test_the_committed_params_yaml_is_the_default_configuration() -> None:

@@ -50,7 +50,7 @@ def are_complete(sizes: Sizes | None) -> bool:
 def _moved(node: ir.Node, known: dict[ir.Value, Sizes | None]) -> Sizes | None:
     if has(node, Trait.SHAPE_ONLY):
         return _of_shape(node)
-    if node.op_type not in ("Identity", "Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape"):
+    if not (has(node, Trait.NO_ARITHMETIC) and has(node, Trait.STAYS_A_SIZE)):
         return None
     read = [sizes_in(value, known) for value in node.inputs]
     try:
