@@ -14,7 +14,7 @@ from truehalf.provenance import software
 
 # Of pyproject.toml, what configures, runs, draws or logs, and what reads and writes weights as they are.
 COMPUTE_NOTHING = {
-    *("click", "dvc", "hydra-core", "jinja2", "mlflow", "omegaconf", "psutil", "pyyaml", "rich"),
+    *("click", "dvc", "hydra-core", "jinja2", "mlflow", "omegaconf", "pyyaml", "rich"),
     *("ruamel.yaml.clib", "safetensors"),
 }
 

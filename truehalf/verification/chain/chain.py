@@ -133,7 +133,7 @@ def verify(
     held, total = HeldAgainst(reference, made.adversarial, fp32, options), made.of_samples or len(reference.names)
     final, stages = _measured_all(held, opened, made, total)
     findings = [
-        *judge_file(file_of(files[FINAL]), file_of(files["slim"])),
+        *judge_file(as_written(last), as_written(fp32)),
         *final.findings(options),
         *(Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open),
         *of_files(as_written(fp32).model, as_written(last).model, reference.spec),

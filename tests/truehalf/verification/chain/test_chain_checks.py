@@ -56,7 +56,7 @@ def test_a_good_file_is_verified_at_every_batch_and_on_adversarial_pictures(tmp_
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
     assert {item["check"]: item["state"] for item in report["checks"]} == {
         **dict.fromkeys(
-            ("detections", "average_precision", "nonfinite", "batch", "adversarial", "reaction"), "verified"
+            ("file", "detections", "average_precision", "nonfinite", "batch", "adversarial", "reaction"), "verified"
         ),
         "accumulation": "not verified",
     }

@@ -84,7 +84,7 @@ def test_columns_that_a_large_one_hides_are_not_verified(column: int, tmp_path: 
 
 
 def test_an_output_that_ignores_its_input_fails(tmp_path: Path) -> None:
-    report = verified(tmp_path, 0.05 * WEIGHTS, 0 * WEIGHTS, offset=40)
+    report = verified(tmp_path, 0.2 * WEIGHTS, 0 * WEIGHTS, offset=40)
     assert report["tensor_error"] < OPTIONS.gates.tensor_error_max
     assert report["verdict"] == "failed" and states(report)["reaction"] == "failed"
     expect(report["reasons"][0], "input-ignored", "'y'")

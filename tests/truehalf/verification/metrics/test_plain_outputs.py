@@ -142,7 +142,7 @@ def test_a_good_classifier_passes_and_has_the_gates_of_one(tmp_path: Path) -> No
     ]
     states = {check["check"]: check["state"] for check in report["checks"]}
     assert states == {
-        **dict.fromkeys(("classes", "tensors", "nonfinite", "batch", "adversarial", "reaction"), "verified"),
+        **dict.fromkeys(("file", "classes", "tensors", "nonfinite", "batch", "adversarial", "reaction"), "verified"),
         "accumulation": "not verified",
     }
     assert not any("detections" in item or "precision" in item for item in report["not_verified"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,8 +23,8 @@ def additive(fp32: frozenset[str]) -> float:
     return sum(weight for node, weight in WEIGHTS.items() if node not in fp32)
 
 
-def of_board(board: Double, count: int, base: Sequence[str] = (), checkpoint: Path | None = None) -> list[Part]:
-    return ranked(Meter(board, FEEDS, frozenset(base), bad, checkpoint), COSTS, count)  # type: ignore[arg-type]
+def of_board(board: Double, count: int, base: Sequence[str] = ()) -> list[Part]:
+    return ranked(Meter(board, FEEDS, frozenset(base), bad), COSTS, count)  # type: ignore[arg-type]
 
 
 def test_with_parts_enough_every_node_is_one_and_they_stand_by_error_for_cost() -> None:
@@ -65,11 +64,3 @@ def test_what_overflows_alone_stands_first_and_is_parted_first() -> None:
 
     found = of_board(Double(NODES, overflows), 4)
     assert found[0].nodes == ("/dec/y",) and math.isinf(found[0].error)
-
-
-def test_a_ranking_that_was_killed_goes_on(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "ranking.json"
-    first = of_board(Double(NODES, additive), 9, checkpoint=checkpoint)
-    board = Double(NODES, additive)
-    again = of_board(board, 9, checkpoint=checkpoint)
-    assert again == first and not board.asked
