@@ -32,7 +32,6 @@ class Trait(Flag):
     SAME = auto()  # the same numbers, perhaps of another type
     UNARY = auto()  # a function of each element of one tensor, whose shape the output has
     PRODUCT = auto()  # matrix products, convolutions, recurrences
-    BILINEAR = auto()  # a product of its first two inputs: 0 where one of them is all 0
     LINEAR = auto()  # of finite operands finite or an overflow; an Inf in it stays one
     NORMALIZES = auto()  # divides by a mean, a norm or a sum over axes
     POOLS = auto()
@@ -44,7 +43,6 @@ class Trait(Flag):
     RANDOM = auto()
     QUANTIZED = auto()  # writes, reads or computes quantized tensors
     SEQUENCE = auto()  # lists of tensors, optional tensors
-    CONTROL_FLOW = auto()  # with subgraphs that may be converted
     SHAPE_ONLY = auto()  # reads no values, only the shape
     # sums
     ACCUMULATES = auto()  # sums or multiplies elements, or has such sums inside (but see `adds_up`)
@@ -168,7 +166,7 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("EyeLike", Op(T.EXACT)),
     ("OneHot", Op(T.EXACT, sizes=(1,), coordinates=("indices", "depth"), folds=11)),
     ("Range", Op(T.ACCUMULATES, sizes=None, decides=("start", "limit", "delta"), folds=11)),
-    ("If Loop Scan", Op(_MOVE | T.CONTROL_FLOW)),
+    ("If Loop Scan", Op(_MOVE)),
     ("ConcatFromSequence Optional OptionalGetElement SequenceAt SplitToSequence", Op(_MOVE | T.SEQUENCE)),
     ("SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceMap", Op(_MOVE | T.SEQUENCE)),
     ("OptionalHasElement SequenceLength", Op(T.NO_ARITHMETIC | T.SEQUENCE)),
@@ -204,7 +202,7 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     # functions of one element of each input
     ("Add", Op(_TERMS | T.COMMUTES | T.DAMPS, scaled=(0, 1), folds=7)),
     ("Sub", Op(_TERMS | T.DAMPS, scaled=(0, 1), folds=7)),
-    ("Mul", Op(_TERMS | T.BILINEAR | T.COMMUTES | T.KEEPS_NAN, scaled=(0, 1), folds=7)),
+    ("Mul", Op(_TERMS | T.COMMUTES | T.KEEPS_NAN, scaled=(0, 1), folds=7)),
     ("Div", Op(T.KEEPS_NAN | _SIZES, scaled=(0,), divides=1, folds=7)),
     ("Pow", Op(divides=0, folds=7)),
     ("Mod", Op(T.ON_SIZES, folds=10)),
@@ -218,9 +216,9 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("And Or Xor", Op(T.LOGIC | T.COMMUTES | T.INTEGER_DATA, folds=7)),
     ("BitShift BitwiseAnd BitwiseOr BitwiseXor", Op(T.BITWISE | T.INTEGER_DATA)),
     # products
-    ("MatMul", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES | T.KEEPS_NAN, folds=7)),
-    ("Gemm", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES, folds=7)),
-    ("Conv ConvTranspose", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES)),
+    ("MatMul", Op(T.PRODUCT | T.ACCUMULATES | T.KEEPS_NAN, folds=7)),
+    ("Gemm", Op(T.PRODUCT | T.ACCUMULATES, folds=7)),
+    ("Conv ConvTranspose", Op(T.PRODUCT | T.ACCUMULATES)),
     ("Einsum", Op(T.PRODUCT | T.ACCUMULATES, folds=12)),
     ("Attention CausalConvWithState DeformConv LinearAttention", Op(T.PRODUCT | T.ACCUMULATES)),
     ("GRU LSTM RNN", Op(T.PRODUCT | T.ACCUMULATES)),

@@ -62,7 +62,6 @@ def test_traits_that_say_the_same_agree() -> None:
     assert with_trait(Trait.SEPARATE_SUM | Trait.NORMALIZES) < with_trait(Trait.ACCUMULATES)
     assert not with_trait(Trait.NO_ARITHMETIC) & with_trait(Trait.ACCUMULATES)
     assert MOVES - with_trait(Trait.NO_ARITHMETIC) == {"Scatter", "ScatterElements", "ScatterND"}
-    assert with_trait(Trait.CONTROL_FLOW) == {"If", "Loop", "Scan"}
 
 
 def test_logic_and_comparisons_give_booleans() -> None:
