@@ -7,8 +7,8 @@
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
     declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
-    inner, integers, underflow, reduction_depth,
-    custom_rule, nonfinite, unmeasured
+    inner, integers, underflow, variance,
+    reduction_depth, custom_rule, nonfinite, unmeasured
     fp16_ops                          operator types that the user wants in FP16; by default matrix products and
                                       convolutions where cost alone would leave all of them FP32
     fused_attention                   FP16 keeps an attention fused (truehalf.conversion.rules.attention)
@@ -40,6 +40,7 @@ from truehalf.conversion.rules.nonfinite import nonfinite
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.conversion.rules.sums import depth, inner
 from truehalf.conversion.rules.underflow import underflow
+from truehalf.conversion.rules.variance import variance
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.patterns import is_named
@@ -177,6 +178,7 @@ def _candidate_rules(context: RuleContext) -> list[Rule]:
         inner,
         constants.integers,
         underflow(context),
+        variance(context),
         depth,
         custom,
         nonfinite(context),

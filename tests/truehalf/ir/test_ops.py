@@ -27,6 +27,7 @@ ELSEWHERE = {
         "PRODUCTS",
     ): "what an option without entries means, which users read; config stands above ir",
     ("conversion/masks/spread.py", "_JOINS"): "the rules of masks, which the module's docstring proves for these",
+    ("conversion/rules/variance.py", "_MEANS"): "what a mean is written as, and no other reduction",
     ("emulation/pessimistic.py", "_RULES"): "a function for each",
     ("emulation/split_functions.py", "RULES"): "a function for each",
     ("ir/arithmetic.py", "_DEPTHS"): "a function for each",
