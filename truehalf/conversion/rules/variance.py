@@ -6,7 +6,7 @@ gets another type from magika (wheel magika 1.0.3), whose LayerNorm, as Flax wri
 
     Sub(A, B)    B = m^2, m = mean(x);  A = mean(x^2)
     v^2          Mul(v, v) or Pow(v, 2)
-    mean(v)      ReduceMean(v), or ReduceSum(v) before Mul or Div by a constant; views (Reshape, Squeeze) may stand between
+    mean(v)      ReduceMean(v), or ReduceSum(v) before Mul or Div by a constant; a Reshape or Squeeze may stand between
 """
 
 from __future__ import annotations
