@@ -35,7 +35,9 @@ def failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
     profile = [
         {"node": each["node"], "op_type": each["op"], "tensor": "t", "precision": each["precision"], "error": error}
         | {"local_error": error, "rank": rank, "selector": f"'precision.node_block_list=[\"^{deep}$\"]'"}
-        for rank, (each, error) in enumerate(zip(nodes, (None, 1e-3, 0.2, 1e-5, 1e-4, 2e-2, 3e-6), strict=True), 1)
+        for rank, (each, error) in enumerate(
+            zip(nodes, (None, 1e-3, 0.2, 1e-5, 1e-4, 2e-2, 3e-6, 5e-6), strict=True), 1
+        )
     ]
     details = json.loads((verify / "details.json").read_text())
     write(verify / "details.json", details | {"profile": profile})
