@@ -79,10 +79,11 @@ lint: setup ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 ui: setup ## MLflow's UI over the local runs
+	@echo "Runs with their verdicts: http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=truehalf"
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///$(CURDIR)/mlflow.db --port 5000
 
-report: setup ## draw reports/report.html again
-	$(BIN)/python -m pipeline.report
+report: setup ## draw reports/report.html again, and print the verdict
+	$(BIN)/python -m pipeline.finish
 
 MODELS := benchmarks/build/models
 VERIFICATION ?= # options, as in make bench VERIFICATION="--faults-in nano_dfine nano_rtdetrv2"
@@ -109,5 +110,5 @@ bench-lightly: $(LIGHTLY)/.installed ## make .venv-lightly with lightly-train, w
 	.venv-peers/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-clean: ## remove artifacts, reports, runs and caches; keep the environment and MLflow's runs
-	rm -rf artifacts reports runs .dvc/cache .dvc/tmp dvc.lock .pytest_cache .mypy_cache .ruff_cache
+clean: ## remove artifacts, reports and caches; keep the environment, runs/ and MLflow's runs
+	rm -rf artifacts reports .dvc/cache .dvc/tmp dvc.lock .pytest_cache .mypy_cache .ruff_cache

@@ -75,7 +75,7 @@ def built(root: Path, config: Config, declared: str, backend: Backend) -> dict[s
     options = replace(config.engine, backend=backend, provider=_BACKENDS[backend], timing_cache=None)
     with tempfile.TemporaryDirectory() as out:
         order = Order(declared=declared, profiles=profiles, evidence=lambda: evidence_of(config, root))
-        report: Mapping[str, Any] = build_engine(file, out, order, options)
+        report: Mapping[str, Any] = build_engine(file, out, order, options).to_json()
     parity = {key: report["parity"][key] for key in _PARITY if key in report.get("parity", {})}
     return {**{key: report[key] for key in _BUILT if key in report}, "parity": parity}
 

@@ -238,7 +238,7 @@ ENTRIES = [
             "model=onnx",
             f"model.checkpoint={FOLDER}/{TRACED}.onnx",
             "model.image_size=[128,128]",
-            "data=digits",
+            *("data=digits", "data.calibration_samples=32", "data.verification_samples=64"),
         ),
         trained=True,
     ),

@@ -1,5 +1,6 @@
 """Generated parts of docs/: API, command, keys, rules of lint and error codes from the library, choices from conf/,
-rooms and their picture from packages and imports. `make docs` writes them anew.
+rooms and their picture from packages and imports; keys of conf/ from the dataclasses of truehalf/config/. `make docs`
+writes them anew.
 
 python docs/generate.py            write
 python docs/generate.py --check    exit with 1 where a file is not current
@@ -8,14 +9,18 @@ python docs/generate.py --check    exit with 1 where a file is not current
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
+from truehalf.config.options import default_of  # noqa: E402
 
 # --- api.md -----------------------------------------------------------------------------------------------------------
 
@@ -60,7 +65,7 @@ def _block(text: str) -> str:
 def configuration_page() -> str:
     """The choices of every group, and every key: bounds, default and meaning, by section."""
     from truehalf.config import schema
-    from truehalf.config.engine import EngineConfig, LatencyConfig, TargetConfig
+    from truehalf.config.engine import EngineConfig, EngineGates, LatencyConfig, TargetConfig
     from truehalf.config.precision import Precision
     from truehalf.config.verification import GatesConfig, VerifyConfig
 
@@ -73,11 +78,12 @@ def configuration_page() -> str:
     sections = {"precision": Precision, "verify": VerifyConfig, "verify.gates": GatesConfig, "engine": EngineConfig}
     sections |= {
         "engine.latency": LatencyConfig,
+        "engine.gates": EngineGates,
         "target": TargetConfig,
         "data": schema.DataConfig,
         "trace": schema.TraceConfig,
     }
-    for name, section in (sections | {"slim": schema.SlimConfig}).items():
+    for name, section in (sections | {"slim": schema.SlimConfig, "lint": schema.LintConfig}).items():
         parts.append(f"## {name}\n\n{inspect.cleandoc(section.__doc__ or '').splitlines()[0]}")
         parts.append("\n".join(["| key | default | bounds | meaning |", "|---|---|---|---|", *_rows(section)]))
     return "\n\n".join(parts) + "\n"
@@ -93,10 +99,6 @@ def _choices() -> Iterator[str]:
 
 
 def _rows(section: type) -> list[str]:
-    from dataclasses import fields
-
-    from truehalf.config.options import default_of
-
     rows, words = [], {"least": "at least", "above": "above", "most": "at most"}
     for key in fields(section):
         if not key.metadata:  # a nested section
@@ -183,6 +185,59 @@ def architecture_svg() -> str:
     return rooms.drawing()
 
 
+# --- conf/ ------------------------------------------------------------------------------------------------------------
+
+
+def yaml_keys(section: type, indent: str = "") -> Iterator[str]:
+    """Yield the YAML lines of a section: each key with its default, its meaning as a comment."""
+    import yaml
+
+    for key in fields(section):
+        if is_dataclass(key.default):
+            yield f"{indent}{key.name}: # {inspect.cleandoc(key.default.__doc__ or '').splitlines()[0]}"
+            yield from yaml_keys(type(key.default), f"{indent}  ")
+        else:
+            value = yaml.safe_dump(default_of(key), default_flow_style=True, width=10_000)
+            written = value.removesuffix("\n").removesuffix("\n...")
+            yield f"{indent}{key.name}: {written} # {key.metadata['meaning']}"
+
+
+def choice_file(path: Path, section: type) -> str:
+    """Return the text of a YAML file of conf/: its first comment as it stands, below it every key of the section."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    head = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    return "\n".join([*head, *yaml_keys(section)]) + "\n"
+
+
+def root_file(path: Path) -> str:
+    """Return the text of conf/config.yaml with the keys of its own sections between the two marking comments."""
+    from truehalf.config import schema
+
+    sections = {"trace": schema.TraceConfig, "slim": schema.SlimConfig, "target": schema.TargetConfig}
+    lines: list[str] = []
+    for name, section in (sections | {"lint": schema.LintConfig}).items():
+        lines += [f"{name}: # {inspect.cleandoc(section.__doc__ or '').splitlines()[0]}", *yaml_keys(section, "  "), ""]
+    before, opening, rest = path.read_text(encoding="utf-8").partition(
+        "# --- keys from truehalf/config/, by make docs\n"
+    )
+    _, closing, after = rest.partition("# --- end of these keys\n")
+    assert opening and closing, f"{path}: expected the two marking comments"
+    return before + opening + "\n".join(lines) + closing + after
+
+
+def conf_files() -> Iterator[tuple[Path, str]]:
+    """Yield each file of conf/ that is written from dataclasses, with the text that it should have."""
+    from truehalf.config.engine import EngineConfig
+    from truehalf.config.precision import Precision
+    from truehalf.config.verification import VerifyConfig
+
+    files = {"precision/fp16": Precision, "verify/detection": VerifyConfig, "engine/tensorrt": EngineConfig}
+    for name, section in files.items():
+        path = ROOT / "conf" / f"{name}.yaml"
+        yield path, choice_file(path, section)
+    yield ROOT / "conf/config.yaml", root_file(ROOT / "conf/config.yaml")
+
+
 GENERATED: dict[str, Callable[[], str]] = {  # whole pages
     "reference/api.md": api_page,
     "reference/error-codes.md": codes_page,
@@ -217,6 +272,7 @@ def made() -> Iterator[tuple[Path, str]]:
         yield ROOT / "docs" / name, _without_tags(make()) if name.endswith(".md") else make()
     for name, (part, make) in PARTS.items():
         yield ROOT / "docs" / name, filled(ROOT / "docs" / name, part, make())
+    yield from conf_files()
 
 
 def main() -> int:
@@ -232,5 +288,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     sys.exit(main())

@@ -9,9 +9,8 @@ import textwrap
 from collections.abc import Iterator
 
 FORMS = {  # heading -> the classes whose keys stand there
-    "reports/metrics.json": ("pipeline.report.metrics.Metrics",),
-    "reports/trace.json": ("truehalf.exporting.trace.TraceReport",),
-    "reports/fp16.json": ("truehalf.report.forms.Fp16Report",),
+    "reports/trace.json": ("truehalf.exporting.trace_report.TraceReport",),
+    "reports/fp16.json": ("truehalf.conversion.report.Fp16Report",),
     "reports/verify.json, truehalf verify --json": ("truehalf.verification.report.Report",),
     "reports/engine.json": (
         "truehalf.engines.engine_report.EngineReport",
@@ -19,7 +18,7 @@ FORMS = {  # heading -> the classes whose keys stand there
     ),
     "compiled (in engine.json)": ("truehalf.engines.engine_report.CompilerFacts",),
     "Metrics of tensors": ("truehalf.verification.metrics.output_errors.OutputErrors",),
-    "Metrics of detections": ("truehalf.report.forms.DetectionSummary",),
+    "Metrics of detections": ("truehalf.verification.metrics.detections.DetectionSummary",),
     "Metrics of classes": ("truehalf.verification.metrics.classification.ClassAgreement",),
 }
 
@@ -30,6 +29,7 @@ def report_keys() -> str:
         "# Report keys and metrics",
         "Generated from docstrings by `make docs`. r is the reference, o the candidate.",
     ]
+    parts += ["## reports/metrics.json", *_figures()]
     for heading, names in FORMS.items():
         parts.append(f"## {heading}")
         for name in names:
@@ -39,6 +39,18 @@ def report_keys() -> str:
             rows = [f"| {names} | {meaning} |" for names, meaning in _attributes(attributes)]
             parts += [first, "\n".join(["| key | meaning |", "|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
+
+
+def _figures() -> Iterator[str]:
+    """The figures of runs: those of metrics.json, and the others that MLflow has."""
+    from pipeline.figures import FIGURES
+
+    yield "Figures by which runs are compared; null: not measured. `verdict` is passed, failed or not verified."
+    for is_headline in (True, False):
+        rows = [f"| `{each.key}` | {each.label} |" for each in FIGURES if each.headline is is_headline]
+        yield "\n".join(["| key | figure |", "|---|---|", *rows])
+        if is_headline:
+            yield "MLflow has these, and:"
 
 
 def _attributes(text: str) -> Iterator[tuple[str, str]]:

@@ -10,10 +10,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.compose import opened, sentence
-from pipeline.job import execute
+from pipeline.entry import execute, hydra_message, with_open_keys
+from pipeline.redact import first_line
 from pipeline.sweep import begin, end
-from pipeline.tracking.redact import first_line
 from pipeline.workspace import CONF, VERBOSE_VARIABLE, root
 from truehalf.codes import coded
 from truehalf.files import explain
@@ -34,7 +33,7 @@ def job(config: DictConfig) -> None:
 def main() -> None:
     if VERBOSE in sys.argv[1:]:
         os.environ[VERBOSE_VARIABLE] = "1"
-    sys.argv[1:] = opened([argument for argument in sys.argv[1:] if argument != VERBOSE])
+    sys.argv[1:] = with_open_keys([argument for argument in sys.argv[1:] if argument != VERBOSE])
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises its errors, instead of printing them at length
     is_sweep = not {"-m", "--multirun"}.isdisjoint(sys.argv[1:])
     code = 0
@@ -47,7 +46,7 @@ def main() -> None:
             print("sweep: stopped; the same sweep again runs what is missing", file=sys.stderr)
         code = 130
     except (HydraException, OmegaConfBaseException) as error:
-        print(sentence(error), file=sys.stderr)
+        print(hydra_message(error), file=sys.stderr)
         code = 2
     except OSError as error:
         print(coded("file-unwritable", f"pipeline: {explain(error)}"), file=sys.stderr)

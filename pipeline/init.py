@@ -59,16 +59,32 @@ def main() -> None:
     kinds = ", ".join(f"{each['name']}: {each.get('kind', 'any tensor')}" for each in tensors)
     print(f"done: {place} ({kinds}). Confirm what it proposes, then:")
     print(f"  {_next(arguments)}")
+    if labelled := _next_with_labels(arguments):
+        print(f"or, with COCO's labels, for average precision against the true boxes:\n  {labelled}")
 
 
 def _next(arguments: argparse.Namespace) -> str:
     """The command that runs the pipeline on the same samples."""
-    given = Path(arguments.samples)
-    if given.suffix == ".npz" or any(given.glob("*.npz")):
-        data = ["data=npz", f"data.file={given}"]
-    else:
-        data = [f"data.folder={given.parent if given.is_file() else given}"]
+    samples = Path(arguments.samples)
+    data = ["data=npz", f"data.file={samples}"] if _is_npz(samples) else [f"data.folder={_image_folder(samples)}"]
     return shlex.join(["python", "-m", "pipeline", f"model={arguments.name}", *data])
+
+
+def _next_with_labels(arguments: argparse.Namespace) -> str:
+    """The same command for images with COCO's annotations; "" where the samples are no images."""
+    samples = Path(arguments.samples)
+    if _is_npz(samples):
+        return ""
+    data = ["data=coco", f"data.folder={_image_folder(samples)}", "data.annotations=instances.json"]
+    return shlex.join(["python", "-m", "pipeline", f"model={arguments.name}", *data])
+
+
+def _is_npz(samples: Path) -> bool:
+    return samples.suffix == ".npz" or any(samples.glob("*.npz"))
+
+
+def _image_folder(samples: Path) -> Path:
+    return samples.parent if samples.is_file() else samples
 
 
 def _is_module(arguments: argparse.Namespace) -> bool:

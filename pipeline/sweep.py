@@ -22,13 +22,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.workspace import locked
+from pipeline.workspace import SWEEP_VARIABLE, locked
 from truehalf.codes import coded
 from truehalf.config.typed import ConfigErrors
 from truehalf.files import write_json
 from truehalf.report.terminal import print_table
 
-VARIABLE = "TRUEHALF_SWEEP"  # of the environment, which launchers hand on to their jobs: the id of the sweep
 _FOLDERS = Path(".dvc") / "tmp" / "jobs"  # neither git nor DVC looks into it
 _LOCK = ".job.lock"
 _LARGE_BYTES = 10_000_000  # a larger file is linked, not copied
@@ -62,7 +61,7 @@ def begin(project: Path, arguments: Sequence[str]) -> None:
         OSError: runs/ cannot be written.
     """
     digest = hashlib.sha256(json.dumps(sorted(arguments)).encode()).hexdigest()[:12]
-    os.environ[VARIABLE] = f"sweep-{digest}"
+    os.environ[SWEEP_VARIABLE] = f"sweep-{digest}"
     shutil.rmtree(_results(project), ignore_errors=True)
     _results(project).mkdir(parents=True)
     for lock in (project / _FOLDERS).glob(f"*/{_LOCK}"):
@@ -93,7 +92,7 @@ def end(project: Path) -> int:
         state = f"failed ({result.exit_code})" if result.exit_code else "done"
         rows.append([str(result.number), differs, state, f"{result.seconds:.0f}", where])
     if rows:
-        print_table(os.environ[VARIABLE], _COLUMNS, rows)
+        print_table(os.environ[SWEEP_VARIABLE], _COLUMNS, rows)
     if failed := [str(result.number) for result in results if result.exit_code]:
         message = f"sweep: {len(failed)} of {len(results)} jobs failed: #{', #'.join(failed)}"
         print(coded("jobs-failed", message), file=sys.stderr)
@@ -101,7 +100,7 @@ def end(project: Path) -> int:
 
 
 def _results(project: Path) -> Path:
-    return project / "runs" / ".sweeps" / os.environ[VARIABLE]
+    return project / "runs" / ".sweeps" / os.environ[SWEEP_VARIABLE]
 
 
 # --- a folder for a job -----------------------------------------------------------------------------------------------

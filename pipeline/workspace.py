@@ -1,29 +1,25 @@
-"""The workspace of a run: its lock, its params.yaml, its reports."""
+"""The workspace of a run: its place, its locks, its params.yaml."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
-import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
-from pipeline.forms import About, Crash, Params, Reports
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.files import read_yaml, write_text
+from truehalf.files import read_yaml, remove, write_text
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify_fp32", "verify", "engine")
-PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs/ and mlflow.db get the run of another folder
-ABOUT_VARIABLE = "TRUEHALF_ABOUT"  # of the environment: pipeline.forms.About as JSON, for the programs of a run
-VERBOSE_VARIABLE = "TRUEHALF_VERBOSE"  # of the environment: the terminal shows what DVC says
+PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # environment: the folder whose runs/ and mlflow.db get the run of a sweep's job
+SWEEP_VARIABLE = "TRUEHALF_SWEEP"  # environment: id of the sweep that a run is a job of
+VERBOSE_VARIABLE = "TRUEHALF_VERBOSE"  # environment: the terminal shows what DVC says
 _HEADER = "# Generated from conf/ by `python -m pipeline`; change conf/ or the command line, not this file.\n"
 
 
@@ -54,15 +50,13 @@ def locked(path: Path, waiting: str) -> Iterator[int]:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove the half-built files of stages that were killed. Call it with the workspace's lock held."""
-    for suffix in ("partial", "replaced", "restored"):
+    for suffix in ("partial", "replaced"):
         for path in [*folder.glob(f"artifacts/*.{suffix}"), *folder.glob(f"reports/*.{suffix}")]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove(path)
 
 
-def write_params(folder: Path, values: Params) -> None:
-    """Write params.yaml atomically, and only when it would say something else: of 512 and 512.0 each is something else
-    than the other, to DVC.
-    """
+def write_params(folder: Path, values: Mapping[str, Any]) -> None:
+    """Write params.yaml atomically, and only when its content changes: to DVC 512 and 512.0 are different."""
     path = folder / "params.yaml"
     text = yaml.safe_dump(dict(values), sort_keys=False)
     with contextlib.suppress(StageError):
@@ -71,17 +65,8 @@ def write_params(folder: Path, values: Params) -> None:
     write_text(path, _HEADER + text)
 
 
-def reports_of_run(folder: Path, failed_stage: str | None) -> Reports:
-    """Reports of this run: of a run that crashed, those from before the crash; later ones are an earlier run's."""
-    reports = read_reports(folder)
-    if failed_stage is None:
-        return reports
-    stale = STAGES[STAGES.index(failed_stage) :] if failed_stage in STAGES else (*STAGES, failed_stage)
-    return cast("Reports", {stage: report for stage, report in reports.items() if stage not in stale})
-
-
-def problems_of_lock(folder: Path) -> list[str]:
-    """What is wrong with dvc.lock, which DVC would end each run for: a sentence, or none."""
+def lock_problems(folder: Path) -> list[str]:
+    """The error message where dvc.lock is broken, for which DVC would end every run; []: it is not."""
     lock = folder / "dvc.lock"
     try:
         if lock.exists():
@@ -91,37 +76,11 @@ def problems_of_lock(folder: Path) -> list[str]:
     return []
 
 
-def without_git(folder: Path) -> list[str]:
-    """That a folder is in no git repository, without which DVC does not run unless it is told so: a line, or none."""
+def git_problems(folder: Path) -> list[str]:
+    """The error message where a folder is in no git repository and DVC is not told to do without; []: it is fine."""
     settings = [path.read_text() for path in (folder / ".dvc").glob("config*") if path.is_file()]
-    if any((each / ".git").exists() for each in (folder, *folder.parents)) or any(
-        "no_scm" in each for each in settings
-    ):
+    has_git = any((each / ".git").exists() for each in (folder, *folder.parents))
+    if has_git or any("no_scm" in each for each in settings):
         return []
     message = f"{folder}: no git repository, which DVC needs; run `git init` there, or `dvc config core.no_scm true`"
     return [coded("file-missing", message)]
-
-
-def json_of(path: Path) -> Any:
-    """The content of a file; None where it is missing or broken."""
-    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-        return json.loads(path.read_text())
-    return None
-
-
-def about_run() -> About:
-    """What started this run; {} where that was no `python -m pipeline`."""
-    found: About = json.loads(os.environ.get(ABOUT_VARIABLE, "{}"))
-    return found
-
-
-def crash_of(folder: Path) -> Crash | None:
-    """What ended the run of a workspace, by reports/error.json; None where nothing did."""
-    found: Crash | None = json_of(folder / "reports" / "error.json")
-    return found
-
-
-def read_reports(folder: Path) -> Reports:
-    """reports/<stage>.json of every stage that has one, in the order of the chain; broken files are left out."""
-    found = {stage: json_of(folder / "reports" / f"{stage}.json") for stage in (*STAGES, "probe", "inputs")}
-    return cast("Reports", {stage: report for stage, report in found.items() if report is not None})

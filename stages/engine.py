@@ -7,36 +7,32 @@ find what the FP32 model finds is kept and failed: `gate` makes that the exit co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stages.frame import Stage, stage_main
+from stages.frame import Report, Stage
 from truehalf.files import read_json
 
 _FAILED = "the model failed verify; engine.build_unverified=true builds it all the same"
 _FIRST = "verify.first_samples={}: a verification for iterating compiles nothing"
 
 
-def run(stage: Stage) -> Mapping[str, object]:
-    if (samples := stage.config.verify.first_samples) is not None:
+def run(stage: Stage) -> Report:
+    config = stage.config
+    if (samples := config.verify.first_samples) is not None:
         return _none_built(stage, "skipped", _FIRST.format(samples))
+    # a second that a verification for iterating does not wait for
     from truehalf.engines.configured import build_configured
     from truehalf.engines.precision import check_precision, nothing_in_fp16
     from truehalf.ir.model_forms import ModelFile
 
-    declared, file = stage.config.precision.dtype.value, ModelFile(stage.artifact("cast_cleanup"))
+    file, declared = ModelFile(stage.artifact("cast_cleanup")), config.precision.dtype.value
     if nothing := nothing_in_fp16(file, declared):
         return _none_built(stage, "failed", nothing)
     check_precision(file, declared)
     verdict = read_json(stage.artifact("verify", "verdict.json"))["verdict"]
-    if verdict == "failed" and not stage.config.engine.build_unverified:
+    if verdict == "failed" and not config.engine.build_unverified:
         return _none_built(stage, "refused", _FAILED)
-    return build_configured(file, stage.out(), stage.config, stage.root)
+    return build_configured(file, stage.out, config, stage.root).to_json()
 
 
-def _none_built(stage: Stage, status: str, reason: str) -> Mapping[str, object]:
-    stage.out().joinpath("REFUSED").write_text(f"no engine: {reason}\n")
+def _none_built(stage: Stage, status: str, reason: str) -> Report:
+    stage.out.joinpath("REFUSED").write_text(f"no engine: {reason}\n")
     return {"status": status, "reason": reason, "not_verified": [f"the engine: none was built: {reason}"]}
-
-
-if __name__ == "__main__":
-    stage_main("engine", run)

@@ -4,42 +4,28 @@ autocast, the torch module traced in FP16 (truehalf/exporting/routes).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from stages.frame import Stage, stage_main
+from stages.frame import Report, Stage
 from truehalf.config.precision import Method, PrecisionName
-from truehalf.config.typed import plain
 from truehalf.conversion.fp16_file import to_fp16
 from truehalf.conversion.report import skipped_report
+from truehalf.exporting.routes.configured import trace_configured
 from truehalf.files import MODEL_FILE, write_json
 from truehalf.io_spec.profile_shapes import completed
 
 
-def run(stage: Stage) -> Mapping[str, object]:
-    config, out = stage.config, stage.out() / MODEL_FILE
-    # What verify converts anew by. It goes by this file, so that options which change no file verify none again.
-    write_json(stage.out() / "precision.json", plain(config.conversion) if config.verify.suggest else None)
+def run(stage: Stage) -> Report:
+    config, slim, out = stage.config, stage.artifact("slim"), stage.out / MODEL_FILE
+    decisions = stage.out / "decisions.json"
     if config.precision.dtype is PrecisionName.fp32:
-        stage.copy(stage.artifact("slim"))
-        write_json(stage.out() / "decisions.json", [])
-        return skipped_report(stage.artifact("slim"))
+        stage.copy(slim)
+        write_json(decisions, [])
+        return skipped_report(slim).to_json()
     spec = stage.io_spec()
-    shapes = {name: each["opt"] for name, each in completed(config.engine.profiles, spec.inputs)[0].items()}
+    shapes = {name: sides["opt"] for name, sides in completed(config.engine.profiles, spec.inputs)[0].items()}
     if config.precision.method is not Method.convert:
-        from truehalf.exporting.routes.configured import trace_configured
-
         report, rows = trace_configured(config, stage.root, out, spec, shapes)
-        write_json(stage.out() / "decisions.json", rows)
-        return report
-    return to_fp16(
-        stage.artifact("slim"),
-        out,
-        config.conversion,
-        ranges=stage.artifact("calibrate", "ranges.json"),
-        input_shapes=shapes,
-        decisions_path=stage.out() / "decisions.json",
-    )
-
-
-if __name__ == "__main__":
-    stage_main("fp16", run)
+        write_json(decisions, rows)
+        return report.to_json()
+    ranges = stage.artifact("calibrate", "ranges.json")
+    options = config.precision
+    return to_fp16(slim, out, options, ranges=ranges, input_shapes=shapes, decisions_path=decisions).to_json()

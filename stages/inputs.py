@@ -1,36 +1,68 @@
-"""inputs: fingerprints of what a run takes from outside the chain (weights, images, the user's code and that of
-each stage, versions of packages), so that a change re-runs what depends on it; and the proof that no sample has two
-purposes.
+"""inputs: fingerprints of all that a run takes from outside the chain (weights, images, the user's code and that of
+each stage, versions of packages, the machine), so that a change re-runs what depends on it; and the proof that no
+sample has two purposes.
+
+Each file in artifacts/inputs holds what some stages read and no more. A params.yaml older than conf/ is refused.
 """
 
 from __future__ import annotations
 
-from stages.frame import Stage, stage_main
+from collections.abc import Mapping
+
+from stages.frame import Report, Stage
+from truehalf.config.engine import Backend, Provider
+from truehalf.config.precision import Method
+from truehalf.config.schema import Config
+from truehalf.config.typed import plain
 from truehalf.files import write_json
 from truehalf.models.sources import source
 from truehalf.provenance.code import code_digests
-from truehalf.provenance.fingerprints import check_plugins, fingerprint_code, fingerprint_data, fingerprint_files
+from truehalf.provenance.composed import refuse_stale
+from truehalf.provenance.fingerprints import (
+    check_plugins,
+    fingerprint_code,
+    fingerprint_data,
+    fingerprint_model,
+)
 from truehalf.provenance.software import tracing_device, versions
+from truehalf.runtime.machine import probe
 
 
-def run(stage: Stage) -> dict[str, object]:
-    config, root, out = stage.config, stage.root, stage.out()
+def run(stage: Stage) -> Report:
+    config, root = stage.config, stage.root
+    refuse_stale(root)
     check_plugins(config.engine.plugins, root)
-    rule, files = config.precision.custom_rule, source(config.model.source).files(config, root)
+    on_cpu = config.engine.backend is Backend.onnxruntime and config.engine.provider is Provider.cpu
+    rule, metrics = config.precision.custom_rule, config.verify.metric_functions
     data, left_out = fingerprint_data(config, root)
-    used = {
-        "custom_rule": None if rule is None else {"rule": rule} | fingerprint_code("precision.custom_rule", rule, root),
-        "metrics": {name: fingerprint_code("verify.metrics", name, root) for name in config.verify.metric_functions},
-        "weights": fingerprint_files(files, root),
-        "software": versions(config),
-        "tracing_device": tracing_device(config),
+    report: dict[str, object] = {
+        "model": fingerprint_model(config, source(config.model.source).files(config, root), root),
         **data,
+        "machine": probe(config.engine.plugins, root, on_cpu),
+        "software": versions(config),
+        "custom_rule": None if rule is None else {"rule": rule} | fingerprint_code("precision.custom_rule", rule, root),
+        "metrics": {name: fingerprint_code("verify.metrics", name, root) for name in metrics},
     }
-    code = code_digests()
-    for name, content in (used | {f"code/{stage}": content for stage, content in code.items()}).items():
-        write_json(out / f"{name}.json", content)  # a file each, so that a stage depends on what it reads and no more
-    return used | {"data": {"source": config.data.source.value, "left_out": left_out}}
+    files = report | {"retrace": _retrace(config, report), "pin_search": _pin_search(config)}
+    for name, content in files.items():
+        write_json(stage.out / f"{name}.json", content)
+    for name, digest in code_digests().items():
+        write_json(stage.out / "code" / f"{name}.json", digest)
+    return report | {"data": {"source": config.data.source.value, "left_out": left_out}}
 
 
-if __name__ == "__main__":
-    stage_main("inputs", run)
+def _retrace(config: Config, report: Mapping[str, object]) -> dict[str, object] | None:
+    """All by which fp16 opens, traces and slims the module anew under precision.method=half and autocast; else None."""
+    if config.precision.method is Method.convert:
+        return None
+    sections = {"trace": config.trace, "slim": config.slim, "repair": config.repair}
+    inputs = {"model": report["model"], "samples": report["trace"], **tracing_device(config)}
+    return inputs | {name: plain(section) for name, section in sections.items()}
+
+
+def _pin_search(config: Config) -> object:
+    """The precision by which verify.suggest converts anew; None without it.
+
+    verify depends on this file, not on the section: options that change no file verify none again.
+    """
+    return plain(config.precision) if config.verify.suggest else None

@@ -1,34 +1,35 @@
-"""reference: the FP32 torch model on the samples of verification (truehalf/verification/chain/reference.py).
+"""reference: the FP32 torch model on the samples of verification (truehalf/verification/chain/reference.py), and the
+FP32 files, traced and slimmed, against it.
 
-It reads nothing of the precision: the outputs are computed once per model and data, and every file is compared with
-them.
+It reads nothing of the precision: all of this is computed once per model and data, and every file is compared with it.
 """
 
 from __future__ import annotations
 
-from stages.frame import Stage, stage_main
-from truehalf.json_values import JsonObject
+from stages.frame import Report, Stage
+from truehalf.files import write_json
 from truehalf.models.source import open_model
 from truehalf.verification.chain.configured import freeze_configured
+from truehalf.verification.chain.held_against import measure_files
 from truehalf.verification.chain.reference import write_reference
 
 
-def run(stage: Stage) -> JsonObject:
-    config, spec = stage.config, stage.io_spec()
-    frozen = freeze_configured(open_model(config, stage.root).module, config, stage.root, spec, stage.artifact("slim"))
-    write_reference(stage.out(), frozen.reference, frozen.adversarial, frozen.batch)
-    found = frozen.reference.precision()
-    without_adversarial = frozen.adversarial if isinstance(frozen.adversarial, str) else None
+def run(stage: Stage) -> Report:
+    config, files = stage.config, {name: stage.artifact(name) for name in ("trace", "slim")}
+    module = open_model(config, stage.root).module
+    frozen = freeze_configured(module, config, stage.root, stage.io_spec(), files["slim"])
+    reference, adversarial = frozen.reference, frozen.adversarial
+    write_reference(stage.out, reference, adversarial, frozen.batch)
+    options = frozen.options(config.verify)
+    measured = measure_files(reference, adversarial, files["slim"], files.values(), options)
+    write_json(stage.out / "measured.json", measured)
+    precision = reference.precision()
     return {
-        "samples": len(frozen.reference.names),
+        "samples": len(reference.names),
         "batch": frozen.batch,
-        "ap50": found["ap50"],
-        "ap50_95": found["ap50_95"],
-        "no_precision": found["reason"],
-        "no_adversarial": without_adversarial,
+        "ap50": precision["ap50"],
+        "ap50_95": precision["ap50_95"],
+        "no_precision": precision["reason"],
+        "no_adversarial": adversarial if isinstance(adversarial, str) else None,
         "left_out": list(frozen.left_out),
     }
-
-
-if __name__ == "__main__":
-    stage_main("reference", run)

@@ -4,20 +4,13 @@ an ONNX file already is checked and passed on. What stays open is in open.json, 
 
 from __future__ import annotations
 
-from stages.frame import Stage, stage_main
+from stages.frame import Report, Stage
 from truehalf.exporting.configured import export_configured
 from truehalf.files import MODEL_FILE, write_json
-from truehalf.json_values import JsonObject
-
-OPEN_FILE = "open.json"  # why the file is not verified; verify reads it
 
 
-def run(stage: Stage) -> JsonObject:
-    report = export_configured(stage.config, stage.root, stage.out() / MODEL_FILE)
+def run(stage: Stage) -> Report:
+    report = export_configured(stage.config, stage.root, stage.out / MODEL_FILE)
     if report.baked is not None and (open_because := report.baked.reason):
-        write_json(stage.out() / OPEN_FILE, [open_because])
+        write_json(stage.out / "open.json", [open_because])  # why the file is not verified; verify reads it
     return report.to_json()
-
-
-if __name__ == "__main__":
-    stage_main("trace", run)

@@ -1,19 +1,18 @@
-"""Stages called as DVC calls them, `python -m stages.<name>` in a workspace, but in this process."""
+"""Stages called as DVC calls them, `python -m stages NAME` in a workspace, but in this process."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stages.frame import stage_main
+from stages.frame import run_stage
 from tests.configurations import write_params
 
-TO_VERIFY = ("inputs", "trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify_fp32", "verify")
+TO_VERIFY = ("inputs", "trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify")
 
 
 def run_stages(workspace: Path, *overrides: str, stages: tuple[str, ...] = TO_VERIFY) -> None:
@@ -26,8 +25,7 @@ def run_stages(workspace: Path, *overrides: str, stages: tuple[str, ...] = TO_VE
     for stage in stages:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(workspace)
-            patch.setattr(sys, "argv", [f"stages.{stage}"])
-            stage_main(stage, importlib.import_module(f"stages.{stage}").run)
+            run_stage(stage, importlib.import_module(f"stages.{stage}").run)
 
 
 def report(workspace: Path, stage: str) -> dict[str, Any]:

@@ -149,7 +149,9 @@ def wrong_keys(words: list[str]) -> str:
     """Choices and keys of `python -m pipeline` that conf/ does not have."""
     told = dict(word.lstrip("+").split("=", 1) for word in words if "=" in word and not word.startswith("hydra"))
     choices = {key: value.split(",")[0] for key, value in told.items() if (ROOT / "conf" / key).is_dir()}
-    choices.pop("model") if choices.get("model") == "mine" else None  # which pipeline.init writes
+    for group in ("model", "experiment"):  # files that pipeline.init and readers of docs/how-to/keep-a-fix.md write
+        if choices.get(group) == "mine":
+            choices.pop(group), told.pop(group)
     left = [f"{key}={value}" for key, value in choices.items() if not (ROOT / f"conf/{key}/{value}.yaml").exists()]
     if not left:
         values = composed(*(f"{key}={value}" for key, value in choices.items()))

@@ -1,6 +1,9 @@
-"""dvc.yaml: each stage depends on all the code it runs, and on keys that exist."""
+"""dvc.yaml: a stage re-runs when something changes that it reads, and not for anything else."""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import yaml
 
 from tests.configurations import composed
 from tests.conftest import ROOT
+from tests.in_process import run_stages
 from truehalf.provenance.code import code_of, module_of
 
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -16,11 +20,73 @@ CACHED = [name for name, stage in STAGES.items() if not stage.get("always_change
 # How the code names what it reads of an earlier stage: stage.artifact("trace", "io_spec.json"), without a file for
 # model.onnx; or as a path from the workspace.
 ARTIFACT = re.compile(r'\.artifact\(\s*"(\w+)"(?:,\s*"([\w.]+)")?\s*\)')
-PLACE = re.compile(r'"artifacts" / "(\w+)" / "([\w.]+)"')
+PLACE = re.compile(r'artifacts / "(\w+)" / "([\w.]+)"')
+RUN = (f"model.checkpoint={ROOT}/examples/digits/weights/dfine.safetensors", "data.verification_samples=4")
+FROM_TRACE = {"trace", "reference"}
+FROM_SAMPLES = {"slim", "calibrate", "reference", "verify", "engine"}
+# What each change begins with; all that follows from it DVC finds by the files that change.
+BEGINS = [
+    ("precision.op_block_list=[Softmax]", {"fp16", "cast_cleanup"}),
+    ("precision.node_block_list=[head]", {"fp16", "cast_cleanup", "verify"}),
+    ("precision.method=half", {"fp16", "cast_cleanup"}),
+    ("verify=smoke", {"verify", "engine"}),
+    ("verify.gates.box_shift_max=0.5", {"verify", "engine"}),
+    ("verify.suggest=true", {"verify", "engine"}),
+    ("verify.batch=5", {"reference", "verify", "engine"}),
+    ("engine.latency.runs=99", {"engine"}),
+    ("target.compute_capability=[sm86]", {"engine"}),
+    ("tracking.experiment=mine", set()),
+    ("model.name=mine", set()),
+    ("decoder=rtdetrv2", FROM_TRACE),
+    ("seed=1", FROM_TRACE),
+    ("trace.atol=0.1", {"trace"}),
+    ("slim.atol=0.1", {"slim"}),
+    ("data.seed=1", {"trace"} | FROM_SAMPLES),
+    ("data.verification_samples=5", {"reference", "verify", "engine"}),
+]
+
+
+def stages_that_read(changed: set[str], kind: str) -> set[str]:
+    """Stages that list one of these keys under `params`, or one of these files under `deps`."""
+    return {name for name in CACHED if not changed.isdisjoint(STAGES[name].get(kind, []))}
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {f"artifacts/inputs/{file.relative_to(folder)}": file.read_bytes() for file in folder.rglob("*.json")}
 
 
 def code(name: str) -> list[Path]:
     return code_of(module_of(STAGES[name]["cmd"]))
+
+
+def keys_of(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key by its dotted name, sections among them."""
+    for key, value in values.items():
+        yield f"{prefix}{key}", value
+        if isinstance(value, dict):
+            yield from keys_of(value, f"{prefix}{key}.")
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("before")
+    run_stages(folder, *RUN, stages=("inputs",))
+    return written(folder / "artifacts/inputs")
+
+
+@pytest.mark.parametrize(("change", "stages"), BEGINS, ids=[change for change, _ in BEGINS])
+def test_a_change_begins_with_the_stages_that_read_it(
+    change: str, stages: set[str], before: dict[str, bytes], tmp_path: Path
+) -> None:
+    run_stages(tmp_path, *RUN, change, stages=("inputs",))
+    after, old = written(tmp_path / "artifacts/inputs"), dict(keys_of(composed(*RUN)))
+    files = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    keys = {key for key, value in keys_of(composed(*RUN, change)) if old.get(key) != value}
+    assert stages_that_read(files, "deps") | stages_that_read(keys, "params") == stages
+
+
+def test_two_stages_run_every_time() -> None:
+    assert set(STAGES) - set(CACHED) == {"inputs", "finish"} and list(STAGES)[-1] == "gate"
 
 
 @pytest.mark.parametrize("name", CACHED)
@@ -32,73 +98,24 @@ def test_deps_are_the_code_as_one_file(name: str) -> None:
 
 @pytest.mark.parametrize("name", CACHED)
 def test_deps_cover_the_files_of_earlier_stages(name: str) -> None:
-    text = module_of(STAGES[name]["cmd"]).read_text()
+    text = "".join(path.read_text() for path in code(name) if path.name in (f"{name}.py", f"{name}_configured.py"))
     read = {f"artifacts/{stage}/{file or 'model.onnx'}" for stage, file in ARTIFACT.findall(text) + PLACE.findall(text)}
     missing = {each for each in read if not any(Path(each).is_relative_to(dep) for dep in STAGES[name].get("deps", []))}
     assert not missing, f"{name}: it reads them, and they may change without it"
 
 
 def test_whatever_opens_the_model_depends_on_all_that_opening_reads() -> None:
-    opening = [name for name in STAGES if ROOT / "truehalf/models/source.py" in code(name)]
+    opening = [name for name in CACHED if ROOT / "truehalf/models/source.py" in code(name)]
     assert opening == ["trace", "fp16", "reference"]
-    for name in opening:
-        stage, keys = STAGES[name], set(STAGES["trace"]["params"])
-        missing = {key for key in keys if key.startswith(("model.", "decoder.", "data.")) or key == "seed"}
-        missing |= {"trace.batch"}  # the batch in which a module of the user's is asked for its outputs
-        missing -= {key for key in missing for listed in stage["params"] if f"{key}.".startswith(f"{listed}.")}
-        assert not missing, name
-        assert {"artifacts/inputs/weights.json", "artifacts/inputs/trace.json"} <= set(stage["deps"]), name
-
-
-@pytest.mark.parametrize("name", [name for name in CACHED if name != "report"])  # which reads them as a mapping
-def test_params_are_read(name: str) -> None:
-    text = "".join(path.read_text() for path in code(name))
-    words = {key: key.rpartition(".")[2].replace("fp32_pins", "pins") for key in STAGES[name]["params"]}  # Config.pins
-    idle = [key for key, word in words.items() if not re.search(rf"\.{word}\b", text)]
-    assert not idle, f"{name}: lists keys that its code names nowhere"
-
-
-def test_whatever_makes_samples_depends_on_all_that_says_which() -> None:
-    which = {f"data.{key}" for key in composed()["data"] if not key.endswith("_samples")}
-    for name, stage in STAGES.items():
-        if "data.source" in stage.get("params", []):
-            assert not which - set(stage["params"]), name
+    inputs = {"artifacts/inputs/model.json", "artifacts/inputs/trace.json"}
+    assert inputs <= set(STAGES["trace"]["deps"]) and inputs <= set(STAGES["reference"]["deps"])
+    assert "artifacts/inputs/retrace.json" in STAGES["fp16"]["deps"], "which holds both where they are read"
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_params_exist(name: str) -> None:
-    for key in STAGES[name].get("params", []):
-        value: Any = composed()
-        for part in key.split("."):
-            assert part in value, f"{name}: {key}"
-            value = value[part]
-
-
-def test_calibrate_reads_no_precision_key_and_trace_none_of_what_follows() -> None:
-    lints = {"engine.plugins", "engine.plugin_ops"}  # which operators lint knows
-    for name in ("trace", "slim", "calibrate"):
-        keys = set(STAGES[name]["params"]) - (lints if name == "trace" else set())
-        assert not [key for key in keys if key.startswith(("precision", "verify", "engine"))]
-
-
-def test_the_reference_reads_no_precision_key() -> None:
-    """A run with another precision, block list or gate takes the FP32 outputs that are there."""
-    stage = STAGES["reference"]
-    read = [key for key in stage["params"] if key.startswith(("precision", "verify", "engine"))]
-    assert read == ["verify.batch", "verify.memory_gb", "verify.skip_corrupt"]
-    assert not [dep for dep in stage["deps"] if "fp16" in dep or "cast_cleanup" in dep]
-
-
-def test_a_file_of_the_same_bytes_is_not_verified_again() -> None:
-    """An option that changes no file, such as a block list that matches nothing, changes nothing that verify reads."""
-    read = [key for key in STAGES["verify"]["params"] if not key.startswith(("data.", "verify"))]
-    assert read == ["model.image_size", "precision.dtype", "precision.node_block_list", "engine.profiles"]
-
-
-def test_the_fp32_files_are_verified_without_a_precision_key() -> None:
-    stage = STAGES["verify_fp32"]
-    assert not [key for key in stage["params"] if key.startswith(("precision", "engine"))]
-    assert not [dep for dep in stage["deps"] if dep.split("/")[1] in ("calibrate", "fp16", "cast_cleanup")]
+def test_params_are_few_and_exist(name: str) -> None:
+    params = STAGES[name].get("params", [])
+    assert len(params) <= 5 and not set(params) - {key for key, _ in keys_of(composed())}
 
 
 def test_cached_outs_are_not_persistent() -> None:

@@ -25,7 +25,6 @@ STAGE_MODULES = {
         "cast_cleanup",
         "reference",
         "verify",
-        "probe",
         "engine",
     )
 }
@@ -44,7 +43,10 @@ FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
 # terminal.
 FOR_PIPELINE = (
     *("truehalf.codes", "truehalf.config", "truehalf.errors"),
-    *("truehalf.engines.engine_report", "truehalf.runtime.machine", "truehalf.runtime.timing"),  # forms of reports
+    # reports
+    *("truehalf.exporting.trace_report", "truehalf.slimming.slim_report", "truehalf.calibration.calibrate_report"),
+    *("truehalf.conversion.report", "truehalf.verification.stage_numbers", "truehalf.engines.engine_report"),
+    *("truehalf.provenance.inputs_report", "truehalf.runtime.machine", "truehalf.runtime.timing"),
     *("truehalf.files", "truehalf.json_values"),
     *("truehalf.report", "truehalf.progress"),
     "truehalf.models.configuration",

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.caveats import not_verified, unmet
+from pipeline.run_record import Run
 from tests.conftest import in_workspace, make_workspace
 from tests.in_process import report, run_stages
 from tests.messages import expect
@@ -94,8 +94,9 @@ def test_an_if_that_no_input_exercises_leaves_the_run_not_verified(tmp_path: Pat
     (reason,) = verify["reasons"]
     expect(reason, "trace-open", "narrow.py:15")
     reports = {"trace": report(tmp_path, "trace"), "verify": verify}
-    assert any("narrow.py:15" in said for said in not_verified(reports))
-    (unmet_one,) = unmet({"verify": {"require": ["trace"]}}, reports)
+    run = Run(tmp_path, {"verify": {"require": ["trace"]}}, reports)
+    assert any("narrow.py:15" in said for said in run.not_verified)
+    (unmet_one,) = run.unmet
     expect(unmet_one, "trace-open", "verify.require")
 
 

@@ -30,13 +30,11 @@ if TYPE_CHECKING:
     import torch as torch_
 
     from truehalf.calibration.ranges_form import RangesJson
-    from truehalf.conversion.casts_of_file import CastsReport
-    from truehalf.conversion.report import ConvertReport
-    from truehalf.exporting.trace import TraceReport
+    from truehalf.conversion.report import CastsReport, ConvertReport, Decision
+    from truehalf.exporting.trace_report import TraceReport
     from truehalf.ir.model_forms import Model
     from truehalf.linting.report import LintReport
     from truehalf.repairs import RepairReport
-    from truehalf.report.forms import Decision
     from truehalf.verification.report import Report
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
@@ -82,7 +80,7 @@ def convert(
     Args:
         model: FP32, any opset.
         out: ONNX file to write, another one than `model`'s.
-        samples: real inputs to measure ranges on; with neither, their rules judge nothing (report.fp16["not_done"]).
+        samples: real inputs to measure ranges on; with neither, their rules judge nothing (report.fp16.not_done).
         ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; nothing is slimmed then.
         preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
         skip: steps to leave out. "slim": onnxslim and the repairs, which ranges and weights_as_inputs leave out, too;

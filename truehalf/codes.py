@@ -21,6 +21,7 @@ CONFIGURATION = {
     "given-twice": "an entry or name that is there twice",
     "bad-syntax": "an entry that cannot be read: a selector, a regular expression, `module:function`, a shape",
     "no-match": "an entry of a list that matches nothing",
+    "stale-configuration": "a `params.yaml` that was written before a file of conf/ changed",
     "wrong-shape": "a shape, or a number of axes, that does not fit what it is for",
 }
 FILES = {
@@ -31,17 +32,14 @@ FILES = {
     "wrong-file": "a file that is whole, but not the one that is needed here",
 }
 MODELS = {
-    "access-refused": "a model on the hub that asks for a login, or for its terms to be accepted",
     "axis-fixed": "an axis that is to vary, and that the code of the model or its file fixes",
     "code-refused": "a file that holds Python objects or code, or names some, which is never run",
-    "download-fails": "a model or weights that are not in the cache, and cannot be downloaded",
+    "download-fails": "a model or weights that are not in the cache and cannot be downloaded, for want of a login too",
     "export-fails": "a module that the exporter of torch cannot write, for the reason that is named",
-    "input-unread": "an input that the exported file does not read, because Python has read it",
+    "input-unread": "an input that the exported file does not read: Python read it, or takes one value only",
     "module-fails": "a model that cannot be made as it is asked for, or that raises an error on what goes in",
     "module-varies": "a module whose outputs for one input vary: random numbers, or state that calls leave",
-    "package-broken": "a Python package that is installed, and that cannot be imported",
     "revision-moves": "a branch, which moves, where a commit or a tag is needed",
-    "takes-one-value": "an input that the exported file does not read, and of which the module takes one value only",
     "trace-open": "a place of your code where Python decided while it was traced, and that no compared input settles",
     "wrong-class-count": "more or fewer names of classes than the model has classes",
 }
@@ -53,11 +51,9 @@ DATA = {
 GRAPH = {
     "graph-cycle": "nodes that wait for each other's outputs, so that none of them can be first",
     "not-measured": "a tensor of which calibration says nothing",
-    "nothing-in-fp16": "a converted file of which no float node is FP16",
-    "nothing-to-switch": "a model of which no node can run in FP16",
-    "sizes-unknown": "a rank or size that is needed, or sizes that have to be equal, and the model does not say it",
+    "nothing-in-fp16": "a file of which no float node is FP16, or a model of which none can be",
+    "sizes-unknown": "a rank, size or element type that the model does not say, or sizes that have to be equal",
     "types-mixed": "a node that reads float16 and float32 where its operator takes one type: no runtime loads the file",
-    "type-unknown": "a tensor whose element type nothing in the model says",
     "wrong-opset": "an opset that is too old or too new, or to which a model cannot be raised",
 }
 RUNTIMES = {
@@ -96,7 +92,7 @@ STAGES = {
     "function-fails": "a function of yours that cannot be found, or that raised an error",
     "internal-error": "a defect of truehalf, not an error in what it was given; the command ends with exit code 70",
     "wrong-return": "a function or module of yours that returned something else than is expected of it",
-    "package-missing": "a Python package, or a version of it, that this needs and that is not installed",
+    "package-missing": "a Python package, or a version of it, that is needed and not installed, or cannot be imported",
     "wrong-dtype": "a tensor of another element type than is needed",
     "wrong-name": "a tensor, node or option named that is not there under this name",
     "part-missing": "lint, notes, a picture or a page that ended with an error and is missing; all else stands",
@@ -105,7 +101,6 @@ STAGES = {
     "not-comparable": "two files or outputs that cannot be compared with each other",
     "changed-meanwhile": "a file that changed while a stage or run was using it",
     "bad-options": "options that are refused; the lines below say which, and why",
-    "engine-gate": "a compiled engine that a gate of `engine.gates` fails",
     "lint-fails": "findings of lint of the severity that `lint.fail_on` names, or above",
     "half-trace-fails": "a module that cannot be traced in FP16",
     "slim-fails": "a model of which onnxslim or repair fails to make a smaller one with the same inputs and outputs",
@@ -126,6 +121,22 @@ PIPELINE = {
     "waits-for-another": "another process is at work there; this one goes on when that has ended",
 }
 CODES: dict[str, str] = CONFIGURATION | FILES | DATA | MODELS | GRAPH | RUNTIMES | PARITY | STAGES | PIPELINE
+# Errors in what was given, not in what was made of it: packages and downloads, whoever asks for them, and a model that
+# is not what the configuration says of it.
+NOT_AVAILABLE = frozenset({"download-fails", "package-missing"})
+BAD_INPUT = NOT_AVAILABLE | {
+    *CONFIGURATION,
+    "function-fails",
+    "module-fails",
+    "revision-moves",
+    "wrong-class-count",
+    "wrong-dtype",
+    "wrong-feeds",
+    "wrong-name",
+    "wrong-preprocessing",
+    "wrong-return",
+    "wrong-spec",
+}
 
 _CODE = re.compile(r" \[([a-z0-9]+(?:-[a-z0-9]+)+)\]")
 

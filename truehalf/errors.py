@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from truehalf.codes import coded, codes_in
+from truehalf.codes import BAD_INPUT, coded, codes_in
 
 RAISED = (Exception, SystemExit)  # by code of others, which may call sys.exit
 T = TypeVar("T")
@@ -27,6 +27,11 @@ class StageError(Exception):
 
     def __str__(self) -> str:
         return self._message
+
+    @property
+    def is_bad_input(self) -> bool:
+        """True if the configuration or a file, function or package that it names is at fault."""
+        return self.code in BAD_INPUT
 
     @property
     def text(self) -> str:

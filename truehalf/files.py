@@ -9,10 +9,8 @@ import contextlib
 import errno
 import hashlib
 import json
-import mimetypes
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -25,19 +23,21 @@ PARTIAL = ".partial"  # suffix of a file or folder that is being built
 _REPLACED = ".replaced"
 _WRITE_BITS = 0o222
 _WEIGHTS = "{}.data"  # where the weights of a large model go, beside it
-_REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space") | {
-    errno.ENAMETOOLONG: "use a shorter name",
-    errno.ENOTDIR: "a part of the path is a file, not a folder",
-    errno.EISDIR: "it is a folder; name a file",
-    errno.EINVAL: "name a regular file",
-}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def is_of_file(error: OSError) -> bool:
+    """True if an error of the system is about a file; ConnectionError and a lack of memory are OSError, too."""
+    return error.filename is not None or error.errno in _FULL
 
 
 def explain(error: OSError) -> str:
     """An error of the system in one line: what failed, on which file, and what to do."""
     where = f": {error.filename}" if error.filename else ""
-    remedy = _REMEDIES.get(error.errno or 0, "check its permissions")
-    return f"{error.strerror or error}{where}; nothing was replaced; {remedy}"
+    remedy = "; free some space" if error.errno in _FULL else ""
+    remedy = "; check its permissions" if error.errno in _DENIED else remedy
+    return f"{error.strerror or error}{where}; nothing was replaced{remedy}"
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -49,15 +49,14 @@ def destination(path: Path) -> Path:
     A link to a write-protected file, as DVC makes links into its cache, is replaced itself.
 
     Raises:
-        OSError: a folder, device, FIFO or socket lies there, or the system cannot say (a loop of links).
+        OSError: a folder, device or FIFO lies there.
     """
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        mode = stat.S_IFREG | _WRITE_BITS
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return Path(os.path.realpath(path)) if path.is_symlink() and mode & _WRITE_BITS else path
+    is_protected = False
+    if path.exists():
+        if not path.is_file():
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        is_protected = not path.stat().st_mode & _WRITE_BITS
+    return Path(os.path.realpath(path)) if path.is_symlink() and not is_protected else path
 
 
 @contextlib.contextmanager
@@ -76,11 +75,9 @@ def written_whole(path: Path) -> Iterator[Path]:
     try:
         building = folder / place.name
         yield building
-        files = {file: place.with_name(file.name) for file in sorted(folder.iterdir(), reverse=True)}
-        for target in files.values():
-            destination(target)
-        for file, target in files.items():
-            with contextlib.suppress(FileNotFoundError):
+        for file in sorted(folder.iterdir(), reverse=True):
+            target = destination(place.with_name(file.name))
+            if target.exists():
                 shutil.copymode(target, file)
             file.replace(target)
     except OSError as error:
@@ -135,7 +132,7 @@ def check_outputs(
 
     Args:
         outputs: by what messages call them; None is not written. With each its <name>.data, which a model may need.
-        inputs: by what messages call them; a folder stands for its samples, what is no path is passed over.
+        inputs: by what messages call them; what is no path is passed over.
         weights: files of external data of the models among `inputs`. <name>.data may be one of them: that is refused
             where it would be written (truehalf.ir.model_file.save_model).
 
@@ -148,7 +145,7 @@ def check_outputs(
     read = {name: Path(given) for name, given in inputs.items() if isinstance(given, (str, os.PathLike))}
     beside = {f"the weights beside {name}": Path(_WEIGHTS.format(path)) for name, path in written.items()}
     parts = {f"weights of a model, {path}": Path(path) for path in weights}
-    if clash := same_place(written | beside, read) or same_place(written, parts) or _sample_in(written, read):
+    if clash := same_place(written | beside, read) or same_place(written, parts):
         name, other = clash
         place, there = (written | beside)[name], (written | beside | read).get(other)
         raise StageError(
@@ -175,23 +172,13 @@ def _is_same(path: Path, other: Path) -> bool:
         return os.path.realpath(path) == os.path.realpath(other)
 
 
-def _sample_in(written: Mapping[str, Path], read: Mapping[str, Path]) -> tuple[str, str] | None:
-    for name, path in written.items():
-        is_image = (mimetypes.guess_type(path.name)[0] or "").startswith("image/")
-        if path.exists() and (path.suffix == ".npz" or is_image):
-            for other, folder in read.items():
-                if folder.is_dir() and path.resolve().is_relative_to(folder.resolve()):
-                    return name, other
-    return None
-
-
 def _check_writable(name: str, path: Path) -> None:
     try:
         if path == Path("-"):
             raise OSError(errno.EINVAL, "no file is written to stdout")
         folder = next(folder for folder in destination(path).absolute().parents if folder.exists())
         if not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            raise NotADirectoryError(errno.ENOTDIR, "a part of the path is a file", str(folder))
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
     except OSError as error:

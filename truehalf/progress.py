@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,26 +65,11 @@ def _display() -> Iterator[Progress]:
         yield _shown[0]
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        SpinnerColumn,
-        Task,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.text import Text
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    class Bar(BarColumn):
-        """Nothing where the length is unknown: a bar that only moves writes as much as the rest of a run."""
-
-        def render(self, task: Task) -> Any:
-            return super().render(task) if task.total is not None else Text()
-
-    console, described = Console(stderr=True), TextColumn("{task.description}", markup=False)
-    columns = (SpinnerColumn(), described, Bar(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, refresh_per_second=4) as display:
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, refresh_per_second=4) as display:
         _shown.append(display)
         try:
             yield display

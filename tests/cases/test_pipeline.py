@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cases.doors import fails
 from tests.conftest import in_workspace
 
 
-@fails("dvc repro runs the old configuration without a word")
 def test_an_edited_configuration_is_not_ignored_by_dvc_repro(workspace: Path) -> None:
     """dvc 10750: `dvc repro` does not compose conf/."""
     assert in_workspace(workspace, "python", "-m", "pipeline", "--cfg", "job").returncode == 0

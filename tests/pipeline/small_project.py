@@ -51,8 +51,8 @@ stages:
     metrics: [reports/verify.json]
 """
 TRACK = """\
-  track:
-    cmd: python -m pipeline.track
+  finish:
+    cmd: python -m pipeline.finish
     always_changed: true
     deps: [artifacts/own]
     params: [tracking]

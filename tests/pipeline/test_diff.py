@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.diff import main
+from pipeline.run_record import Run, slug_of
 from pipeline.track import track
-from pipeline.tracking.record import name_of
 from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.test_track import scratch_run
@@ -26,15 +26,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for maximum, rows in DECISIONS.items():
         scratch_run(tmp_path, f"precision.data_max={maximum}")
         (tmp_path / "reports/fp16.json").write_text("{}")
-        (tmp_path / "reports/metrics.json").write_text(json.dumps({"casts": float(maximum), "mb": 1.0}))
+        size = {"model": {"casts": int(float(maximum)), "size_mb": 1.0}}
+        (tmp_path / "reports/slim.json").write_text(json.dumps({"model": {"casts": 0}}))
+        (tmp_path / "reports/cast_cleanup.json").write_text(json.dumps(size))
         (tmp_path / "artifacts/fp16").mkdir(parents=True, exist_ok=True)
         decided = [dict(zip(("node", "op", "precision", "rule"), row, strict=True)) for row in rows]
         (tmp_path / "artifacts/fp16/decisions.json").write_text(json.dumps(decided))
-        track(tmp_path)
+        track(Run.read(tmp_path))
     (tmp_path / "artifacts/fp16/decisions.json").unlink()
-    track(scratch_run(tmp_path, "precision=fp32"))
+    track(Run.read(scratch_run(tmp_path, "precision=fp32")))
     (tmp_path / "reports/error.json").write_text(json.dumps({"stage": "trace", "message": "no model"}))
-    track(scratch_run(tmp_path, "seed=9"), failed_stage="trace")
+    track(Run.read(scratch_run(tmp_path, "seed=9")))
     return tmp_path
 
 
@@ -44,7 +46,7 @@ def diff(monkeypatch: pytest.MonkeyPatch, *names: str) -> int:
 
 
 def name(*overrides: str) -> str:
-    return name_of(composed(*overrides))
+    return slug_of(composed(*overrides))
 
 
 def test_two_runs_differ_in_options_figures_and_nodes(
@@ -52,9 +54,11 @@ def test_two_runs_differ_in_options_figures_and_nodes(
 ) -> None:
     assert diff(monkeypatch, name(), name("precision.data_max=128.0")[:-2]) == 0
     said = capsys.readouterr().out
-    expect(said, None, "precision.data_max: 512.0 -> 128", "casts: 512.0 -> 128.0", "3 nodes", "b (Softmax)", "c (Exp)")
+    expect(
+        said, None, "precision.data_max: 512.0 -> 128", "casts added: 512 -> 128", "3 nodes", "b (Softmax)", "c (Exp)"
+    )
     expect(said, None, "fp16 -> fp32: range", "fp32 -> absent: range", "absent -> fp16")
-    assert "mb:" not in said and "a (Conv)" not in said
+    assert "MB:" not in said and "a (Conv)" not in said
 
 
 def test_a_run_in_fp32_has_all_nodes_in_fp32(

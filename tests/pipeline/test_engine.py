@@ -11,19 +11,18 @@ import onnx.parser
 import pytest
 
 from pipeline.engine import (
-    clocks_sentence,
-    engine_metrics,
+    clocks_text,
     engine_sentence,
-    engine_stage,
     fact_rows,
     latency_rows,
     layer_rows,
+    state_of,
 )
 from tests.messages import expect
 from tests.truehalf.engines.building import build_engine
 from tests.truehalf.engines.conftest import FEW, NO_GPU
 from truehalf.codes import codes_in
-from truehalf.engines.engine_report import fused_sentence
+from truehalf.engines.engine_report import EngineReport
 
 PARITY: dict[str, Any] = {
     "state": "verified",
@@ -54,6 +53,7 @@ COMPILED = {key: value for key, value in BUILT.items() if key not in ("parity", 
         **{"cast_layers": 3, "constants": {"Float": 2, "Half": 9}, "nodes_without_layer": 11},
     },
 }
+read = EngineReport.from_json
 OF_BUILT = ["TensorRT 11.4.0.106", "12.35 MB", "95.0 %", "200"]
 
 
@@ -71,26 +71,15 @@ OF_BUILT = ["TensorRT 11.4.0.106", "12.35 MB", "95.0 %", "200"]
     ],
 )
 def test_the_engine_has_its_line_in_every_state(report: Any, state: str, code: list[str], reason: str) -> None:
-    stage = engine_stage({} if report is None else {"engine": report})
-    assert set(stage) == {"state", "reason"} and stage["state"] == state
-    assert codes_in(stage["reason"]) == code and (stage["reason"] == reason if not code else reason in stage["reason"])
+    shown, why = state_of(None if report is None else read(report))
+    assert shown == state and codes_in(why) == code and (why == reason if not code else reason in why)
 
 
 @pytest.mark.parametrize(("state", "expected"), [("verified", "verified"), ("not verified", "not verified")])
 def test_outputs_alone_do_not_verify_an_engine_of_unknown_precision(state: str, expected: str) -> None:
-    stage = engine_stage(
-        {"engine": BUILT | {"gates": [{"gate": "half_share_less", "state": state, "reason": "types are hidden"}]}}
-    )
-    assert stage["state"] == expected and stage["matched_fraction"] == 1.0
-    assert ("types are hidden" in stage["reason"]) == (expected == "not verified")
-
-
-def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
-    stage = engine_stage({"engine": BUILT})
-    assert (stage["state"], stage["reason"], stage["samples"], stage["matched_fraction"]) == ("verified", "", 60, 1.0)
-    assert stage["evaluation"] == "tensorrt" and "points" not in stage and "gates" not in stage
-    failed = BUILT | {"status": "failed", "reason": "0 layers are Half"}
-    assert engine_stage({"engine": failed}) == stage | {"state": "failed", "reason": "0 layers are Half"}
+    gate = {"gate": "half_share_less", "state": state, "reason": "types are hidden"}
+    shown, why = state_of(read(BUILT | {"gates": [gate]}))
+    assert shown == expected and ("types are hidden" in why) == (expected == "not verified")
 
 
 @pytest.mark.parametrize(
@@ -105,16 +94,16 @@ def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
     ],
 )
 def test_what_became_of_it_in_a_sentence(report: dict[str, Any], facts: list[str], others: list[str]) -> None:
-    said = engine_sentence(report)
+    said = engine_sentence(read(report))
     expect(said, None, *facts)
     assert not [other for other in others if other in said]
 
 
 def test_reports_as_the_library_writes_them_have_their_state(tmp_path: Path) -> None:
     def state(**options: Any) -> str:
-        report = build_engine(tmp_path / "m.onnx", tmp_path / "out", profiles=[], declared="fp16", **options)
-        assert report["reason"] in engine_sentence(report) if "reason" in report else "built" in engine_sentence(report)
-        return str(engine_stage({"engine": report})["state"])
+        report = read(build_engine(tmp_path / "m.onnx", tmp_path / "out", profiles=[], declared="fp16", **options))
+        assert (report.reason or "built") in engine_sentence(report)
+        return state_of(report)[0]
 
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float16[4] x) => (float16[4] y) { y = Relu(x) }'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
@@ -124,10 +113,10 @@ def test_reports_as_the_library_writes_them_have_their_state(tmp_path: Path) -> 
 
 
 def test_latency_says_where_it_was_measured() -> None:
-    (row,) = latency_rows(BUILT)
+    (row,) = latency_rows(read(BUILT))
     expect(row["where"], None, "profile 0", "min", "opt", "images 1x3x64x64")
     assert row["p99_ms"] == 1.8 and row["spread"] == 0.07
-    assert latency_rows({"status": "planned"}) == []
+    assert latency_rows(read({"status": "planned"})) == []
 
 
 @pytest.mark.parametrize(
@@ -144,65 +133,45 @@ def test_latency_says_where_it_was_measured() -> None:
     ],
 )
 def test_clocks_are_said_as_far_as_they_are_known(clocks: dict[str, Any], numbers: list[str], facts: list[str]) -> None:
-    said = clocks_sentence(clocks)
+    said = clocks_text(clocks)
     assert re.findall(r"[\d.]+", said) == numbers
     expect(said, None, *facts)
 
 
 def test_of_no_clocks_nothing_is_said() -> None:
-    assert clocks_sentence(None) == ""
+    assert clocks_text(None) == ""
 
 
 def test_facts_are_those_of_an_engine_that_there_is() -> None:
-    rows = dict(fact_rows(BUILT | {"half_layers_fraction": 0.9999}))
+    rows = dict(fact_rows(read(BUILT | {"half_layers_fraction": 0.9999})))
     expect(rows["layers in Half"], None, 190, 200, "99.9 %")
     assert rows["build"] == "30 s"
     expect(rows["device memory"], None, "40 MB")
-    assert "timing cache" not in rows and "GPU" not in rows
-    assert fact_rows({"status": "planned"}) == []
-
-
-def test_what_was_done_with_the_timing_cache_is_told_apart() -> None:
-    caches = [{"loaded": loaded, "saved": saved} for loaded in (True, False) for saved in (True, False)]
-    told = [dict(fact_rows(BUILT | {"timing_cache": cache}))["timing cache"] for cache in caches]
-    assert len(set(told)) == 4
+    assert "GPU" not in rows and fact_rows(read({"status": "planned"})) == []
 
 
 def test_a_layer_of_many_nodes_stays_a_line() -> None:
     row = {"name": "fused", "type": "kgen", "inputs": ["Half"] * 3 + ["Float"], "outputs": [None], "weights": None}
-    (shown,) = layer_rows({"layer_table": [row | {"onnx_nodes": [f"/n{i}" for i in range(9)]}]})
+    (shown,) = layer_rows(read({"layer_table": [row | {"onnx_nodes": [f"/n{i}" for i in range(9)]}]}))
     assert shown["inputs"] == "Half ×3, Float" and shown["outputs"] and shown["weights"] == ""
     assert "Half" not in shown["outputs"] and "Float" not in shown["outputs"] and "None" not in shown["outputs"]
     assert shown["nodes"].startswith("/n0, /n1, /n2, /n3, /n4, /n5 ") and "/n6" not in shown["nodes"]
     assert re.findall(r" (\d+) ", shown["nodes"]) == ["3"], "so many more"
-    (served,) = layer_rows({"layer_table": [{"name": "a", "type": "Conv", "provider": "CUDAExecutionProvider"}]})
+    (served,) = layer_rows(read({"layer_table": [{"name": "a", "type": "Conv", "provider": "CUDAExecutionProvider"}]}))
     assert served["nodes"] == "CUDAExecutionProvider"
 
 
-def test_metrics_keep_their_names_and_what_was_not_measured_has_no_number() -> None:
-    found = engine_metrics(BUILT)
-    assert found["engine/half_layers_fraction"] == 0.95
-    assert found["engine/p50_ms/profile0_min"] == found["engine/p50_ms/profile0_opt"] == 1.5
-    assert found["engine/lint_errors"] == 1 and found["engine/lint_warnings"] == 2
-    assert {name for name, value in engine_metrics({}).items() if value is not None} == set()
-
-
 def test_a_compiled_engine_is_not_verified_and_tells_what_the_compiler_made() -> None:
-    stage = engine_stage({"engine": COMPILED})
-    assert stage["state"] == "not verified" and "no GPU" in stage["reason"]
-    rows = dict(fact_rows(COMPILED))
+    state, why = state_of(read(COMPILED))
+    assert state == "not verified" and "no GPU" in why
+    rows = dict(fact_rows(read(COMPILED)))
     expect(rows["fused attention"], None, "6 of 7", "/a/Softmax")
     expect(rows["FP16 nodes computed in FP32"], None, "2", "/b/Add", "/c/Mul")
     expect(rows["compiled for"], None, "sm86")
     gate = {"gate": "fused_attention", "state": "verified", "value": 6, "limit": 6, "reason": ""}
-    gated = COMPILED | {"gates": [gate | {"excused": {"/a/Softmax": "overflow of scores"}}]}
-    assert engine_metrics(gated)["engine/attention_excused"] == 1
+    gated = read(COMPILED | {"gates": [gate | {"excused": {"/a/Softmax": "overflow of scores"}}]})
     expect(dict(fact_rows(gated))["gate fused_attention"], None, "verified", "/a/Softmax", "overflow of scores")
-    metrics = engine_metrics(COMPILED)
-    assert (metrics["engine/fused_attention"], metrics["engine/attention_regions"]) == (6, 7)
-    assert (metrics["engine/fp16_nodes_in_fp32"], metrics["engine/cast_layers"]) == (2, 3)
-    unknown = COMPILED | {"compiled": COMPILED["compiled"] | {"fused_attention": None, "cast_layers": None}}
-    assert "not known" in dict(fact_rows(unknown))["fused attention"] and not fused_sentence(unknown)
-    expect(fused_sentence(COMPILED), None, "6 of 7")
-    expect(fused_sentence(gated), None, "6 of 7", "1")
-    assert engine_metrics(BUILT)["engine/fused_attention"] is None
+    unknown = read(COMPILED | {"compiled": COMPILED["compiled"] | {"fused_attention": None}})
+    assert "not known" in dict(fact_rows(unknown))["fused attention"] and not unknown.fused_sentence
+    expect(read(COMPILED).fused_sentence, None, "6 of 7")
+    expect(gated.fused_sentence, None, "6 of 7", "1")

@@ -140,9 +140,12 @@ def test_the_command_that_is_named_takes_the_samples(workspace: Path, samples: s
         { y = ReduceMean<axes = [2, 3], keepdims = 0>(x) }"""
     onnx.save(onnx.parser.parse_model(text), workspace / "theirs.onnx")
     done = in_workspace(workspace, "python", "-m", "pipeline.init", "theirs.onnx", "--samples", samples)
-    command = shlex.split(done.stdout.splitlines()[-1])
+    commands = [line for line in done.stdout.splitlines() if line.startswith("  python -m pipeline")]
+    command = shlex.split(commands[0])
     assert command == ["python", "-m", "pipeline", "model=mine", *expected]
     assert shlex.join(command) in (workspace / "conf/model/mine.yaml").read_text()
+    labelled = [command for command in commands if "data=coco" in command]
+    assert bool(labelled) is (samples != "arrays"), "images may have labels"
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import pipeline.run
-from pipeline.tracking.record import name_of
 from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, commit, environment, line_with, make_chain
@@ -58,11 +57,7 @@ def test_ctrl_c_after_the_run_was_logged_ends_it_as_ctrl_c(tmp_path: Path, monke
         return 0
 
     monkeypatch.setattr(pipeline.run, "_execute", logged_then_stopped)
-    assert pipeline.run.run(tmp_path, composed(), {}) == 130
-
-
-def test_where_a_run_is_logged_does_not_change_its_name() -> None:
-    assert name_of(composed()) == name_of(composed("tracking.experiment=other")) != name_of(composed("seed=1"))
+    assert pipeline.run.run(tmp_path, composed()) == 130
 
 
 def test_a_lock_file_that_is_broken_ends_it_before_anything_runs(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 import mlflow
 import pytest
 
+from pipeline import finish as finish_module
 from pipeline import track as track_module
-from pipeline.track import NOT_LOGGED, log_collected, track
-from pipeline.workspace import ABOUT_VARIABLE
+from pipeline.track import NOT_LOGGED
+from pipeline.workspace import SWEEP_VARIABLE
 from tests.conftest import ROOT
 from tests.pipeline.servers import PASSWORD, MlflowServer
-from tests.pipeline.test_track import scratch_run
-from tests.pipeline.tracking.test_registry import verified_run
+from tests.pipeline.test_registry import verified_run
+from tests.pipeline.test_track import log_later, scratch_run, track
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +61,8 @@ def test_many_write_at_once_and_are_one_sweep(server: MlflowServer, tmp_path: Pa
     for number in range(6):
         folder = remote(tmp_path / str(number), "together", f"seed={number}")
         (folder / "dvc.yaml").write_text("stages: {}\n")
-        environment = os.environ | {ABOUT_VARIABLE: json.dumps({"sweep": "together"}), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "pipeline.track"]
+        environment = os.environ | {SWEEP_VARIABLE: "together", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "pipeline.finish"]
         jobs.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True))
     for number, job in enumerate(jobs):
         said = job.communicate()[0]
@@ -76,14 +77,16 @@ def test_many_write_at_once_and_are_one_sweep(server: MlflowServer, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_run_of_a_server_that_was_down_is_logged_later(server: MlflowServer, tmp_path: Path) -> None:
+def test_a_run_of_a_server_that_was_down_is_logged_later(
+    server: MlflowServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.stop()
     for decoder in ("dfine", "rtdetrv2"):
         assert track(remote(tmp_path, "down", f"decoder={decoder}"))["status"] == NOT_LOGGED
     names = sorted(path.parent.name for path in tmp_path.glob("runs/*/record.json"))
-    assert [log_collected(tmp_path, name) for name in names] == [1, 1]
+    assert [log_later(tmp_path, name, monkeypatch) for name in names] == [1, 1]
     server.start()
-    assert [log_collected(tmp_path, name) for name in names] == [0, 0]
+    assert [log_later(tmp_path, name, monkeypatch) for name in names] == [0, 0]
     assert sorted(run.data.tags["decoder"] for run in runs_of(server, "down")) == ["dfine", "rtdetrv2"]
 
 
@@ -96,7 +99,7 @@ def test_a_server_that_never_answers_is_given_up(
         assert track(remote(tmp_path, "slow"))["status"] == NOT_LOGGED
     monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
-    assert log_collected(tmp_path, the_run(tmp_path)) == 0 and len(runs_of(server, "slow")) == 1
+    assert log_later(tmp_path, the_run(tmp_path), monkeypatch) == 0 and len(runs_of(server, "slow")) == 1
 
 
 @pytest.mark.slow
@@ -115,7 +118,7 @@ def test_a_server_restarted_in_the_middle_of_a_run_has_it_once(
         assert track(folder)["status"] == NOT_LOGGED
     server.start()
     assert len(runs_of(server, "restarted")) == 1, "the half of it that was there"
-    assert log_collected(tmp_path, the_run(tmp_path)) == 0
+    assert log_later(tmp_path, the_run(tmp_path), monkeypatch) == 0
     (run,) = runs_of(server, "restarted")
     assert run.info.status == "FINISHED" and run.data.tags["truehalf.complete"] == "true"
     assert track(folder)["status"] == "already logged"
@@ -156,7 +159,7 @@ def test_credentials_come_from_the_environment_and_go_nowhere(
     assert ended(track_module.main, the_run(folder)) == 1
     monkeypatch.setenv("MLFLOW_TRACKING_URI", alive)
     assert ended(track_module.main, the_run(folder)) == (0 if reaches else 1)
-    assert ended(track_module.main) == 0
+    assert ended(finish_module.main) == 0
 
     said = "".join(capfd.readouterr())
     assert "Traceback" not in said
@@ -169,15 +172,14 @@ def test_credentials_come_from_the_environment_and_go_nowhere(
         assert password not in json.dumps([run.data.params, run.data.tags])
 
 
-def ended(main: Callable[[], None], *arguments: str) -> int:
+def ended(main: Callable[[], int | None], *arguments: str) -> int:
     """The exit code of a command line."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "argv", ["", *arguments])
         try:
-            main()
+            return int(main() or 0)
         except SystemExit as stop:
             return int(stop.code or 0)
-    return 0
 
 
 def test_a_verified_file_is_registered_through_the_servers_artifact_proxy(server: MlflowServer, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from pipeline.compose import effective
-from pipeline.sweep import _FOLDERS, _LOCK, VARIABLE, JobResult, begin, end, job_folder, note
-from pipeline.tracking.record import name_of
+from pipeline.entry import effective_values
+from pipeline.run_record import slug_of
+from pipeline.sweep import _FOLDERS, _LOCK, JobResult, begin, end, job_folder, note
+from pipeline.workspace import SWEEP_VARIABLE
 from tests.configurations import composed
 from tests.conftest import ROOT, in_workspace
 from tests.messages import expect
@@ -69,7 +70,7 @@ def test_where_runs_is_no_folder_it_says_so(tmp_path: Path) -> None:
 
 
 def test_the_exit_code_is_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(SWEEP_VARIABLE, "")
     begin(tmp_path, ["-m", "a=1,2"])
     assert end(tmp_path) == 0
     for number, code in enumerate((0, 2, 1)):
@@ -82,14 +83,14 @@ def test_the_nightly_sweep_is_eight_runs() -> None:
         config = compose("config", overrides=["experiment=nightly"], return_hydra_config=True)
         told = [f"{key}={value}" for key, value in config.hydra.sweeper.params.items()]
         jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(told), None)[0]
-    runs = [effective(validated(values)) for values in (composed(*overrides) for overrides in jobs)]
+    runs = [effective_values(validated(values)) for values in (composed(*overrides) for overrides in jobs)]
     points = [(each["decoder"]["name"], each["precision"]["dtype"], each["precision"]["data_max"]) for each in runs]
     assert len(jobs) == 12 and list(dict.fromkeys(points)) == [
         (decoder, *precision)
         for decoder in ("dfine", "rtdetrv2")
         for precision in (("fp32", 512.0), ("fp16", 128.0), ("fp16", 512.0), ("fp16", 2048.0))
     ]
-    assert len({name_of(each) for each in runs}) == 8
+    assert len({slug_of(each) for each in runs}) == 8
 
 
 # --- folders of jobs --------------------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ def test_what_the_configuration_names_comes_along(tmp_path: Path) -> None:
 def test_what_killed_jobs_left_is_removed_and_what_works_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(SWEEP_VARIABLE, "")
     for name in ("dead", "alive"):
         (tmp_path / _FOLDERS / name).mkdir(parents=True)
         (tmp_path / _FOLDERS / name / _LOCK).touch()

@@ -1,16 +1,19 @@
 """Tracking: the same names in every run, nothing twice, nothing lost."""
 
 import json
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 import yaml
 
-from pipeline.track import NOT_LOGGED, log_collected, track
-from pipeline.tracking.record import NO_EFFECT, collected, flat_params, in_effect, metrics, name_of, run_name
-from pipeline.workspace import ABOUT_VARIABLE
+from pipeline import track as track_module
+from pipeline.run_record import STAGES, Run, slug_of
+from pipeline.track import NOT_LOGGED, PAGE, SOURCE_TAG, Outcome, description, display_name, previous_run
+from pipeline.workspace import PROJECT_VARIABLE, SWEEP_VARIABLE
 from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.empty_store import with_empty_store
@@ -27,11 +30,37 @@ VERIFY = {
 }
 
 
+PLANNED = {"stage": "engine", "status": "planned", "reason": "no GPU"}
+MODEL = {"stage": "inputs", "status": "done", "model": {"sha256": "a" * 64}}
+
+
 def scratch_run(folder: Path, *overrides: str, verify: dict[str, Any] | None = None) -> Path:
+    """A workspace whose run has reached the end, with these overrides."""
     (folder / "reports").mkdir(parents=True, exist_ok=True)
-    (folder / "params.yaml").write_text(yaml.safe_dump(composed(*overrides)))
+    options = [each for each in overrides if not each.startswith("experiment=")]
+    params = composed(*options) | {"composed": {"overrides": list(overrides)}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
     (folder / "reports/verify.json").write_text(json.dumps(verify or VERIFY))
+    for report in (PLANNED, MODEL):
+        (folder / f"reports/{report['stage']}.json").write_text(json.dumps(report))
     return with_empty_store(folder)
+
+
+def track(folder: Path) -> Outcome:
+    return track_module.track(Run.read(folder))
+
+
+def crash(folder: Path, stage: str) -> None:
+    (folder / "reports/error.json").write_text(json.dumps({"stage": stage, "message": "no memory"}))
+
+
+def log_later(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """`python -m pipeline.track NAME` in a project."""
+    (folder / "dvc.yaml").touch()
+    with monkeypatch.context() as here:
+        here.chdir(folder)
+        here.setattr("sys.argv", ["pipeline.track", name])
+        return track_module.main()
 
 
 def runs(folder: Path) -> list[tuple[str, str]]:
@@ -59,7 +88,8 @@ def test_a_run_that_was_cut_off_is_logged_anew(tmp_path: Path, monkeypatch: pyte
 def test_a_failed_verdict_and_a_crash_are_failed_runs(tmp_path: Path) -> None:
     scratch_run(tmp_path, verify=VERIFY | {"status": "failed", "verdict": "failed"})
     track(tmp_path)
-    track(tmp_path, failed_stage="slim")
+    crash(tmp_path, "slim")
+    track(tmp_path)
     assert [status for _, status in runs(tmp_path)] == ["FAILED", "FAILED"]
 
 
@@ -71,7 +101,7 @@ def test_a_server_that_does_not_answer_loses_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     outcome = track(tmp_path)
     assert outcome["status"] == NOT_LOGGED
-    name = name_of(composed("tracking=remote"))
+    name = slug_of(composed("tracking=remote"))
     expect(outcome["message"], "not-logged", "127.0.0.1:9", f"python -m pipeline.track {name}")
     assert "secret" not in json.dumps(outcome)
 
@@ -88,32 +118,36 @@ def test_a_run_that_was_not_logged_outlives_the_workspaces_next_run(
         model.write_text(decoder)
         (tmp_path / "reports/cast_cleanup.json").write_text(json.dumps({"stage": "cast_cleanup"}))
         assert track(tmp_path)["status"] == NOT_LOGGED
-        names.append(name_of(composed("tracking=remote", f"decoder={decoder}")))
-    kept = [collected(tmp_path / "runs" / name) for name in names]
+        names.append(slug_of(composed("tracking=remote", f"decoder={decoder}")))
+    kept = [Run.read(tmp_path / "runs" / name) for name in names]
     assert [record.params["decoder"]["name"] for record in kept] == ["dfine", "rtdetrv2"]
     assert [record.model_files[0].read_text() for record in kept] == ["dfine", "rtdetrv2"]
-    assert log_collected(tmp_path, names[0]) == 1 and collected(tmp_path / "runs" / names[0]).model_files
+    assert log_later(tmp_path, names[0], monkeypatch) == 1 and Run.read(tmp_path / "runs" / names[0]).model_files
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     monkeypatch.setenv("MLFLOW_ARTIFACT_ROOT", str(tmp_path / "mlartifacts"))
     for name in names:
-        assert log_collected(tmp_path, name) == 0
-        assert not collected(tmp_path / "runs" / name).model_files, "MLflow has it"
+        assert log_later(tmp_path, name, monkeypatch) == 0
+        assert not Run.read(tmp_path / "runs" / name).model_files, "MLflow has it"
     assert sorted(runs(tmp_path)) == [("ltdetr_nano-dfine-fp16", "FINISHED"), ("ltdetr_nano-rtdetrv2-fp16", "FINISHED")]
-    assert log_collected(tmp_path, names[0]) == 0 and track(tmp_path)["status"] == "already logged"
+    assert log_later(tmp_path, names[0], monkeypatch) == 0 and track(tmp_path)["status"] == "already logged"
     assert len(runs(tmp_path)) == 2
 
 
-def test_a_name_that_no_run_has_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert log_collected(scratch_run(tmp_path), "nobody") == 2
+def test_a_name_that_no_run_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert log_later(scratch_run(tmp_path), "nobody", monkeypatch) == 2
     expect(capsys.readouterr().err, "file-missing", "nobody")
 
 
 def test_a_crashed_run_is_kept_without_what_an_earlier_one_left(tmp_path: Path) -> None:
     scratch_run(tmp_path)
     (tmp_path / "reports/trace.json").write_text("{}")
-    track(tmp_path, failed_stage="verify")
-    kept = collected(tmp_path / "runs" / name_of(composed()))
-    assert kept.failed and list(kept.reports) == ["trace"] and not (kept.folder / "reports/verify.json").exists()
+    crash(tmp_path, "verify")
+    track(tmp_path)
+    kept = Run.read(tmp_path / "runs" / slug_of(composed()))
+    assert kept.verdict == "crashed" and list(kept.json) == ["inputs", "trace"]
+    assert not (kept.folder / "reports/verify.json").exists()
 
 
 def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,70 +159,12 @@ def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: py
     scratch_run(tmp_path, "seed=1")
     assert track(tmp_path)["status"] == "logged"
     for sweep in ("one", "two"):
-        monkeypatch.setenv(ABOUT_VARIABLE, json.dumps({"sweep": sweep}))
+        monkeypatch.setenv(SWEEP_VARIABLE, sweep)
         for seed in (1, 2):
             scratch_run(tmp_path, f"seed={seed}")
             assert track(tmp_path)["status"] == ("logged" if (sweep, seed) == ("one", 2) else "already logged")
     assert parents() == [("one", 2)], "a run from before joins a sweep, and stays in it"
     assert ("one", "FINISHED") in runs(tmp_path) and len(runs(tmp_path)) == 3
-
-
-def test_keys_without_effect_in_fp32_do_not_differ(tmp_path: Path) -> None:
-    a = in_effect(flat_params(composed("precision=fp32", "precision.data_max=100")))
-    b = in_effect(flat_params(composed("precision=fp32")))
-    assert a == b and a["precision.data_max"] == NO_EFFECT and a["precision.dtype"] == "fp32"
-    assert flat_params(composed()) == in_effect(flat_params(composed()))
-
-
-def test_what_only_a_conversion_reads_has_no_effect_where_fp16_is_traced() -> None:
-    params = composed("precision.method=half")
-    flat = in_effect(flat_params(params))
-    for key in ("precision.data_max", "precision.op_block_list", "model.fp32_pins.op_block_list"):
-        assert flat[key] == NO_EFFECT, key
-    assert flat["precision.keep_io_types"] == "true" and flat["precision.method"] == "half"
-    assert run_name(params) == f"{run_name(composed())}-half"
-    assert run_name(composed("precision.method=half", "precision=fp32")) == run_name(composed("precision=fp32"))
-
-
-def test_mlflow_sees_two_precisions_differ_in_nothing_else() -> None:
-    """Its compare view chooses the first three keys that differ, by name, and an unlike word in each would fill it."""
-    runs = [flat_params(composed(f"precision={name}")) for name in ("fp16", "fp32")]
-    assert {key for key in runs[0] if runs[0][key] != runs[1].get(key)} == {"precision.dtype"}
-    assert runs[0]["precision.data_max"] == "512.0"
-
-
-def test_metric_names_are_stable_and_missing_numbers_are_left_out() -> None:
-    found = metrics({"verify": VERIFY | {"ap50_95": None}, "fp16": {"seconds": 2, "model": {"nodes": 5}}})
-    assert found["accuracy/ap50"] == 0.95 and found["accuracy/max_abs_error/logits"] == 0.1
-    assert found["seconds/fp16"] == 2.0 and found["nodes/fp16"] == 5.0
-    assert "accuracy/ap50_95" not in found
-
-
-STAGE = {
-    "ap50_95": 0.9,
-    "box_error_px_p99": 0.2,
-    "score_error_p99": 0.01,
-    "tensor_error": 0.001,
-    "matched_fraction": 1.0,
-}
-
-
-@pytest.mark.parametrize("stage", ["trace", "slim", "fp16", "cast_cleanup", "engine"])
-@pytest.mark.parametrize("absent", sorted(STAGE))
-def test_every_stage_has_its_errors_under_the_same_names(stage: str, absent: str) -> None:
-    numbers = STAGE | {absent: None, "max_abs_error": {"boxes": 0.03}, "evaluation": "fp32-cpu"}
-    reports = (
-        {"engine": {"parity": numbers}} if stage == "engine" else {"verify": VERIFY | {"stages": {stage: numbers}}}
-    )
-    found = {name: value for name, value in metrics(reports).items() if name.startswith("accuracy_by_stage/")}
-    expected = {name: value for name, value in STAGE.items() if name != absent} | {"max_abs_error/boxes": 0.03}
-    assert found == {f"accuracy_by_stage/{stage}/{name}": value for name, value in expected.items()}
-
-
-def test_metrics_of_accuracy_come_first() -> None:
-    reports = {"verify": VERIFY | {"stages": {"fp16": STAGE}}, "cast_cleanup": {"seconds": 1, "casts_before": 3}}
-    groups = [name.split("/")[0] for name in sorted(metrics(reports | {"engine": BUILT}))]
-    assert list(dict.fromkeys(groups))[:2] == ["accuracy", "accuracy_by_stage"] and "engine" in groups
 
 
 def test_the_engine_is_tracked_in_numbers_and_words(tmp_path: Path) -> None:
@@ -198,8 +174,7 @@ def test_the_engine_is_tracked_in_numbers_and_words(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         numbers = dict(database.execute("select key, value from latest_metrics").fetchall())
         words = dict(database.execute("select key, value from tags").fetchall())
-    assert numbers["accuracy_by_stage/engine/max_abs_error/logits"] == 0.1
-    assert numbers["engine/p50_ms/profile0_opt"] == 1.5 and numbers["engine/half_layers_fraction"] == 0.95
+    assert numbers["p50_ms"] == 1.5 and numbers["half_layers"] == 0.95
     assert (words["engine"], words["engine_backend"], words["engine_parity"]) == ("built", "tensorrt", "verified")
 
 
@@ -209,3 +184,109 @@ def test_a_failed_engine_is_a_failed_run(tmp_path: Path) -> None:
     (tmp_path / "reports/engine.json").write_text(json.dumps({"stage": "engine"} | engine))
     assert track(tmp_path)["status"] == "logged"
     assert [status for _, status in runs(tmp_path)] == ["FAILED"]
+
+
+# --- names and descriptions -------------------------------------------------------------------------------------------
+
+NAME, IMAGES = "ltdetr_nano-dfine-fp16", "data.folder=/somewhere/images"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ([], NAME),
+        (["precision=fp32", "precision.data_max=128"], "ltdetr_nano-dfine-fp32"),
+        (["precision.data_max=128.0", "tracking.register=true"], f"{NAME}-data_max=128.0"),
+        (["experiment=cautious", "seed=7"], f"{NAME}-experiment=cautious-seed=7"),
+        (["precision.op_block_list=[Softmax,Exp]"], f"{NAME}-op_block_list=Softmax,Exp"),
+        (["precision.node_block_list=[/a/long/name/of/a/node,/b]"], f"{NAME}-node_block_list=2 entries"),
+        (["trace.atol=0.1", "slim.atol=0.1"], f"{NAME}-trace.atol=0.1-slim.atol=0.1"),
+        (["model=onnx", "model.checkpoint=a/b.onnx", IMAGES], "onnx-fp16-folder=images-checkpoint=b.onnx"),
+        (["model=onnx", "model.outputs=[{name: y, kind: classes}]", "model.classes=[a,b]"], "onnx-fp16"),
+        (["precision.method=half", "verify=smoke"], f"{NAME}-half-verify=smoke"),
+        (["verify.batch=1", "verify.pictures=0", "seed=1", "repair=none"], f"{NAME}-batch=1-pictures=0-seed=1-+1"),
+    ],
+)
+def test_a_name_has_the_overrides_of_the_command_line(overrides: list[str], name: str, tmp_path: Path) -> None:
+    assert display_name(Run.read(scratch_run(tmp_path, *overrides))) == name
+
+
+@pytest.mark.parametrize("engine", ["failed", "planned", "compiled", "skipped", "built"])
+def test_a_description_has_one_verdict_and_no_empty_part(tmp_path: Path, engine: str) -> None:
+    scratch_run(tmp_path)
+    (tmp_path / "reports/engine.json").write_text(json.dumps({"stage": "engine", "status": engine}))
+    text = description(Run.read(tmp_path))
+    assert text.startswith("**failed**" if engine == "failed" else "**passed**") and f"engine: {engine}" in text
+    assert "Overrides" not in text and PAGE not in text
+
+
+def whole_run(folder: Path, *overrides: str) -> Path:
+    """A workspace with reports of every stage, and a page; the run took 100 s."""
+    scratch_run(folder, *overrides, verify=VERIFY | {"ap50_95": 0.8123, "ap50_95_fp32": 0.8125})
+    for stage in ("inputs", *STAGES):
+        report = folder / f"reports/{stage}.json"
+        if not report.exists():
+            report.write_text(json.dumps({"stage": stage}))
+        os.utime(report, (1_700_000_050.5, 1_700_000_050.5))
+    (folder / "reports/report.html").write_text("<title>page</title>")
+    os.utime(folder / "reports/inputs.json", (1_700_000_000.5, 1_700_000_000.5))
+    os.utime(folder / "reports/trace.json", (1_600_000_000, 1_600_000_000))  # of an earlier run, and unchanged
+    os.utime(folder / "reports/report.html", (1_700_000_100.5, 1_700_000_100.5))
+    return folder
+
+
+def test_a_run_has_its_own_times_a_description_and_the_page_first(tmp_path: Path) -> None:
+    outcome = track(whole_run(tmp_path, "precision.data_max=128"))
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    run = client.get_run(outcome["run_id"])
+    assert (run.info.start_time, run.info.end_time) == (1_700_000_000_500, 1_700_000_100_500)
+    assert (run.info.run_name, run.info.status) == (f"{NAME}-data_max=128", "FINISHED")
+    note = run.data.tags["mlflow.note.content"]
+    for fact in ("passed", "0.8123", "0.8125", "precision.data_max=128", PAGE):
+        assert fact in note, fact
+    assert next(file.path for file in client.list_artifacts(outcome["run_id"])) == PAGE
+
+
+def test_the_run_that_trained_the_model_is_linked_also_later(tmp_path: Path) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{with_empty_store(tmp_path) / 'mlflow.db'}")
+    trained = client.create_run(client.create_experiment("training"), run_name="epoch 12").info
+    outcome = track(scratch_run(tmp_path))
+    for source, fact in (
+        (trained.run_id, f"/experiments/{trained.experiment_id}/runs/{trained.run_id}"),
+        ("0" * 32,) * 2,
+    ):
+        again = track(scratch_run(tmp_path, f"tracking.source_run_id='{source}'"))
+        assert again["run_id"] == outcome["run_id"] and again["status"] == "already logged"
+        tags = client.get_run(outcome["run_id"]).data.tags
+        assert tags[SOURCE_TAG] == source and fact in tags["mlflow.note.content"]
+    assert "epoch 12" not in tags["mlflow.note.content"]
+
+
+# --- the run before ---------------------------------------------------------------------------------------------------
+
+
+def test_the_run_before_is_the_last_other_one_of_the_same_model_and_decoder(tmp_path: Path) -> None:
+    def before(*overrides: str, model: str = "a") -> str | None:
+        scratch_run(tmp_path, *overrides)
+        content = MODEL | {"model": {"sha256": model * 64}}
+        (tmp_path / "reports/inputs.json").write_text(json.dumps(content))
+        run = Run.read(tmp_path)
+        earlier = previous_run(run)
+        track_module.track(run)
+        return earlier.params["precision"]["data_max"] if earlier else None
+
+    assert before() is None
+    assert before() is None, "the same run again"
+    assert before("precision.data_max=128.0") == 512.0
+    assert before("precision.data_max=64.0") == 128.0
+    assert before("precision.data_max=32.0", "decoder=rtdetrv2") is None
+    assert before("precision.data_max=16.0", model="b") is None, "another file under the same name"
+    assert before() == 64.0
+
+
+def test_a_job_in_a_folder_finds_the_runs_of_its_project(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROJECT_VARIABLE, str(with_empty_store(tmp_path_factory.mktemp("project"))))
+    track(scratch_run(tmp_path))
+    assert previous_run(Run.read(scratch_run(tmp_path, "seed=1"))) is not None

@@ -36,7 +36,13 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     root = tmp_path_factory.mktemp("detector")
     config = validated(composed(*OVERRIDES))
-    for folder in ("artifacts/cast_cleanup", "artifacts/trace", "artifacts/reference", "artifacts/verify", "reports"):
+    for folder in (
+        "artifacts/cast_cleanup",
+        "artifacts/trace",
+        "artifacts/reference",
+        "artifacts/verify",
+        "artifacts/inputs",
+    ):
         (root / folder).mkdir(parents=True)
     embedded(root / "artifacts/cast_cleanup/model.onnx")
     model = open_model(config, ROOT)
@@ -47,7 +53,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reference = freeze(network, samples, spec, 6)
     write_reference(root / "artifacts/reference", reference, freeze(network, adversarial, spec, 3), 6)
     (root / "artifacts/verify/verdict.json").write_text('{"verdict": "passed"}')
-    (root / "reports/probe.json").write_text(json.dumps(probe()))
+    (root / "artifacts/inputs/machine.json").write_text(json.dumps(probe()))
     return root
 
 

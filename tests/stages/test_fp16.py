@@ -21,8 +21,8 @@ def converted(folder: Path, *overrides: str) -> dict[str, Any]:
     return report(folder, "fp16")
 
 
-def test_the_stage_converts_with_the_pins_of_model_and_decoder(tmp_path: Path) -> None:
-    pins = ("decoder.fp32_pins.op_block_list=[MatMul]", "precision.op_include_list=[Relu,Softmax]")
+def test_the_stage_converts_with_pins(tmp_path: Path) -> None:
+    pins = ("precision.op_block_list=[MatMul]", "precision.op_include_list=[Relu,Softmax]")
     found = converted(tmp_path, *pins)
     assert (found["stage"], found["status"]) == ("fp16", "done")
     assert found["verdicts"] == {"op_block_list": 1, "op_include_list": 2}

@@ -32,7 +32,7 @@ def end_of(name: str, body) -> int:  # type: ignore[no-untyped-def]
 
 
 def write_good(stage: Stage) -> dict[str, int]:
-    (stage.out() / "model.onnx").write_text("good")
+    (stage.out / "model.onnx").write_text("good")
     return {"nodes": 1}
 
 
@@ -41,6 +41,27 @@ def test_a_stage_that_ends_well_leaves_its_outs_and_its_report(scratch: Path) ->
     assert (scratch / "artifacts/slim/model.onnx").read_text() == "good"
     report = json.loads((scratch / "reports/slim.json").read_text())
     assert report["stage"] == "slim" and report["status"] == "done" and report["nodes"] == 1 and report["seconds"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("stage", "code", "ends"),
+    [
+        ("inputs", "too-few-samples", 2),
+        ("trace", "wrong-name", 2),
+        ("trace", "outputs-differ", 1),
+        ("fp16", "wrong-name", 1),
+        *((stage, code, 2) for stage in ("trace", "verify") for code in ("package-missing", "download-fails")),
+        ("engine", "download-fails", 2),
+    ],
+)
+def test_a_run_that_has_not_begun_or_lacks_a_package_is_bad_input(
+    scratch: Path, stage: str, code: str, ends: int
+) -> None:
+    def refuse(_: Stage) -> dict[str, int]:
+        raise StageError(code, "no")
+
+    assert end_of(stage, refuse) == ends
+    assert json.loads((scratch / "reports/error.json").read_text())["exit_code"] == ends
 
 
 @pytest.mark.parametrize(
@@ -57,7 +78,7 @@ def test_a_stage_that_fails_leaves_the_last_good_outs(
     run_stage("slim", write_good)
 
     def fail(stage: Stage) -> dict[str, int]:
-        (stage.out() / "model.onnx").write_text("half")
+        (stage.out / "model.onnx").write_text("half")
         raise fault
 
     assert end_of("slim", fail) == ends
@@ -81,7 +102,7 @@ def test_params_changed_while_a_stage_runs_is_an_error(scratch: Path, capsys) ->
 def test_hand_edited_params_are_validated_by_the_stage(scratch: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     text = (scratch / "params.yaml").read_text()
     (scratch / "params.yaml").write_text(text.replace("opset: 17", "opset: 99\n  opsett: 17"))
-    assert end_of("slim", write_good) == 1
+    assert end_of("slim", write_good) == 2
     _, *errors = capsys.readouterr().err.splitlines()
     (opset,) = [error for error in errors if "trace.opset:" in error]
     expect(opset, "out-of-range", 17, 20, 99)
@@ -94,7 +115,7 @@ def test_a_killed_stage_is_never_taken_for_a_whole_one(scratch: Path) -> None:
     code = (
         "import time; from stages.frame import run_stage\n"
         "def body(stage):\n"
-        "    (stage.out() / 'model.onnx').write_text('half'); print('started', flush=True); time.sleep(3600)\n"
+        "    (stage.out / 'model.onnx').write_text('half'); print('started', flush=True); time.sleep(3600)\n"
         "run_stage('slim', body)"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -107,7 +128,7 @@ def test_a_killed_stage_is_never_taken_for_a_whole_one(scratch: Path) -> None:
     assert not list(scratch.glob("artifacts/*.partial"))
 
 
-@pytest.mark.parametrize("place", ["reports/slim.json", "artifacts/slim"])
+@pytest.mark.parametrize("place", ["artifacts/slim"])
 def test_a_stage_replaces_nothing_but_its_own_files(
     scratch: Path, place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

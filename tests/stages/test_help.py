@@ -1,35 +1,37 @@
-"""Every stage answers --help, and runs nothing when it is asked something else."""
+"""`python -m stages` answers --help, and runs nothing when it is asked something else."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 
 import pytest
 
-from stages.frame import stage_main
+from stages.__main__ import main
 from tests.conftest import ROOT, in_workspace
 from tests.messages import expect
 
-STAGES = sorted(path.stem for path in (ROOT / "stages").glob("*.py") if path.stem not in ("__init__", "frame", "lines"))
+STAGES = {path.stem for path in (ROOT / "stages").glob("*.py")} - {"__init__", "__main__", "frame", "lines"}
 
 
-def answered(stage: str, *arguments: str) -> int:
+def answered(*arguments: str) -> int:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr(sys, "argv", [f"stages.{stage}", *arguments])
-        module = importlib.import_module(f"stages.{stage}")
-        module.main() if hasattr(module, "main") else stage_main(stage, module.run)
+        patch.setattr(sys, "argv", ["stages", *arguments])
+        main()
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_answers_help_and_refuses_what_it_does_not_know(stage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answered(stage, "--help") == 0
-    expect(capsys.readouterr().out, None, f"python -m stages.{stage}")
-    assert answered(stage, "--no-such-flag") == 2
+def test_help_names_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answered("--help") == 0
+    expect(capsys.readouterr().out, None, *STAGES)
+
+
+@pytest.mark.parametrize("arguments", [["fp16", "--no-such-flag"], ["fp16", "a.onnx"], ["fp17"], ["frame"]])
+def test_what_is_no_stage_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert answered(*arguments) == 2
+    expect(capsys.readouterr().err, None, arguments[-1])
 
 
 def test_a_stage_is_a_command() -> None:
-    done = in_workspace(ROOT, "python", "-m", "stages.fp16", "a.onnx")
+    done = in_workspace(ROOT, "python", "-m", "stages", "fp16", "a.onnx")
     assert done.returncode == 2 and "a.onnx" in done.stderr

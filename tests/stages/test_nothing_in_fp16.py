@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.caveats import failures
+from pipeline.run_record import Run
 from tests.in_process import report, run_stages
 from tests.messages import expect
 from tests.stages.test_own_files import FREE, OPTIONS, PICTURES, ROWS, STAGES, samples, written
@@ -34,7 +34,7 @@ def test_what_is_declared_fp16_and_is_not_is_not_verified(case: tuple, tmp_path:
     expect(reason, "wrong-file", "precision=fp16", "precision=fp32", "reports/fp16.json")
     assert engine["status"] == "failed" and (tmp_path / "artifacts/engine/REFUSED").exists()
     expect(engine["reason"], "wrong-file")
-    (said,) = failures(reports, {})
+    (said,) = Run(tmp_path, {}, reports).failures
     expect(said, "wrong-file", "engine")
 
 

@@ -59,7 +59,7 @@ def measured(name: str) -> Row:
         except Exception as error:  # a model that the library breaks on is a row, not the end of the table
             return row | {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"[:300]}
         compared = time.perf_counter()
-        row |= {"verdict": verdict.verdict, "codes": codes(verdict), "fp16": report.fp16["fp16_arithmetic"]}
+        row |= {"verdict": verdict.verdict, "codes": codes(verdict), "fp16": report.fp16.fp16_arithmetic}
         row["check"] = report.check.state if report.check else None
         row["pins"] = len(report.check.node_block_list) if report.check else 0
         reference = [opened.run(each.feeds) for each in verifying]

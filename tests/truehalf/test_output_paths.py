@@ -100,11 +100,11 @@ def test_what_is_refused_leaves_no_folder(door: str, folder: Path) -> None:
 
 
 READ = {  # door -> what it reads, in the folder
-    "fp16": ["in.onnx", "w.bin", "samples/0.npz"],
-    "decisions": ["in.onnx", "w.bin", "samples/0.npz", "o.onnx", "o.onnx.data"],
+    "fp16": ["in.onnx", "w.bin"],
+    "decisions": ["in.onnx", "w.bin", "o.onnx", "o.onnx.data"],
     "cast_cleanup": ["in.onnx", "w.bin"],
     "slim": ["in.onnx", "w.bin"],
-    "api.convert": ["in.onnx", "w.bin", "samples/0.npz"],
+    "api.convert": ["in.onnx", "w.bin"],
     "api.convert by ranges": ["in.onnx", "w.bin", "ranges.json"],
     "api.repair": ["in.onnx", "w.bin"],
     "pass_on": ["in.onnx", "w.bin", "io_spec.json"],

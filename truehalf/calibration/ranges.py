@@ -54,7 +54,7 @@ def float_tensors(model: ir.Model, untyped: list[str] | None = None) -> list[str
     if untyped is not None:
         untyped += unknown
     elif unknown:
-        raise StageError("type-unknown", f"ranges: the type of {unknown[0]!r} is unknown; add value_info for it")
+        raise StageError("sizes-unknown", f"ranges: the type of {unknown[0]!r} is unknown; add value_info for it")
     return [str(value.name) for value in values if value.type == ir.TensorType(_FLOAT)]
 
 

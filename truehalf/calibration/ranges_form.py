@@ -1,4 +1,4 @@
-"""Ranges of a calibration: as rules read them, as ranges.json has them, and their report.
+"""Ranges of a calibration: as rules read them, and as ranges.json has them.
 
 What a file that somebody wrote leaves out is at its default.
 """
@@ -9,14 +9,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from truehalf.errors import StageError, refuse, typed_line
 from truehalf.files import read_json
 from truehalf.json_values import JsonObject
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 RangesJson: TypeAlias = Mapping[str, Any]  # content of a ranges.json, as truehalf.calibration.calibrate gives it
 _LISTED_PROBLEMS = 20
@@ -160,25 +157,3 @@ def _number(entry: Mapping[str, Any], key: str, least: float | None = None) -> f
     if least is not None and value is not None and not least <= value:
         raise ValueError(f"{key}: expected a number, {least} or more, or null, got {value}")
     return float(value) if value is not None and math.isfinite(value) else None
-
-
-def calibration_report(ranges: RangesJson, model: ir.Model) -> JsonObject:
-    """The content of reports/calibrate.json: counts, and the ten largest tensors with their producers."""
-    producers = {value.name: node.name or node.op_type for node in model.graph for value in node.outputs}
-    tensors = ranges["tensors"]
-    measured = {name: entry["absmax"] for name, entry in tensors.items() if entry["absmax"] is not None}
-    largest = sorted(measured, key=lambda name: -measured[name])[:10]
-    return {
-        "samples": ranges["samples"],
-        "tensors": len(tensors),
-        "tensors_above_512": sum(absmax > 512 for absmax in measured.values()),
-        "tensors_above_65504": sum(absmax > 65504 for absmax in measured.values()),
-        "tensors_nonfinite": sum(bool(e["nan"] + e["posinf"] + e["neginf"]) for e in tensors.values()),
-        "largest": [
-            {
-                **{"tensor": name, "node": producers.get(name)},
-                **{"sample": tensors[name]["sample"], "absmax": measured[name]},
-            }
-            for name in largest
-        ],
-    }

@@ -86,8 +86,12 @@ def run(argv: list[str] | None = None) -> int:
     """
     try:
         code = app.main(argv, prog_name="truehalf", standalone_mode=False)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return BAD_INPUT
+    except click.ClickException as error:
+        program = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "truehalf"
+        print(f"{program}: {error.format_message().rstrip('.')}; see `{program} --help`", file=sys.stderr)
         return BAD_INPUT
     except (click.Abort, KeyboardInterrupt):
         print("truehalf: stopped", file=sys.stderr)

@@ -16,8 +16,8 @@ _EXAMPLES = (
 
 
 @form.command(examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
-@click.argument("model", type=form.FILE, metavar="in.onnx")
-@form.file_option("-o", "--out", required=True, help="file to write")
+@click.argument("model", type=form.MODEL, metavar="in.onnx")
+@form.file_option("-o", "--out", required=True, is_output=True, help="file to write")
 @form.option("--strict", is_flag=True, help="keep f32 -> f16 -> f32, which rounds")
 @form.option(
     "--fold-max-bytes", type=click.IntRange(1), metavar="N", help="leave Casts of larger constants to the runtime"
@@ -26,7 +26,6 @@ def command(output: form.Output, model: Path, out: Path, strict: bool, fold_max_
     """Remove the needless Casts of an ONNX file."""
     from truehalf.api import clean_casts
 
-    form.check_places({"--out": out, "--json": output.file}, {"in.onnx": model})
     report = clean_casts(model, out, strict=strict, fold_max_bytes=fold_max_bytes).report
     applied = ", ".join(f"{rule} {count}" for rule, count in report.rules.items()) or "none"
     repeated, facts = report.repeated_nodes_dropped, report.model

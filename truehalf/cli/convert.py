@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +16,9 @@ from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
 from truehalf.config.typed import ConfigErrors, plain
 from truehalf.errors import StageError
-from truehalf.report.forms import Decision
+from truehalf.report.fp32_nodes import fp32_lines
 from truehalf.report.numbers import number, percent
-from truehalf.report.terminal import terminal_width, wrapped
-from truehalf.report.text import ITEMS, kept_in_fp32, report_text, up_to
+from truehalf.report.text import Screen, comparison_lines, up_to
 
 if TYPE_CHECKING:
     from truehalf.api import Result
@@ -47,7 +44,7 @@ _RANGES = "--ranges does not say which samples it was measured on: whether these
 _NOTHING = "none of its float nodes is FP16: what passed is the FP32 model; --verbose names the rule of each node"
 _SAMPLES_MIN = 3  # rounding errors vary between inputs: of one or two, the largest may not have been met
 _OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does not ask
-_CONVERSION = ("keep_io_types", "opset", "placement", "strict_clean_up", "strict_selectors")
+_CONVERSION = ("keep_io_types", "opset", "placement", "strict_clean_up")
 
 
 def _group(name: str) -> str | None:
@@ -58,8 +55,8 @@ def _group(name: str) -> str | None:
 
 
 @form.command(examples=_EXAMPLES)
-@click.argument("model", type=form.FILE, metavar="model.onnx")
-@file_option("-o", "--out", help="FP16 file to write [<model>_fp16.onnx beside the model]")
+@click.argument("model", type=form.MODEL, metavar="model.onnx")
+@file_option("-o", "--out", is_output=True, help="FP16 file to write [<model>_fp16.onnx beside the model]")
 @form.samples_option(required=False, what="real inputs: ")
 @option("--no-verify", is_flag=True, help="only convert; all samples calibrate, and some of them are checked")
 @file_option("--ranges", group="Samples", help="from `truehalf calibrate`; nothing is slimmed then")
@@ -80,55 +77,42 @@ def command(output: form.Output, **given: Any) -> int:
     precision, preprocessing = form.options_of(Precision, given, method=Method.convert), form.preprocessing_of(given)
     model, ranges = given["model"], given["ranges"]
     out = given["out"] or model.parent / f"{model.stem}_fp16.onnx"
-    outputs = {"--out": out, "--json": output.file}
-    read = {name: given[name] for name in ("samples", "ranges", "spec")}
     file = ModelFile(model)
-    form.check_places(outputs, {"model.onnx": file}, preprocessing=preprocessing, **read)
     _check_engine(file, given)
-    calibration, verification, share = _shared_out(file, given, preprocessing)
-    left_out = {"slim": given["no_slim"], "check": given["no_check"] or verification is not None}
-    skip = [step for step, is_left_out in left_out.items() if is_left_out]
+    calibration, verification, parts = _shared_out(file, given, preprocessing)
+    skip = ["slim"] if given["no_slim"] else []
+    skip += ["check"] if given["no_check"] or verification is not None else []
     result = convert(file, out, samples=calibration, ranges=ranges, skip=skip, precision=precision)
-    warning = _warning(result.report.check)
-    if warning is not None:
-        print("truehalf convert: warning:", warning, file=sys.stderr)
     report = None if verification is None else compare(model, out, verification, spec=given["spec"])
-    verdict, reason = _verdict(report, share, given)
-    if verdict == "passed" and not result.report.cast_cleanup.model["fp16_nodes"]:
-        verdict, reason = "not verified", coded("nothing-in-fp16", _NOTHING)
-    few = _few(report.samples) if report is not None and verdict == "passed" else None
-    as_proposed = _PROPOSED if report is not None and report.proposed is not None else None
-    up_to_plugins = up_to(report.plugins) if report is not None and verdict == "passed" else ""
-    first = reason if report is None else "; ".join(filter(None, [up_to_plugins, few or as_proposed]))
-    notes = [*filter(None, [few, warning]), *_notes(result, ranges is not None and report is not None)]
+    verdict, reason = _verdict(report, parts, result.report, given)
+    notes = _notes(result.report, ranges is not None and report is not None)
     engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
     content = {
         "model": str(model),
         "out": str(out),
-        "samples": None if share is None else vars(share),
+        "samples": None if parts is None else vars(parts),
         "precision": plain(precision),
         "conversion": result.report.to_json(),
         "decisions": list(result.decisions),
         "comparison": None if report is None else report.to_json(),
         "verdict": verdict,
-        "notes": notes,
-        "engine": engine,
+        "notes": [*([reason] if verdict == "passed" and reason else []), *notes],
+        "engine": None if engine is None else engine.to_json(),
     }
-    lines = [f"{verdict}: {out}" + (f": {first}" if first else "")]
-    lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, output.is_verbose)]
-    lines += ["", "notes:", *wrapped(notes)] if notes else []
-    if report is not None:
-        lines += [
-            "",
-            *([f"why: {reason}"] if reason else []),
-            report_text(report, model, out, terminal_width(), None if output.is_verbose else ITEMS),
-        ]
-    if engine is not None:
-        lines += ["", "engine:", *_of_engine(engine, out)]
+    screen = output.screen
+    if report is not None and verdict == "passed" and not reason:
+        reason = f"agrees with {model}"
+    lines = [f"{verdict}: {out}: {reason}" if reason else f"{verdict}: {out}", ""]
+    lines += [
+        *_conversion_lines(model, out, result, parts, screen),
+        *screen.listed("notes:", (note for note in notes if note != reason)),
+    ]
+    lines += ["", *comparison_lines(report, screen)] if report is not None else []
+    lines += ["", "engine:", *engine_lines(engine, _engine_folder(out), screen)] if engine is not None else []
     output.give(lines, content)
     if refusal is not None:
         raise refusal
-    return form.FAILED if engine is not None and engine["status"] == "failed" else form.VERDICTS[verdict]
+    return form.FAILED if engine is not None and engine.status == "failed" else form.VERDICTS[verdict]
 
 
 def _check_engine(file: ModelFile, given: Mapping[str, Any]) -> None:
@@ -140,8 +124,8 @@ def _check_engine(file: ModelFile, given: Mapping[str, Any]) -> None:
     if not given["engine"]:
         stated = [name for name in ("target", "min_shape", "opt_shape", "max_shape", "no_gates") if given[name]]
         if stated:
-            listed = ", ".join(f"--{name.replace('_', '-')}" for name in stated)
-            raise StageError("needs-value", f"{listed}: of an engine, and none is asked for; add --engine")
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in stated)
+            raise StageError("needs-value", f"{flags}: of an engine, and none is asked for; add --engine")
         return
     from truehalf.engines.of_file import profile_of
 
@@ -150,24 +134,18 @@ def _check_engine(file: ModelFile, given: Mapping[str, Any]) -> None:
 
 def _engine(out: Path, verdict: str, given: Mapping[str, Any]) -> tuple[EngineReport, Exception | None]:
     """Report of the engine of the converted file, and what ended it: the conversion is shown all the same."""
+    from truehalf.engines.engine_report import EngineReport
+
     if verdict == "failed":
-        return {"status": "refused", "reason": "the file failed its verification"}, None
+        return EngineReport(status="refused", reason="the file failed its verification"), None
     try:
         return engine_of_model(out, _engine_folder(out), given), None
     except (StageError, ConfigErrors, OSError) as error:
-        return {"status": "failed", "reason": str(error)}, error
+        return EngineReport(status="failed", reason=str(error)), error
 
 
 def _engine_folder(out: Path) -> Path:
     return out.with_name(f"{out.stem}_engine")
-
-
-def _of_engine(engine: EngineReport, out: Path) -> list[str]:
-    from truehalf.engines.build import REPORT_FILE
-
-    if "precision" not in engine:
-        return wrapped([f"{engine['status']}: {engine['reason']}"])
-    return engine_lines(engine, _engine_folder(out) / REPORT_FILE)
 
 
 def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any, Split | None]:
@@ -190,78 +168,73 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
         raise StageError("in-conflict", "--samples, --ranges and --no-verify: no step would use the samples")
     feeds = of_file(given["samples"], file, preprocessing, given["skip_corrupt"], given["spec"])
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
-    share = split(len(feeds.names), *most)
-    calibration, verification = (feeds.only(part) if part else None for part in (share.calibration, share.verification))
+    parts = split(len(feeds.names), *most)
+    calibration, verification = (feeds.only(part) if part else None for part in (parts.calibration, parts.verification))
     if isinstance(verification, Feeds):  # before a file is written; images hold none
         for name, feed in zip(verification.names, verification, strict=True):
             refuse_nan(feed, [name])
-    return calibration, verification, share
+    return calibration, verification, parts
 
 
-def _verdict(report: Report | None, share: Split | None, given: Mapping[str, Any]) -> tuple[str, str | None]:
-    """The verdict, and why it is "not verified" where the comparison does not say it."""
+def _verdict(
+    report: Report | None, parts: Split | None, conversion: ConvertReport, given: Mapping[str, Any]
+) -> tuple[str, str]:
+    """The verdict, and its limit: why nothing was compared, a fault of one sample, too few samples; "": none."""
     if report is None:
-        reason = "not compared: --no-verify" if given["no_verify"] else _NO_SAMPLES[given["ranges"] is not None]
-        return "not verified", coded("not-asked-for", reason)
-    if report.passed and share is not None and share.is_shared:
+        unasked = "not compared: --no-verify" if given["no_verify"] else _NO_SAMPLES[given["ranges"] is not None]
+        return "not verified", _fault(conversion.check) or coded("not-asked-for", unasked)
+    if not report.passed:
+        return report.verdict, ""
+    if parts is not None and parts.is_shared:
         return "not verified", coded("too-few-samples", _SHARED)
-    return report.verdict, None
+    if not conversion.cast_cleanup.model["fp16_nodes"]:
+        return "not verified", coded("nothing-in-fp16", _NOTHING)
+    limits = [up_to(report.plugins)]
+    if report.samples < _SAMPLES_MIN:
+        few = f"only {report.samples} sample{'s' * (report.samples > 1)}; give {_SAMPLES_MIN} or more"
+        limits.append(coded("too-few-samples", few))
+    elif report.proposed is not None:
+        limits.append(_PROPOSED)
+    return "passed", "; ".join(filter(None, limits))
 
 
-def _warning(check: QuickCheck | None) -> str | None:
-    """What a quick check has found wrong, and the flags that pin the nodes that cause it."""
+def _fault(check: QuickCheck | None) -> str:
+    """What a quick check has found wrong, and the flags that pin the nodes that cause it; "": nothing."""
     if check is None or (check.state != "failed" and not check.node_block_list):
-        return None
-    message = f"on {check.sample}, in emulated FP16, the file "
+        return ""
     wrong = "is wrong" if check.state == "failed" else "differs"
-    message += f"goes wrong at node {check.first_bad_node!r}" if check.first_bad_node else wrong
+    at_fault = f"goes wrong at node {check.first_bad_node!r}" if check.first_bad_node else wrong
     pins = " ".join(f"--node-block-list {shlex.quote(entry)}" for entry in check.node_block_list)
     held = f"with {pins} it is within the tolerance there" if pins else ""
-    return f"{message}; {'; '.join(filter(None, [check.remedy, held]))}: {check.reason}"
+    remedies = "; ".join(filter(None, [check.remedy, held]))
+    return f"on {check.sample}, in emulated FP16, the file {at_fault}; {remedies}: {check.reason}"
 
 
-def _few(samples: int) -> str | None:
-    """What the verdict of a file that passed says of few samples."""
-    message = f"only {samples} sample{'s' * (samples > 1)}; give {_SAMPLES_MIN} or more"
-    return coded("too-few-samples", message) if samples < _SAMPLES_MIN else None
-
-
-def _table(model: Path, out: Path, result: Result[ConvertReport], share: Split | None) -> list[str]:
+def _conversion_lines(
+    model: Path, out: Path, result: Result[ConvertReport], parts: Split | None, screen: Screen
+) -> list[str]:
+    """Size, share of FP16, nodes that stay FP32 and samples of a conversion."""
     from truehalf.ir.model_file import model_size_mb
 
     before, fp16 = result.report.source, result.report.fp16
     after, casts = result.report.cast_cleanup.model, result.report.cast_cleanup.casts_after
-    rows = [
-        ("size", f"{number(model_size_mb(model))} MB", f"{number(model_size_mb(out))} MB"),
-        ("nodes", str(before["nodes"]), str(after["nodes"])),
-        ("casts", str(before["casts"]), str(casts)),
-        ("FP16 share of arithmetic", "", percent(fp16.get("fp16_arithmetic"))),
-    ]
-    width = max(len(row[0]) for row in rows)
-    lines = [f"{'':{width}}  {'FP32':>10}  {'FP16':>10}"]
-    lines += [f"{name:{width}}  {a:>10}  {b:>10}".rstrip() for name, a, b in rows]
-    if share is not None:
-        used = f"{len(share.calibration)} calibrated, {len(share.verification)} verified, of {share.total}"
-        both = "; none in both" if share.calibration and share.verification else ""
-        lines.append(f"{'samples':{width}}  {used}{'; the same one' if share.is_shared else both}")
-    return lines
+    rows = [("size", f"{number(model_size_mb(model))} MB -> {number(model_size_mb(out))} MB")]
+    rows.append(("nodes", f"{before['nodes']} -> {after['nodes']}, casts {before['casts']} -> {casts}"))
+    if fp16.fp16_arithmetic is not None:
+        rows.append(("in FP16", f"{percent(fp16.fp16_arithmetic)} of the arithmetic"))
+    if parts is not None:
+        used = f"{len(parts.calibration)} calibrated, {len(parts.verification)} verified, of {parts.total}"
+        both = "; none in both" if parts.calibration and parts.verification else ""
+        rows.append(("samples", f"{used}{'; the same one' if parts.is_shared else both}"))
+    return [screen.labelled(*row) for row in rows] + fp32_lines(result.decisions, screen)
 
 
-def _fp32_nodes(decisions: Sequence[Decision], verbose: bool) -> list[str]:
-    kept = [row for row in decisions if row["precision"] == "fp32"]
-    rules = Counter(row["rule"] for row in kept)
-    lines = [
-        f"FP32 nodes: {len(kept)}" + (f" ({', '.join(f'{r} {n}' for r, n in rules.most_common())})" if kept else "")
-    ]
-    return lines + ([f"  {line}" for line in kept_in_fp32(kept)] if verbose else [])
-
-
-def _notes(result: Result[ConvertReport], ranges: bool) -> list[str]:
+def _notes(report: ConvertReport, has_ranges: bool) -> list[str]:
     """What the conversion could not do, and what its user should know."""
-    fp16 = result.report.fp16
-    skipped = [f"passed on unchanged: {fp16['reason']}"] if fp16["status"] == "skipped" else []
-    check, slim = result.report.check, result.report.slim or {}
-    skipped += [slim["failed"]] if "failed" in slim else []
+    fp16, check, slim = report.fp16, report.check, report.slim
+    notes = [f"passed on unchanged: {fp16.reason}"] if fp16.status == "skipped" else []
+    notes += [slim.failed] if slim is not None and slim.failed else []
+    notes += [fault] if (fault := _fault(check)) else []
     if check is not None and check.state == "not verified" and not check.node_block_list:
-        skipped.append(f"not checked on {check.sample}: {check.reason}")
-    return [*skipped, *fp16["not_done"], *fp16["warnings"], *([_RANGES] if ranges else [])]
+        notes.append(f"not checked on {check.sample}: {check.reason}")
+    return [*notes, *fp16.not_done, *fp16.warnings, *([_RANGES] if has_ranges else [])]

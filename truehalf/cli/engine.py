@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FAILED, FILE, PASSED, Output, file_option, option
+from truehalf.cli.form import FAILED, MODEL, PASSED, Output, file_option, option
 from truehalf.cli.form import command as command_of
 from truehalf.config.engine import KINDS, ComputeCapability
-from truehalf.report.numbers import number
-from truehalf.report.terminal import wrapped
+from truehalf.report.numbers import number, percent
+from truehalf.report.text import WHOLE_WORDS, Screen
 
 if TYPE_CHECKING:
     from truehalf.engines.engine_report import EngineReport
@@ -41,7 +42,7 @@ def engine_options(command: Any) -> Any:
 
 
 @command_of(examples=_EXAMPLES, exits=_EXITS)
-@click.argument("file", type=FILE, metavar="model.onnx")
+@click.argument("file", type=MODEL, metavar="model.onnx")
 @file_option("--out", metavar="FOLDER", help="folder for the engine, plan.json and engine.json [<model>_engine]")
 @engine_options
 def command(output: Output, **given: Any) -> int:
@@ -49,17 +50,13 @@ def command(output: Output, **given: Any) -> int:
 
     Without a GPU the file is compiled by TensorRT for RTX (pip install 'truehalf[rtx]'), and nothing is executed.
     """
-    from truehalf.engines.build import REPORT_FILE
-    from truehalf.files import check_outputs
-
     file = given["file"]
-    check_outputs({"--json": output.file}, {"model.onnx": file})
     out = given["out"] or file.parent / f"{file.stem}_engine"
     report = engine_of_model(file, out, given)
-    findings = [f"{each['severity']} {each['rule']}: {each['message']}" for each in report.get("lint", [])]
-    further = ["", "lint:", *wrapped(findings)] if findings else []
-    output.give(engine_lines(report, out / REPORT_FILE), report, further)
-    return FAILED if report["status"] == "failed" else PASSED
+    findings = [f"{each['severity']} {each['rule']}: {each['message']}" for each in report.lint]
+    further = output.screen.listed("lint:", findings)
+    output.give(engine_lines(report, out, output.screen), report.to_json(), further)
+    return FAILED if report.status == "failed" else PASSED
 
 
 def given_shapes(given: Mapping[str, Any]) -> dict[str, dict[str, list[int]]]:
@@ -83,27 +80,32 @@ def engine_of_model(file: Path, out: Path, given: Mapping[str, Any]) -> EngineRe
     return engine_of_file(file, out, given_shapes(given), TargetConfig(given["target"]), options)
 
 
-def engine_lines(report: EngineReport, file: Path) -> list[str]:
-    """The state of the engine, its precision, outputs and latency, and what was not verified."""
-    from truehalf.engines.engine_report import fused_sentence
+def engine_lines(report: EngineReport, folder: Path, screen: Screen) -> list[str]:
+    """The state of the engine, its precision, outputs and latency, and what was not verified.
 
-    precision, parity = report["precision"], report.get("parity")
-    built = file.parent / Path(report.get("engine", "")).name
-    lines = [f"{report['status']}: {report.get('reason') or built}", f"report: {file}", ""]
+    Args:
+        folder: holds the engine and its report.
+    """
+    from truehalf.engines.build import REPORT_FILE
+
+    precision, parity, compiled = report.precision, report.parity, report.compiled
+    built = folder / Path(report.engine or "").name
+    lines = textwrap.wrap(f"{report.status}: {report.reason or built}", screen.width, **WHOLE_WORDS)
+    if precision is None:  # there was nothing to build
+        return lines
+    rows = [("report", str(folder / REPORT_FILE))]
     share = precision["fp16_fraction"]
-    of_nodes = "" if share is None else f", {100 * share:.1f} % of {precision['float_nodes']} float nodes FP16"
-    lines.append(f"precision: {precision['declared']} declared{of_nodes}")
-    if compiled := report.get("compiled"):
-        half = report.get("half_layers_fraction")
-        of_layers = "" if half is None else f", {100 * half:.1f} % of what computes floats in Half"
-        count = "no known" if compiled["computing_layers"] is None else compiled["computing_layers"]
-        facts = f"{compiled['compiler']}, {number(report['engine_mb'])} MB, {count} layers{of_layers}"
-        said = ", ".join(filter(None, [facts, fused_sentence(report)]))
-        lines += [f"engine: {built}", f"compiled: {said}; nothing was executed"]
+    nodes = "" if share is None else f", {percent(share)} of {precision['float_nodes']} float nodes FP16"
+    rows.append(("precision", f"{precision['declared']} declared{nodes}"))
+    if compiled is not None:
+        half = report.half_layers_fraction
+        layers = f"{'no known' if compiled['computing_layers'] is None else compiled['computing_layers']} layers"
+        layers += "" if half is None else f", {percent(half)} of those that compute floats in Half"
+        facts = [compiled["compiler"], f"{number(report.engine_mb)} MB", layers, report.fused_sentence]
+        rows += [("engine", str(built)), ("compiled", f"{', '.join(filter(None, facts))}; nothing was executed")]
     if parity is not None:
-        lines.append(f"outputs: {parity['state']}" + (f": {parity['reason']}" if parity.get("reason") else ""))
-    for row in report.get("latency", []):
-        at = f"profile {row['profile']}, {' and '.join(row['points'])}, batch {row['samples']}"
-        lines.append(f"latency: {at}: p50 {row['p50_ms']:.3g} ms, p99 {row['p99_ms']:.3g} ms")
-    missing = report["not_verified"]
-    return lines + (["", "not verified:", *wrapped(missing)] if missing else [])
+        rows.append(("outputs", ": ".join(filter(None, [parity["state"], parity.get("reason")]))))
+    for row in report.latency:
+        point = f"profile {row['profile']}, {' and '.join(row['points'])}, batch {row['samples']}"
+        rows.append(("latency", f"{point}: p50 {row['p50_ms']:.3g} ms, p99 {row['p99_ms']:.3g} ms"))
+    return [*lines, "", *(screen.labelled(*row) for row in rows), *screen.listed("not verified:", report.not_verified)]

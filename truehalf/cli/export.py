@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from truehalf.cli import form
-from truehalf.config.schema import Exporter
+from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError
 
 _EXAMPLES = (
@@ -16,67 +16,42 @@ _EXAMPLES = (
     "truehalf export detector:build -o model.onnx --shape images:1x3x640x640",
     "truehalf export detector:build -o m.onnx --samples x.npz --checkpoint w.pt",
 )
+_OUTPUT = "name of an output, in order; may be repeated"
 
 
 @form.command(examples=_EXAMPLES)
 @click.argument("module", metavar="MODULE:FUNCTION")
-@form.file_option("-o", "--out", required=True, help="FP32 file to write")
+@form.file_option("-o", "--out", required=True, is_output=True, help="FP32 file to write")
 @form.file_option("--samples", help=".npz or a folder of them: arrays by input name, with batch axis")
 @form.option("--shape", multiple=True, metavar="NAME:1x3x64x64", help="instead: noise of this shape; may be repeated")
 @form.file_option("--checkpoint", group="Export", help="weights to load: .safetensors, or a state dict")
-@form.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="NAME",
-    group="Export",
-    help="name of an output, in order; may be repeated",
-)
-@form.option(
-    "--exporter", type=click.Choice([each.value for each in Exporter]), group="Export", help="of torch [torchscript]"
-)
-@form.option("--opset", type=int, metavar="N", group="Export", help="of the file [17]")
+@form.option("--output", "outputs", multiple=True, metavar="NAME", group="Export", help=_OUTPUT)
+@form.flags(TraceConfig, lambda name: "Export" if name in ("exporter", "opset") else None)
 def command(output: form.Output, **given: Any) -> int:
     """Export the torch module that a function returns, and compare the file with it on every sample."""
-    from dataclasses import replace
-
     from truehalf.api import export
-    from truehalf.config.schema import TraceConfig
-    from truehalf.exporting.trace import SPEC_FILE
-    from truehalf.files import check_outputs
+    from truehalf.exporting.module import made
+    from truehalf.models.weights import load_weights
 
-    options: dict[str, Any] = {} if given["opset"] is None else {"opset": given["opset"]}
-    options |= {} if given["exporter"] is None else {"exporter": Exporter(given["exporter"])}
-    module, weights = given["module"], []
-    read = {"--samples": given["samples"], "--checkpoint": given["checkpoint"]}
-    spec = given["out"].with_name(SPEC_FILE)
-    check_outputs({"--out": given["out"], "the I/O spec": spec, "--json": output.file}, read)
-    if given["checkpoint"] is not None:
-        from truehalf.exporting.module import made
-        from truehalf.models.weights import load_weights
-
-        module = made(module, Path.cwd())
-        weights.append(load_weights(module, given["checkpoint"], None, ""))
-    result = export(
-        module,
-        given["out"],
-        samples=_samples(given["samples"], given["shape"]),
-        outputs=given["outputs"] or None,
-        options=replace(TraceConfig(), **options),
-    )
-    report, parity = result.report, result.report.parity
-    verified = parity["status"] == "verified"
-    lines = [f"{'passed' if verified else 'not verified'}: {given['out']}: opset {report.opset}, "]
-    lines[0] += f"compared with torch on {parity['samples']} samples"
-    lines += [*([] if verified else [f"why: {parity['reason']}"]), *weights]
-    lines += [f"note: {note}" for note in report.notes or []]
+    options = form.options_of(TraceConfig, given)
+    out, checkpoint = given["out"], given["checkpoint"]
+    module = made(given["module"], Path.cwd())
+    loaded = [] if checkpoint is None else [load_weights(module, checkpoint, None, "")]
+    samples = _samples(given["samples"], given["shape"])
+    report = export(module, out, samples=samples, outputs=given["outputs"] or None, options=options).report
+    parity = report.parity
+    verdict = "passed" if parity["status"] == "verified" else "not verified"
+    lines = [f"{verdict}: {out}: opset {report.opset}, compared with torch on {parity['samples']} samples"]
+    lines += [f"why: {parity['reason']}"] if verdict != "passed" else []
+    lines += [*loaded, *(f"note: {note}" for note in report.notes)]
     further = [f"{report.exporter} exporter, {report.parameters} parameters"]
     further += [f"largest difference of {name}: {value:.3g}" for name, value in parity.get("max_abs", {}).items()]
     output.give(lines, report.to_json(), further)
-    return form.PASSED if verified else form.NOT_VERIFIED
+    return form.VERDICTS[verdict]
 
 
 def _samples(source: Path | None, shapes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Arrays of a file or folder, or two draws of noise of the given shapes."""
     import numpy as np
 
     from truehalf.data.arrays import read_arrays

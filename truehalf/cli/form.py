@@ -11,7 +11,7 @@ from enum import Enum
 from functools import partial, reduce
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import click
 
@@ -19,12 +19,10 @@ from truehalf.codes import coded
 from truehalf.config.options import Options, default_of
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError, typed_line
-from truehalf.files import explain, plain, write_json
+from truehalf.files import explain, is_of_file, plain, write_json
 from truehalf.json_values import JsonObject
-from truehalf.report.terminal import has_colour, show
-
-if TYPE_CHECKING:
-    from truehalf.ir.model_forms import ModelFile
+from truehalf.report.terminal import has_colour, show, terminal_width
+from truehalf.report.text import Screen
 
 PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, DEFECT, STOPPED = 0, 1, 2, 3, 70, 130
 VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
@@ -41,15 +39,16 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
 
 
 class Option(click.Option):
-    """An option of a group of its command's help."""
+    """An option of a group of its command's help; is_output: it names a file that the command writes."""
 
-    def __init__(self, *args: Any, group: str = "", **keywords: Any) -> None:
+    def __init__(self, *args: Any, group: str = "", is_output: bool = False, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self.group = group
+        self.group, self.is_output = group, is_output
 
 
 Given = MutableMapping[str, object]  # keywords that click gives a command, of the types that its options say
 FILE = click.Path(path_type=Path)
+MODEL = click.Path(path_type=Path)  # an ONNX file, with its weights
 SOURCE = click.Path()  # of samples: completed like a file, kept as text
 STDOUT = Path("-")
 FILE_OF_JSON = "write the whole result, for machines; -: to stdout"
@@ -66,14 +65,19 @@ class Command(click.Command):
         self.examples, self.exits = examples, exits
         self.no_args_is_help = any(isinstance(each, click.Argument) and each.required for each in self.params)
         self.params += [
-            Option(["--json", "json_path"], type=FILE, metavar="FILE", help=FILE_OF_JSON),
+            Option(["--json", "json_path"], type=FILE, metavar="FILE", is_output=True, help=FILE_OF_JSON),
             Option(["--quiet"], is_flag=True, help=QUIET),
             Option(["--verbose"], is_flag=True, help=VERBOSE),
         ]
 
     def invoke(self, ctx: click.Context) -> int:
+        return guarded(str(ctx.info_name), partial(self._work, ctx))
+
+    def _work(self, ctx: click.Context) -> int:
+        check_places(self.params, ctx.params)
         ctx.params["output"] = Output(*(ctx.params.pop(name) for name in ("json_path", "quiet", "verbose")))
-        return guarded(str(ctx.info_name), partial(super().invoke, ctx))
+        code: int = super().invoke(ctx)
+        return code
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
@@ -121,6 +125,8 @@ def guarded(name: str, command: Callable[[], int]) -> int:
         extra = f"pip install 'truehalf[{_EXTRAS[error.name]}]'"
         return _end(name, coded("package-missing", f"the package {error.name} is missing: {extra}"), BAD_INPUT)
     except OSError as error:
+        if not is_of_file(error):
+            return defect(name, error)
         return _end(name, coded("file-unwritable", explain(error)), BAD_INPUT)
     except KeyboardInterrupt:
         return _end(name, "stopped; no file was left half written", STOPPED)
@@ -153,9 +159,8 @@ class Output:
     is_verbose: bool
 
     @property
-    def file(self) -> Path | None:
-        """The file that --json names; None without it, and for stdout."""
-        return None if self.json_path == STDOUT else self.json_path
+    def screen(self) -> Screen:
+        return Screen(terminal_width(), self.is_verbose)
 
     def give(self, lines: Sequence[str], content: Mapping[str, object], further: Iterable[str] = ()) -> None:
         """Print the result, and write the JSON; with --json - only the JSON goes to stdout.
@@ -173,13 +178,12 @@ class Output:
             write_json(self.json_path, content)
 
 
-def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path | ModelFile], **others: Any) -> None:
+def check_places(parameters: Iterable[click.Parameter], given: Mapping[str, Any]) -> None:
     """Refuse outputs, before the work, that cannot be written or lie where an input does, a model's weights included.
 
     Args:
-        outputs: by option; None is not written.
-        models: ONNX files that are read, by the name of their argument.
-        others: further files and folders that are read, by option without its dashes.
+        parameters: of a command: an Option with is_output is written, every other one of a path is read.
+        given: values by parameter; None is neither.
 
     Raises:
         StageError: file-unwritable, would-overwrite, or a model that cannot be read.
@@ -188,11 +192,20 @@ def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path |
     from truehalf.ir.model_file import source_weights
     from truehalf.ir.model_forms import as_file
 
-    exists = any(path is not None and path.exists() for path in outputs.values())  # else it is no file of weights
-    files = [as_file(model, Path()) for model in models.values()]
-    weights = [weight for file in files for weight in source_weights(file.model)] if exists else []
-    read = {f"--{name.replace('_', '-')}": given for name, given in others.items()}
-    check_outputs(outputs, dict(zip(models, [file.path for file in files], strict=True)) | read, weights)
+    outputs: dict[str, Path] = {}
+    inputs: dict[str, Path | str] = {}
+    models: list[Path] = []
+    for parameter in parameters:
+        path = given.get(str(parameter.name))
+        to_stdout = parameter.name == "json_path" and path == STDOUT
+        if path is None or to_stdout or not isinstance(parameter.type, click.Path):
+            continue
+        label = parameter.opts[-1] if isinstance(parameter, Option) else str(parameter.metavar)
+        (outputs if getattr(parameter, "is_output", False) else inputs)[label] = path
+        models += [path] if parameter.type is MODEL else []
+    exists = any(path.exists() for path in outputs.values())  # else it is no file of weights
+    weights = [weight for model in models for weight in source_weights(as_file(model, Path()).model)] if exists else []
+    check_outputs(outputs, inputs, weights)
 
 
 # --- options that several commands have -------------------------------------------------------------------------------

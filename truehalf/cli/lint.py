@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import FILE, Output, check_places, option
+from truehalf.cli.form import MODEL, Output, option
 from truehalf.cli.form import command as command_of
 from truehalf.errors import StageError
-from truehalf.report.terminal import terminal_width
 
 _EXAMPLES = (
     "truehalf lint model.onnx",
@@ -22,7 +21,7 @@ _EXITS = (
 
 
 @command_of(examples=_EXAMPLES, exits=_EXITS)
-@click.argument("model", type=FILE, metavar="[model.onnx]", required=False)
+@click.argument("model", type=MODEL, metavar="[model.onnx]", required=False)
 @option(
     "--fail-on",
     type=click.Choice(("never", "error", "warning")),
@@ -46,8 +45,7 @@ def command(output: Output, **given: Any) -> int:
         return 0
     if model is None:
         raise StageError("needs-value", "expected model.onnx, or --explain RULE; got neither")
-    check_places({"--json": output.file}, {"model.onnx": model})
     report = lint(model, **{name: given[name] for name in ("tensorrt", "ignore", "plugin_ops")})
-    lines = text(report, terminal_width(), None if output.is_verbose else PLACES_SHOWN).splitlines()
+    lines = text(report, output.screen.width, None if output.is_verbose else PLACES_SHOWN).splitlines()
     output.give(lines, report.to_json())
     return int(report.reaches(given["fail_on"]))

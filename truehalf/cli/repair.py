@@ -14,14 +14,13 @@ _ONLY = f"run this pass only; may be repeated: {', '.join(RepairPass)}"
 
 
 @form.command(examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
-@click.argument("model", type=form.FILE, metavar="in.onnx")
-@form.file_option("-o", "--out", required=True, help="file to write")
+@click.argument("model", type=form.MODEL, metavar="in.onnx")
+@form.file_option("-o", "--out", required=True, is_output=True, help="file to write")
 @form.option("--only", multiple=True, type=click.Choice(RepairPass), metavar="PASS", help=_ONLY)
 def command(output: form.Output, model: Path, out: Path, only: tuple[str, ...]) -> int:
     """Replace patterns that TensorRT rejects, computes wrongly or runs slowly by equal ones."""
     from truehalf.api import repair
 
-    form.check_places({"--out": out, "--json": output.file}, {"in.onnx": model})
     report = repair(model, out, passes=only or DEFAULT_PASSES).report
     changed = [f"{name} {count}" for name, count in report.counts.items() if count]
     lines = [f"done: {out}: {', '.join(changed) or 'nothing to repair'}"]

@@ -13,17 +13,16 @@ _EXAMPLES = ("truehalf report convert.json -o report.html", "truehalf report ver
 
 @form.command(examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
 @click.argument("result", type=form.FILE, metavar="result.json")
-@form.file_option("-o", "--out", required=True, help="HTML file to write")
+@form.file_option("-o", "--out", required=True, is_output=True, help="HTML file to write")
 def command(output: form.Output, result: Path, out: Path) -> int:
     """Draw the HTML page of a result that `convert --json` or `verify --json` wrote."""
     from jinja2 import TemplateError
 
     from truehalf.errors import StageError
-    from truehalf.files import check_outputs, read_json, write_text
+    from truehalf.files import read_json, write_text
     from truehalf.report.result import result_page
     from truehalf.verification.pinning.as_argument import pins_flags
 
-    check_outputs({"--out": out, "--json": output.file}, {"result.json": result})
     try:
         content = read_json(result)
         page = result_page(content, str(result), pins_flags)

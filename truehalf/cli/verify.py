@@ -19,8 +19,8 @@ _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot
 
 
 @form.command(examples=_EXAMPLES)
-@click.argument("reference", type=form.FILE, metavar="fp32.onnx")
-@click.argument("candidate", type=form.FILE, metavar="fp16.onnx")
+@click.argument("reference", type=form.MODEL, metavar="fp32.onnx")
+@click.argument("candidate", type=form.MODEL, metavar="fp16.onnx")
 @form.samples_option(required=True)
 @form.file_option("--spec", type=form.SOURCE, help="I/O spec in YAML or JSON [of fp32.onnx, or proposed]")
 @form.option(
@@ -36,14 +36,10 @@ _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot
 def command(output: form.Output, **given: Any) -> int:
     """Compare an FP16 file of any tool with its FP32 reference: matched detections, classes or tensors."""
     from truehalf.api import compare
-    from truehalf.report.terminal import terminal_width, wrapped
-    from truehalf.report.text import ITEMS, SUSPECTS_SHOWN, report_text
+    from truehalf.report.text import comparison_lines
 
     preprocessing = form.preprocessing_of(given)
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
-    models = {"fp32.onnx": reference, "fp16.onnx": candidate}
-    sources = {"samples": given["samples"], "spec": spec, "preprocessing": preprocessing}
-    form.check_places({"--json": output.file}, models, **sources)
     gates = form.options_of(GatesConfig, given)
     options = form.options_of(VerifyConfig, given, gates=gates)
     report = compare(
@@ -55,10 +51,7 @@ def command(output: form.Output, **given: Any) -> int:
         locate=_LOCATE[given["locate"]],
         options=options,
     )
-    width, items = (120, None) if output.is_verbose else (terminal_width(), ITEMS)
-    lines = report_text(report, reference, candidate, width, items).splitlines()
-    others = [suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:]]
-    further = ["", "further suspected nodes:", *wrapped(others)] if others else []
+    lines = [f"{report.verdict}: {candidate} against {reference}", *comparison_lines(report, output.screen)]
     content = {"model": str(reference), "out": str(candidate), **report.to_json()}
-    output.give(lines, content, further)
+    output.give(lines, content)
     return form.VERDICTS[report.verdict]

@@ -4,50 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
-from typing import ClassVar
+from enum import StrEnum
 
 from truehalf.codes import coded
 from truehalf.config.options import Options, key, share
-from truehalf.config.selector_entries import problem_of_op
+from truehalf.config.selector_entries import problem_of
+from truehalf.config.typed import plain
 
-# What engine.memory_pools_gb may name: TensorRT's pools, in lower case.
-MEMORY_POOLS = (
-    "workspace",
-    "dla_managed_sram",
-    "dla_local_dram",
-    "dla_global_dram",
-    "tactic_dram",
-    "tactic_shared_memory",
-)
-# Of the options of TensorRT's builder, those that each execution provider of ONNX Runtime has. TensorRT's has
-# no option for TF32, which a variable of the environment switches off.
-PROVIDER_TAKES: dict[str, tuple[str, ...]] = {
-    "cpu": (),
-    "cuda": ("tf32",),
-    "tensorrt": (
-        *("memory_pools_gb.workspace", "builder_optimization_level", "max_aux_streams", "tf32", "timing_cache"),
-        *("hardware_compatibility", "plugins"),
-    ),
-}
-# Values by which each of these options asks for nothing; what a provider has no option for must have them.
-ASKS_NOTHING: dict[str, object] = {
-    "builder_optimization_level": None,
-    "max_aux_streams": None,
-    "tiling_optimization_level": "none",
-    "tf32": False,
-    "editable_timing_cache": False,
-    "version_compatible": False,
-    "hardware_compatibility": "none",
-    "refit": False,
-    "strip_weights": False,
-    "plugins": (),
-}
+# Builder options that an execution provider of ONNX Runtime has no option for.
+_OF_TENSORRT = ("tiling_optimization_level", "editable_timing_cache", "version_compatible", "refit", "strip_weights")
+_OF_BUILDERS = (*_OF_TENSORRT, "builder_optimization_level", "max_aux_streams", "hardware_compatibility", "plugins")
+_UNKNOWN_TO = {"tensorrt": _OF_TENSORRT, "cuda": _OF_BUILDERS, "cpu": (*_OF_BUILDERS, "tf32")}
 
 KINDS = ("min", "opt", "max")  # of a profile
 
+# TensorRT's pools, in lower case.
+MemoryPool = StrEnum(
+    "MemoryPool", "workspace dla_managed_sram dla_local_dram dla_global_dram tactic_dram tactic_shared_memory"
+)
 Backend = StrEnum("Backend", ["tensorrt", "tensorrt_rtx", "onnxruntime"])
 Provider = StrEnum("Provider", ["cuda", "tensorrt", "cpu"])
 TilingLevel = StrEnum("TilingLevel", ["none", "fast", "moderate", "full"])
@@ -64,47 +40,21 @@ class ProfileShapes:
     opt: tuple[int | None, ...]
     max: tuple[int | None, ...]
 
-
-def problems_of_numbers(
-    where: str,
-    numbers: Mapping[str, Sequence[int | None]],
-    axes: Sequence[int | str | None] | None,
-    like: str = "opt",
-    are_values: bool = False,
-) -> Iterator[str]:
-    """What is wrong with an input of a profile: lengths and order of min, opt and max, and axes that are fixed.
-
-    Args:
-        numbers: by kind; null stands for a side that the model fixes.
-        axes: of the input, a number where one is fixed; None: not known.
-        like: what has these axes.
-        are_values: whether the numbers are those of a shape tensor, as many as `axes`.
-    """
-    rank = len(numbers["opt"]) if axes is None else len(axes)
-    wrong = {kind: list(numbers[kind]) for kind in KINDS if len(numbers[kind]) != rank}
-    for kind, given in wrong.items():
-        what = "values" if are_values else "axes"
-        yield coded("wrong-shape", f"{where}.{kind}: expected {rank} {what} as in {like}, got {given}")
-    if wrong:
-        return
-    for i, sides in enumerate(zip(*(numbers[kind] for kind in KINDS), strict=True)):
-        shown = ", ".join("null" if side is None else str(side) for side in sides)
-        known = [side for side in sides if side is not None]
-        fixed = None if axes is None or are_values else axes[i]
-        if not known:
-            continue
-        if len(known) < len(sides):
-            message = f"{where}: expected null in min, opt and max of axis {i}, or in none, got {shown}"
-            yield coded("in-conflict", message)
-        elif known != sorted(known) or (known[0] < 0 and not are_values):
-            bound, kind = ("", "value") if are_values else ("0 <= ", "axis")
-            yield coded("out-of-range", f"{where}: {kind} {i}: expected {bound}min <= opt <= max, got {shown}")
-        elif isinstance(fixed, int) and set(known) != {fixed}:
-            yield coded(
-                "axis-fixed",
-                f"{where}: axis {i} is fixed at {fixed}, got {shown}; give that number, or trace the model with this "
-                "axis dynamic (trace.dynamic_axes)",
-            )
+    def problems(self, lowest: int | None = 0) -> Iterator[str]:
+        if lengths := [kind for kind in KINDS if len(getattr(self, kind)) != len(self.opt)]:
+            for kind in lengths:
+                message = f"expected {len(self.opt)} axes as in opt, got {plain(getattr(self, kind))}"
+                yield coded("wrong-shape", f"{kind}: {message}")
+            return
+        for i, sides in enumerate(zip(self.min, self.opt, self.max, strict=True)):
+            known = [side for side in sides if side is not None]
+            listed = shown(sides)[1:-1]
+            if 0 < len(known) < len(sides):
+                message = f"opt: expected null in min, opt and max of axis {i}, or in none, got {listed}"
+                yield coded("in-conflict", message)
+            elif known != sorted(known) or (known and lowest is not None and known[0] < lowest):
+                number, bound = (f"value {i}", "") if lowest is None else (f"axis {i}", f"{lowest} <= ")
+                yield coded("out-of-range", f"opt: {number}: expected {bound}min <= opt <= max, got {listed}")
 
 
 @dataclass(frozen=True)
@@ -124,8 +74,7 @@ class EngineGates:
         0.02, "share of the arithmetic in Half: at most this much less than in the file; null: no gate"
     )
     fused_attention: bool = key(
-        True,
-        "not verified where an attention is not fused and holds FP32 nodes or casts, unless ranges or lists ask for it",
+        True, "not verified if an attention is not fused and holds FP32 nodes or casts that no range or list asks for"
     )
 
 
@@ -138,33 +87,26 @@ ComputeCapability = StrEnum("ComputeCapability", ["sm75", "sm80", "sm86", "sm89"
 class TargetConfig(Options):
     """GPUs that the final file is for, where it is compiled without one."""
 
-    SECTION: ClassVar[str] = "target"
-
     compute_capability: tuple[ComputeCapability, ...] = key((), f"{', '.join(ComputeCapability)}; []: Ampere and later")
 
     def problems(self) -> Iterator[str]:
         if len(set(self.compute_capability)) < len(self.compute_capability):
-            yield coded("given-twice", "target.compute_capability: expected each GPU once")
+            yield coded("given-twice", "compute_capability: expected each GPU once")
 
 
 @dataclass(frozen=True)
 class EngineConfig(Options):
     """How an engine is built, on the machine that builds it."""
 
-    SECTION: ClassVar[str] = "engine"
-
-    backend: Backend = key(
-        Backend.tensorrt,
-        "tensorrt, tensorrt_rtx (TensorRT for RTX), or onnxruntime: the final file on one provider",
-    )
+    backend: Backend = key(Backend.tensorrt, "tensorrt, tensorrt_rtx (TensorRT for RTX), or onnxruntime: one provider")
     provider: Provider | None = key(None, "of engine=onnxruntime")
     profiles: tuple[Mapping[str, ProfileShapes], ...] | None = key(
         None,
-        "optimization profiles: shapes of the inputs, or, of a shape tensor, its values; null: one for the "
-        "model's inputs, 1 to 8 samples where their number varies (opt 1)",
+        "optimization profiles, [{images: {min: [1, 3, 64, 64], opt: [1, 3, 64, 64], max: [8, 3, 64, 64]}}]: shapes, "
+        "or values of a shape tensor; null: one, of 1 to 8 samples where their number varies",
     )
-    memory_pools_gb: Mapping[str, float] = key(
-        {"workspace": 4.0}, "GiB by pool; another: engine.memory_pools_gb.dla_local_dram=1.0"
+    memory_pools_gb: Mapping[MemoryPool, float] = key(
+        {MemoryPool.workspace: 4.0}, "GiB by pool; another: engine.memory_pools_gb.dla_local_dram=1.0", above=0
     )
     builder_optimization_level: int | None = key(
         None, "0 to 5: quicker builds to faster engines; null: TensorRT's default", least=0, most=5
@@ -187,82 +129,50 @@ class EngineConfig(Options):
     )
     plugins: tuple[str, ...] = key((), "files of TensorRT plugins, loaded before the model is read: [build/libmine.so]")
     plugin_ops: tuple[str, ...] = key(
-        (),
-        "operators that the plugins bring along, for lint: [Mine, com.acme::Other]; []: all of domains that ONNX lacks",
+        (), "operators of the plugins, for lint: [Mine, com.acme::Other]; []: all of domains that ONNX lacks"
     )
     when_unavailable: WhenUnavailable = key(
         WhenUnavailable.plan, "where none can be built here: plan (write what would be built) | fail"
     )
     build_unverified: bool = key(False, "build even from a model that failed verify")
-    latency: LatencyConfig = key(
-        LatencyConfig(), "unmeasured runs, measured runs of a round, rounds (two or more: the noise)"
-    )
-    gates: EngineGates = key(EngineGates(), "of the layers of an FP16 file's engine")
+    latency: LatencyConfig = LatencyConfig()
+    gates: EngineGates = EngineGates()
 
     def problems(self) -> Iterator[str]:
-        for pool, size in self.memory_pools_gb.items():
-            if pool not in MEMORY_POOLS:
-                known = ", ".join(MEMORY_POOLS)
-                yield coded("unknown-key", f"engine.memory_pools_gb.{pool}: unknown pool; known: {known}")
-            elif not size > 0:
-                yield coded("out-of-range", f"engine.memory_pools_gb.{pool}: expected above 0, got {size:g}")
-        if self.backend is Backend.onnxruntime and self.provider is None:
-            yield coded("needs-value", "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
-        if self.backend is not Backend.onnxruntime and self.provider is not None:
-            provider = self.provider.value
-            yield coded(
-                "in-conflict",
-                f"engine.provider: of ONNX Runtime, and engine.backend is {self.backend.value}; got {provider!r}; "
-                f"choose engine=onnxruntime engine.provider={provider}, or leave it null",
-            )
         if self.editable_timing_cache and self.timing_cache is None:
-            message = "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
+            message = "editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
             yield coded("needs-value", message)
-        yield from _options_that_no_provider_takes(self)
-        yield from _problems_of_plugin_ops(self)
         for i, file in enumerate(self.plugins):
             if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
-                message = f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
+                message = f"plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
                 yield coded("bad-syntax", message)
-
-
-def _problems_of_plugin_ops(e: EngineConfig) -> Iterator[str]:
-    if e.plugin_ops and not e.plugins:
-        yield coded(
-            "needs-value",
-            "engine.plugin_ops: names operators of plugins, and engine.plugins is empty; name their libraries there",
-        )
-    for i, entry in enumerate(e.plugin_ops):
-        if found := problem_of_op(entry):
-            yield coded("bad-syntax", f"engine.plugin_ops[{i}]: {entry!r} {found}")
-
-
-def _options_that_no_provider_takes(e: EngineConfig) -> Iterator[str]:
-    """Options of TensorRT's builder that ask ONNX Runtime's provider that it does not have."""
-    if e.backend is not Backend.onnxruntime or e.provider is None:
-        return
-    provider, takes = e.provider.value, PROVIDER_TAKES[e.provider.value]
-    refused = f"ONNX Runtime's provider {provider!r} has no option for it"
-    for name, nothing in ASKS_NOTHING.items():
-        value = getattr(e, name)
-        given = value.value if isinstance(value, Enum) else value
-        if name not in takes and given != nothing:
+        for i, entry in enumerate(self.plugin_ops):
+            if problem := problem_of("op", entry):
+                yield coded("bad-syntax", f"plugin_ops[{i}]: {entry!r} {problem}")
+        if self.profiles is not None and not (self.profiles and all(self.profiles)):
+            yield coded("needs-value", "profiles: expected null, or profiles that each give shapes of the inputs")
+        if self.backend is Backend.onnxruntime and self.provider is None:
+            yield coded("needs-value", "provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
+        elif self.backend is Backend.onnxruntime:
+            yield from self._unknown_to_provider(str(self.provider))
+        elif self.provider is not None:
             yield coded(
                 "in-conflict",
-                f"engine.{name}: {refused}; expected {shown(nothing)}, got {shown(given)}; engine=tensorrt takes it",
+                f"provider: of ONNX Runtime, and engine.backend is {self.backend}; got {self.provider.value!r}; "
+                f"choose engine=onnxruntime engine.provider={self.provider}, or leave it null",
             )
-    for pool in e.memory_pools_gb:
-        if pool != "workspace":
-            message = f"engine.memory_pools_gb.{pool}: {refused}; leave it out; engine=tensorrt takes it"
-            yield coded("in-conflict", message)
-    if e.provider is Provider.tensorrt and e.hardware_compatibility is HardwareCompatibility.same_compute_capability:
-        yield coded(
-            "in-conflict",
-            "engine.hardware_compatibility: ONNX Runtime's provider 'tensorrt' knows only ampere_plus; expected none "
-            "or ampere_plus, got same_compute_capability; engine=tensorrt takes it",
-        )
+
+    def _unknown_to_provider(self, provider: str) -> Iterator[str]:
+        """Yield an error line for each option that is set and that the provider of ONNX Runtime does not have."""
+        names = [name for name in _UNKNOWN_TO[provider] if getattr(self, name) != getattr(EngineConfig, name)]
+        names += [f"memory_pools_gb.{pool}" for pool in self.memory_pools_gb if pool is not MemoryPool.workspace]
+        if self.hardware_compatibility is HardwareCompatibility.same_compute_capability and provider == "tensorrt":
+            names.append("hardware_compatibility")  # only ampere_plus is known
+        for name in names:
+            message = f"{name}: ONNX Runtime's provider {provider!r} has no option for it"
+            yield coded("in-conflict", f"{message}; leave it out, or choose engine=tensorrt")
 
 
 def shown(value: object) -> str:
-    """A value as one would write it on the command line."""
+    """Format a value as one would write it on the command line."""
     return json.dumps(value).replace('"', "")

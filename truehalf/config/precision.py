@@ -1,7 +1,7 @@
 """Options of the conversion to FP16: one frozen dataclass, from the configuration to the rules that read it.
 
-A new option is a field here, its line in conf/precision/fp16.yaml, and the rule that reads it. Flags of `truehalf
-convert`, validation and the table in docs come from the fields.
+A new option is a field here and the rule that reads it. Flags of `truehalf convert`, validation, the keys of
+conf/precision/fp16.yaml and the table in docs come from the fields.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from truehalf.config.options import Options, key, problem_of_function, share
 from truehalf.config.selector_entries import problems_of_lists
@@ -35,8 +35,6 @@ class Precision(Options):
         StageError: listing every value that has the wrong type, is out of bounds or cannot be read.
     """
 
-    SECTION: ClassVar[str] = "precision"
-
     if TYPE_CHECKING:  # values are read as a YAML file's: texts for enums, any iterable for a list
 
         def __init__(self, **options: Any) -> None: ...
@@ -50,75 +48,58 @@ class Precision(Options):
         True, "true: inputs and outputs stay float32, a drop-in for the FP32 file; false: float16; or names to keep"
     )
     weights_as_inputs: bool = key(
-        False,
-        "true: weights that are listed among the inputs stay inputs, which a run may replace (nothing is slimmed then)",
+        False, "true: weights that are listed among the inputs stay inputs, and nothing is slimmed"
     )
     opset: int | None = key(None, "raise the model to this opset first; null: keep the model's", least=1)
     placement: Placement = key(
-        Placement.min_cut,
-        "min_cut: the cheapest casts, proven optimal; eager: every node in FP16 that no rule keeps FP32",
+        Placement.min_cut, "min_cut: the cheapest casts, proven optimal; eager: every node that no rule keeps FP32"
     )
     fp16_ops: tuple[str, ...] | None = key(
         None,
-        "op types that run in FP16 unless a rule objects, whatever their casts cost; all others take the type that "
-        f"costs less. null: none, but {', '.join(PRODUCTS)} where else none of them would; []: none",
+        "op types that run in FP16 whatever their casts cost, unless a rule objects. null: none, but "
+        f"{', '.join(PRODUCTS)} where else none of them would; []: none",
     )
     op_block_list: tuple[str, ...] = key((), "op types that stay FP32, e.g. Softmax")
-    node_block_list: tuple[str, ...] = key(
-        (), "node names that stay FP32: regular expressions, searched, e.g. '/decoder/.*MatMul'"
-    )
+    node_block_list: tuple[str, ...] = key((), "regular expressions of node names that stay FP32: '/decoder/.*MatMul'")
     scope_block_list: tuple[str, ...] = key((), "module scopes that stay FP32, e.g. 'decoder.layers.*.cross_attn'")
     pattern_block_list: tuple[str, ...] = key(
         (), "patterns that stay FP32: 'MatMul -> Softmax' (a MatMul that feeds one), 'Add <- Conv', 'outputs:2'"
     )
     op_include_list: tuple[str, ...] = key((), "op types that run in FP16 although a rule or block list objects")
     node_include_list: tuple[str, ...] = key((), "node names that run in FP16 although a rule or block list objects")
-    scope_include_list: tuple[str, ...] = key(
-        (), "module scopes that run in FP16 although a rule or block list objects"
-    )
+    scope_include_list: tuple[str, ...] = key((), "scopes that run in FP16 although a rule or block list objects")
     pattern_include_list: tuple[str, ...] = key((), "patterns that run in FP16 although a rule or block list objects")
-    strict_selectors: bool = key(False, "true: a list entry that matches no node is an error; false: a warning")
     rules: RuleSet = key(
         RuleSet.default, "default: all rules; autocast: only data_max, init_max and the lists, as in NVIDIA's AutoCast"
     )
     safety_factor: float = key(
-        2.0,
-        "a tensor whose |x| times this exceeds 65504 keeps its producer and consumers FP32, include lists or not",
-        least=1,
-        most=MAX,
+        2.0, "a tensor whose |x| times this exceeds 65504 keeps its nodes FP32, include lists or not", least=1, most=MAX
     )
     data_max: float | None = key(
         512.0, "a node that reads or writes |x| above this on calibration samples stays FP32", above=0, most=MAX
     )
     init_max: float | None = key(MAX, "a node with a weight |w| above this stays FP32", above=0, most=MAX)
     init_overflow: InitOverflow = key(
-        InitOverflow.pin,
-        "weights above 65504: pin compares them with init_max as they are; clamp stores 65504 and compares that",
+        InitOverflow.pin, "weights above 65504: pin keeps their nodes FP32; clamp stores 65504 instead"
     )
     init_conversion_max_bytes: int | None = key(
         None, "larger weights stay float32 in the file and are cast at run time; null: no limit", least=1
     )
-    inner: bool = key(
-        True, "keep nodes FP32 whose inner sums, mean squares or logits exceed 65504 (ReduceMean, Attention, ...)"
-    )
+    inner: bool = key(True, "keep nodes FP32 whose inner sums, mean squares or logits exceed 65504")
     integers: bool = key(True, "keep nodes FP32 that read constants of whole numbers above 2048, which FP16 may round")
-    masks: bool = key(
-        True, "clamp a mask of -inf or -3.4e38 that only feeds a Softmax, instead of keeping nodes FP32 for it"
-    )
+    masks: bool = key(True, "clamp a mask of -inf or -3.4e38 that only feeds a Softmax, and keep no node FP32 for it")
     underflow_share_max: float | None = share(
-        0.01, "largest share of a constant's nonzero elements that may become 0 in FP16; null: epsilons may, too"
+        0.01, "largest share of a constant's nonzero elements that may become 0; null: epsilons may, too"
     )
     reduction_depth_max: int | None = key(
         None, "a node that accumulates more terms than this stays FP32; null: no limit", least=1
     )
     custom_rule: str | None = key(None, "module:function of yours, (node, ranges) -> a reason to stay FP32, or None")
-    strict_clean_up: bool = key(
-        False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds, so that it changes no value"
-    )
+    strict_clean_up: bool = key(False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds")
 
     def problems(self) -> Iterator[str]:
-        yield from problem_of_function("precision.custom_rule", self.custom_rule)
-        yield from problems_of_lists("precision", self)
+        yield from problem_of_function("custom_rule", self.custom_rule)
+        yield from problems_of_lists(self)
 
 
 # What only method=convert reads; half and autocast leave the decisions to torch.

@@ -1,21 +1,20 @@
-"""Types of the configuration. Bounds and rules between keys are in rules.py; `precision` and `engine` have separate
-modules. Where the library reads a section without a configuration, its dataclass has the defaults that the YAML files
-of conf/ show.
+"""Sections of the configuration: types, defaults, bounds and the rules of each section; rules.py has those between
+sections. Keys without a default are in the YAML files of conf/.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 from truehalf.codes import coded
 from truehalf.config.engine import EngineConfig, TargetConfig
-from truehalf.config.options import Options, key
+from truehalf.config.options import Options, key, problem_of_function
 from truehalf.config.precision import Precision
-from truehalf.config.selector_entries import problem_of_node
+from truehalf.config.typed import plain
 from truehalf.config.verification import VerifyConfig
 
 # Passes that repair.passes may name, and all that truehalf.repairs has.
@@ -38,34 +37,29 @@ OutputKind = StrEnum("OutputKind", ["logits", "boxes", "scores", "labels", "rows
 Exporter = StrEnum("Exporter", ["torchscript", "dynamo"])
 FailOn = StrEnum("FailOn", ["never", "error", "warning"])
 
-
-@dataclass(frozen=True)
-class Pins:
-    """Nodes that stay FP32: by op type, by regular expression over names, by module scope, by pattern."""
-
-    op_block_list: tuple[str, ...]
-    node_block_list: tuple[str, ...]
-    scope_block_list: tuple[str, ...]
-    pattern_block_list: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Samples:
-    calibration: int = key(..., "samples that ranges are measured on", least=1)
-    verification: int = key(..., "samples that calibration does not see", least=1)
+_MOST_PIXELS = 16_384  # of a side: three channels of such a square are 3 GB
 
 
 @dataclass(frozen=True)
 class PreprocessingConfig:
     """From an image to the model's input, see truehalf.data.preprocessing; null: as the model's source says."""
 
-    resize: Resize | None
-    channels: Channels | None
-    range: tuple[int, ...] | None
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
-    layout: Layout | None
-    resample: Resample | None
+    resize: Resize | None = None
+    channels: Channels | None = None
+    range: tuple[int, ...] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    layout: Layout | None = None
+    resample: Resample | None = None
+
+    def problems(self) -> Iterator[str]:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and len(values) != 3:
+                yield coded("wrong-shape", f"{name}: expected three numbers, got {list(values)}")
+        if any(value == 0 for value in self.std or ()):
+            yield coded("out-of-range", f"std: expected no zero, got {plain(self.std)}")
+        if self.range not in (None, (0, 1), (0, 255)):
+            yield coded("unknown-choice", f"range: expected [0, 1] or [0, 255], got {plain(self.range)}")
 
 
 @dataclass(frozen=True)
@@ -75,14 +69,18 @@ class InputConfig:
     Attributes:
         kind: images, [N, 3, H, W]; picture_size, [N, 2], the height and width of the image that goes in (named
             orig_target_sizes, as RT-DETR and D-FINE have it: width and height); tensor.
-        dtype: as numpy calls it.
+        dtype: as numpy calls it; of images null stands for float32.
         shape: without the batch axis, null where it may vary; of images: null, the image says it.
     """
 
     name: str
     kind: InputKind
-    dtype: str
-    shape: tuple[int | None, ...] | None
+    dtype: str | None = None
+    shape: tuple[int | None, ...] | None = None
+
+    def problems(self) -> Iterator[str]:
+        if self.dtype is None and self.kind is not InputKind.images:
+            yield coded("missing-key", "dtype: missing")
 
 
 @dataclass(frozen=True)
@@ -95,21 +93,22 @@ class OutputConfig:
     """
 
     name: str
-    kind: OutputKind
-    take: str | None
-    activation: str | None
-    format: str | None
-    normalized: bool | None
-    no_object: bool | str | None
-    columns: tuple[str, ...] | None
-    axis: int | None
+    kind: OutputKind = OutputKind.tensor
+    take: str | None = None
+    activation: str | None = None
+    format: str | None = None
+    normalized: bool | None = None
+    no_object: bool | str | None = None
+    columns: tuple[str, ...] | None = None
+    axis: int | None = None
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """See model/*.yaml.
+    """Facts of the model, see model/*.yaml.
 
     Attributes:
+        name: for people only.
         source: a file of truehalf/models/sources/; `options` is what its Options hold.
         checkpoint: file with the weights; null: what the source says (seeded random weights, or the source's).
         image_size: height and width; null: as the source says.
@@ -127,48 +126,51 @@ class ModelConfig:
     inputs: tuple[InputConfig, ...] | None
     outputs: tuple[OutputConfig, ...] | None
     drop_outputs: tuple[str, ...]
-    samples: Samples
-    fp32_pins: Pins
+
+    def problems(self) -> Iterator[str]:
+        size = plain(self.image_size)
+        if len(size) != 2 or any(side is not None and side < 1 for side in size):
+            yield coded("wrong-shape", f"image_size: expected [height, width], or [null, null], got {size}")
+        elif any(side is not None and side > _MOST_PIXELS for side in size):
+            yield coded("out-of-range", f"image_size: expected at most {_MOST_PIXELS} pixels a side, got {size}")
+        names = {kind: [each.name for each in getattr(self, kind) or ()] for kind in ("inputs", "outputs")}
+        for kind, listed in {"classes": list(self.classes or ()), **names}.items():
+            if len(set(listed)) != len(listed):
+                yield coded("given-twice", f"{kind}: expected different names, got {listed}")
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
     name: DecoderName
-    fp32_pins: Pins
 
 
 @dataclass(frozen=True)
 class RepairConfig(Options):
     """Passes of truehalf.repairs, in the order in which they run."""
 
-    SECTION: ClassVar[str] = "repair"
-
     passes: tuple[RepairPass, ...] = tuple(map(RepairPass, DEFAULT_PASSES))
-
-    def problems(self) -> Iterator[str]:
-        for i, name in enumerate(self.passes):
-            if (first := self.passes.index(name)) < i:
-                message = f"repair.passes[{i}]: {name} is in the list already, at {first}; leave one out"
-                yield coded("given-twice", message)
 
 
 @dataclass(frozen=True)
 class LintConfig(Options):
-    """Findings that are not wanted, and those that end a stage."""
+    """What TensorRT cannot build, computes wrongly or slowly: looked for in the traced graph and before an engine."""
 
-    SECTION: ClassVar[str] = "lint"
+    ignore: tuple[str, ...] = key(
+        (), "rules that are not reported: rule, or rule@<regular expression over node names and scopes>"
+    )
+    fail_on: FailOn = key(
+        FailOn.never,
+        "never | error | warning: findings that stop trace, unless `repair` fixes them, and then the engine",
+    )
 
-    ignore: tuple[str, ...] = ()
-    fail_on: FailOn = FailOn.never
 
-    def problems(self) -> Iterator[str]:
-        for i, entry in enumerate(self.ignore):
-            rule, separator, where = entry.partition("@")
-            problem = problem_of_node(where) if separator else None
-            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule) or (separator and not where.strip()):
-                problem = "expected a rule such as dynamic-topk, or RULE@<regular expression>"
-            if problem:
-                yield coded("bad-syntax", f"lint.ignore[{i}]: {entry!r}: {problem}")
+# By source of data the keys that it needs, each with an example.
+DATA_NEEDS: dict[DataSource, dict[str, str]] = {
+    DataSource.images: {"folder": "/path/to/images"},
+    DataSource.coco: {"annotations": "/path/to/instances.json", "folder": "/path/to/images"},
+    DataSource.npz: {"file": "/path/to/samples.npz"},
+    DataSource.function: {"function": "my_data:sample"},
+}
 
 
 @dataclass(frozen=True)
@@ -188,27 +190,37 @@ class DataConfig:
         None, "null: 64; the others where there are fewer; never those of calibrate", least=1
     )
 
+    def problems(self) -> Iterator[str]:
+        for name, example in DATA_NEEDS.get(self.source, {}).items():
+            if not getattr(self, name):
+                yield coded("needs-value", f"{name}: data={self.source} needs it, such as data.{name}={example}")
+        yield from problem_of_function("function", self.function)
+
 
 @dataclass(frozen=True)
 class TraceConfig(Options):
     """How the model becomes ONNX, and how far ONNX Runtime may be off from torch."""
 
-    SECTION: ClassVar[str] = "trace"
-
     exporter: Exporter = key(Exporter.torchscript, "torchscript or dynamo")
     opset: int = key(17, "17 keeps LayerNormalization one node; dynamo needs 18 or later", least=1)
     batch: int = key(2, "real samples in the traced batch", least=1)
-    dynamic_axes: Mapping[str, Mapping[int, str]] = key({"images": {0: "batch"}}, "input or output: {axis: name}")
+    dynamic_axes: Mapping[str, Mapping[int, str]] = key(
+        {"images": {0: "batch"}},
+        "input or output: {axis: name}; an output's first axis is called as that of the first input",
+    )
     atol: float = key(
-        1e-3, "ONNX Runtime against torch, |a - b| <= atol + rtol * |b| for 99.9 % of the values", least=0
+        1e-3, "ONNX Runtime against torch, both FP32, |a - b| <= atol + rtol * |b| for 99.9 % of the values", least=0
     )
     rtol: float = key(1e-3, "see atol", least=0)
 
     def problems(self) -> Iterator[str]:
         for tensor, axes in self.dynamic_axes.items():
-            for axis in axes:
+            for axis, name in axes.items():
                 if axis < 0:
-                    yield coded("out-of-range", f"trace.dynamic_axes.{tensor}: expected axes from 0, got {axis}")
+                    yield coded("out-of-range", f"dynamic_axes.{tensor}: expected axes from 0, got {axis}")
+                if not re.fullmatch(r"[A-Za-z_]\w*", name):
+                    message = f"dynamic_axes.{tensor}.{axis}: expected a name such as batch, got {name!r}"
+                    yield coded("bad-syntax", message)
 
 
 @dataclass(frozen=True)
@@ -247,19 +259,3 @@ class Config:
     slim: SlimConfig
     lint: LintConfig
     seed: int = key(..., "of random weights; samples have data.seed", least=0)
-
-    @property
-    def pins(self) -> Pins:
-        """Block lists in force: those of precision, of the model and of the decoder, in this order."""
-        sources = (self.precision, self.model.fp32_pins, self.decoder.fp32_pins)
-        names = [field.name for field in fields(Pins)]
-        return Pins(**{name: _merged(getattr(source, name) for source in sources) for name in names})
-
-    @property
-    def conversion(self) -> Precision:
-        """The precision with the block lists in force, as a file is converted."""
-        return replace(self.precision, **asdict(self.pins))
-
-
-def _merged(lists: Iterator[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(item for one in lists for item in one))

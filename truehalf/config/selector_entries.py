@@ -1,61 +1,73 @@
-"""Syntax of the entries of block lists and include lists; truehalf.ir.selectors has their meaning."""
+"""Syntax of the entries of block lists and include lists; truehalf.ir.selectors applies them to nodes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from truehalf.codes import coded
 
 
-def problems_of_lists(owner: str, section: Any) -> Iterator[str]:
-    """A line for each entry that cannot be read.
+@dataclass(frozen=True)
+class Chain:
+    """Operator types, the selected one first; `forward`: each feeds the next, else each reads it."""
 
-    Args:
-        owner: dotted path of the section, for the lines.
-        section: has lists called op_block_list, scope_include_list, ..., not necessarily all of them.
+    op_types: tuple[str, ...]
+    forward: bool
+
+
+@dataclass(frozen=True)
+class Position:
+    """`count` float operators from the graph's outputs or inputs on."""
+
+    of_outputs: bool
+    count: int
+
+
+def parse_pattern(text: str) -> Chain | Position:
+    """Read an entry of a pattern list.
+
+    Raises:
+        ValueError: with an example of each form.
     """
-    for kind, problem_of in _PROBLEMS.items():
-        names = [f"{kind}_block_list", f"{kind}_include_list", *(["fp16_ops"] if kind == "op" else [])]
-        for name in names:
-            for i, entry in enumerate(getattr(section, name, None) or []):
-                if found := problem_of(entry):
-                    yield coded("bad-syntax", f"{owner}.{name}[{i}]: {entry!r} {found}")
+    if position := re.fullmatch(r"(outputs|inputs)\s*:\s*([1-9]\d*)", text.strip()):
+        return Position(position[1] == "outputs", int(position[2]))
+    for arrow in ("->", "<-"):
+        op_types = tuple(part.strip() for part in text.split(arrow))
+        if len(op_types) > 1 and all(re.fullmatch(r"[^\s<>]+", op_type) for op_type in op_types):
+            return Chain(op_types, arrow == "->")
+    raise ValueError("is no pattern; expected 'MatMul -> Softmax', 'Add <- Conv' or a position such as outputs:2")
 
 
-def problem_of_op(entry: str) -> str | None:
-    """What is wrong with an operator type, Op or domain::Op; None: nothing."""
-    if re.fullmatch(r"(?:[^\s:]+::)?[A-Za-z_]\w*", entry):
-        return None
-    return (
-        "is no op type; expected a name such as Softmax, or com.acme::Op (regular expressions over node names go to "
-        "node_block_list)"
-    )
+def problems_of_lists(section: Any) -> Iterator[str]:
+    """Yield an error line for each entry of a section's block and include lists that cannot be read."""
+    lists = {f"{kind}_{use}_list": kind for kind in ("op", "node", "scope", "pattern") for use in ("block", "include")}
+    for name, kind in (lists | {"fp16_ops": "op"}).items():
+        for i, entry in enumerate(getattr(section, name) or ()):
+            if problem := problem_of(kind, entry):
+                yield coded("bad-syntax", f"{name}[{i}]: {entry!r} {problem}")
 
 
-def problem_of_node(entry: str) -> str | None:
-    """What is wrong with a regular expression over node names; None: nothing."""
+def problem_of(kind: str, entry: str) -> str | None:
+    """Return the reason why an entry cannot be read as an op, node, scope or pattern; None if it can."""
+    if kind == "op" and not re.fullmatch(r"(?:[^\s:]+::)?[A-Za-z_]\w*", entry):
+        return (
+            "is no op type; expected a name such as Softmax, or com.acme::Op (regular expressions over node names go "
+            "to node_block_list)"
+        )
+    if kind == "scope" and (re.search(r"[/\s]", entry) or not all(entry.split(".")) or not entry.strip("*.")):
+        return "is no module scope; expected a dotted path such as decoder.layers.*.cross_attn"
+    if kind == "node" and not entry.strip():
+        return "would match every node; expected a regular expression over node names"
     try:
-        re.compile(entry)
+        if kind == "node":
+            re.compile(entry)
+        elif kind == "pattern":
+            parse_pattern(entry)
     except re.error as error:
         return f"is no regular expression: {error}"
-    return None if entry.strip() else "would match every node; expected a regular expression over node names"
-
-
-def _problem_of_scope(entry: str) -> str | None:
-    if re.search(r"[/\s]", entry) or not all(entry.split(".")) or not entry.strip("*."):
-        return "is no module scope; expected a dotted path such as decoder.layers.*.cross_attn"
+    except ValueError as error:
+        return str(error)
     return None
-
-
-def _problem_of_pattern(entry: str) -> str | None:
-    chain = r"\s*[^\s<>-]+(?:\s*(?:{0}\s*[^\s<>-]+\s*)+)"
-    chains = (chain.format("->"), chain.format("<-"))
-    position = r"\s*(?:outputs|inputs)\s*:\s*[1-9]\d*\s*"
-    if any(re.fullmatch(expected, entry) for expected in (*chains, position)):
-        return None
-    return "is no pattern; expected 'MatMul -> Softmax', 'Add <- Conv' or a position such as outputs:2"
-
-
-_PROBLEMS = {"op": problem_of_op, "node": problem_of_node, "scope": _problem_of_scope, "pattern": _problem_of_pattern}

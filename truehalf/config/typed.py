@@ -1,17 +1,17 @@
-"""Plain values (dicts, lists, scalars) as typed dataclasses: every unknown, missing and mistyped key at once."""
+"""Read plain values (mappings, lists, scalars) as dataclasses and write dataclasses as plain values."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from truehalf.codes import coded
 
-_NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+_NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text", list: "a list"}
 
 
 class ConfigErrors(ValueError):
@@ -24,14 +24,115 @@ class ConfigErrors(ValueError):
 
 
 def typed(expected: Any, value: Any, path: str, errors: list[str]) -> Any:
-    """`value` as `expected` type, or None after noting the error under its dotted path.
+    """Read a value as a type; a part with an error becomes None.
 
     Args:
-        expected: dataclass, enum, scalar type, list or dict of them, or a union of a scalar with None or a list.
-            A tuple stands for a list, and a Mapping for a dict, that does not change.
-        errors: gets a line for each problem.
+        expected: dataclass, enum, scalar type, tuple, list, mapping of them, or a union of them with None. Keys that a
+            mapping leaves out take the default of the dataclass's field.
+        path: dotted path of the value, for the errors.
+        errors: gets a line for each unknown, missing and mistyped key, each number out of bounds, and each problem that
+            a dataclass's method `problems` yields.
     """
-    return _Reader(errors).read(expected, value, path)
+    origin, arguments = get_origin(expected), get_args(expected)
+    if expected is Any or (value is None and type(None) in arguments):
+        return value
+    if origin is UnionType:
+        members = {get_origin(each) or each: each for each in arguments if each is not type(None)}
+        form = tuple if isinstance(value, list) else type(value)
+        if len(members) == 1 or form in members:
+            return typed(members.get(form, next(iter(members.values()))), value, path, errors)
+        names = [_NAMES[list if each is tuple else each] for each in members]
+        return _mismatch(errors, path, ", or ".join(names), value)
+    if is_dataclass(expected) and isinstance(expected, type):
+        return _section(expected, value, path, errors)
+    if origin in (list, tuple):
+        if not isinstance(value, list):
+            return _mismatch(errors, path, _NAMES[list], value)
+        return origin(typed(arguments[0], item, f"{path}[{i}]", errors) for i, item in enumerate(value))
+    if origin in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            return _mismatch(errors, path, "a mapping", value)
+        items = {
+            typed(arguments[0], key, f"{path}.{key}", errors): typed(arguments[1], item, f"{path}.{key}", errors)
+            for key, item in value.items()
+        }
+        return items if origin is dict else frozen(items)
+    if issubclass(expected, Enum):
+        return _choice(expected, value, path, errors)
+    if expected is float and type(value) is int:
+        return float(value)
+    return value if type(value) is expected else _mismatch(errors, path, _NAMES[expected], value)
+
+
+def note(problems: Callable[[], Iterable[str]], path: str, errors: list[str]) -> None:
+    """Add problems to errors, except those of a key that has an error already.
+
+    Rules read sections whose parts are None where they have an error; a rule that stumbles over such a part ends there.
+
+    Args:
+        problems: yields lines that begin with a key.
+        path: dotted path that the keys are below.
+    """
+    prefix = f"{path}." if path else ""
+    keys = {error.partition(":")[0] for error in errors}
+    keys |= {key.partition("[")[0] for key in keys}  # an error of an entry is one of its list
+    try:
+        for problem in problems():
+            if f"{prefix}{problem.partition(':')[0]}" not in keys:
+                errors.append(f"{prefix}{problem}")
+    except (TypeError, AttributeError, KeyError):
+        if not keys:
+            raise
+
+
+def _section(expected: type, value: Any, path: str, errors: list[str]) -> Any:
+    """Read a mapping as a dataclass, whose __init__ and __post_init__ are not called."""
+    if not isinstance(value, Mapping):
+        return _mismatch(errors, path or "configuration", "a mapping", value)
+    hints, prefix = get_type_hints(expected), f"{path}." if path else ""
+    keys = {each.name: each for each in fields(expected)}
+    for name in value:
+        if name not in keys:
+            message = f"{prefix}{name}: unknown key; known here: {', '.join(keys)}{did_you_mean(str(name), keys)}"
+            errors.append(coded("unknown-key", message))
+    section: Any = object.__new__(expected)
+    for name, key in keys.items():
+        content = None if key.default is MISSING else key.default
+        if name in value:
+            content = typed(hints[name], value[name], prefix + name, errors)
+            numbers = content if isinstance(content, Mapping) else {"": content}
+            for entry, number in numbers.items():
+                if key.metadata and isinstance(number, (int, float)):
+                    _check_bounds(number, key.metadata, f"{prefix}{name}.{entry}".rstrip("."), errors)
+        elif key.default is MISSING:
+            errors.append(coded("missing-key", f"{prefix}{name}: missing"))
+        object.__setattr__(section, name, content)
+    if hasattr(section, "problems"):
+        note(section.problems, path, errors)
+    return section
+
+
+def _choice(expected: type[Enum], value: Any, path: str, errors: list[str]) -> Any:
+    options = [member.value for member in expected]
+    if value in options:
+        return expected(value)
+    like = did_you_mean(str(value), map(str, options))
+    errors.append(coded("unknown-choice", f"{path}: expected one of {', '.join(options)}, got {value!r}{like}"))
+    return None
+
+
+def _check_bounds(value: float, bounds: Mapping[str, Any], path: str, errors: list[str]) -> None:
+    least, most, above = (bounds.get(name) for name in ("least", "most", "above"))
+    # written so that NaN is outside, too
+    is_low = not (least is None or value >= least) or not (above is None or value > above)
+    if is_low or not (most is None or value <= most):
+        low = f"above {above:g}" if least is None else f"{least:g}"
+        high = (" or more" if least is not None else "") if most is None else f" to {most:g}"
+        errors.append(coded("out-of-range", f"{path}: expected {low}{high}, got {value:g}"))
+
+
+def _mismatch(errors: list[str], path: str, expected: str, got: Any) -> None:
+    errors.append(coded("wrong-type", f"{path}: expected {expected}, got {got!r}"))
 
 
 class Frozen(dict[Any, Any]):
@@ -64,7 +165,7 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):
         return sorted(map(plain, value), key=str)
     if getattr(value, "ndim", None) == 0:  # of numpy and torch
@@ -80,76 +181,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     like = [name for name in names if name.endswith(f".{word}") or name.lower() == word.lower()]
     like = like or difflib.get_close_matches(word, names, 2, 0.7)
     return f"; did you mean {' or '.join(like)}?" if like else ""
-
-
-class _Reader:
-    def __init__(self, errors: list[str]) -> None:
-        self._errors = errors
-
-    def read(self, expected: Any, value: Any, path: str) -> Any:
-        if expected is Any:
-            return value
-        origin, arguments = get_origin(expected), get_args(expected)
-        if type(None) in arguments:  # X | None
-            if value is None:
-                return None
-            return self.read(next(a for a in arguments if a is not type(None)), value, path)
-        if origin is UnionType:  # bool | tuple[str, ...]
-            scalar, listed = arguments
-            if not isinstance(value, (scalar, list)):
-                return self._problem(path, f"{_NAMES[scalar]}, or a list", value)
-            return self.read(listed if isinstance(value, list) else scalar, value, path)
-        if is_dataclass(expected) and isinstance(expected, type):
-            return self._section(expected, value, path)
-        if isinstance(expected, type) and issubclass(expected, Enum):
-            options = [member.value for member in expected]
-            if value in options:
-                return expected(value)
-            like = did_you_mean(str(value), map(str, options))
-            return self._problem(path, f"one of {', '.join(options)}", value, like, choice=True)
-        if origin in (list, tuple):
-            if not isinstance(value, list):
-                return self._problem(path, "a list", value)
-            return origin(self.read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
-        if origin in (dict, Mapping):
-            if not isinstance(value, Mapping):
-                return self._problem(path, "a mapping", value)
-            of_key, of_item = arguments
-            items = {
-                self.read(of_key, key, f"{path}, key {key!r}"): self.read(of_item, item, f"{path}.{key}")
-                for key, item in value.items()
-            }
-            return items if origin is dict else frozen(items)
-        return self._scalar(expected, value, path)
-
-    def _section(self, expected: type, value: Any, path: str) -> Any:
-        """An instance whose bounds have not been checked yet, with None where a key is missing or mistyped: the rules
-        of the configuration say all that they find, also of a section with an error.
-        """
-        if not isinstance(value, Mapping):
-            return self._problem(path or "configuration", "a mapping", value)
-        hints = get_type_hints(expected)
-        names = [field.name for field in fields(expected)]
-        prefix = f"{path}." if path else ""
-        for key in value:
-            if key not in names:
-                message = f"{prefix}{key}: unknown key; known here: {', '.join(names)}{did_you_mean(str(key), names)}"
-                self._errors.append(coded("unknown-key", message))
-        section: Any = object.__new__(expected)
-        for name in names:
-            if name not in value:
-                self._errors.append(coded("missing-key", f"{prefix}{name}: missing"))
-            found = self.read(hints[name], value[name], prefix + name) if name in value else None
-            object.__setattr__(section, name, found)
-        return section
-
-    def _scalar(self, expected: type, value: Any, path: str) -> Any:
-        if expected is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if type(value) is expected:
-            return value
-        return self._problem(path, _NAMES[expected], value)
-
-    def _problem(self, path: str, expected: str, got: Any, like: str = "", *, choice: bool = False) -> None:
-        text = f"{path}: expected {expected}, got {got!r}{like}"
-        self._errors.append(coded("unknown-choice" if choice else "wrong-type", text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +15,13 @@ from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.conversion.casts import CleanCasts, count_casts
 from truehalf.conversion.convert import Conversion, convert_model
+from truehalf.conversion.report import CastsReport
 from truehalf.errors import StageError
 from truehalf.files import check_outputs
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, read_proto, save_model, source_weights
 from truehalf.ir.proto.names import graphs_of
 from truehalf.ir.proto.plugins import as_in_file
-from truehalf.json_values import JsonObject
-from truehalf.report.forms import ModelFacts
-
-
-@dataclass(frozen=True)
-class CastsReport:
-    """What the clean-up did.
-
-    Attributes:
-        casts_before, casts_after: all Cast and CastLike nodes.
-        rules: how often each was applied, by name.
-        repeated_nodes_dropped: nodes of a file that repeated another one.
-        strict: whether only rules that change no value were applied.
-        model: facts.
-    """
-
-    casts_before: int
-    casts_after: int
-    rules: Mapping[str, int]
-    repeated_nodes_dropped: int
-    strict: bool
-    model: ModelFacts
-
-    def to_json(self) -> JsonObject:
-        return asdict(self)
 
 
 def clean_casts(
@@ -85,7 +61,13 @@ def clean_model(model: ir.Model, *, strict: bool = False, fold_max_bytes: int | 
     """As `clean_casts`, of a model in memory, in place."""
     before = count_casts(model)
     rules = CleanCasts(strict, fold_max_bytes)(model).counts
-    return CastsReport(before, count_casts(model), dict(sorted(rules.items())), 0, strict, model_facts(model))
+    return CastsReport(
+        casts_before=before,
+        casts_after=count_casts(model),
+        rules=dict(sorted(rules.items())),
+        strict=strict,
+        model=model_facts(model),
+    )
 
 
 def write_converted(

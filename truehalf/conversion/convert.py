@@ -18,7 +18,7 @@ from truehalf.conversion import partition
 from truehalf.conversion.decide import Decisions, decide
 from truehalf.conversion.options import check_names, unmatched_fp16_ops
 from truehalf.conversion.ports import FP16, Owner, io_type_of, ports
-from truehalf.conversion.report import conversion_report, coverage, float_outputs, row
+from truehalf.conversion.report import Decision, Fp16Report, conversion_report, coverage, float_outputs, row
 from truehalf.conversion.rewrite import ConversionReport, Rewrite
 from truehalf.conversion.rules import base
 from truehalf.conversion.rules.custom import custom_rule_of
@@ -35,7 +35,6 @@ from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass
 from truehalf.ir.proto.plugins import as_in_file, not_run
 from truehalf.progress import step
-from truehalf.report.forms import Decision, Fp16Report
 from truehalf.runtime.ort.types import infer_open_types
 
 PLACEMENTS = {Placement.min_cut: partition.min_cut, Placement.eager: partition.eager}
@@ -159,7 +158,7 @@ class Conversion:
 
         Elements of large weights are counted when they are rounded: here, unless the model was written before.
         """
-        return {**self._found, **(self._rewritten.report() if self._rewritten is not None else {})}
+        return self._found if self._rewritten is None else self._rewritten.added_to(self._found)
 
 
 def convert_model(
@@ -192,8 +191,7 @@ def convert_model(
     if reason := _no_work(model, precision):
         typed = as_in_file(model).clone()
         InferTypes()(typed)
-        facts = model_facts(typed)
-        skipped: Fp16Report = {"status": "skipped", "reason": reason, "warnings": [], "not_done": [], "model": facts}
+        skipped = Fp16Report(status="skipped", reason=reason, model=model_facts(typed))
         return Conversion(model, [], False, skipped)
     if not precision.weights_as_inputs:
         WeightsApart(of_any_version=True)(model)
@@ -230,17 +228,17 @@ def convert_model(
         model.metadata_props[UNFUSED_KEY] = json.dumps(result.decisions.unfused)
     rows = [row(node, decision, result) for node, decision in result.decisions.nodes.items()]
     report = conversion_report(rows, result, precision, covered)
-    report["unmatched_selectors"] += [str(each) for each in unmatched]
     facts, warnings = model_facts(model), measured.warnings if measured is not None else ()
     if not result.fp16:
-        rules = ", ".join(f"{rule} {count}" for rule, count in report["verdicts"].items())
+        rules = ", ".join(f"{rule} {count}" for rule, count in report.verdicts.items())
         stay = f"all {len(rows)} float nodes stay FP32 ({rules})" if rows else "the model has no float32 node"
         nothing = f"nothing was converted: {stay}"
         lines.append(coded("nothing-in-fp16", nothing))
-    report |= {
-        "placement": precision.placement.value,
-        "fp16_fraction": facts["fp16_fraction"],
-        "warnings": [
+    report = replace(
+        report,
+        unmatched_selectors=[*report.unmatched_selectors, *map(str, unmatched)],
+        fp16_fraction=facts["fp16_fraction"],
+        warnings=[
             *([unrun] if unrun else []),
             *no_inputs,
             *raised.notes(),
@@ -248,8 +246,8 @@ def convert_model(
             *warnings,
             *result.decisions.warnings,
         ],
-        "model": facts,
-    }
+        model=facts,
+    )
     content = None if measured is None else measured.content
     return Conversion(model, rows, True, report, result.conversion, content)
 

@@ -31,7 +31,6 @@ import onnx_ir as ir
 from truehalf.calibration.ranges_form import Ranges
 from truehalf.config.precision import InitOverflow, Precision, RuleSet
 from truehalf.conversion.masks.masks import Masks, Path, find_masks
-from truehalf.conversion.options import refuse_unmatched
 from truehalf.conversion.rules import activations, constants
 from truehalf.conversion.rules.attention import keep_fused
 from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
@@ -86,13 +85,12 @@ def decide(
         custom_rule: in place of the one that `precision` names.
 
     Raises:
-        StageError: a custom rule that cannot be imported; with strict_selectors, a selector that matches nothing.
+        StageError: a custom rule that cannot be imported.
     """
     blocks, includes = selectors(_lists(precision, "block"), _lists(precision, "include"))
     blocked, included = select(model, blocks), select(model, includes)
     unmatched = [*blocked.unmatched, *included.unmatched]
     warnings = [unmatched_message(selector, model) for selector in unmatched]
-    refuse_unmatched(warnings, precision)
     if custom_rule is None and precision.custom_rule is not None:
         custom_rule = custom_rule_of(precision.custom_rule)
     context = RuleContext(model, ranges, precision, custom_rule)

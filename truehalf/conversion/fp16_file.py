@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
+from truehalf.conversion.report import Fp16Report
 from truehalf.errors import StageError
 from truehalf.files import check_outputs, explain, write_json, written_whole
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
-from truehalf.report.forms import Fp16Report
 
 
 def to_fp16(
@@ -71,4 +72,4 @@ def to_fp16(
     except OSError as error:
         raise StageError("file-unwritable", f"{written}: {explain(error)}") from error
     report = made.report()
-    return {**report, "model": {**report["model"], "size_mb": model_size_mb(out_path)}}
+    return replace(report, model={**report.model, "size_mb": model_size_mb(out_path)})

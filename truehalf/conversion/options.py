@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.precision import Precision
-from truehalf.errors import StageError, refuse
+from truehalf.errors import refuse
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -74,13 +74,4 @@ def unmatched_fp16_ops(model: ir.Model, precision: Precision) -> tuple[list[Sele
     nodes, wanted = list(all_nodes(model)), [Selector("fp16_ops", text) for text in precision.fp16_ops or ()]
     unmatched = [each for each in wanted if not any(is_named(node, each.text) for node in nodes)]
     lines = [unmatched_message(each, model) for each in unmatched]
-    refuse_unmatched(lines, precision)
     return unmatched, lines
-
-
-def refuse_unmatched(lines: Sequence[str], precision: Precision) -> None:
-    """Raise StageError of entries that match no node, a line on each, where selectors are strict."""
-    if lines and precision.strict_selectors:
-        raise StageError(
-            "no-match", "strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(lines)
-        )

@@ -3,27 +3,178 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from truehalf.codes import coded
 from truehalf.config.precision import Precision, RuleSet
-from truehalf.ir.selectors import scope_of
-from truehalf.json_values import JsonObject
-from truehalf.report.forms import Decision, Fp16Report, SlimReport, fp32_nodes
+from truehalf.json_values import JsonObject, from_fields, no_facts, to_fields
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from truehalf.calibration.ranges_form import Ranges
-    from truehalf.conversion.casts_of_file import CastsReport
     from truehalf.conversion.convert import ConversionResult
     from truehalf.conversion.rules import base
+    from truehalf.ir.facts import ModelFacts
+    from truehalf.slimming.slim_report import SlimReport
 
 
 COSTS = ("placed", "naive", "unforced")
+LISTED_NODES = 20  # of the nodes that stay FP32, in the report
+
+# --- what a conversion reports ----------------------------------------------------------------------------------------
+
+
+class Decision(TypedDict, total=False):
+    """A row of decisions.json: why a node has its precision ("fp16", "fp32", or "any")."""
+
+    node: str
+    op: str
+    scope: str | None
+    precision: str
+    rule: str
+    value: float | None
+    threshold: float | None
+    tensor: str | None
+    sample: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Fp16Report:
+    """What the conversion, or a trace in FP16, has done; of a model that is passed on status, reason, warnings, model.
+
+    Attributes:
+        status: "done", or "skipped" with a reason.
+        verdicts: nodes by the rule that decided; placement: free, and cheaper in FP32.
+        fp32_nodes_total, fp32_nodes: nodes that stay FP32: how many, and the first 20 with reasons.
+        fp16_fraction, fp16_arithmetic: share of the float nodes, and of float operations, 0 to 1.
+        placement: how casts were placed.
+        costs: bytes, casts, cast_bytes, fp32_owners: "placed", "naive" and "unforced" (least, nothing forced).
+        casts_to_fp16, casts_to_fp32: Casts of the file.
+        weights: constants by stored type; elements that underflowed, became subnormal or were clamped.
+        masks: attention masks, and what became of each.
+        unfused_attention: by name of a Softmax: what rules its fused kernel out.
+        ranges: tensors with and without a measured range.
+        unmatched_selectors: list entries that match nothing.
+        method, device, exporter, norms, slim: of a trace in FP16 (methods half and autocast).
+        warnings: what to look at.
+        not_done: what was asked for and could not be done.
+        model: facts of the new model.
+    """
+
+    status: str = "done"
+    reason: str | None = None
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    fp32_nodes_total: int | None = None
+    fp32_nodes: Sequence[Decision] = ()
+    fp16_fraction: float | None = None
+    fp16_arithmetic: float | None = None
+    placement: str | None = None
+    costs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    casts_to_fp16: int | None = None
+    casts_to_fp32: int | None = None
+    weights: Mapping[str, int] = field(default_factory=dict)
+    masks: Sequence[str] = ()
+    unfused_attention: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, int] = field(default_factory=dict)
+    unmatched_selectors: Sequence[str] = ()
+    method: str | None = None
+    device: str | None = None
+    exporter: str | None = None
+    norms: Mapping[str, int] = field(default_factory=dict)
+    slim: JsonObject | None = None
+    warnings: Sequence[str] = ()
+    not_done: Sequence[str] = ()
+    model: ModelFacts = field(default_factory=no_facts)
+
+    def to_json(self) -> JsonObject:
+        return to_fields(self)
+
+    @classmethod
+    def from_json(cls, content: JsonObject) -> Fp16Report:
+        return from_fields(cls, content)
+
+
+@dataclass(frozen=True)
+class CastsReport:
+    """What the clean-up of Casts did, the content of reports/cast_cleanup.json.
+
+    Attributes:
+        status, reason: of a file that is passed on as it is: "skipped", and why; None otherwise.
+        casts_before, casts_after: all Cast and CastLike nodes.
+        rules: how often each was applied, by name.
+        repeated_nodes_dropped: nodes of a file that repeated another one.
+        strict: whether only rules that change no value were applied.
+        model: facts.
+    """
+
+    status: str | None = None
+    reason: str | None = None
+    casts_before: int = 0
+    casts_after: int = 0
+    rules: Mapping[str, int] = field(default_factory=dict)
+    repeated_nodes_dropped: int = 0
+    strict: bool = False
+    model: ModelFacts = field(default_factory=no_facts)
+
+    def to_json(self) -> JsonObject:
+        return to_fields(self)
+
+    @classmethod
+    def from_json(cls, content: JsonObject) -> CastsReport:
+        return from_fields(cls, content)
+
+
+@dataclass(frozen=True)
+class QuickCheck:
+    """What a few emulated samples show of a converted model.
+
+    Attributes:
+        state: "verified", "failed" (beyond the tolerance; of a drawn sample: NaN or Inf where FP32 is finite) or "not
+            verified".
+        sample: its name, or how many there are.
+        is_drawn: no sample was given, and one was drawn.
+        reason: why it is not verified, or what is wrong, with its code.
+        first_bad_node: where it goes wrong; None where that was not looked for, or not found.
+        node_block_list: entries with which a file was converted and within half the tolerance on them; one that matches
+            every node where no fewer leave half of the arithmetic in FP16; () where none hold.
+        remedy: what to do where these leave too little in FP16, or there are none, with its code.
+    """
+
+    state: str
+    sample: str
+    is_drawn: bool
+    reason: str = ""
+    first_bad_node: str | None = None
+    node_block_list: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """What `convert` did, step by step.
+
+    Attributes:
+        source: nodes and casts of the model that was given.
+        slim: of onnxslim and the repairs; None where nothing was slimmed.
+        fp16: of the conversion.
+        cast_cleanup: of the Casts.
+        check: of one sample; None where it was left out, or nothing was converted.
+    """
+
+    source: Mapping[str, int]
+    slim: SlimReport | None
+    fp16: Fp16Report
+    cast_cleanup: CastsReport
+    check: QuickCheck | None = None
+
+    def to_json(self) -> JsonObject:
+        return to_fields(self)
+
 
 # --- ranges -----------------------------------------------------------------------------------------------------------
 
@@ -77,6 +228,8 @@ def row(node: ir.Node, decision: base.Decision, result: ConversionResult) -> Dec
 
 def entry(node: ir.Node, precision: str, decision: base.Decision) -> Decision:
     """The same, of a node whose precision is known."""
+    from truehalf.ir.selectors import scope_of
+
     return {
         "node": node.name or "",
         "op": node.op_type,
@@ -91,22 +244,33 @@ def entry(node: ir.Node, precision: str, decision: base.Decision) -> Decision:
     }
 
 
+def fp32_rows(rows: Sequence[Decision]) -> list[Decision]:
+    """Nodes that stay FP32: name, operator, rule and reason of each."""
+    return [
+        {"node": row["node"], "op": row["op"], "rule": row["rule"], "reason": row["reason"]}
+        for row in rows
+        if row["precision"] == "fp32"
+    ]
+
+
 def conversion_report(
     rows: list[Decision], result: ConversionResult, precision: Precision, measured: Coverage
 ) -> Fp16Report:
     """What truehalf.conversion.convert.Conversion.report holds, as far as it is known before weights are rounded."""
-    return {
-        "status": "done",
-        "verdicts": dict(sorted(Counter(row["rule"] for row in rows).items())),
-        **fp32_nodes(rows),
-        "fp16_arithmetic": result.fp16_arithmetic,
-        "costs": {name: asdict(getattr(result, name)) for name in COSTS},
-        "masks": result.decisions.masks,
-        "unfused_attention": result.decisions.unfused,
-        "unmatched_selectors": [str(selector) for selector in result.decisions.unmatched],
-        "ranges": {"tensors": measured.tensors, "tensors_without": measured.tensors_without},
-        "not_done": _not_done(precision, measured),
-    }
+    kept = fp32_rows(rows)
+    return Fp16Report(
+        verdicts=dict(sorted(Counter(row["rule"] for row in rows).items())),
+        fp32_nodes_total=len(kept),
+        fp32_nodes=kept[:LISTED_NODES],
+        fp16_arithmetic=result.fp16_arithmetic,
+        placement=precision.placement.value,
+        costs={name: asdict(getattr(result, name)) for name in COSTS},
+        masks=result.decisions.masks,
+        unfused_attention=result.decisions.unfused,
+        unmatched_selectors=[str(selector) for selector in result.decisions.unmatched],
+        ranges={"tensors": measured.tensors, "tensors_without": measured.tensors_without},
+        not_done=_not_done(precision, measured),
+    )
 
 
 def _not_done(precision: Precision, measured: Coverage) -> list[str]:
@@ -139,57 +303,10 @@ def skipped_report(path: Path) -> Fp16Report:
 
     model = load_model(path)
     InferTypes()(model)
-    return {
-        "status": "skipped",
-        "reason": "precision=fp32: the file is passed on as it is",
-        "fp16_arithmetic": 0.0,
-        "costs": dict.fromkeys(COSTS, asdict(Cost(0, 0, 0, 0))),
-        "model": model_facts(model, path),
-    }
-
-
-@dataclass(frozen=True)
-class QuickCheck:
-    """What a few emulated samples show of a converted model.
-
-    Attributes:
-        state: "verified", "failed" (beyond the tolerance; of a drawn sample: NaN or Inf where FP32 is finite) or "not
-            verified".
-        sample: its name, or how many there are.
-        is_drawn: no sample was given, and one was drawn.
-        reason: why it is not verified, or what is wrong, with its code.
-        first_bad_node: where it goes wrong; None where that was not looked for, or not found.
-        node_block_list: entries with which a file was converted and within half the tolerance on them; one that matches
-            every node where no fewer leave half of the arithmetic in FP16; () where none hold.
-        remedy: what to do where these leave too little in FP16, or there are none, with its code.
-    """
-
-    state: str
-    sample: str
-    is_drawn: bool
-    reason: str = ""
-    first_bad_node: str | None = None
-    node_block_list: tuple[str, ...] = ()
-    remedy: str = ""
-
-
-@dataclass(frozen=True)
-class ConvertReport:
-    """What `convert` did, step by step.
-
-    Attributes:
-        source: nodes and casts of the model that was given.
-        slim: truehalf.report.forms.SlimReport; None where nothing was slimmed.
-        fp16: truehalf.report.forms.Fp16Report.
-        cast_cleanup: of the Casts.
-        check: of one sample; None where it was left out, or nothing was converted.
-    """
-
-    source: Mapping[str, int]
-    slim: SlimReport | None
-    fp16: Fp16Report
-    cast_cleanup: CastsReport
-    check: QuickCheck | None = None
-
-    def to_json(self) -> JsonObject:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+    return Fp16Report(
+        status="skipped",
+        reason="precision=fp32: the file is passed on as it is",
+        fp16_arithmetic=0.0,
+        costs=dict.fromkeys(COSTS, asdict(Cost(0, 0, 0, 0))),
+        model=model_facts(model, path),
+    )

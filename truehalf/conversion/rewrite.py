@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use, type_at
+from truehalf.conversion.report import Fp16Report
 from truehalf.conversion.rounding import Losses, half
 from truehalf.ir.facts import cast_node, insert_after
 from truehalf.ir.normalize import Names
 from truehalf.ir.passes import Done, Pass
-from truehalf.report.forms import Fp16Report
 
 _CAST_OPSET = 13  # for Casts in a model whose operators are all of other domains
 _SUFFIX = {FP32: "fp32", FP16: "fp16"}
@@ -62,11 +62,12 @@ class ConversionReport:
     counts: Mapping[str, int]
     losses: Losses
 
-    def report(self) -> Fp16Report:
+    def added_to(self, report: Fp16Report) -> Fp16Report:
+        """A report with the counts of Casts and weights."""
         counts = {name: self.counts.get(name, 0) for name in _COUNTED}
         to_fp16, to_fp32 = counts.pop("casts_to_fp16"), counts.pop("casts_to_fp32")
         counts |= {f"elements_{name}": count for name, count in self.losses.as_dict().items()}
-        return {"casts_to_fp16": to_fp16, "casts_to_fp32": to_fp32, "weights": counts}
+        return replace(report, casts_to_fp16=to_fp16, casts_to_fp32=to_fp32, weights=counts)
 
 
 class _Conversion:

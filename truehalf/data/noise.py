@@ -17,7 +17,6 @@ from truehalf.data.preprocessing import declared_by
 from truehalf.errors import StageError
 from truehalf.io_spec.profile_shapes import traced_shape
 from truehalf.io_spec.spec import InputSpec, IoSpec
-from truehalf.ir.facts import fed_inputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -73,6 +72,8 @@ def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
 
 def _inputs(model: ir.Model) -> dict[str, tuple[np.dtype, list[int | str]]]:
     """Type and sides of each input without a default; of a side that varies its name."""
+    from truehalf.ir.facts import fed_inputs
+
     found = {}
     for value in fed_inputs(model):
         dtype = None if value.dtype is None else value.dtype.numpy()

@@ -96,7 +96,7 @@ def _infer_all_types(model: ir.Model) -> None:
         for value in node.outputs:
             if value.type is None and (value.uses() or value.is_graph_output()):
                 raise StageError(
-                    "type-unknown",
+                    "sizes-unknown",
                     f"emulation: the type of {value.name!r} is unknown, an output of node {node.name!r} "
                     f"({node.domain or 'ai.onnx'}:{node.op_type}); expected a type that shape inference finds; "
                     "add value_info for it, or replace the node by standard operators",

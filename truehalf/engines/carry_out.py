@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -91,7 +91,7 @@ def carry_out(
     declared, graph = plan["declared"], plan["graph"]
     must_build = options.when_unavailable is WhenUnavailable.fail
     rows: Any = [finding.as_dict() for finding in findings]
-    common: EngineReport = {"backend": plan["backend"], "declared": declared, "plan": plan, "lint": rows}
+    common = EngineReport(backend=plan["backend"], declared=declared, plan=plan, lint=rows)
     gate, reason = failing(findings, chosen_lint.fail_on.value), None
     if gate:
         message = f"lint.fail_on is {chosen_lint.fail_on.value}, and the file that is built has\n  {failure(gate)}"
@@ -101,8 +101,8 @@ def carry_out(
         if on_tensorrt and not must_build and probe.get(RTX) is not None:
             return compiled_report(common, file, out_dir, (found, assumed), options.gates)
     if reason:
-        none: EngineReport = {"status": "failed", "reasons": [reason]} if gate or must_build else {"status": "planned"}
-        return none | common | none_built(plan, reason, assumed)
+        planned = none_built(common, plan, reason, assumed)
+        return replace(planned, status="failed", reasons=[reason]) if gate or must_build else planned
     points = points_of(plan["profiles"], shape_inputs(model.graph)) or [_only_point(model)]
     given = evidence()  # before the build, which takes long: it may not be there
     with device_lock(CPU if plan.get("provider") == CPU else "cuda"):  # TensorRT chooses tactics by their time, too
@@ -119,17 +119,17 @@ def carry_out(
     unknown += [*built.unknown, *untimed, *assumed]
     if parity["state"] == NOT_VERIFIED:
         unknown.append(f"the engine's outputs: {parity['reason']}")
-    ended: EngineReport = {"status": "built"}
-    if reasons:
-        ended = {"status": "failed", "reason": "; ".join(reasons), "reasons": reasons}
-    measured: EngineReport = {
-        "precision": precision_facts(graph, declared),
-        "gates": built.gates,
-        "parity": parity,
-        "latency": latency,
-        "not_verified": unknown,
-    }
-    return {**ended, **common, **built.facts, **measured}
+    return replace(
+        common.with_facts(built.facts),
+        status="failed" if reasons else "built",
+        reason="; ".join(reasons) or None,
+        reasons=reasons,
+        precision=precision_facts(graph, declared),
+        gates=built.gates,
+        parity=parity,
+        latency=latency,
+        not_verified=unknown,
+    )
 
 
 def _unavailable(plan: EnginePlan, probe: Machine) -> str | None:

@@ -17,12 +17,12 @@ from truehalf.runtime.machine import Machine
 
 
 def build_configured(file: ModelFile, out: Path, config: Config, root: Path) -> EngineReport:
-    """The engine of a workspace's final file on the machine that reports/probe.json describes, in the folder `out`.
+    """Build the engine of a workspace's final file for the machine of artifacts/inputs/machine.json.
 
     Raises:
         StageError: as truehalf.engines.build.build_engine.
     """
-    order = _order(config, root, read_json(root / "reports" / "probe.json"))
+    order = _order(config, root, read_json(root / "artifacts" / "inputs" / "machine.json"))
     with contextlib.chdir(root):  # what files the options name, plugins and the timing cache, lie there
         return build_engine(file, out, order, config.engine)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
-from truehalf.json_values import JsonObject
-from truehalf.report.forms import AdversarialFacts, StageNumbers
-from truehalf.runtime.tensorrt.versions import BuilderOptions, EngineFacts, Plan, Target
+from truehalf.json_values import JsonObject, from_fields, to_fields
+from truehalf.runtime.tensorrt.versions import BuilderOptions, CacheUse, EngineFacts, Layer, Plan, Port, Target
 from truehalf.runtime.timing import Timing
+from truehalf.verification.stage_numbers import AdversarialFacts, StageNumbers
 
 
 class EngineOptions(BuilderOptions):
@@ -128,8 +129,9 @@ class LintRow(TypedDict, total=False):
     message: str
 
 
-class EngineReport(EngineFacts, total=False):
-    """Content of engine.json and reports/engine.json, beside the facts of a built engine.
+@dataclass(frozen=True)
+class EngineReport:
+    """Content of engine.json and reports/engine.json; its further keys are those of EngineFacts.
 
     Attributes:
         status: "built"; "compiled" and "planned", with the machine's reason; "failed", with reasons; "refused" by the
@@ -145,32 +147,59 @@ class EngineReport(EngineFacts, total=False):
         not_verified: what is not known, and why.
     """
 
-    stage: str
-    status: str
-    reason: str
-    reasons: list[str]
-    backend: str
-    declared: str
-    plan: EnginePlan
-    lint: list[LintRow]
-    precision: PrecisionFacts
-    compiled: CompilerFacts
-    gates: list[EngineGate]
-    parity: Parity
-    latency: list[PointLatency]
-    not_verified: list[str]
+    status: str = "planned"
+    reason: str | None = None
+    reasons: Sequence[str] = ()
+    backend: str | None = None
+    declared: str | None = None
+    plan: EnginePlan | None = None
+    lint: Sequence[LintRow] = ()
+    precision: PrecisionFacts | None = None
+    compiled: CompilerFacts | None = None
+    gates: Sequence[EngineGate] = ()
+    parity: Parity | None = None
+    latency: Sequence[PointLatency] = ()
+    not_verified: Sequence[str] = ()
+    tensorrt: str | None = None
+    gpu: str | None = None
+    onnxruntime: str | None = None
+    provider: str | None = None
+    engine: str | None = None
+    engine_mb: float | None = None
+    build_seconds: float | None = None
+    layers: int | None = None
+    half_layers: int | None = None
+    half_layers_fraction: float | None = None
+    half_io_fraction: float | None = None
+    layer_table: Sequence[Layer] = ()
+    nodes_by_provider: Mapping[str, int] = field(default_factory=dict)
+    cpu_nodes: Sequence[str] = ()
+    device_memory_mb: float | None = None
+    io: Sequence[Port] = ()
+    inspection_fault: str | None = None
+    timing_cache: CacheUse | None = None
+    warnings: Sequence[str] = ()
 
+    def with_facts(self, facts: EngineFacts) -> EngineReport:
+        """This report with the facts of an engine that was made."""
+        return replace(self, **facts)
 
-def excused_count(report: EngineReport) -> int:
-    """How many attentions are not fused that the conversion has evidence against."""
-    return sum(len(gate.get("excused", {})) for gate in report.get("gates", []))
+    def to_json(self) -> JsonObject:
+        return to_fields(self)
 
+    @classmethod
+    def from_json(cls, content: JsonObject) -> EngineReport:
+        return from_fields(cls, content)
 
-def fused_sentence(report: EngineReport) -> str:
-    """How many attentions a compiler has fused, where one looked and there are any; else empty."""
-    compiled = report.get("compiled")
-    if not compiled or compiled["fused_attention"] is None or not compiled["attention_regions"]:
-        return ""
-    left_out = excused_count(report)
-    excused = f" ({left_out} have evidence against it)" if left_out else ""
-    return f"{compiled['fused_attention']} of {compiled['attention_regions']} attentions fused{excused}"
+    @property
+    def excused_count(self) -> int:
+        """How many attentions are not fused that the conversion has evidence against."""
+        return sum(len(gate.get("excused", {})) for gate in self.gates)
+
+    @property
+    def fused_sentence(self) -> str:
+        """How many attentions a compiler has fused, where one looked and there are any; else empty."""
+        if self.compiled is None or self.compiled["fused_attention"] is None or not self.compiled["attention_regions"]:
+            return ""
+        excused = f" ({self.excused_count} hold nodes that the conversion keeps FP32)" if self.excused_count else ""
+        return f"{self.compiled['fused_attention']} of {self.compiled['attention_regions']} attentions fused{excused}"

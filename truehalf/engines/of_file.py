@@ -41,7 +41,7 @@ def engine_of_file(
     declared = "fp16" if float_facts(file.typed)["fp16_nodes"] else "fp32"
     order = Order(declared=declared, profiles=[profile], target=target)
     report = build_engine(file, out_dir, order, options)
-    write_json(out_dir / REPORT_FILE, {"stage": "engine", **report})
+    write_json(out_dir / REPORT_FILE, {"stage": "engine", **report.to_json()})
     return report
 
 

@@ -26,7 +26,6 @@ from truehalf.engines.engine_report import Parity, PointOfProfile
 from truehalf.errors import told
 from truehalf.io_spec.columns import in_parts
 from truehalf.ir.facts import lengths_of
-from truehalf.report.forms import AdversarialFacts
 from truehalf.runtime.tensorrt.versions import Profile
 from truehalf.verification.chain.adversarial import found_in_images
 from truehalf.verification.chain.reference import Outputs, Reference
@@ -35,6 +34,7 @@ from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIE
 from truehalf.verification.judging.judge import judge_reactions
 from truehalf.verification.output_shapes import shape_problems
 from truehalf.verification.runs import Part, outputs_on, repeated
+from truehalf.verification.stage_numbers import AdversarialFacts
 
 Feeds = dict[str, np.ndarray]
 Run = Callable[[Feeds, int], Mapping[str, np.ndarray]]  # feeds and the number of the profile -> outputs by name

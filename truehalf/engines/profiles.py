@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
-from truehalf.config.engine import KINDS, problems_of_numbers
+from truehalf.config.engine import KINDS, ProfileShapes
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.runtime.tensorrt.versions import Profile
 
@@ -122,11 +122,25 @@ def _check_numbers(where: str, value: ir.Value, numbers: Any, is_shape: bool) ->
     wrong = {kind: given for kind, given in numbers.items() if not _are_integers(given)}
     for kind, given in wrong.items():
         yield coded("wrong-type", f"{where}.{kind}: expected a list of integers, got {given!r}")
-    if not wrong:
-        axes = _axes(value)
-        if is_shape and axes is not None:  # of at most one axis, whose size is known
-            axes = [None] * (int(axes[0] or 0) if axes else 1)
-        yield from problems_of_numbers(where, numbers, axes, f"the graph, {_described(value)}", is_shape)
+    if wrong:
+        return
+    axes = _axes(value)
+    if is_shape and axes is not None:  # of at most one axis, whose size is known
+        axes = [None] * (int(axes[0] or 0) if axes else 1)
+    misfits = [kind for kind in KINDS if axes is not None and len(numbers[kind]) != len(axes)]
+    for kind in misfits:
+        form = f"{len(axes or ())} {'values' if is_shape else 'axes'} as in the graph, {_described(value)}"
+        yield coded("wrong-shape", f"{where}.{kind}: expected {form}, got {numbers[kind]}")
+    if misfits:
+        return
+    lowest = None if is_shape else 0
+    yield from (f"{where}.{problem}" for problem in ProfileShapes(**numbers).problems(lowest))
+    for i, axis in enumerate(axes or ()):
+        sides = [numbers[kind][i] for kind in KINDS]
+        if isinstance(axis, int) and {*sides} != {axis}:
+            remedy = "give that number, or trace the model with this axis dynamic (trace.dynamic_axes)"
+            listed = ", ".join(map(str, sides))
+            yield coded("axis-fixed", f"{where}: axis {i} is fixed at {axis}, got {listed}; {remedy}")
 
 
 def _are_integers(given: object) -> bool:

@@ -19,10 +19,9 @@ from truehalf.io_spec.in_file import named_axes, names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.calling import as_tensors
 from truehalf.models.sizes import other_axes, refusal
-from truehalf.report.forms import Parity
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.findings import NOT_VERIFIED
-from truehalf.verification.metrics.tensors import check_runs
+from truehalf.verification.metrics.tensors import Parity, check_runs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -99,7 +98,7 @@ def unread_inputs(model: ir.Model, module: torch.nn.Module, spec: IoSpec, exampl
         if not runs or not all(_same(before, after) for after in runs):
             effect = "outputs depend on it in torch" if runs else "torch takes no other value of it"
             raise StageError(
-                "input-unread" if runs else "takes-one-value",
+                "input-unread",
                 f"nothing in the exported file reads input {name!r}, and {effect}: Python reads it (.item(), int()), "
                 "so its value on the samples of trace would hold for all; see `truehalf lint --explain baked-item`",
             )

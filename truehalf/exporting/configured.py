@@ -17,7 +17,8 @@ from truehalf.errors import failing
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import shapes_of
 from truehalf.exporting.onnx_source import pass_on
-from truehalf.exporting.trace import TraceReport, Tracing, trace
+from truehalf.exporting.trace import Tracing, trace
+from truehalf.exporting.trace_report import TraceReport
 from truehalf.models.model import Model
 from truehalf.models.sizes import at_other_sizes
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
@@ -57,7 +58,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     )
     if model.file is not None:
         report = pass_on(model.file, out_path, options, spec=spec, check_feeds=feeds)
-        return replace(report, notes=[*model.notes, *(report.notes or [])])
+        return replace(report, notes=[*model.notes, *report.notes])
     resized = _at_other_sizes(config, model, root, axes, batch)
     checked = [*feeds, *resized]
     report = trace(model.module, example, out_path, options, spec=spec, check_feeds=checked, prepared=model.prepared)
@@ -66,7 +67,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
         reason = f"height and width vary, and data={config.data.source.value} gives arrays, which cannot be resized"
         report = replace(report, parity={**report.parity, "status": NOT_VERIFIED, "reason": reason})
     unread = [f"input {name!r}: no output that is kept depends on it" for name in report.unread_inputs]
-    return replace(report, notes=[*model.notes, *unread, *(report.notes or [])])
+    return replace(report, notes=[*model.notes, *unread, *report.notes])
 
 
 def _at_other_sizes(

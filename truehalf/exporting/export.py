@@ -20,6 +20,7 @@ import contextlib
 import functools
 import inspect
 import io
+import os
 import re
 import sys
 import warnings
@@ -83,8 +84,7 @@ def export(
     import torch
 
     recorded = warnings.catch_warnings(record=True, action="always")
-    silent = contextlib.redirect_stdout(io.StringIO())  # the exporters print
-    with evaluation_mode(module), torch.no_grad(), quiet("torch.onnx"), silent, recorded as caught:
+    with evaluation_mode(module), torch.no_grad(), quiet("torch.onnx"), _silent(), recorded as caught:
         try:
             write(module, tuple(example_inputs), Path(path), Names(list(input_names), list(output_names)), options)
             onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
@@ -95,6 +95,21 @@ def export(
         except RAISED as error:  # the exporters raise what the module's code and torch's internals raise
             raise _explained(error, options) from error
     return list(caught)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Within, nothing reaches standard output: of an export that fails torch prints the whole graph, from C++."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        if sys.__stdout__ is not None:
+            sys.__stdout__.flush()
+            kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+            for opened in (kept, nowhere):
+                stack.callback(os.close, opened)
+            stack.callback(os.dup2, kept, 1)
+            os.dup2(nowhere, 1)
+        yield
 
 
 @contextlib.contextmanager

@@ -13,14 +13,15 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError, failing
-from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
+from truehalf.exporting.trace import Arrays, Tracing, trace
+from truehalf.exporting.trace_report import TraceReport
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import all_taken, as_network, calling, no_tensors, parameters_of, returned_by
 from truehalf.models.model import Input, Model
 from truehalf.models.source import spec_of
-from truehalf.report.forms import Parity
 from truehalf.user_code import found_in_code, imported
 from truehalf.verification.findings import NOT_VERIFIED
+from truehalf.verification.metrics.tensors import Parity
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +93,7 @@ def export_module(
     report = trace(model.module, samples[0], out_path, Tracing(options, axes), spec=spec, check_feeds=samples)
     if left_out := no_tensors(returned):
         note = f"left out, as they are no tensors: {', '.join(left_out)}; return tensors, or None in their place"
-        report = replace(report, notes=[note, *(report.notes or [])])
+        report = replace(report, notes=[note, *report.notes])
     if (same := _of_one_size(axes, samples)) and report.parity["status"] != NOT_VERIFIED:
         reason = f"{same}, and all samples are of one size there; give samples of others, or fix it (dynamic_axes)"
         parity: Parity = {**report.parity, "status": NOT_VERIFIED, "reason": coded("trace-open", reason)}

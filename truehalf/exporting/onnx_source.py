@@ -11,7 +11,8 @@ import numpy as np
 
 from truehalf.errors import StageError, attempted
 from truehalf.exporting.against_torch import counted
-from truehalf.exporting.trace import TraceReport, Tracing, moved_into_place, places
+from truehalf.exporting.trace import Tracing, moved_into_place, places
+from truehalf.exporting.trace_report import TraceReport
 from truehalf.files import write_text
 from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
 from truehalf.io_spec.spec import IoSpec

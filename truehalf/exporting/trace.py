@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,21 +27,21 @@ from truehalf.exporting.against_torch import (
 )
 from truehalf.exporting.baked import explaining, what_was_baked
 from truehalf.exporting.baked.repeated import check_repeats
-from truehalf.exporting.baked.report import Baked
 from truehalf.exporting.baked.subject import Subject
 from truehalf.exporting.export import export
+from truehalf.exporting.trace_report import TraceReport
 from truehalf.files import check_outputs, destination, write_text, written_whole
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, save_model
-from truehalf.json_values import JsonObject
+from truehalf.linting import RULES
+from truehalf.linting.ignoring import parse_ignores
 from truehalf.linting.plugin_ops import ops_of_plugins
 from truehalf.linting.report import LintSummary, lint_of_trace
 from truehalf.models.as_made import State, copied
 from truehalf.models.calling import network_of
 from truehalf.models.sizes import varying_axes
-from truehalf.report.forms import ModelFacts, Parity
 from truehalf.verification.declared.empty import empty_tensors
 from truehalf.verification.findings import NOT_VERIFIED
 
@@ -78,38 +78,6 @@ class Tracing:
         return lint_of_trace(model, self.lint, ops_of_plugins(model, self.plugins, self.plugin_ops)[0], self.repair)
 
 
-@dataclass(frozen=True)
-class TraceReport:
-    """What was written, and what was compared.
-
-    Attributes:
-        exporter: its name; PASSED_ON of truehalf.exporting.onnx_source for a file.
-        opset: of the default domain.
-        warnings: the exporter's, by category.
-        parameters: how many numbers the model has.
-        unread_inputs: inputs that no output depends on, which are inputs of the file all the same.
-        parity: of the file and the module, on every sample.
-        baked: what the trace has fixed; None of a file that is passed on.
-        lint: the TensorRT compatibility of the file.
-        model: facts, and size_mb.
-        notes: what is to be known of it: tensors that are empty on every sample, sentences of the model's source.
-    """
-
-    exporter: str
-    opset: int
-    warnings: Mapping[str, int]
-    parameters: int
-    unread_inputs: Sequence[str]
-    parity: Parity
-    baked: Baked | None
-    lint: LintSummary
-    model: ModelFacts
-    notes: Sequence[str] | None = None
-
-    def to_json(self) -> JsonObject:
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
 def trace(
     module: torch.nn.Module,
     example: Arrays,
@@ -139,6 +107,7 @@ def trace(
             says.
     """
     options = options or Tracing()
+    parse_ignores(options.lint.ignore, RULES)  # before the work
     axes = named_axes(spec) if options.axes is None else options.axes
     config = replace(options.trace, dynamic_axes={name: dict(named) for name, named in axes.items()})
     out_path, spec_path = places(out_path, {})

@@ -29,7 +29,8 @@ def completed(profiles: Sequence[Mapping[str, ProfileShapes]] | None, inputs: Se
         [{input: {"min": numbers, "opt": numbers, "max": numbers}}].
 
     Raises:
-        StageError: where null stands for a side that varies, or a profile names an unknown input.
+        StageError: where null stands for a side that varies, a number for one that is fixed at another, or a profile
+            names an unknown input.
     """
     if profiles is None:
         return [_made_for(inputs)]
@@ -90,6 +91,8 @@ def _numbers(given: Sequence[int | None], sides: Sequence[int | str], where: str
             raise StageError(
                 "needs-value", f"{where}: axis {axis} varies ({side or 'not known'}); expected a number, got null"
             )
+        if number is not None and isinstance(side, int) and number != side:
+            raise StageError("axis-fixed", f"{where}: axis {axis} is fixed at {side}, got {number}; give that number")
         numbers.append(int(side) if number is None else number)  # type: ignore[arg-type]
     return numbers
 

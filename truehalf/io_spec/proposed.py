@@ -246,7 +246,10 @@ def boxes_of(name: str, array: np.ndarray, reasons: dict[str, str]) -> OutputSpe
     values = array.reshape(-1, 4).astype(np.float64)
     in_order = float((values[:, 2:] >= values[:, :2]).all(axis=1).mean())
     largest = float(np.abs(values).max(initial=0.0))
-    reasons[name] = f"second corner beyond the first in {in_order:.1%} of the rows, values up to {largest:.3g}"
+    reasons[name] = (
+        f"columns 2 and 3 are at least columns 0 and 1 in {in_order:.1%} of the rows (all of them: two corners; else "
+        f"center, width, height); values up to {largest:.3g}"
+    )
     box_format = "xyxy" if in_order == 1.0 else "cxcywh"
     shape = ("images", "boxes", 1, 4) if array.ndim == 4 else None
     return OutputSpec(name, "boxes", shape=shape, format=box_format, normalized=largest <= SIDES)

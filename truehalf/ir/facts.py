@@ -5,17 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypedDict, TypeGuard, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.ir.model_file import model_size_mb
-from truehalf.report.forms import ModelFacts
 
 # attributes that name an element type
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+
+
+class ModelFacts(TypedDict, total=False):
+    """Counts of `model_facts`, and the file's size in MB, large weights included."""
+
+    nodes: int
+    casts: int
+    float_nodes: int
+    fp16_nodes: int
+    fp16_fraction: float | None
+    untyped_nodes: int
+    ops: dict[str, int]
+    size_mb: float
 
 
 def cloned(model: ir.Model) -> ir.Model:

@@ -17,15 +17,14 @@ whose result meets another one in an Add. Positions count operators that compute
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import onnx_ir as ir
 
+from truehalf.config.selector_entries import Chain, Position
 from truehalf.ir import ops
 from truehalf.ir.facts import FLOATS, all_nodes, fed_inputs, reached, subgraphs
 from truehalf.ir.ops import Trait, moved_inputs
@@ -33,26 +32,6 @@ from truehalf.ir.slots import takes_any_type
 
 _PASSED = ops.with_trait(Trait.LAYOUT) | {"Cast", "Dropout"}
 _PRODUCTS = ops.with_trait(Trait.PRODUCT)
-_POSITION = re.compile(r"(outputs|inputs)\s*:\s*([1-9]\d*)")
-_EXPECTED = (
-    "expected a chain such as 'MatMul -> Softmax' or 'LayerNormalization <- Add', or a position such as outputs:2"
-)
-
-
-@dataclass(frozen=True)
-class Chain:
-    """Operator types, the selected one first; `forward`: each feeds the next, else each reads it."""
-
-    op_types: tuple[str, ...]
-    forward: bool
-
-
-@dataclass(frozen=True)
-class Position:
-    """`count` float operators from the graph's outputs or inputs on."""
-
-    of_outputs: bool
-    count: int
 
 
 class Attention(NamedTuple):
@@ -60,23 +39,6 @@ class Attention(NamedTuple):
 
     softmax: ir.Node
     products: tuple[ir.Node, ...]
-
-
-def parse_pattern(text: str) -> Chain | Position:
-    """An entry of a pattern list.
-
-    Raises:
-        ValueError: with what was expected.
-    """
-    if position := _POSITION.fullmatch(text.strip()):
-        return Position(position[1] == "outputs", int(position[2]))
-    if ("->" in text) == ("<-" in text):
-        raise ValueError(_EXPECTED + (", with arrows of one direction" if "->" in text else ""))
-    forward = "->" in text
-    op_types = tuple(part.strip() for part in text.split("->" if forward else "<-"))
-    if not all(op_types) or any(re.search(r"\s", op_type) for op_type in op_types):
-        raise ValueError(_EXPECTED)
-    return Chain(op_types, forward)
 
 
 class Neighbours:

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from truehalf.config.selector_entries import parse_pattern
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.patterns import Neighbours, is_named, parse_pattern
+from truehalf.ir.patterns import Neighbours, is_named
 
 _OF_OPERATORS = ("op_block_list", "op_include_list", "fp16_ops")
 NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # of a node: ['', 'decoder', 'decoder.layers.0', <name of the call>]

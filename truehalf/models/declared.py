@@ -43,9 +43,9 @@ def declared_preprocessing(config: Config, known: Preprocessing | None = None) -
 
 def _input(declared: InputConfig, images: Preprocessing) -> Input:
     if declared.kind is InputKind.images:
-        return Input(declared.name, declared.kind.value, declared.dtype, None, images)
+        return Input(declared.name, declared.kind.value, declared.dtype or "float32", None, images)
     shape = (2,) if declared.kind is InputKind.picture_size else tuple(declared.shape or ())
-    return Input(declared.name, declared.kind.value, declared.dtype, shape)
+    return Input(declared.name, declared.kind.value, declared.dtype or "float32", shape)
 
 
 def outputs_of(config: Config, returned: Any) -> tuple[list[OutputSpec], list[str]]:
@@ -123,7 +123,7 @@ def takes_images(config: Config) -> bool:
 
 def _problems_of_input(where: str, declared: InputConfig) -> Iterator[str]:
     try:
-        np.dtype(declared.dtype)
+        np.dtype(declared.dtype or "float32")
     except TypeError:
         message = f"{where}.dtype: expected a type as numpy calls it, such as float32 or int64, got {declared.dtype!r}"
         yield coded("unknown-choice", message)

@@ -36,7 +36,7 @@ def extra(package: str, named: str, called: str) -> ModuleType:
         "together and of one build, both for the CPU or both for the same CUDA; install the two in one command: "
         "pip install --force-reinstall torch torchvision"
     )
-    with failing("package-broken", f"model.source: {called} is installed and cannot be imported", remedy):
+    with failing("package-missing", f"model.source: {called} is installed and cannot be imported", remedy):
         return importlib.import_module(package)
 
 

@@ -22,7 +22,14 @@ _ROOMS = ("pipeline", "stages", "truehalf")
 _BY_NAME = {"truehalf/models/source.py": "truehalf/models/sources/*.py"}
 # What they do changes no result: they refuse, show, take turns, or find what artifacts/inputs holds.
 _NO_RESULT = {
-    *("stages/__init__.py", "stages/lines.py", "pipeline/workspace.py", "truehalf/codes.py", "truehalf/progress.py"),
+    *(
+        "stages/__init__.py",
+        "stages/__main__.py",
+        "stages/lines.py",
+        "pipeline/workspace.py",
+        "truehalf/codes.py",
+        "truehalf/progress.py",
+    ),
     *("truehalf/config/*", "truehalf/models/configuration.py", "truehalf/models/sources/__init__.py"),
     *("truehalf/provenance/code.py", "truehalf/provenance/watched.py"),
     *("truehalf/runtime/device_lock.py", "truehalf/runtime/cuda_driver.py"),
@@ -49,8 +56,8 @@ def code_digests(root: Path = ROOT) -> dict[str, CodeDigest]:
 
 
 def module_of(command: str, root: Path = ROOT) -> Path:
-    """The file that `python -m package.module` runs."""
-    place = root.joinpath(*command.split()[2].split("."))
+    """The file that `python -m package.module` runs, or `python -m package module`."""
+    place = root.joinpath(*".".join(command.split()[2:]).split("."))
     return place / "__main__.py" if place.is_dir() else place.with_suffix(".py")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import TypedDict
 import numpy as np
 
 from truehalf.config.schema import Config, DataSource
+from truehalf.config.typed import plain
 from truehalf.data.arrays import digest_of
 from truehalf.data.drawn import Arrays, Drawn, LabelledImage
 from truehalf.data.samples import PURPOSES, drawn
 from truehalf.errors import StageError, some_of
 from truehalf.files import file_sha256
+from truehalf.json_values import Json
 from truehalf.provenance.watched import watched
 from truehalf.user_code import imported
 
@@ -45,13 +48,43 @@ class LabelFile(Fingerprint):
 
 
 class SamplesPrint(TypedDict, total=False):
-    """Of the samples of a purpose; `annotations` and `code` where there are such."""
+    """artifacts/inputs/<purpose>.json: all that determines the samples of a purpose.
 
+    Attributes:
+        drawn: the settings by which the source chooses or makes them.
+        sha256: of their names and files; of a function's samples of their content.
+        annotations, code: of sources that have such.
+        also_verifies: true of a sample to calibrate with that is the one to verify with, too.
+    """
+
+    drawn: dict[str, Json]
+    also_verifies: bool
     samples: int
     sha256: str
     files: list[UsedFile]
     annotations: LabelFile
     code: CodePrint
+
+
+class ModelPrint(TypedDict):
+    """artifacts/inputs/model.json: all that determines the model.
+
+    Attributes:
+        sha256: 12 digits, the same for the same weights, code and settings, wherever the files lie.
+        files: weights, configurations and code of the source, by their place.
+        settings: of `model` and `decoder`, without the model's name.
+    """
+
+    sha256: str
+    files: dict[str, Fingerprint]
+    seed: int
+    settings: dict[str, Json]
+
+
+_MADE = (DataSource.digits, DataSource.random)  # sources of samples that the settings make, not files
+# Of `data`: places, whose files are fingerprinted, and numbers, which the names of the samples show.
+_SEEN_IN_SAMPLES = {"folder", "annotations", "file", "function", "calibration_samples", "verification_samples"}
+_NO_IDENTITY = {"name", "checkpoint"}  # of `model`: what a model is called, and where its weights lie
 
 
 def fingerprint(path: Path) -> Fingerprint:
@@ -100,10 +133,30 @@ def _told_apart(parts: Mapping[Path, int], taken: Collection[str]) -> dict[str, 
             count[path] += 1
 
 
+def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> ModelPrint:
+    """Fingerprint of the configured model.
+
+    Args:
+        files: of its source (truehalf.models.sources).
+        root: the workspace.
+
+    Raises:
+        StageError: see fingerprint_files.
+    """
+    model: dict[str, Json] = plain(config.model)
+    settings = {key: value for key, value in model.items() if key not in _NO_IDENTITY}
+    settings["decoder"] = config.decoder.name.value
+    prints = fingerprint_files(files, root)
+    is_random = config.model.checkpoint is None and getattr(config.model.options, "random", True)
+    content = [settings, sorted(each["sha256"] for each in prints.values()), config.seed if is_random else None]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return {"sha256": digest[:12], "files": prints, "seed": config.seed, "settings": settings}
+
+
 def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> SamplesPrint:
     """Number of samples, and the files that they come from with SHA-256: by their place in a folder, in order.
 
-    Made samples (digit scenes, noise) are a function of the configuration: there are no files.
+    Made samples (digit scenes, noise) have no files: their names count.
     """
     digest = hashlib.sha256()
     files: list[UsedFile] = []
@@ -113,7 +166,7 @@ def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> SamplesPr
         files.append({"file": name, "sha256": fingerprint(path)["sha256"]})
         digest.update(name.encode())
         digest.update(bytes.fromhex(files[-1]["sha256"]))
-    if files and samples.names != [file["file"] for file in files]:  # rows of files: which ones
+    if samples.names != [file["file"] for file in files]:  # rows of files, or made
         digest.update(" ".join(samples.names).encode())
     return {"samples": len(samples), "sha256": digest.hexdigest(), "files": files}
 
@@ -150,7 +203,16 @@ def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint
         StageError: when a sample has two purposes.
     """
     samples = {purpose: drawn(config, root, purpose) for purpose in PURPOSES}
-    found = {purpose: fingerprint_samples(each, _folder(config, root)) for purpose, each in samples.items()}
+    data: dict[str, Json] = plain(config.data)
+    settings = {key: value for key, value in data.items() if key not in _SEEN_IN_SAMPLES}
+    if config.data.source in _MADE:
+        settings |= {"image_size": plain(config.model.image_size), "labelled": config.model.classes is not None}
+    found: dict[str, SamplesPrint] = {
+        purpose: {"drawn": settings, **fingerprint_samples(each, _folder(config, root))}
+        for purpose, each in samples.items()
+    }
+    if samples["calibration"].names == samples["verification"].names:
+        found["calibration"]["also_verifies"] = True
     if config.data.annotations is not None and config.data.source is DataSource.coco:
         path = root / config.data.annotations  # only verification reads labels
         found["verification"]["annotations"] = {"file": path.name, **fingerprint(path)}

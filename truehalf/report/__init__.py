@@ -1,1 +1,1 @@
-"""JSON of reports by key (`forms.py`); pages, SVG plots, sample images and terminal tables, drawn from numbers."""
+"""Pages, SVG plots, sample images and lines for terminals, drawn from numbers."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 FP16, FP32 = "fp16", "fp32"
-_TRUNK = 0.95  # share of the arithmetic from which on a module stands for those around it
+_TRUNK = 0.95  # share of the nodes from which on a module stands for those around it
 
 
 class Tensor(TypedDict):
@@ -76,40 +76,30 @@ def _connected(start: int, neighbours: dict[int, set[int]], seen: set[int]) -> I
             waiting += neighbours[i]
 
 
-def stages(nodes: Sequence[Node], shown: Sequence[Node]) -> list[tuple[str, int, int]]:
-    """(module, first position, last position) of each stretch of `shown` that lies in one part of the trunk, in order.
+def stages(shown: Sequence[Node]) -> list[tuple[str, int, int]]:
+    """(module, first position, last position) of each stretch of nodes that lies in one part of the trunk, in order.
 
-    Parts that are interleaved are cut where most of their nodes lie: a stretch ends where the next one begins.
-
-    Args:
-        nodes: of the file, whose arithmetic says which module is the trunk.
-        shown: nodes whose positions are returned.
+    The trunk is the innermost module that holds nearly all of the nodes. Parts that are interleaved are cut where most
+    of their nodes lie: a stretch ends where the next one begins.
     """
-    depth = _trunk(nodes)
-    scopes = (node["scope"].split(".") if node["scope"] else [] for node in shown)
-    bands = _joined([(parts[depth], i, i) for i, parts in enumerate(scopes) if len(parts) > depth])
+    scopes = [node["scope"].split(".") if node["scope"] else [] for node in shown]
+    depth = _trunk(scopes)
+    bands = _joined([(scope[depth], i, i) for i, scope in enumerate(scopes) if len(scope) > depth])
     least = max(3.0, 0.015 * len(shown))
     return _joined([band for band in bands if band[2] - band[1] >= least])
 
 
-def _trunk(nodes: Sequence[Node]) -> int:
-    """Depth of the innermost module that holds nearly all of the arithmetic and has modules inside."""
-    flops = defaultdict[tuple[str, ...], float](float)
-    inner = dict[tuple[str, ...], set[tuple[str, ...]]]()
-    for node in nodes:
-        if node["op"] != "Cast":
-            parts = tuple(part for part in node["scope"].split(".") if part)
-            for depth in range(len(parts) + 1):
-                flops[parts[:depth]] += node["flops"]
-                if depth:
-                    inner.setdefault(parts[: depth - 1], set()).add(parts[:depth])
-    module: tuple[str, ...] = ()
-    while module in inner:
-        largest = max(inner[module], key=lambda each: flops[each])
-        if flops[largest] < _TRUNK * flops[module] or largest not in inner:
+def _trunk(scopes: Sequence[Sequence[str]]) -> int:
+    """Depth of the innermost module that holds nearly all of the nodes and has modules inside."""
+    depth, inside = 0, [scope for scope in scopes if scope]
+    while inside:
+        names = Counter(scope[depth] for scope in inside if len(scope) > depth)
+        name, count = names.most_common(1)[0] if names else ("", 0)
+        deeper = [scope for scope in inside if len(scope) > depth + 1 and scope[depth] == name]
+        if count < _TRUNK * len(inside) or not deeper:
             break
-        module = largest
-    return len(module)
+        depth, inside = depth + 1, deeper
+    return depth
 
 
 def _joined(bands: Sequence[tuple[str, int, int]]) -> list[tuple[str, int, int]]:

@@ -136,7 +136,7 @@ def _node_errors(profile: Sequence[NodeRow], nodes: Sequence[Node]) -> dict[str,
     if not rows:
         return None
     scopes = {node["node"]: node for node in nodes}
-    bands = stages(nodes, [scopes.get(row["node"], _UNKNOWN) for row in rows]) if nodes else []
+    bands = stages([scopes.get(row["node"], _UNKNOWN) for row in rows]) if nodes else []
     worst = sorted((i for i, row in enumerate(rows) if row.get("rank")), key=lambda i: rows[i].get("rank") or 0)
     return {
         "wide": Markup(error_chart(rows, worst, (1080, 390), bands)),
@@ -166,4 +166,4 @@ def _histograms(stages: Mapping[str, MeasuredStage]) -> list[dict[str, Any]]:
 
 
 def _image(folder: Path, item: JsonObject) -> dict[str, Any]:
-    return dict(item) | {"svg": Markup((folder / str(item["file"])).read_text())}
+    return dict(item) | {"svg": Markup((folder / str(item["file"])).read_text(encoding="utf-8"))}

@@ -8,9 +8,9 @@ from typing import Any
 
 from truehalf.errors import StageError
 from truehalf.report.fp32_nodes import kept_in_fp32
-from truehalf.report.numbers import count
+from truehalf.report.numbers import count, number, percent
 from truehalf.report.page import page, verification_sections
-from truehalf.report.text import COLUMNS
+from truehalf.report.text import COLUMNS, computed_by
 
 WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
 _PINS = ("selector", "selectors")
@@ -33,10 +33,14 @@ def result_page(result: Any, named: str = "the result", pins: Callable[[str], st
     comparison = result.get("comparison") if "conversion" in result else result
     found = comparison or {}
     state = result["verdict"] if result["verdict"] in WORDS else "unknown"
+    conversion, reasons = _conversion(result), found.get("reasons", [])
     sentence = "Nothing was compared."
     if found:
         sentence = f"{count(found['samples'])} samples, {computed_by(found['evaluation'], found['provider'])}."
-    reasons = found.get("reasons", [])
+    if conversion and state == "passed":
+        share = percent(conversion["fp16_arithmetic"])
+        made = f"{number(conversion['size_mb'])} MB, {share} of its arithmetic in FP16"
+        sentence = f"{Path(result['out']).name} ({made}) is the file to ship. {sentence}"
     return page(
         {
             "title": Path(result.get("out", named)).name,
@@ -46,19 +50,10 @@ def result_page(result: Any, named: str = "the result", pins: Callable[[str], st
             "comparison": comparison,
             "columns": COLUMNS,
             **verification_sections(found, {}, Path()),
-            "conversion": _conversion(result),
+            "conversion": conversion,
             "decisions": kept_in_fp32(result["decisions"]) if result.get("decisions") else None,
         }
     )
-
-
-def computed_by(evaluation: str, provider: str) -> str:
-    """How outputs of the final file were computed, in words."""
-    if evaluation.startswith("emulated-fp16"):
-        sums = ", sums inside nodes too" if evaluation.endswith("pessimistic") else ""
-        return f"run with the rounding of FP16 hardware{sums}, emulated on the CPU"
-    holds = "; it holds no FP16" if evaluation == "fp32-cpu" else ""
-    return f"run on {provider}{holds}"
 
 
 def _with_pins(value: Any, pins: Callable[[str], str], key: str = "") -> Any:

@@ -15,8 +15,6 @@ from typing import Any, TextIO
 
 import click
 
-from truehalf.report.text import listed
-
 _COLOURS = {"passed": "green", "done": "green", "converted": "green", "built": "green", "failed": "red", "error": "red"}
 _COLOURS |= {"not verified": "yellow", "planned": "yellow", "compiled": "yellow", "warning": "yellow"}
 _FIGURE = 10  # columns of a figure in a table
@@ -41,15 +39,12 @@ def run_program(main: Callable[[], int | None]) -> None:
     Where the reader of its output has gone (`| head`), the program goes on and ends as it would have: a run that has
     begun is of use without its lines.
     """
-    while os.open(os.devnull, os.O_RDWR) <= 2:  # numbers of streams that are closed: the next files would get them
-        pass
-    for number, name in enumerate(("stdout", "stderr"), start=1):
-        stream: TextIO = getattr(sys, name) or os.fdopen(number, "w", closefd=False)
-        raw = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
-        text = io.TextIOWrapper(
-            raw, stream.encoding, "backslashreplace", line_buffering=name == "stderr" or stream.isatty()
-        )
-        setattr(sys, name, text)
+    for name in ("stdout", "stderr"):
+        stream: TextIO | None = getattr(sys, name)
+        if stream is not None:
+            raw = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
+            by_line = name == "stderr" or stream.isatty()
+            setattr(sys, name, io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=by_line))
     atexit.register(gc.freeze)  # what is left goes with the process: Python need not look for garbage in it
     sys.exit(main())
 
@@ -88,14 +83,10 @@ def print_table(title: str, columns: Mapping[str, str], rows: Iterable[Sequence[
     Console(width=terminal_width(), highlight=False).print(table)
 
 
-def has_colour(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def wrapped(lines: Iterable[str]) -> list[str]:
-    """Items of a list, in lines that fit the terminal."""
-    width = max(60, min(terminal_width(), 120))
-    return [listed(line, width) for line in lines]
+def has_colour(stream: TextIO | None) -> bool:
+    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
 
 
 def terminal_width() -> int:

@@ -1,126 +1,56 @@
-"""A comparison in a few lines of text."""
+"""A comparison in lines of text: a first screen for everybody, and with --verbose every figure."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from truehalf.report.forms import Decision
+from truehalf.report.numbers import number
 
 if TYPE_CHECKING:
     from truehalf.verification.report import Report
 
 _NARROW, _WIDE = 80, 120
 WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # options and names can be copied
-SUSPECTS_SHOWN = 3
-ITEMS = 10  # of a list
+ITEMS = 3  # of a list on the first screen
+_LABEL = 13  # columns
 COLUMNS = (  # of the table of outputs, here and on the page: title, field of OutputErrors
     *(("max |d|", "max_abs"), ("p99 |d|", "p99_abs"), ("limit", "limit"), ("max rel", "max_rel")),
     *(("cosine", "cosine"), ("SQNR dB", "sqnr_db"), ("NaN", "nan"), ("Inf", "inf")),
 )
+_FIRST_COLUMNS = (("max |d|", "max_abs"), ("limit", "limit"))
+_PASSED = {True: "passed", False: "failed", None: "not verified"}
 
 
-_LEFT_OUT = ("p99_abs", "max_rel", "cosine")  # of the columns, where there is little room
+@dataclass(frozen=True)
+class Screen:
+    """Columns of the terminal, and whether all is printed or the first of each list."""
 
+    columns: int = _WIDE
+    is_verbose: bool = False
 
-def report_text(
-    report: Report,
-    reference: Any,
-    candidate: Any,
-    width: int = _WIDE,
-    items: int | None = ITEMS,
-) -> str:
-    """The verdict with its reasons, a table of outputs, what was found, where it goes wrong, what was not verified.
+    @property
+    def width(self) -> int:
+        return max(_NARROW, min(self.columns, _WIDE))
 
-    Args:
-        report: of a comparison.
-        reference, candidate: as they are called.
-        width: columns of the terminal, at least 80.
-        items: of a list, at most; None: all.
-    """
-    width = max(_NARROW, min(width, _WIDE))
-    samples = f"{report.samples} sample{'s' if report.samples != 1 else ''}"
-    verdict = f"{report.verdict}: {candidate} against {reference}{up_to(report.plugins, ', ')}"
-    lines = [verdict, f"{samples}, {report.evaluation}, {report.provider}" if report.samples else "nothing was run"]
-    lines += ["", *_table(report, width)] if report.samples else []
-    if report.detections is not None:
-        lines += ["", *_detections(report.detections)]
-    if report.classification is not None:
-        lines += ["", *_classification(report.classification)]
-    lines = [*lines[:2], *(part for line in lines[2:] for part in _wrapped(line, width))]
-    lines += _listed("why:", report.reasons, width, items)
-    if report.worst_sample is not None and not report.passed:
-        lines += ["", f"the sample that differs most: {report.worst_sample}"]
-    if report.suspects:
-        likeliest = (suspect.sentence for suspect in report.suspects[:SUSPECTS_SHOWN])
-        lines += _listed("where it goes wrong:", likeliest, width)
-    if report.pins and not report.passed:
-        lines += ["", "to keep these in FP32, append to truehalf convert:", f"  {report.pins}"]
-    others = (item for item in report.not_verified if item not in report.reasons)
-    lines += _listed("not verified:", others, width, items)
-    return "\n".join(lines)
+    def first(self, items: Iterable[str]) -> list[str]:
+        """The items that are shown, and a line that says how many are not."""
+        every = list(items)
+        if self.is_verbose or len(every) <= ITEMS:
+            return every
+        return [*every[:ITEMS], f"and {len(every) - ITEMS} more (--verbose)"]
 
+    def listed(self, title: str, items: Iterable[str]) -> list[str]:
+        """A blank line, the title and the items, where there are items."""
+        shown = [listed(item, self.width) for item in self.first(items)]
+        return ["", title, *shown] if shown else []
 
-def up_to(plugins: Sequence[str], before: str = "") -> str:
-    """How far a file was compared, where plugins are in it."""
-    return f"{before}up to {', '.join(plugins)}, not run" if plugins else ""
-
-
-def kept_in_fp32(decisions: Iterable[Decision]) -> list[str]:
-    """A line for each node that stays FP32: its name, type, rule and reason."""
-    kept = (row for row in decisions if row["precision"] == "fp32")
-    return [f"{row['node']} ({row['op']}): {row['rule']}: {row['reason']}" for row in kept]
-
-
-def _table(report: Report, width: int) -> Iterator[str]:
-    columns = [each for each in COLUMNS if width == _WIDE or each[1] not in _LEFT_OUT]
-    rows: list[Sequence[str]] = [("output", *(title for title, _ in columns), "")]
-    for name, errors in report.outputs.items():
-        values = [_number(getattr(errors, key), digits=7 if key == "cosine" else 4) for _, key in columns]
-        rows.append((name, *values, {True: "passed", False: "failed", None: "not verified"}[errors.passed]))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=False)),
-        ]
-        yield "  ".join([*cells, row[-1]]).rstrip()
-    paired = {name: errors.confident_max_abs for name, errors in report.outputs.items() if errors.paired}
-    if paired:
-        sure = ", ".join(f"{name} {_number(value)}" for name, value in paired.items())
-        yield f"rows are paired as queries, one to one; of those above the score threshold, max |d|: {sure}"
-
-
-def _detections(found: Mapping[str, Any]) -> Iterator[str]:
-    yield (
-        f"detections  {found['reference']} in the reference, {found['matched']} matched, {found['missed']} missed "
-        f"({found['label_flips']} label flips, {found['displaced']} displaced, {found['absent']} absent), "
-        f"{found['extra']} extra"
-    )
-    if found["box_error_px"] is not None:
-        box, score = found["box_error_px"], found["score_error"]
-        yield f"box error   p50 {box['p50']:.3g}, p99 {box['p99']:.3g}, max {box['max']:.3g} px"
-        yield (
-            f"score error p50 {score['p50']:.3g}, p99 {score['p99']:.3g}, max {score['max']:.3g}; "
-            f"{found['rank_changes']} rank changes"
-        )
-    if found["self_ap50_95"] is not None:
-        yield f"self AP     {found['self_ap50_95']:.4f} (50-95), {found['self_ap50']:.4f} (50)"
-    if found["rank_error"] is not None and found["low_self_ap50_95_drop"] is not None:
-        low = found["low_score_error"]
-        each = "" if low is None else f"each is off by p99 {low['p99']:.3g}, max {low['max']:.3g}; "
-        yield (
-            f"low scores  self AP loses {found['low_self_ap50_95_drop']:.2g} with them; {each}by rank, scores are "
-            f"off by p99 {found['rank_error']['p99']:.3g}, max {found['rank_error']['max']:.3g}"
-        )
-
-
-def _classification(found: Mapping[str, Any]) -> Iterator[str]:
-    yield (
-        f"classes     top-1 agreement {_number(found['top1_agreement'])}, top-5 {_number(found['top5_agreement'])}, "
-        f"KL mean {_number(found['kl_mean'])}, max {_number(found['kl_max'])}"
-    )
+    def labelled(self, label: str, text: str) -> str:
+        """A line that begins with a label; what does not fit stands below its text."""
+        first, further = f"{label:<{_LABEL}}", " " * _LABEL
+        return textwrap.fill(text, self.width, initial_indent=first, subsequent_indent=further, **WHOLE_WORDS)
 
 
 def listed(item: str, width: int) -> str:
@@ -128,21 +58,103 @@ def listed(item: str, width: int) -> str:
     return textwrap.fill(item, width, initial_indent="  - ", subsequent_indent="    ", **WHOLE_WORDS)
 
 
-def _wrapped(line: str, width: int) -> list[str]:
-    """A line of prose in lines of this width; of the table, which is narrow enough, as it stands."""
-    indent = " " * 12
-    found = textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=False, **WHOLE_WORDS)
-    return [part.rstrip() for part in found] or [""]
+def comparison_lines(report: Report, screen: Screen) -> list[str]:
+    """Lines below the verdict of a comparison: figures, reasons, place of the error, pins, what was not checked."""
+    lines = [screen.labelled("compared", _basis(report))]
+    if report.detections is not None:
+        lines += [screen.labelled(*row) for row in _detection_rows(report.detections, screen.is_verbose)]
+    if report.classification is not None:
+        lines.append(screen.labelled("classes", _classes(report.classification)))
+    if report.samples and (screen.is_verbose or (report.detections is None and report.classification is None)):
+        lines += ["", *_table(report, screen)]
+    lines += screen.listed("why:", report.reasons)
+    if report.worst_sample is not None and not report.passed:
+        lines += ["", f"the sample that differs most: {report.worst_sample}"]
+    lines += screen.listed("where it goes wrong:", (suspect.sentence for suspect in report.suspects))
+    if report.pins and not report.passed:
+        lines += ["", "to keep these in FP32, append to truehalf convert:", f"  {report.pins}"]
+    return lines + screen.listed("outside this check:", (i for i in report.not_verified if i not in report.reasons))
 
 
-def _listed(title: str, items: Iterable[str], width: int, most: int | None = None) -> list[str]:
-    every = list(items)
-    more = [f"and {len(every) - most} more (--verbose)"] if most is not None and len(every) > most else []
-    found = [listed(item, width) for item in [*every[:most], *more]]
-    return ["", title, *found] if found else []
+def up_to(plugins: Sequence[str]) -> str:
+    """How far a file was compared, where plugins are in it."""
+    return f"up to {', '.join(plugins)}, not run" if plugins else ""
 
 
-def _number(value: float | None, digits: int = 4) -> str:
+def computed_by(evaluation: str, provider: str) -> str:
+    """How outputs of the final file were computed, in words."""
+    if evaluation.startswith("emulated-fp16"):
+        sums = ", sums inside nodes too" if evaluation.endswith("pessimistic") else ""
+        return f"run with the rounding of FP16 hardware{sums}, emulated on the CPU"
+    holds = "; it holds no FP16" if evaluation == "fp32-cpu" else ""
+    return f"run on {provider}{holds}"
+
+
+def _basis(report: Report) -> str:
+    if not report.samples:
+        return "nothing was run"
+    samples = f"{report.samples} sample{'s' if report.samples != 1 else ''}"
+    return ", ".join(filter(None, [samples, computed_by(report.evaluation, report.provider), up_to(report.plugins)]))
+
+
+def _detection_rows(found: Mapping[str, Any], is_verbose: bool) -> list[tuple[str, str]]:
+    missed = f"{found['missed']} missed"
+    if found["missed"]:
+        kinds = f"{found['label_flips']} as another class, {found['displaced']} elsewhere, {found['absent']} not at all"
+        missed += f" ({kinds})"
+    again = f"{found['matched']} of {found['reference']} found again, {missed}, {found['extra']} extra"
+    rows = [("detections", again)]
+    box, score = found["box_error_px"], found["score_error"]
+    if box is not None and not is_verbose:
+        rows.append(("differences", f"boxes by {number(box['max'])} px and scores by {number(score['max'])} at most"))
+    if not is_verbose:
+        return rows
+    if box is not None:
+        rows.append(("box error", f"{_levels(box)} px"))
+        rows.append(("score error", f"{_levels(score)}; {found['rank_changes']} pairs change their order"))
+    if found["self_ap50_95"] is not None:
+        likeness = f"AP50-95 {found['self_ap50_95']:.4f}, AP50 {found['self_ap50']:.4f}"
+        rows.append(("likeness", f"{likeness}, with the FP32 model's detections as labels"))
+    if found["rank_error"] is not None and found["low_self_ap50_95_drop"] is not None:
+        parts = [f"with detections from score 0.1 on as labels AP50-95 drops by {found['low_self_ap50_95_drop']:.2g}"]
+        if (low := found["low_score_error"]) is not None:
+            parts.append(f"scores differ by {_levels(low)}")
+        parts.append(f"the n-th best scores of an image by {_levels(found['rank_error'])}")
+        rows.append(("low scores", "; ".join(parts)))
+    return rows
+
+
+def _levels(spread: Mapping[str, float]) -> str:
+    return ", ".join(f"{level} {spread[level]:.3g}" for level in ("p50", "p99", "max") if level in spread)
+
+
+def _classes(found: Mapping[str, Any]) -> str:
+    agreement = f"top-1 agreement {_cell(found['top1_agreement'])}, top-5 {_cell(found['top5_agreement'])}"
+    return f"{agreement}, KL divergence mean {_cell(found['kl_mean'])}, max {_cell(found['kl_max'])}"
+
+
+def _table(report: Report, screen: Screen) -> list[str]:
+    """Errors by output; the first outputs, unless all is printed."""
+    columns = COLUMNS if screen.is_verbose else _FIRST_COLUMNS
+    rows = [("output", *(title for title, _ in columns), "")]
+    for name, errors in report.outputs.items():
+        cells = [_cell(getattr(errors, field), digits=7 if field == "cosine" else 4) for _, field in columns]
+        rows.append((name, *cells, _PASSED[errors.passed]))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for name, *cells, state in rows:
+        figures = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=False)]
+        lines.append("  ".join([name.ljust(widths[0]), *figures, state]).rstrip())
+    lines = [lines[0], *screen.first(lines[1:])]
+    paired = {name: errors.confident_max_abs for name, errors in report.outputs.items() if errors.paired}
+    if paired and screen.is_verbose:
+        largest = ", ".join(f"{name} {_cell(value)}" for name, value in paired.items())
+        above = f"max |d| of queries above the score threshold, paired one to one: {largest}"
+        lines += textwrap.wrap(above, screen.width, **WHOLE_WORDS)
+    return lines
+
+
+def _cell(value: float | None, digits: int = 4) -> str:
     if value is None:
         return "-"
     return str(value) if isinstance(value, int) else f"{value:.{digits}g}"

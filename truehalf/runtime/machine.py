@@ -14,7 +14,7 @@ from truehalf.runtime.cuda_driver import Gpu, described_by, driver, uuid_of
 
 
 class Machine(TypedDict):
-    """The content of reports/probe.json; `probe` says what the keys mean."""
+    """The content of artifacts/inputs/machine.json; `probe` says what the keys mean."""
 
     platform: str
     processor: str | None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,12 +34,13 @@ from truehalf.ir.proto.one_image import IMAGE
 from truehalf.ir.proto.refusals import checker_refusal
 from truehalf.repairs import RepairReport, check_passes
 from truehalf.repairs import repair as repaired
-from truehalf.report.forms import Parity, SlimReport
 from truehalf.runtime.ort.bfloat16 import remedy_of
 from truehalf.runtime.ort.operators import check_loads
 from truehalf.slimming.comparison import Arrays, Comparison
 from truehalf.slimming.constants import constants_as_tensors
 from truehalf.slimming.ends import KeepEnds
+from truehalf.slimming.slim_report import SlimReport
+from truehalf.verification.metrics.tensors import Parity
 
 if TYPE_CHECKING:
     import onnx
@@ -92,7 +94,7 @@ def slim(
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(file.model))
     with written_whole(Path(out_path)) as building:
         made = slim_model(file, options, simplify, repair, check_feeds, building)
-    return {**made.report, "model": model_facts(made.model, out_path)}
+    return replace(made.report, model=model_facts(made.model, out_path))
 
 
 def slim_model(
@@ -161,7 +163,7 @@ def slim_model(
         return attempt((), (), False), ["onnxslim", *passes]
 
     left_out: list[str] = []
-    why = ""
+    why: str | None = None
     try:
         made = attempt((), passes)
     except StageError as error:
@@ -174,19 +176,20 @@ def slim_model(
         left_out = [name for name in left_out if simplify or name != "onnxslim"]
         why = coded(error.code, f"{', '.join(left_out)}: left out, as the result is not what the file is: {error.text}")
     facts_before, facts = model_facts(before), model_facts(made.model)
-    report: SlimReport = {
-        "simplified": made.simplified,
-        "nodes_before": facts_before["nodes"],
-        "nodes_after": facts["nodes"],
-        "ops_before": facts_before["ops"],
-        "ops_after": facts["ops"],
-        "skipped_patterns": list(options.skip_patterns),
-        "left_out": left_out,
-        "repair": made.repairs.to_json(),
-        "parity": made.parity,
-        "model": facts,
-    }
-    return Slimmed(made.model, {**report, "failed": why} if why else report)
+    report = SlimReport(
+        simplified=made.simplified,
+        failed=why,
+        nodes_before=facts_before["nodes"],
+        nodes_after=facts["nodes"],
+        ops_before=facts_before["ops"],
+        ops_after=facts["ops"],
+        skipped_patterns=list(options.skip_patterns),
+        left_out=left_out,
+        repair=made.repairs.to_json(),
+        parity=made.parity,
+        model=facts,
+    )
+    return Slimmed(made.model, report)
 
 
 class _Made(NamedTuple):
@@ -212,7 +215,7 @@ def slim_or_keep(file: ModelFile, check_feeds: Sequence[Arrays] = ()) -> Slimmed
             raise
         nodes = model_facts(file.model)["nodes"]
         failed, model = f"the model is neither slimmed nor repaired: {error}", cloned(file.model)
-        return Slimmed(model, {"simplified": False, "failed": failed, "nodes_before": nodes, "nodes_after": nodes})
+        return Slimmed(model, SlimReport(simplified=False, failed=failed, nodes_before=nodes, nodes_after=nodes))
 
 
 def _unname(model: ir.Model, before: ir.Model) -> None:

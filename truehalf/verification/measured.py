@@ -15,7 +15,6 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.columns import anchored
 from truehalf.io_spec.outputs import DETECTIONS, by_kind, detecting, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
-from truehalf.report.forms import DetectionSummary
 from truehalf.verification.declared.boxes import box_format_problem, in_words, layouts_of
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.decoded import (
@@ -25,7 +24,14 @@ from truehalf.verification.metrics.decoded import (
     of_anchors,
     with_tied_labels,
 )
-from truehalf.verification.metrics.detections import Detections, Matching, match, of_objects, summarize
+from truehalf.verification.metrics.detections import (
+    Detections,
+    DetectionSummary,
+    Matching,
+    match,
+    of_objects,
+    summarize,
+)
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone, masked_in
 from truehalf.verification.metrics.precision import SelfPrecision, self_precision

@@ -9,7 +9,6 @@ from typing import Any
 from truehalf.files import plain
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
 from truehalf.json_values import JsonObject
-from truehalf.report.forms import DetectionSummary, StageNumbers, SuggestedPins
 from truehalf.verification.findings import FAILED, PASSED, Finding, by_check, open_of, reasons_of, verdict_of
 from truehalf.verification.judging.judge import judged_outputs
 from truehalf.verification.judging.user_metrics import CHECK as USER_METRICS
@@ -18,9 +17,12 @@ from truehalf.verification.localize.suspects import Suspect
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.classification import ClassAgreement
+from truehalf.verification.metrics.detections import DetectionSummary
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.open_file import FP32_CPU, Ran
 from truehalf.verification.pinning.as_argument import pins_flags
+from truehalf.verification.pinning.pins import SuggestedPins
+from truehalf.verification.stage_numbers import StageNumbers
 
 _DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node")
 _COUNTS = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")

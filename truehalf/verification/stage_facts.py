@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from truehalf.report.forms import AdversarialFacts, DetectionSummary, SameOutputs
 from truehalf.verification.metrics.classification import ClassAgreement
+from truehalf.verification.metrics.detections import DetectionSummary
 from truehalf.verification.metrics.histograms import ErrorHistogram
 from truehalf.verification.metrics.precision import SelfPrecision
+from truehalf.verification.stage_numbers import AdversarialFacts, SameOutputs
 
 
 class BatchRow(SameOutputs, total=False):

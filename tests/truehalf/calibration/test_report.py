@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 
 from truehalf.calibration.calibrate import calibrate
-from truehalf.calibration.ranges_form import calibration_report
+from truehalf.calibration.calibrate_report import calibration_report
 from truehalf.data.given import SampleFeeds, fixed_batch
 from truehalf.data.samples import Sample
 from truehalf.ir.model_file import load_model
@@ -34,8 +34,8 @@ def test_the_report_lists_the_largest_tensors_with_their_nodes(tmp_path: Path) -
     path = write(tmp_path / "m.onnx", text)
     ranges = calibrate(path, [{"x": np.float32([[1, -0.5]])}, {"x": np.float32([[0.25, 2]])}], names=["s0", "s1"])
     content = calibration_report(ranges, load_model(path))
-    assert (content["samples"], content["tensors"], content["tensors_nonfinite"]) == (2, 6, 1)
-    assert (content["tensors_above_512"], content["tensors_above_65504"]) == (2, 1)
-    first, second = content["largest"][:2]
+    assert (content.samples, content.tensors, content.tensors_nonfinite) == (2, 6, 1)
+    assert (content.tensors_above_512, content.tensors_above_65504) == (2, 1)
+    first, second = content.largest[:2]
     assert first == {"tensor": "b", "node": "millionfold", "sample": "s1", "absmax": 2e6}
     assert (second["node"], second["absmax"]) == ("thousandfold", 2000)

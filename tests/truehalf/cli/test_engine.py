@@ -14,6 +14,8 @@ from tests.measuring.attention_graphs import Form, attention
 from tests.messages import expect
 from truehalf.cli.app import run as truehalf
 from truehalf.cli.engine import engine_lines
+from truehalf.engines.engine_report import EngineReport
+from truehalf.report.text import Screen
 from truehalf.runtime.tensorrt.versions import RTX
 
 pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
@@ -141,7 +143,7 @@ def test_an_engine_that_fails_its_gates_fails_the_conversion(
     monkeypatch.setattr("truehalf.engines.compiling.gates.changed_nodes", lambda facts, graph: graph["fp16_node_names"])
     onnx.save(convolution(), tmp_path / "model.onnx")
     assert convert(tmp_path / "model.onnx", "--engine") == 1
-    expect(capsys.readouterr().out, "engine-gate", "conv")
+    expect(capsys.readouterr().out, "beyond-gate", "conv")
     assert convert(tmp_path / "model.onnx", "--engine", "--no-gates") == 3
 
 
@@ -186,6 +188,6 @@ def test_a_file_that_failed_its_verification_is_not_compiled(
 def test_what_the_compilers_log_does_not_tell_is_called_unknown() -> None:
     precision = {"declared": "fp16", "fp16_fraction": 1.0, "float_nodes": 2}
     compiled = {"compiler": "TensorRT for RTX 9", "computing_layers": None, "fused_attention": None}
-    report: Any = {"status": "compiled", "precision": precision, "engine_mb": 1.0, "not_verified": []}
-    lines = engine_lines(report | {"compiled": compiled | {"attention_regions": 4}}, Path("engine.json"))
+    facts: Any = {"precision": precision, "compiled": compiled | {"attention_regions": 4}}
+    lines = engine_lines(EngineReport(status="compiled", engine_mb=1.0, **facts), Path("folder"), Screen())
     assert not any("None" in line for line in lines)

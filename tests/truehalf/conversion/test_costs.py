@@ -102,9 +102,9 @@ def test_the_report_has_the_bytes_of_a_size_that_was_measured() -> None:
     text, feed = SIZES["Expand"]
     proto = onnx.parser.parse_model(f"{HEAD} g {text}")
     bytes_ = [
-        convert(proto, samples=[given], skip=("slim", "check"), precision=Precision(placement="eager")).report.fp16[
-            "costs"
-        ]["naive"]["cast_bytes"]
+        convert(
+            proto, samples=[given], skip=("slim", "check"), precision=Precision(placement="eager")
+        ).report.fp16.costs["naive"]["cast_bytes"]
         for given in (feed, feed | {"s": np.array([140, 5])})
     ]
     assert bytes_[1] - bytes_[0] == 6 * 70 * 5
@@ -158,7 +158,7 @@ def test_the_cost_without_operators_that_are_wanted_stands_beside(fp16_ops: list
     """MatMul of a few elements between float32 ends: two casts, or FP32 that costs less than one."""
     costs = convert(
         onnx.parser.parse_model(PLAIN), samples=X, skip=("check",), precision=Precision(fp16_ops=fp16_ops)
-    ).report.fp16["costs"]
+    ).report.fp16.costs
     assert (costs["placed"]["bytes"] > costs["unforced"]["bytes"]) == is_dearer
     assert costs["unforced"]["casts"] == 0 and costs["placed"]["casts"] == 2 * is_dearer
 
@@ -211,7 +211,7 @@ def test_by_default_no_graph_costs_more_than_where_its_products_are_forced(seed:
         io_map=[],
     )
     costs = [
-        convert(both, skip=("slim", "check"), precision=Precision(fp16_ops=forced)).report.fp16["costs"]
+        convert(both, skip=("slim", "check"), precision=Precision(fp16_ops=forced)).report.fp16.costs
         for forced in (None, PRODUCTS)
     ]
     assert costs[0]["placed"] == costs[0]["unforced"] == costs[1]["unforced"]
@@ -244,18 +244,18 @@ PLAIN = (
 def test_where_nothing_was_converted_a_warning_says_so(options: Any) -> None:
     feed = {"x": np.full((2, 4), 2, F32)}
     found = convert(onnx.parser.parse_model(PLAIN), samples=feed, precision=Precision(**options)).report.fp16
-    assert found["fp16_fraction"] == 0
-    (line,) = [line for line in found["warnings"] if "nothing-in-fp16" in line]
+    assert found.fp16_fraction == 0
+    (line,) = [line for line in found.warnings if "nothing-in-fp16" in line]
     expect(line, "nothing-in-fp16", 2)
 
 
 def test_a_model_without_floats_is_not_converted() -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (int64[N,4] x) => (int64[N,4] y) { y = Add(x, x) }'
-    (line,) = convert(onnx.parser.parse_model(text)).report.fp16["warnings"]
+    (line,) = convert(onnx.parser.parse_model(text)).report.fp16.warnings
     expect(line, "nothing-in-fp16", "no float32 node")
 
 
 @pytest.mark.parametrize("options", [{}, {"op_block_list": ["Softmax"]}, {"dtype": "fp32"}], ids=str)
 def test_where_something_was_or_nothing_was_asked_for_there_is_none(options: Any) -> None:
     found = convert(onnx.parser.parse_model(PLAIN), precision=Precision(**options)).report.fp16
-    assert not any("nothing-in-fp16" in line for line in found["warnings"])
+    assert not any("nothing-in-fp16" in line for line in found.warnings)

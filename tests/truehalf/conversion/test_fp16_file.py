@@ -21,9 +21,9 @@ def test_a_call_without_options_does_what_the_chain_does(tmp_path: Path) -> None
     """data_max 512 and init_max 65504 from conf/precision/fp16.yaml, inputs and outputs float32."""
     text = TEXT.replace("0.5, 3.0", "0.5, 70000.0")
     report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", ranges=measured(b=513.0, a=512.0))
-    assert report["verdicts"] == {"data_max": 2, "init_max": 1}
-    assert [row["rule"] for row in report["fp32_nodes"]] == ["init_max", "data_max", "data_max"]
-    expect(report["fp32_nodes"][0]["reason"], None, "'w'", "7e+04", "init_max", 65504)
+    assert report.verdicts == {"data_max": 2, "init_max": 1}
+    assert [row["rule"] for row in report.fp32_nodes] == ["init_max", "data_max", "data_max"]
+    expect(report.fp32_nodes[0]["reason"], None, "'w'", "7e+04", "init_max", 65504)
     graph = onnx.load(tmp_path / "out.onnx").graph
     assert graph.input[0].type.tensor_type.elem_type == graph.output[0].type.tensor_type.elem_type == FLOAT
 
@@ -36,14 +36,14 @@ def test_finfo_max_anchors_give_no_inf(tmp_path: Path) -> None:
     for options in ({}, {"ranges": ranges}, {"ranges": ranges, "init_max": None}):
         report = to_fp16(saved(tmp_path, text, ["where", "sigmoid"]), tmp_path / "out.onnx", **options)
         assert node_types(tmp_path / "out.onnx")["where"] == FLOAT
-        assert report["weights"]["elements_clamped"] == 0
+        assert report.weights["elements_clamped"] == 0
     report = to_fp16(
         saved(tmp_path, text, ["where", "sigmoid"]),
         tmp_path / "out.onnx",
         init_overflow="clamp",
         op_include_list=["Where"],
     )
-    assert report["weights"]["elements_clamped"] == 1
+    assert report.weights["elements_clamped"] == 1
 
 
 def test_without_keep_io_types_the_io_spec_says_float16(tmp_path: Path) -> None:
@@ -71,23 +71,23 @@ def test_two_runs_give_identical_bytes(tmp_path: Path) -> None:
 def test_a_file_of_ours_is_passed_on_unchanged(tmp_path: Path) -> None:
     to_fp16(saved(tmp_path), tmp_path / "1.onnx", op_block_list=["Relu"])
     report = to_fp16(tmp_path / "1.onnx", tmp_path / "2.onnx")
-    assert report["status"] == "skipped"
-    expect(report["reason"], None, load_model(tmp_path / "1.onnx").metadata_props[PRECISION_KEY])
+    assert report.status == "skipped"
+    expect(report.reason, None, load_model(tmp_path / "1.onnx").metadata_props[PRECISION_KEY])
     assert (tmp_path / "2.onnx").read_bytes() == (tmp_path / "1.onnx").read_bytes()
 
 
 def test_a_file_that_is_fp16_already_is_passed_on(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y) { y = Relu(x) }'
     report = to_fp16(saved(tmp_path, text, ["relu"]), tmp_path / "out.onnx")
-    assert report["status"] == "skipped"
-    expect(report["reason"], None, "FP16", "float16", "float32")
+    assert report.status == "skipped"
+    expect(report.reason, None, "FP16", "float16", "float32")
 
 
 @pytest.mark.parametrize("unread", [{"calibration": {"x": np.ones(2, "f")}}, {"ranges": {"tensors": {"x": 1}}}])
 def test_what_is_passed_on_needs_neither_samples_nor_ranges(unread: dict[str, Any], tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y) { y = Relu(x) }'
     source = saved(tmp_path, text, ["relu"])
-    assert to_fp16(source, tmp_path / "out.onnx", **unread)["status"] == "skipped"
+    assert to_fp16(source, tmp_path / "out.onnx", **unread).status == "skipped"
     assert (tmp_path / "out.onnx").read_bytes() == source.read_bytes()
 
 
@@ -96,7 +96,7 @@ def test_weights_listed_among_the_inputs_are_no_inputs_that_samples_miss(tmp_pat
         <float[2, 2] w = {1.0, 2.0, 3.0, 4.0}> { y = MatMul(x, w) }"""
     source = saved(tmp_path, text, ["mul"])
     report = to_fp16(source, tmp_path / "out.onnx", calibration={"x": np.ones((2, 2), "f")})
-    assert report["ranges"] == {"tensors": 1, "tensors_without": 0}
+    assert report.ranges == {"tensors": 1, "tensors_without": 0}
     with raises("wrong-feeds") as caught:
         to_fp16(source, tmp_path / "out.onnx", calibration={"z": np.ones((2, 2), "f")})
     assert "'w'" not in str(caught.value)
@@ -106,7 +106,7 @@ def test_float32_parts_that_the_file_does_not_declare_are_converted(tmp_path: Pa
     text = """<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y)
         { a = Cast<to = 1>(x)  b = Exp(a)  c = Exp(b)  y = Cast<to = 10>(c) }"""
     report = to_fp16(saved(tmp_path, text, ["up", "one", "two", "down"]), tmp_path / "out.onnx")
-    assert (report["status"], report["fp16_fraction"]) == ("done", 1.0)
+    assert (report.status, report.fp16_fraction) == ("done", 1.0)
 
 
 FP16_WITH_A_BODY = """<ir_version: 8, opset_import: ["": 17]> g (float16[512] x, bool c) => (float16[512] y)
@@ -125,7 +125,7 @@ def test_a_file_with_external_data_in_a_body_is_passed_on_whole(tmp_path: Path) 
     del body.initializer[:]
     body.initializer.append(weight)
     onnx.save(proto, tmp_path / "source/in.onnx")
-    assert to_fp16(tmp_path / "source/in.onnx", tmp_path / "out.onnx")["status"] == "skipped"
+    assert to_fp16(tmp_path / "source/in.onnx", tmp_path / "out.onnx").status == "skipped"
     (passed,) = onnx.load(tmp_path / "out.onnx").graph.node[0].attribute[0].g.initializer
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(passed), np.arange(512, dtype=np.float16))
 
@@ -138,7 +138,7 @@ def test_passing_on_names_a_place_that_cannot_be_written(tmp_path: Path) -> None
     for out in ("folder", "file/out.onnx"):
         with raises("file-unwritable", out):
             to_fp16(source, tmp_path / out)
-    assert to_fp16(source, tmp_path / "out.onnx")["status"] == "skipped"
+    assert to_fp16(source, tmp_path / "out.onnx").status == "skipped"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "in.onnx", "out.onnx"]
 
 
@@ -171,20 +171,20 @@ def test_calibration_goes_up_to_a_custom_operator(tmp_path: Path) -> None:
     source = saved(tmp_path, text, ["one", "op", "two"])
     for given in ({"calibration": {"x": np.ones(2, np.float32)}}, {"ranges": measured(x=1.0, a=3.0)}):
         report = to_fp16(source, tmp_path / "out.onnx", placement="eager", **given)
-        assert {row["node"]: row["rule"] for row in report["fp32_nodes"]} == {
+        assert {row["node"]: row["rule"] for row in report.fp32_nodes} == {
             "op": "no_fp16_kernel",
             "two": "unmeasured",
         }
-        expect(" ".join(report["warnings"]), "plugin-not-run", "'op'")
+        expect(" ".join(report.warnings), "plugin-not-run", "'op'")
     report = to_fp16(source, tmp_path / "out.onnx", placement="eager", node_include_list=["op|two"], **given)
-    assert report["fp32_nodes"] == []
+    assert report.fp32_nodes == []
 
 
 def test_fp16_parts_of_others_are_kept_and_the_rest_is_converted(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[2,2] x) => (float[2,2] y) <float16[2,2] w = {1,2,3,4}>
         { a = Cast<to = 10>(x) b = MatMul(a, w) c = Cast<to = 1>(b) y = Gemm(c, x) }"""
     report = to_fp16(saved(tmp_path, text, ["cast", "matmul", "back", "gemm"]), tmp_path / "out.onnx")
-    assert (report["fp16_fraction"], report["model"]["float_nodes"]) == (1.0, 2)
+    assert (report.fp16_fraction, report.model["float_nodes"]) == (1.0, 2)
 
 
 def test_external_data_is_read_and_converted(tmp_path: Path) -> None:
@@ -204,16 +204,16 @@ def test_costs_are_weighed_at_the_shape_of_the_samples(tmp_path: Path) -> None:
     )
     asked = to_fp16(saved(tmp_path), tmp_path / "out.onnx", calibration=samples, **options)
     stated = to_fp16(saved(tmp_path), tmp_path / "out.onnx", input_shapes={"images": [1000, 2]}, **options)
-    assert asked["costs"]["naive"] == stated["costs"]["naive"] != small["costs"]["naive"]
+    assert asked.costs["naive"] == stated.costs["naive"] != small.costs["naive"]
 
 
 def test_an_old_opset_is_raised_and_a_target_below_is_a_warning(tmp_path: Path) -> None:
     old = saved(tmp_path, '<ir_version: 3, opset_import: ["": 6]> g (float[2] x) => (float[2] y) { y = Relu(x) }')
-    warning, nothing = to_fp16(old, tmp_path / "out.onnx")["warnings"]
+    warning, nothing = to_fp16(old, tmp_path / "out.onnx").warnings
     expect(warning, None, 6, 7)
     expect(nothing, "nothing-in-fp16", 1)
     assert load_model(tmp_path / "out.onnx").graph.opset_imports[""] == 7
-    (warning,) = to_fp16(saved(tmp_path), tmp_path / "out.onnx", opset=13)["warnings"]
+    (warning,) = to_fp16(saved(tmp_path), tmp_path / "out.onnx", opset=13).warnings
     expect(warning, None, 17, 13)
     assert load_model(tmp_path / "out.onnx").graph.opset_imports[""] == 17
     to_fp16(saved(tmp_path), tmp_path / "out.onnx", opset=20)
@@ -239,8 +239,8 @@ def test_operators_of_plugins_stay_fp32_unless_told(tmp_path: Path) -> None:
         { a = MatMul(x, w)  b = com.acme.Mine(a)  y = MatMul(b, w) }"""
     source, out = saved(tmp_path, text, ["first", "mine", "last"]), tmp_path / "out.onnx"
     report = to_fp16(source, out, placement="eager")
-    (row,) = report["fp32_nodes"]
+    (row,) = report.fp32_nodes
     assert row["node"] == "mine"
     expect(row["reason"], None, "com.acme::Mine")
     for told in ({"op_include_list": ["com.acme::Mine"]}, {"node_include_list": ["^mine$"]}):
-        assert to_fp16(source, out, placement="eager", **told)["fp32_nodes"] == []
+        assert to_fp16(source, out, placement="eager", **told).fp32_nodes == []

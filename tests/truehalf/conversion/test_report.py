@@ -11,34 +11,34 @@ import pytest
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import FLOAT, TEXT, measured, node_types, saved
-from truehalf.conversion.report import skipped_report
+from truehalf.conversion.report import Fp16Report, skipped_report
 from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import load_model, save_model
 
 
 def test_the_report_counts_what_the_file_holds(tmp_path: Path) -> None:
     report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(images=1.0, a=1.0, b=600.0, logits=1.0))
-    assert report["casts_to_fp16"] == 1
-    assert report["casts_to_fp32"] == 1
-    assert report["model"]["casts"] == 2
-    assert report["fp16_fraction"] == report["model"]["fp16_fraction"] == pytest.approx(1 / 3)
-    assert report["weights"]["tensors_fp16"] == 1
-    assert report["ranges"] == {"tensors": 3, "tensors_without": 0}
-    assert report["not_done"] == []
-    assert report["model"]["size_mb"] == (tmp_path / "out.onnx").stat().st_size / 1e6
-    json.dumps(report)
+    assert report.casts_to_fp16 == 1
+    assert report.casts_to_fp32 == 1
+    assert report.model["casts"] == 2
+    assert report.fp16_fraction == report.model["fp16_fraction"] == pytest.approx(1 / 3)
+    assert report.weights["tensors_fp16"] == 1
+    assert report.ranges == {"tensors": 3, "tensors_without": 0}
+    assert report.not_done == []
+    assert report.model["size_mb"] == (tmp_path / "out.onnx").stat().st_size / 1e6
+    assert Fp16Report.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
 def test_without_ranges_the_report_says_what_was_not_done(tmp_path: Path) -> None:
     report = to_fp16(saved(tmp_path), tmp_path / "out.onnx")
-    assert report["fp32_nodes_total"] == 0
-    assert report["ranges"] == {"tensors": 0, "tensors_without": 3}
-    (line,) = report["not_done"]
+    assert report.fp32_nodes_total == 0
+    assert report.ranges == {"tensors": 0, "tensors_without": 3}
+    (line,) = report.not_done
     asked = ("safety_factor", "data_max", "inner", "masks", "underflow_share_max")
     assert line.startswith(f"{', '.join(asked)}: ")
     expect(line, "needs-value")
     off = to_fp16(saved(tmp_path), tmp_path / "out.onnx", data_max=None, rules="autocast")
-    assert off["not_done"] == []
+    assert off.not_done == []
 
 
 def test_decisions_carry_their_evidence(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_a_scope_is_that_of_the_exporters_metadata(tmp_path: Path) -> None:
 def test_a_node_that_placement_keeps_fp32_says_so(tmp_path: Path) -> None:
     text = TEXT.replace("Relu(a)", "Transpose(a)")
     report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", op_block_list=["MatMul", "Softmax"])
-    assert [row["rule"] for row in report["fp32_nodes"]] == ["op_block_list", "placement", "op_block_list"]
-    assert report["model"]["casts"] == 0
+    assert [row["rule"] for row in report.fp32_nodes] == ["op_block_list", "placement", "op_block_list"]
+    assert report.model["casts"] == 0
 
 
 def test_selectors_that_match_nothing_are_reported(tmp_path: Path) -> None:
@@ -91,20 +91,20 @@ def test_selectors_that_match_nothing_are_reported(tmp_path: Path) -> None:
         op_block_list=["LogSoftmax", "Relu"],
         node_block_list=["^MatMul", "/head/"],
     )
-    assert report["unmatched_selectors"] == ["op_block_list: LogSoftmax", "node_block_list: ^MatMul"]
+    assert report.unmatched_selectors == ["op_block_list: LogSoftmax", "node_block_list: ^MatMul"]
     assert node_types(tmp_path / "out.onnx")["/head/Softmax"] == FLOAT
 
 
 def test_the_report_says_that_it_is_done(tmp_path: Path) -> None:
-    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx")["status"] == "done"
+    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx").status == "done"
 
 
 def test_a_file_that_stays_fp32_has_a_report_of_the_same_keys(tmp_path: Path) -> None:
     skipped, done = skipped_report(saved(tmp_path)), to_fp16(saved(tmp_path), tmp_path / "out.onnx")
-    assert skipped["status"] == "skipped" and set(skipped) - set(done) == {"reason"}
-    expect(skipped["reason"], None, "precision=fp32")
-    assert skipped["fp16_arithmetic"] == 0 and set(skipped["costs"]["placed"].values()) == {0}
-    assert skipped["model"]["float_nodes"] == 3 and skipped["model"]["fp16_nodes"] == 0
+    assert skipped.status == "skipped" and set(skipped.to_json()) - set(done.to_json()) == {"reason"}
+    expect(skipped.reason, None, "precision=fp32")
+    assert skipped.fp16_arithmetic == 0 and set(skipped.costs["placed"].values()) == {0}
+    assert skipped.model["float_nodes"] == 3 and skipped.model["fp16_nodes"] == 0
 
 
 def test_coverage_counts_float32_tensors_of_the_source(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_coverage_counts_float32_tensors_of_the_source(tmp_path: Path) -> None:
         { a = Relu(images)  b = Softmax(a)  best = ArgMax<axis = 1>(a) }"""
     options = {"ranges": measured(images=1.0, a=1.0, b=1.0), "op_block_list": ["Softmax"]}
     report = to_fp16(saved(tmp_path, text, ["a", "b", "c"]), tmp_path / "out.onnx", keep_io_types=False, **options)
-    assert report["ranges"] == {"tensors": 2, "tensors_without": 0}
+    assert report.ranges == {"tensors": 2, "tensors_without": 0}
 
 
 def test_ranges_of_another_model_judge_nothing_and_the_report_says_so(tmp_path: Path) -> None:
     report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(x=1.0, y=1e6))
-    (line,) = report["not_done"]
+    (line,) = report.not_done
     expect(line, "wrong-file", "data_max", "safety_factor")
-    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(a=1.0))["not_done"] == []
+    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(a=1.0)).not_done == []
 
 
 @pytest.mark.parametrize(

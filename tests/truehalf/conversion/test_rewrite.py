@@ -65,7 +65,7 @@ def test_an_input_that_is_an_output() -> None:
 def test_an_input_that_only_pinned_nodes_read_needs_no_cast() -> None:
     result, report = converted("(float[2] x) => (float[2] y) { [pin] y = Relu(x) }")
     assert ops(result) == ["Relu"]
-    assert report.report()["casts_to_fp16"] == report.report()["casts_to_fp32"] == 0
+    assert report.counts["casts_to_fp16"] == report.counts["casts_to_fp32"] == 0
 
 
 def test_weights_are_stored_in_the_types_they_are_read_in() -> None:

@@ -96,7 +96,7 @@ def test_they_are_weights(case: str, skip: tuple[str, ...]) -> None:
     found = convert(model, samples=feed(model), skip=skip)
     assert facts(found) == facts(convert(listing(case, listed=False), samples=feed(model), skip=skip))
     assert inputs(found.model) == list(feed(model))
-    (line,) = [line for line in found.report.fp16["warnings"] if "weights_as_inputs" in line]
+    (line,) = [line for line in found.report.fp16.warnings if "weights_as_inputs" in line]
     expect(line, None, len(BODIES[case][3]), *BODIES[case][3])
     assert compare(model, found.model, feed(model)).verdict != "failed"
 
@@ -107,7 +107,7 @@ def test_those_that_had_to_be_listed_are_weights_slimmed_or_not(case: str) -> No
     model = listing(case, ir_version=3)
     found = convert(model)
     assert inputs(found.model) == list(feed(model))
-    assert not any("weights_as_inputs" in line for line in found.report.fp16["warnings"])
+    assert not any("weights_as_inputs" in line for line in found.report.fp16.warnings)
 
 
 @pytest.mark.parametrize("case", BODIES)
@@ -116,7 +116,7 @@ def test_they_stay_inputs_on_request(case: str, tmp_path: Path) -> None:
     found = convert(model, tmp_path / "out.onnx", samples=feed(model), precision=option)
     assert inputs(found.model) == [*feed(model), *BODIES[case][3]]
     assert found.report.slim is None
-    assert not any("weights_as_inputs" in line for line in found.report.fp16["warnings"])
+    assert not any("weights_as_inputs" in line for line in found.report.fp16.warnings)
     assert compare(model, tmp_path / "out.onnx", feed(model)).verdict != "failed"
 
 

@@ -56,8 +56,8 @@ def test_a_model_with_them_is_converted_and_compared(name: str, tmp_path: Path) 
 @pytest.mark.parametrize("name", NODES)
 def test_what_reads_them_is_converted(name: str, tmp_path: Path) -> None:
     report = convert(written(tmp_path / "m.onnx", NODES[name], half=False), samples=[SAMPLES]).report.fp16
-    assert report["model"]["fp16_fraction"] > 0
-    assert not [line for line in report["warnings"] if "value_info" in line]
+    assert report.model["fp16_fraction"] > 0
+    assert not [line for line in report.warnings if "value_info" in line]
 
 
 def test_a_listed_one_is_float16(tmp_path: Path) -> None:

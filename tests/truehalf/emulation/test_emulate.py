@@ -333,7 +333,7 @@ def test_values_of_unknown_type_are_refused() -> None:
         """<ir_version: 9, opset_import: ["" : 17, "custom" : 1]>
         g (float16[1] x) => (float16[1] y) { a = custom.Odd(x)  y = Neg(a) }"""
     )
-    with raises("type-unknown", "'a'", "custom:Odd", "value_info"):
+    with raises("sizes-unknown", "'a'", "custom:Odd", "value_info"):
         emulate(ir.from_proto(proto))
 
 

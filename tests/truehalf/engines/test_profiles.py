@@ -47,13 +47,13 @@ def test_profiles_that_fit() -> None:
         ({"images": FITTING | {"max": [True, 3, 8, 32]}}, ".images.max", "wrong-type", [[True, 3, 8, 32]]),
         (
             {"images": FITTING | {"opt": [8, 3, 8, 16]}},
-            ".images",
+            ".images.opt",
             "out-of-range",
             ["axis 0", "0 <= min <= opt <= max", "1, 8, 4"],
         ),
         (
             {"images": FITTING | {"min": [-1, 3, 8, 8]}},
-            ".images",
+            ".images.opt",
             "out-of-range",
             ["axis 0", "0 <= min <= opt <= max", "-1, 2, 4"],
         ),
@@ -69,7 +69,7 @@ def test_a_fault_is_named(given: dict[str, Any], key: str, code: str, facts: lis
 def test_every_fault_is_said_at_once() -> None:
     profiles = [{"images": profile([2, 3, 8, 8], [1, 3, 8, 8], [4, 4, 8, 8]), "other": FITTING}, {}]
     assert [fault.split(":")[0] for fault in check_profiles(graph(IMAGES), profiles)] == [
-        "engine.profiles[0].images",
+        "engine.profiles[0].images.opt",
         "engine.profiles[0].images",
         "engine.profiles[0].other",
         "engine.profiles[1]",
@@ -132,7 +132,7 @@ def test_numbers_of_a_shape_tensor_are_values() -> None:
     for (kind, value), fault in zip((("min", 8), ("opt", 16), ("max", 32)), faults, strict=True):
         expect(fault, "wrong-shape", f"engine.profiles[0].size.{kind}:", "2 values", [2], [value])
     (fault,) = check(profile([8, 8], [4, 16], [32, 64]))
-    expect(fault, "out-of-range", "engine.profiles[0].size:", "value 0", "min <= opt <= max", "8, 4, 32")
+    expect(fault, "out-of-range", "engine.profiles[0].size.opt:", "value 0", "min <= opt <= max", "8, 4, 32")
     (fault,) = check_profiles(graph(RESIZED), [{"x": x}])
     expect(fault, "needs-value", "engine.profiles[0]:", "'size'", [2])
 

@@ -172,7 +172,7 @@ def test_an_input_of_which_torch_takes_one_value_is_not_taken_for_unread() -> No
             raise ValueError("expected 8")
         return x
 
-    with raises("takes-one-value", "'scale'"):
+    with raises("input-unread", "'scale'"):
         unread_inputs(reading_no_scale(), Calling(only_one), IoSpec.from_json(SCALED), scaled(8))
 
 

@@ -15,6 +15,7 @@ DVC = """
 stages:
   a: {cmd: python -m stages.a}
   page: {cmd: python -m pipeline.page}
+  lazy: {cmd: python -m stages lazy}
   always: {cmd: python -m stages.b, always_changed: true}
 """
 FILES = {
@@ -48,6 +49,7 @@ def test_the_files_of_each_stage(root: Path) -> None:
     of_a = ["a.py", "b.py", "c/__init__.py", "c/d.py", "c/page.html.j2", "lazy.py"]
     assert found == {
         "a": [f"stages/{name}" for name in of_a],
+        "lazy": ["stages/lazy.py"],
         "page": ["pipeline/page/__init__.py", "pipeline/page/__main__.py", "pipeline/page/table.py"],
     }
 

@@ -8,11 +8,14 @@ from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.samples import TRACE_SAMPLES, drawn
+from truehalf.models.configuration import validated
 from truehalf.provenance.fingerprints import (
     check_plugins,
     fingerprint,
     fingerprint_code,
+    fingerprint_data,
     fingerprint_files,
+    fingerprint_model,
     fingerprint_samples,
 )
 
@@ -120,3 +123,36 @@ def test_a_package_that_raises_is_said_with_the_key_and_the_line(tmp_path: Path)
     with raises("function-fails", "RuntimeError: not today", "badpkg/__init__.py, line 2)") as caught:
         fingerprint_code("precision.custom_rule", "badpkg.m:f", tmp_path)
     assert str(caught.value).startswith("precision.custom_rule: 'badpkg.m:f': ")
+
+
+def test_a_model_is_its_weights_its_code_and_its_settings(tmp_path: Path) -> None:
+    for name, content in (("a.onnx", "one"), ("moved/b.onnx", "one"), ("c.onnx", "two")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+
+    def sha256(file: str, *overrides: str) -> str:
+        config = validated(composed("model=onnx", "data=random", f"model.checkpoint={file}", *overrides))
+        return fingerprint_model(config, [tmp_path / file], tmp_path)["sha256"]
+
+    same = [sha256("a.onnx"), sha256("moved/b.onnx"), sha256("a.onnx", "model.name=mine"), sha256("a.onnx", "seed=7")]
+    assert len(set(same)) == 1 and len(same[0]) == 12
+    others = [sha256("c.onnx"), sha256("a.onnx", "model.image_size=[32,32]"), sha256("a.onnx", "model.classes=[x]")]
+    assert len({same[0], *others}) == 4
+
+
+def test_random_weights_are_another_model_with_another_seed(tmp_path: Path) -> None:
+    def sha256(*overrides: str) -> str:
+        config = validated(composed("model.checkpoint=null", *overrides))
+        return fingerprint_model(config, [], tmp_path)["sha256"]
+
+    assert sha256() != sha256("seed=7") and sha256() != sha256("decoder=rtdetrv2")
+
+
+def test_samples_are_known_by_what_chooses_them(tmp_path: Path) -> None:
+    def verification(*overrides: str) -> object:
+        few = ("data.calibration_samples=2", "data.verification_samples=3")
+        return fingerprint_data(validate(composed(*few, *overrides)), tmp_path)[0]["verification"]
+
+    assert verification() == verification("verify.batch=5") == verification("model.name=mine")
+    changes = [("data.seed=1",), ("model.image_size=[96,96]",), ("data.verification_samples=4",), ("data=random",)]
+    assert all(verification(*change) != verification() for change in changes)

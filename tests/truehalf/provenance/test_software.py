@@ -71,6 +71,4 @@ def test_where_fp16_traces_the_model_the_device_matters(monkeypatch: pytest.Monk
 def test_every_stage_that_computes_depends_on_them() -> None:
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     of = {name for name, stage in stages.items() if "artifacts/inputs/software.json" in stage.get("deps", [])}
-    assert of == {"trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify_fp32", "verify", "engine"}
-    assert "artifacts/inputs/tracing_device.json" in stages["fp16"]["deps"]
-    assert "precision.method" in stages["inputs"]["params"]
+    assert of == {"trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify", "engine"}

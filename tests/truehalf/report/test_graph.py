@@ -42,9 +42,9 @@ def test_stages_are_stretches_of_the_graph_in_the_parts_of_its_trunk() -> None:
     for around in ("", "net.model."):
         scopes = ["n.a.x"] * 10 + ["n.b"] * 10 + ["n.a"] + ["n.b"] * 9
         nodes = [node(f"/{i}", around + scope, 1.0) for i, scope in enumerate(scopes)]
-        assert stages(nodes, nodes) == [("a", 0, 9), ("b", 10, 29)]
+        assert stages(nodes) == [("a", 0, 9), ("b", 10, 29)]
 
 
 def test_a_network_without_modules_has_no_stages() -> None:
     nodes = [node(f"/{i}", "", 1.0) for i in range(5)]
-    assert stages(nodes, nodes) == []
+    assert stages(nodes) == []

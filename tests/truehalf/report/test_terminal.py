@@ -73,17 +73,6 @@ def test_every_program_of_the_chain_is_called_so() -> None:
     assert len(programs) > 5 and all(text.endswith("    run_program(main)\n") for text in programs)
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_a_program_without_streams_ends_as_it_would_have_and_no_file_takes_their_numbers(
-    tmp_path: Path, closed: str
-) -> None:
-    lines = "show('passed: x'); show('y', sys.stderr); assert open('file', 'w').fileno() > 2"
-    program = _PROGRAM.format(lines=2, print=lines, code=3)
-    line = f'exec "{sys.executable}" -c "$1" {closed}'
-    assert subprocess.run(["sh", "-c", line, "sh", program], cwd=tmp_path, env=OF_PROJECT).returncode == 3
-    assert (tmp_path / "done").exists()
-
-
 def test_what_the_encoding_lacks_is_written_out(tmp_path: Path) -> None:
     program = _PROGRAM.format(lines=1, print=r"show('passed: \xfc \udcff')", code=0)
     environment = OF_PROJECT | {"PYTHONIOENCODING": "ascii"}

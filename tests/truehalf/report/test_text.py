@@ -11,7 +11,7 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.test_known_bad import SPEC, feeds, metrics, nothing, write
-from truehalf.report.text import listed, report_text
+from truehalf.report.text import Screen, comparison_lines, listed
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.localize.locate import Place
 
@@ -27,19 +27,18 @@ def test_a_detectors_lines(tmp_path: Path) -> None:
     files = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", l=planted)
     report = compare(*files, feeds(), spec=SPEC, locate=False)
     report = replace(report, place=Place("", "", "", [], [Said("'/head/Add'"), *[Said("another")] * 5]))
-    text = report_text(report, "fp32.onnx", "other.onnx")
-    lines = text.splitlines()
-    expect(lines[0], None, "failed", "other.onnx", "fp32.onnx")
-    expect(lines[1], None, 3, "fp32-cpu", "CPUExecutionProvider")
+    lines = comparison_lines(report, Screen())
+    expect(lines[0], None, 3, "CPUExecutionProvider")
     (detections,) = [line for line in lines if line.startswith("detections")]
-    assert re.findall(r"\d+", detections) == ["4", "3", "1", "1", "0", "0", "1"], (
-        "reference, matched, missed, ..., extra"
-    )
-    expect(text, None, "max |d|: logits 9, boxes 0", f"{metrics(report)['self_ap50_95']:.4f}")
-    listed = lines.index("  - '/head/Add'")
-    assert lines[listed - 1].endswith(":") and lines[listed + 1 : listed + 4] == ["  - another", "  - another", ""]
-    expect(text, "no-labels")
-    assert max(len(line) for line in lines) <= 120
+    assert re.findall(r"\d+", detections) == ["3", "4", "1", "1", "0", "0", "1"], "matched, of, missed, ..., extra"
+    first = lines.index("  - '/head/Add'")
+    assert lines[first - 1].endswith(":") and lines[first + 3].startswith("  - and 3 more")
+    assert not any(line.startswith("output ") for line in lines), "figures by output are for --verbose"
+    expect("\n".join(lines), "no-labels")
+    lines = comparison_lines(report, Screen(is_verbose=True))
+    expect("\n".join(lines), None, "logits 9, boxes 0", f"{metrics(report)['self_ap50_95']:.4f}")
+    assert lines.count("  - another") == 5
+    assert max(map(len, "\n".join(lines).splitlines())) <= 120
 
 
 @pytest.mark.parametrize(
@@ -72,5 +71,5 @@ def test_many_inputs_are_one_line_and_many_reasons_are_shown_in_part(tmp_path: P
         "'x9'" in i for i in report.not_verified
     )
     assert len(report.reasons) == 12
-    assert report_text(report, "a", "b").count("[input-ignored]") == 10
-    assert report_text(report, "a", "b", items=None).count("[input-ignored]") == 12
+    for is_verbose, shown in ((False, 3), (True, 12)):
+        assert "\n".join(comparison_lines(report, Screen(is_verbose=is_verbose))).count("[input-ignored]") == shown

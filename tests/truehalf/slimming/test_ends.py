@@ -38,7 +38,7 @@ def test_files_of_torch_are_slimmed(exporter: str, tmp_path: Path) -> None:
         wanted |= {"dynamic_shapes": {"x": sides}, "dynamo": True, "verbose": False}
     torch.onnx.export(module, (torch.rand(2, 3, 16, 16),), path, **wanted)
     feeds = [{"pixels": np.random.default_rng(n).random((n, 3, 16, 16), np.float32)} for n in (1, 3)]
-    assert slim(path, tmp_path / "slim.onnx", check_feeds=feeds)["parity"]["status"] == "verified"
+    assert slim(path, tmp_path / "slim.onnx", check_feeds=feeds).parity["status"] == "verified"
     before, after = (onnx.load(tmp_path / file).graph for file in ("m.onnx", "slim.onnx"))
     for one, other in zip((*before.input, *before.output), (*after.input, *after.output), strict=True):
         assert (one.name, one.type) == (other.name, other.type)
@@ -75,7 +75,7 @@ def test_an_axis_that_an_input_varies_is_none_that_may_become_a_number(
         return proto
 
     monkeypatch.setattr("onnxslim.slim", baked)
-    expect(slim(tmp_path / "m.onnx", tmp_path / "slim.onnx")["failed"], "slim-fails", "onnxslim", "outputs", "y")
+    expect(slim(tmp_path / "m.onnx", tmp_path / "slim.onnx").failed, "slim-fails", "onnxslim", "outputs", "y")
 
 
 @pytest.mark.parametrize("stated", ["1,n", "n,1", "1,1,n", "n", "1,24", "6,k"])

@@ -41,7 +41,7 @@ def test_convert_slims_without_a_shape_inference_that_changes_pads(tmp_path: Pat
     found = convert(pads(tmp_path / "m.onnx"), tmp_path / "o.onnx", samples={"x": PICTURES}).report
     assert found.slim is not None and found.check is not None
     left_out(found.slim, "shape_inference")
-    assert found.slim["nodes_after"] < found.slim["nodes_before"] and found.check.state == "verified"
+    assert found.slim.nodes_after < found.slim.nodes_before and found.check.state == "verified"
     (wanted,), (got,) = (Session(tmp_path / name).run({"x": PICTURES}).values() for name in ("m.onnx", "o.onnx"))
     np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3)
 
@@ -50,12 +50,12 @@ def test_so_does_the_stage(tmp_path: Path) -> None:
     report = slim(pads(tmp_path / "m.onnx"), tmp_path / "o.onnx", check_feeds=[{"x": PICTURES}])
     left_out(report, "shape_inference")
     skipped = SlimConfig(skip_patterns=("shape_inference",))
-    assert slim(tmp_path / "m.onnx", tmp_path / "o.onnx", skipped, check_feeds=[{"x": PICTURES}])["left_out"] == []
+    assert slim(tmp_path / "m.onnx", tmp_path / "o.onnx", skipped, check_feeds=[{"x": PICTURES}]).left_out == []
 
 
 def test_convert_says_that_slimming_was_compared_on_no_samples(tmp_path: Path) -> None:
     report = convert(pads(tmp_path / "m.onnx"), tmp_path / "o.onnx").report
-    assert report.slim is not None and report.slim["parity"]["status"] == "not verified"
+    assert report.slim is not None and report.slim.parity["status"] == "not verified"
 
 
 def test_places_that_rounding_exchanges_are_no_reason_not_to_slim(
@@ -81,8 +81,8 @@ def test_places_that_rounding_exchanges_are_no_reason_not_to_slim(
     feed = {"x": draw.normal(size=(1, 64)).astype(np.float32)}
     feed["x"][0, [0, -1]] = 1000
     report = slim(tmp_path / "m.onnx", tmp_path / "o.onnx", check_feeds=[feed], repair=())
-    assert report["left_out"] == [] and report["parity"]["status"] == "not verified"
-    expect(report["parity"]["reason"], "near-ties")
+    assert report.left_out == [] and report.parity["status"] == "not verified"
+    expect(report.parity["reason"], "near-ties")
 
 
 def test_a_model_that_draws_is_slimmed_and_not_verified(tmp_path: Path) -> None:
@@ -90,5 +90,5 @@ def test_a_model_that_draws_is_slimmed_and_not_verified(tmp_path: Path) -> None:
     { i = Identity(x) d = RandomNormalLike(i) y = Add(i, d) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     report = slim(tmp_path / "m.onnx", tmp_path / "o.onnx", check_feeds=[{"x": np.ones((3, 4), np.float32)}])
-    assert report["simplified"] and report["left_out"] == [] and report["parity"]["status"] == "not verified"
-    expect(report["parity"]["reason"], "not-comparable")
+    assert report.simplified and report.left_out == [] and report.parity["status"] == "not verified"
+    expect(report.parity["reason"], "not-comparable")

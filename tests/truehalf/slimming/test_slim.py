@@ -95,13 +95,13 @@ def test_fewer_nodes_same_results(tmp_path: Path, capfd: pytest.CaptureFixture[s
     source = write(tmp_path / "source.onnx")
     before = source.read_bytes()
     report = slim(source, tmp_path / "out" / "m.onnx", check_feeds=FEEDS)
-    assert report["ops_before"] == {"Add": 1, "Identity": 1, "Mul": 1, "Neg": 1, "Relu": 1, "Transpose": 2}
-    assert report["ops_after"] == {"Mul": 1, "Neg": 1, "Relu": 1}
-    assert (report["nodes_before"], report["nodes_after"]) == (7, 3)
-    parity = report["parity"]
+    assert report.ops_before == {"Add": 1, "Identity": 1, "Mul": 1, "Neg": 1, "Relu": 1, "Transpose": 2}
+    assert report.ops_after == {"Mul": 1, "Neg": 1, "Relu": 1}
+    assert (report.nodes_before, report.nodes_after) == (7, 3)
+    parity = report.parity
     assert parity["status"] == "verified"
     assert (parity["samples"], parity["batch_sizes"], parity["max_abs"]) == (4, [1, 3], {"y": 0.0})
-    assert report["model"]["untyped_nodes"] == 0
+    assert report.model["untyped_nodes"] == 0
     assert source.read_bytes() == before
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["m.onnx"]
     assert capfd.readouterr().out == ""
@@ -142,16 +142,16 @@ def test_second_run_over_the_first_adds_nothing(tmp_path: Path) -> None:
 
 def left_out(report: Any, *names: str) -> None:
     """Check that the file agrees with its source without these, and that the report says so."""
-    assert sorted(report["left_out"]) == sorted(names) and report["parity"]["status"] == "verified"
-    expect(report["failed"], None, *names)
+    assert sorted(report.left_out) == sorted(names) and report.parity["status"] == "verified"
+    expect(report.failed, None, *names)
 
 
 def test_wrong_pattern_is_left_out_and_named(tmp_path: Path, register: Any) -> None:
     register("FusionWrong", "Relu", "Sigmoid")
     report = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
     left_out(report, "FusionWrong")
-    expect(report["failed"], "outputs-differ", "2.08%", "99.9%")
-    assert report["ops_after"] == {"Mul": 1, "Neg": 1, "Relu": 1} and report["simplified"]
+    expect(report.failed, "outputs-differ", "2.08%", "99.9%")
+    assert report.ops_after == {"Mul": 1, "Neg": 1, "Relu": 1} and report.simplified
 
 
 def test_two_wrong_patterns_are_both_left_out(tmp_path: Path, register: Any) -> None:
@@ -169,8 +169,8 @@ def test_wrong_pattern_can_be_skipped(tmp_path: Path, register: Any) -> None:
         check_feeds=FEEDS,
         options=SlimConfig(skip_patterns=["FusionWrong"]),
     )
-    assert report["parity"]["status"] == "verified"
-    assert report["skipped_patterns"] == ["FusionWrong"]
+    assert report.parity["status"] == "verified"
+    assert report.skipped_patterns == ["FusionWrong"]
 
 
 def test_wrong_optimisation_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_pattern_that_raises_is_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(DEFAULT_FUSION_PATTERNS["FusionBroken"][0], "rewrite", broken)
     report = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
     left_out(report, "FusionBroken")
-    expect(report["failed"], "slim-fails", "KeyError: 'axes'")
+    expect(report.failed, "slim-fails", "KeyError: 'axes'")
 
 
 def test_what_onnxslim_fails_at_may_be_repaired_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,11 +203,11 @@ def test_what_onnxslim_fails_at_may_be_repaired_alone(tmp_path: Path, monkeypatc
         raise UnboundLocalError("onnx_tensor")
 
     file = ModelFile(write(tmp_path / "source.onnx"))
-    assert "failed" not in slim_or_keep(file).report
+    assert slim_or_keep(file).report.failed is None
     monkeypatch.setattr(onnxslim, "slim", broken)
     report = slim_or_keep(file).report
-    assert report["simplified"] is False
-    expect(report["failed"], "slim-fails", "UnboundLocalError: onnx_tensor")
+    assert report.simplified is False
+    expect(report.failed, "slim-fails", "UnboundLocalError: onnx_tensor")
 
 
 def test_what_onnxslim_breaks_is_slimmed_without_it(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_what_onnxslim_breaks_is_slimmed_without_it(tmp_path: Path) -> None:
     <float k = {3.0}, float half = {0.5}, bool no = {0}> { a = Add(x, k) d, kept = Dropout(a, half, no) y = Exp(d) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     made = slim_or_keep(ModelFile(tmp_path / "m.onnx"))
-    assert made.report["simplified"] and made.report["left_out"] == ["dead_node_elimination"]
+    assert made.report.simplified and made.report.left_out == ["dead_node_elimination"]
     assert [value.name for value in made.model.graph.outputs] == ["y", "kept"]
 
 
@@ -241,19 +241,19 @@ def test_what_onnx_runtime_does_not_load_is_converted_as_it_is(case: str, tmp_pa
         )
     onnx.save(model, tmp_path / "m.onnx")
     made = slim_or_keep(ModelFile(tmp_path / "m.onnx"))
-    expect(made.report["failed"], None)
+    expect(made.report.failed, None)
     assert [node.op_type for node in made.model.graph] == [node.op_type for node in model.graph.node]
     result = convert(tmp_path / "m.onnx", tmp_path / "o.onnx")
     check = result.report.check
     assert check is None or check.state == "not verified"
-    assert (tmp_path / "o.onnx").is_file() and result.report.slim and result.report.slim["failed"]
+    assert (tmp_path / "o.onnx").is_file() and result.report.slim and result.report.slim.failed
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_so_is_one_with_data_behind_links(layout: str, tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 15]> g (float[1,4] x, uint64[4] k) => (float[1,4] y)
     { a = MatMul(x, w)  y = Pow(a, k) }"""
-    expect(slim_or_keep(ModelFile(linked(tmp_path, layout, text))).report["failed"], "runtime-refuses", "Pow")
+    expect(slim_or_keep(ModelFile(linked(tmp_path, layout, text))).report.failed, "runtime-refuses", "Pow")
 
 
 def test_where_onnxslim_makes_no_model_the_file_is_repaired_alone(
@@ -262,8 +262,8 @@ def test_where_onnxslim_makes_no_model_the_file_is_repaired_alone(
     monkeypatch.setattr(onnxslim, "slim", lambda *_, **__: None)
     report = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
     left_out(report, "onnxslim")
-    assert not report["simplified"]
-    expect(report["failed"], "slim-fails")
+    assert not report.simplified
+    expect(report.failed, "slim-fails")
 
 
 def test_prints_of_onnxslim_stay_out_of_stdout(
@@ -285,19 +285,19 @@ def test_what_changes_outputs_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(onnxslim, "slim", renamed)
     report = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx")
-    assert report["left_out"] == ["onnxslim"]
-    expect(report["failed"], "slim-fails", "onnxslim", "y: FLOAT", "renamed: FLOAT")
+    assert report.left_out == ["onnxslim"]
+    expect(report.failed, "slim-fails", "onnxslim", "y: FLOAT", "renamed: FLOAT")
 
 
 def test_untrained_model_that_differs_is_not_verified(tmp_path: Path, register: Any) -> None:
     register("FusionWrong", "Relu", "Sigmoid")
     report = slim(write(tmp_path / "source.onnx", trained=False), tmp_path / "m.onnx", check_feeds=FEEDS)
-    assert report["parity"]["status"] == "not verified"
-    expect(report["parity"]["reason"], "weights-random", "2.08%")
+    assert report.parity["status"] == "not verified"
+    expect(report.parity["reason"], "weights-random", "2.08%")
 
 
 def test_without_samples_nothing_is_verified(tmp_path: Path) -> None:
-    parity = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx")["parity"]
+    parity = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx").parity
     assert parity["status"] == "not verified" and set(parity) == {"status", "reason"}, "no samples, no numbers"
 
 
@@ -339,13 +339,13 @@ def sampled_feeds() -> list[dict[str, np.ndarray]]:
 def test_repair_runs_at_the_end_and_is_reported(tmp_path: Path) -> None:
     source = write_sampled(tmp_path / "source.onnx")
     report = slim(source, tmp_path / "m.onnx", check_feeds=sampled_feeds())
-    assert list(report["repair"]["counts"]) == list(shipped("repair/tensorrt")["passes"])
-    assert report["repair"]["counts"]["grid_sample_gather"] == 1
-    refused = [entry for entry in report["repair"]["refused"] if entry["pass"] == "grid_sample_gather"]
+    assert list(report.repair["counts"]) == list(shipped("repair/tensorrt")["passes"])
+    assert report.repair["counts"]["grid_sample_gather"] == 1
+    refused = [entry for entry in report.repair["refused"] if entry["pass"] == "grid_sample_gather"]
     assert [entry["node"] for entry in refused] == ["/net/block.0/GridSample_other"]
-    assert (report["ops_after"]["GridSample"], report["ops_after"]["GatherND"]) == (1, 1)
-    assert report["parity"]["status"] == "verified"
-    assert report["model"]["untyped_nodes"] == 0
+    assert (report.ops_after["GridSample"], report.ops_after["GatherND"]) == (1, 1)
+    assert report.parity["status"] == "verified"
+    assert report.model["untyped_nodes"] == 0
     assert all(node.name.startswith("/net/block.0/") for node in load_model(tmp_path / "m.onnx").graph)
 
 
@@ -358,8 +358,8 @@ def test_repair_of_the_same_file_is_the_same_to_the_byte(tmp_path: Path) -> None
 
 def test_no_repair_where_none_is_wanted(tmp_path: Path) -> None:
     report = slim(write_sampled(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=())
-    assert report["repair"] == {"counts": {}, "refused": []}
-    assert report["ops_after"]["GridSample"] == 2
+    assert report.repair == {"counts": {}, "refused": []}
+    assert report.ops_after["GridSample"] == 2
 
 
 def test_wrong_repair_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,8 +390,8 @@ def test_repair_that_makes_an_invalid_file_is_left_out(tmp_path: Path, monkeypat
 
     monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
     report = slim(write_sampled(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=["allowzero"])
-    assert report["left_out"] == ["allowzero"]
-    expect(report["failed"], "model-invalid", "NoSuchOperator")
+    assert report.left_out == ["allowzero"]
+    expect(report.failed, "model-invalid", "NoSuchOperator")
 
 
 def test_truncated_file_is_refused(tmp_path: Path) -> None:
@@ -423,10 +423,10 @@ def test_detector_keeps_scopes_types_and_results(decoder: str, tmp_path: Path) -
     trace_json(detectors.detector(decoder), detectors.pictures(0, 1), source, spec=detectors.spec())
     checks = [detectors.pictures(2), detectors.pictures(3, 4, 5)]
     report = slim(source, tmp_path / "m.onnx", check_feeds=checks)
-    assert report["parity"]["status"] == "verified"
-    assert report["parity"]["matched_queries"] == 1.0
-    assert report["nodes_after"] < report["nodes_before"] / 2
-    assert report["model"]["untyped_nodes"] == 0
+    assert report.parity["status"] == "verified"
+    assert report.parity["matched_queries"] == 1.0
+    assert report.nodes_after < report.nodes_before / 2
+    assert report.model["untyped_nodes"] == 0
     model = load_model(tmp_path / "m.onnx")
     assert model.metadata_props == load_model(source).metadata_props
     names = [node.name for node in model.graph]
@@ -447,8 +447,8 @@ def test_wrong_repair_is_left_out_without_onnxslim(tmp_path: Path, monkeypatch: 
 
 def test_a_file_without_onnxslim_and_repair_keeps_its_nodes(tmp_path: Path) -> None:
     report = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS, repair=(), simplify=False)
-    assert report["ops_after"] == report["ops_before"]
-    assert report["parity"]["max_abs"] == {"y": 0.0}
+    assert report.ops_after == report.ops_before
+    assert report.parity["max_abs"] == {"y": 0.0}
 
 
 @pytest.mark.parametrize("named", [(), (0,), (1, 2), (0, 1, 2)])
@@ -470,5 +470,5 @@ def test_an_operator_whose_types_onnx_does_not_infer_keeps_the_stated_ones(tmp_p
     { h = GroupNormalization <num_groups = 2> (x, w, w) a = Relu(h) y = Identity(a) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     made = slim_or_keep(ModelFile(tmp_path / "m.onnx"))
-    assert "failed" not in made.report
+    assert made.report.failed is None
     assert [node.op_type for node in made.model.graph] == ["GroupNormalization", "Relu"]

@@ -32,7 +32,6 @@ OPTIONS = VerifyConfig(
     require=[],
     skip_corrupt=False,
     suggest=False,
-    suggest_runs=300,
 )
 SPEC = IoSpec.from_json(
     {

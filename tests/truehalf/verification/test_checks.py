@@ -11,7 +11,6 @@ from tests.measuring.shipped import shipped
 from tests.messages import expect
 from truehalf.codes import coded, codes_in
 from truehalf.config.verification import GatesConfig
-from truehalf.report.forms import SameOutputs
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -36,6 +35,7 @@ from truehalf.verification.metrics.detections import Detections, match
 from truehalf.verification.open_file import Ran
 from truehalf.verification.reaction import Reactions
 from truehalf.verification.runs import Run
+from truehalf.verification.stage_numbers import SameOutputs
 
 LIMITS = GatesConfig(**shipped("verify/detection")["gates"])
 FINE = {"state": "verified", "reason": "fine"}

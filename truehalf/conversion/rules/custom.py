@@ -51,4 +51,6 @@ def custom(node: ir.Node, context: RuleContext) -> Decision | None:
 
 def declared(node: ir.Node, context: RuleContext) -> Decision | None:
     reason = node.metadata_props.get(KEEP_FLOAT32)
-    return Decision(Verdict.fp32, "declared", f"declared by its metadata: {reason}") if reason is not None else None
+    if reason is None:
+        return None
+    return Decision(Verdict.fp32, "declared", f"the exporter or a repair marks it as FP32: {reason}")

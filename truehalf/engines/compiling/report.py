@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -101,7 +102,8 @@ def compiled_report(
         StageError: the compiler refuses the file, and the engine is for TensorRT for RTX; or the plan is wrong, or
             the engine cannot be written.
     """
-    plan, (reason, assumed) = common["plan"], why
+    plan, (reason, assumed) = common.plan, why
+    assert plan is not None
     try:
         facts, compiled = compile_engine(plan, file, out_dir)
     except (BuildError, RuntimeError) as error:
@@ -111,30 +113,29 @@ def compiled_report(
         if plan["backend"] == RTX:
             raise StageError(code, f"{file.path}: TensorRT for RTX refuses: {error}") from error
         message = coded("not-supported", f"not compiled: {_refused(error)}: {error}")
-        return {"status": "planned"} | common | none_built(plan, reason, [message, *assumed])
+        return none_built(common, plan, reason, [message, *assumed])
     rows = compiled_gates(plan, file.typed, facts, compiled, chosen)
     reasons, open_gates = outcome_of(rows)
-    report: EngineReport = {
-        "status": "failed" if reasons else "compiled",
-        "reason": "; ".join(reasons) or f"nothing was executed: {reason}",
-        "precision": precision_facts(plan["graph"], plan["declared"]),
-        "compiled": compiled,
-        "gates": rows,
-        "not_verified": [
+    return replace(
+        common.with_facts(facts),
+        status="failed" if reasons else "compiled",
+        reason="; ".join(reasons) or f"nothing was executed: {reason}",
+        reasons=reasons,
+        precision=precision_facts(plan["graph"], plan["declared"]),
+        compiled=compiled,
+        gates=rows,
+        not_verified=[
             f"the engine's outputs and latency: {NOT_RUN}: {reason}",
             *open_gates,
             *assumed,
         ],
-    }
-    if reasons:
-        report["reasons"] = reasons
-    return {**common, **facts, **report}
+    )
 
 
 def outcome_of(rows: Sequence[EngineGate]) -> tuple[list[str], list[str]]:
     """A sentence for each gate that failed, and for each that is not verified."""
     said = {row["gate"]: f"engine.gates.{row['gate']}: {row['reason']}" for row in rows}
-    failed = [coded("engine-gate", said[row["gate"]]) for row in rows if row["state"] == FAILED]
+    failed = [coded("beyond-gate", said[row["gate"]]) for row in rows if row["state"] == FAILED]
     return failed, [said[row["gate"]] for row in rows if row["state"] == NOT_VERIFIED]
 
 
@@ -147,10 +148,12 @@ def _refused(error: Exception) -> str:
     return f"{' and '.join(lacks)} {'is' if len(lacks) == 1 else 'are'} not in TensorRT for RTX"
 
 
-def none_built(plan: EnginePlan, reason: str, further: Sequence[str]) -> EngineReport:
-    """The part of a report that concerns an engine that was not built."""
-    return {
-        "reason": reason,
-        "precision": precision_facts(plan["graph"], plan["declared"]),
-        "not_verified": [f"the engine: none was built: {reason}", *further],
-    }
+def none_built(common: EngineReport, plan: EnginePlan, reason: str, further: Sequence[str]) -> EngineReport:
+    """The report of an engine that was not built: "planned", and why."""
+    return replace(
+        common,
+        status="planned",
+        reason=reason,
+        precision=precision_facts(plan["graph"], plan["declared"]),
+        not_verified=[f"the engine: none was built: {reason}", *further],
+    )

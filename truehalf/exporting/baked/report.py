@@ -22,11 +22,11 @@ class Baked:
         open, settled, installed: sentences on places, each with file and line.
     """
 
-    inputs: Sequence[str]
-    skipped: Sequence[str]
-    open: Sequence[str]
-    settled: Sequence[str]
-    installed: Sequence[str]
+    inputs: Sequence[str] = ()
+    skipped: Sequence[str] = ()
+    open: Sequence[str] = ()
+    settled: Sequence[str] = ()
+    installed: Sequence[str] = ()
 
     @property
     def reason(self) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from truehalf.config.schema import Config
+from truehalf.conversion.report import Decision, Fp16Report
 from truehalf.data.samples import TRACE_SAMPLES, filled, trace_samples
 from truehalf.exporting.routes.half_trace import HalfTracing, trace_in_fp16
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.source import dynamic_axes_of, open_model
-from truehalf.report.forms import Decision, Fp16Report
 
 
 def trace_configured(
@@ -41,10 +41,4 @@ def trace_configured(
     )
     batch = model.batch or config.trace.batch
     example = filled(trace_samples(config, min(batch, TRACE_SAMPLES // 2), root, spec), batch)
-    report, rows = trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)
-    if pinned := [f"{name}={list(entries)}" for name, entries in asdict(config.pins).items() if entries]:
-        report["not_done"].append(
-            f"pins of the model and its decoder, without effect under precision.method={report['method']}: "
-            f"{', '.join(pinned)}"
-        )
-    return report, rows
+    return trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)

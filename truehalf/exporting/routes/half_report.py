@@ -9,13 +9,14 @@ from pathlib import Path
 
 from truehalf.config.precision import Method
 from truehalf.config.schema import SlimConfig
+from truehalf.conversion.report import LISTED_NODES, Decision, Fp16Report, entry, fp32_rows
 from truehalf.errors import StageError
 from truehalf.exporting.routes.half_norms import SettleNorms
 from truehalf.io_spec.in_file import SPEC_KEY, shape_of, spec_text
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
-from truehalf.report.forms import Decision, Fp16Report, SlimReport, fp32_nodes
 from truehalf.slimming.slim import slim
+from truehalf.slimming.slim_report import SlimReport
 
 _FP32_REASON = {
     Method.half.value: "float32 as traced: the module's code or the exporter casts to it",
@@ -42,8 +43,8 @@ def described(
         if expected != got:
             message = f"fp16: expected {kind} {', '.join(expected)}, got {', '.join(got)}; set precision.method=convert"
             raise StageError("half-trace-fails", message)
-        for value, entry in zip(values, entries, strict=True):
-            value.shape = shape_of(entry)
+        for value, declared in zip(values, entries, strict=True):
+            value.shape = shape_of(declared)
     inputs = tuple(replace(each, dtype=types[each.name]) for each in spec.inputs)
     outputs = tuple(replace(each, dtype=types[each.name]) for each in spec.outputs)
     described = spec_text(replace(spec, inputs=inputs, outputs=outputs))
@@ -56,14 +57,14 @@ def slimmed(traced: Path, out: Path, options: SlimConfig, repair: Sequence[str] 
     """slim's report, less the facts, which are taken of the file."""
     report = slim(traced, out, options, repair=repair)
     reason = "float16 outputs are not compared as float32 ones are; verify compares the file with the FP32 model"
-    return {
-        "nodes_before": report["nodes_before"],
-        "nodes_after": report["nodes_after"],
-        "skipped_patterns": report["skipped_patterns"],
-        "left_out": report["left_out"],
-        "repair": report["repair"],
-        "parity": {"status": report["parity"]["status"], "reason": reason},
-    }
+    return SlimReport(
+        nodes_before=report.nodes_before,
+        nodes_after=report.nodes_after,
+        skipped_patterns=report.skipped_patterns,
+        left_out=report.left_out,
+        repair=report.repair,
+        parity={"status": report.parity["status"], "reason": reason},
+    )
 
 
 def counted(
@@ -72,7 +73,6 @@ def counted(
     """A row for each float node of the file, and what the report says of them."""
     import onnx_ir as ir
 
-    from truehalf.conversion.report import entry
     from truehalf.conversion.rules import base
     from truehalf.ir.arithmetic import flops
     from truehalf.ir.facts import FLOATS, all_nodes, model_facts
@@ -95,14 +95,16 @@ def counted(
         rows.append(entry(node, precision, base.Decision(base.Verdict[precision], method, reason)))
     total = sum(arithmetic.values())
     facts = model_facts(model, path)
-    return rows, {
-        **fp32_nodes(rows),
-        "fp16_fraction": facts["fp16_fraction"],
-        "fp16_arithmetic": arithmetic["fp16"] / total if total else None,
-        "casts_to_fp16": casts[ir.DataType.FLOAT, ir.DataType.FLOAT16],
-        "casts_to_fp32": casts[ir.DataType.FLOAT16, ir.DataType.FLOAT],
-        "model": facts,
-    }
+    kept = fp32_rows(rows)
+    return rows, Fp16Report(
+        fp32_nodes_total=len(kept),
+        fp32_nodes=kept[:LISTED_NODES],
+        fp16_fraction=facts["fp16_fraction"],
+        fp16_arithmetic=arithmetic["fp16"] / total if total else None,
+        casts_to_fp16=casts[ir.DataType.FLOAT, ir.DataType.FLOAT16],
+        casts_to_fp32=casts[ir.DataType.FLOAT16, ir.DataType.FLOAT],
+        model=facts,
+    )
 
 
 def _reason(method: str, precision: str, traced: bool) -> str:

@@ -17,13 +17,14 @@ import re
 import tempfile
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import Exporter, SlimConfig, TraceConfig
+from truehalf.conversion.report import Decision, Fp16Report
 from truehalf.errors import StageError, first_line, some_of
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.routes.half_report import counted, described, slimmed
@@ -32,7 +33,6 @@ from truehalf.float16 import MAX
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
-from truehalf.report.forms import Decision, Fp16Report
 from truehalf.runtime.device_lock import CPU, device_lock
 from truehalf.source_files import shown_file
 
@@ -118,17 +118,16 @@ def trace_in_fp16(
             message = f"precision.method={method.value}: {message}; set precision.method=convert"
             raise StageError(error.code, message) from error
     rows, report = counted(out_path, method.value, names, input_shapes)
-    return {
-        "status": "done",
-        "method": method.value,
-        "device": device,
-        "exporter": options.trace.exporter.value,
-        **report,
-        "norms": norms,
-        "slim": slim_report,
-        "warnings": [*notes, *raised, *_sizes_in_fp16(out_path)],
-        "not_done": [],
-    }, rows
+    report = replace(
+        report,
+        method=method.value,
+        device=device,
+        exporter=options.trace.exporter.value,
+        norms=norms,
+        slim=slim_report.to_json(),
+        warnings=[*notes, *raised, *_sizes_in_fp16(out_path)],
+    )
+    return report, rows
 
 
 def _sizes_in_fp16(path: Path) -> list[str]:

@@ -142,7 +142,7 @@ def _downloaded(identity: str, revision: str, weights: bool) -> Path:
         return folder
     except errors.GatedRepoError as error:
         message = f"{named}: its owner wants its terms accepted first: do so on its page, then `hf auth login`"
-        raise StageError("access-refused", message) from error
+        raise StageError("download-fails", message) from error
     except errors.RevisionNotFoundError as error:
         message = f"model.options.revision: {identity} has no commit or tag {revision!r}"
         raise StageError("unknown-choice", message) from error

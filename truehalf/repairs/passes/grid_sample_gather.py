@@ -37,7 +37,7 @@ from truehalf.repairs.rewrite import Build, NotEqualError, Repair, Writer, graph
 
 _BILINEAR = {"bilinear", "linear"}  # its name until opset 19, and since
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
-_EXACT = "positions of samples, which float16 would move by a part of a pixel"
+_EXACT = "it computes where an image is sampled, and float16 would move that by a part of a pixel"
 _CORNERS_X, _CORNERS_Y = [0, 1, 0, 1], [0, 0, 1, 1]
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.report.forms import AdversarialFacts, SameOutputs
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
 from truehalf.verification.judging.judge import same_outputs
 from truehalf.verification.open_file import OpenFile
 from truehalf.verification.runs import UnevenShapes, count_nonfinite
+from truehalf.verification.stage_numbers import AdversarialFacts, SameOutputs
 
 
 def measure_adversarial(file: OpenFile, reference: Reference | str, options: VerifyConfig) -> AdversarialFacts:

@@ -47,7 +47,7 @@ def not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | N
     if files.reference.evaluation != FP32_CPU:
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
     if files.batch_sizes:
-        yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}"
+        yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}, in which the samples ran"
     by_shapes: dict[str, list[str]] = {}
     for name, shapes in files.shapes.items():
         by_shapes.setdefault(some_of((str(list(shape)) for shape in sorted(shapes)), _SHAPES), []).append(repr(name))

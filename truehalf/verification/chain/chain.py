@@ -24,11 +24,11 @@ from typing import TypeVar, cast
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
+from truehalf.conversion.report import Decision
 from truehalf.data.samples import stacked
 from truehalf.errors import attempted
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
-from truehalf.report.forms import AdversarialFacts, Decision, StageNumbers, SuggestedPins
 from truehalf.report.page import NodeRow
 from truehalf.verification.chain.caveats import of_files
 from truehalf.verification.chain.held_against import SUBSET, HeldAgainst
@@ -58,10 +58,11 @@ from truehalf.verification.localize.pictures import draw
 from truehalf.verification.localize.worst_sample import facts_by_sample, worst_samples
 from truehalf.verification.open_file import FP32_CPU, is_pessimistic
 from truehalf.verification.pinning.as_argument import node_argument
-from truehalf.verification.pinning.pins import suggested_pins
+from truehalf.verification.pinning.pins import SuggestedPins, suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.stage_facts import Batches, StageFacts
+from truehalf.verification.stage_numbers import AdversarialFacts, StageNumbers
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = MEASURED_STAGES[-1]
@@ -93,7 +94,7 @@ class Making:
             verdict that would be passed is then "not verified".
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
         of_samples: how many the run has, of which the reference may be the first; None: as many as the reference.
-        measured: see truehalf.verification.chain.held_against.measure_files; None: nothing was measured before.
+        measured: see truehalf.verification.chain.held_against.measured_with; None: nothing was measured before.
     """
 
     adversarial: Reference | str = "no adversarial samples were given"
@@ -237,7 +238,8 @@ def beyond(stages: Mapping[str, StageFacts], total: int) -> Iterator[Finding]:
     if ran < total:
         yield not_checked(coded("first-samples", f"the final file alone, on {ran} of {total} samples"))
     sizes = {final["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
-    yield not_checked(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
+    ran_in = "one sample, opt and max of engine.profiles, and the batch of the comparison"
+    yield not_checked(f"batch sizes other than {', '.join(map(str, sorted(sizes)))} ({ran_in})")
     yield not_checked(f"the TensorRT engine: {NO_ENGINE}")
     if fewer := [name for name, stage in stages.items() if stage["samples"] < ran]:
         yield not_checked(f"{', '.join(fewer)}: measured on the first {SUBSET} of {ran} samples")

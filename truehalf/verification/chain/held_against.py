@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypedDict
 
+from truehalf.config.typed import plain
 from truehalf.config.verification import VerifyConfig
+from truehalf.files import read_json
 from truehalf.ir.model_forms import ModelFile
+from truehalf.json_values import JsonObject
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.reference import Reference
@@ -17,6 +21,8 @@ from truehalf.verification.open_file import opened
 from truehalf.verification.stage_facts import StageFacts
 
 SUBSET = 64  # samples for the stages before the final file
+# Options of the verdict, of searches and of the page, which change nothing that is measured of a file.
+_NOT_MEASURING = {"first_samples", "metrics", "pictures", "profile", "require", "suggest", "suggest_runs"}
 
 
 class HeldAgainst:
@@ -55,10 +61,22 @@ class HeldAgainst:
         return self.measured(model, min(SUBSET, len(self.reference.names)), (1,)).facts
 
 
+class MeasuredFiles(TypedDict):
+    """artifacts/reference/measured.json.
+
+    Attributes:
+        options: of the verification, those that change what is measured.
+        files: facts by the file's digest (truehalf.ir.model_forms.ModelFile).
+    """
+
+    options: JsonObject
+    files: dict[str, StageFacts]
+
+
 def measure_files(
     reference: Reference, adversarial: Reference | str, fp32: Path, paths: Iterable[Path], options: VerifyConfig
-) -> dict[str, StageFacts]:
-    """What is measured of files before the final one, by their digest (truehalf.ir.model_forms.ModelFile).
+) -> MeasuredFiles:
+    """Measure the files before the final one, once for all precisions.
 
     Args:
         reference, options: see truehalf.verification.chain.chain.verify.
@@ -69,4 +87,19 @@ def measure_files(
     slimmed = taken_apart(ModelFile(fp32), reference.spec)
     held = HeldAgainst(reference, adversarial, slimmed, options)
     files = [slimmed if path == fp32 else taken_apart(ModelFile(path), reference.spec) for path in paths]
-    return {file.digest: held.measured_on_first(file) for file in files}
+    return {"options": _measuring(options), "files": {file.digest: held.measured_on_first(file) for file in files}}
+
+
+def measured_with(options: VerifyConfig, path: Path) -> dict[str, StageFacts]:
+    """Facts by digest of the files that `measure_files` has measured; none if that was with other options, as after a
+    changed gate: torch's outputs are not computed again for it.
+
+    Args:
+        path: of measured.json.
+    """
+    measured: MeasuredFiles = read_json(path)
+    return measured["files"] if measured["options"] == _measuring(options) else {}
+
+
+def _measuring(options: VerifyConfig) -> JsonObject:
+    return {name: value for name, value in plain(options).items() if name not in _NOT_MEASURING}

@@ -237,7 +237,7 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
 
 
 def _arithmetic(made: Conversion) -> float:
-    return made.report()["fp16_arithmetic"] or 0.0
+    return made.report().fp16_arithmetic or 0.0
 
 
 def _ranking(model: ir.Model, base: set[str], sample: _Samples, conversion: Reconversion) -> list[str]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.outputs import DETECTIONS, task_of
-from truehalf.report.forms import StageNumbers
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.findings import Finding
 from truehalf.verification.judging.checks import of_conditions, shape_findings, unmet
@@ -24,6 +23,7 @@ from truehalf.verification.open_file import OpenFile, Ran
 from truehalf.verification.output_shapes import UNLIKE, comparable, shape_problems
 from truehalf.verification.runs import Arrays, UnevenShapes
 from truehalf.verification.stage_facts import StageFacts
+from truehalf.verification.stage_numbers import StageNumbers
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,12 @@ def layouts_of(runs: Runs, spec: IoSpec, score_threshold: float) -> list[tuple[s
 def in_words(layouts: Sequence[tuple[str, bool]]) -> str:
     """What `layouts_of` found."""
     named = " and ".join(
-        f"{'x, y, width, height' if each == _XYWH else each} in {'shares' if normalized else 'pixels'}"
+        f"{'x, y, width, height' if each == _XYWH else each} in {'0..1' if normalized else 'pixels'}"
         for each, normalized in layouts
     )
-    return f"those that score enough lie in the image as {named}" if named else "too few score enough, or fit"
+    if named:
+        return f"boxes above the score threshold lie inside the image when they are read as {named}"
+    return "too few boxes are above the score threshold and inside the image to tell their format"
 
 
 _NONE = "no other format or normalized makes boxes in the image of them; is it the output of that kind?"

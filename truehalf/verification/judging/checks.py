@@ -98,7 +98,7 @@ def tie_findings(counts: Mapping[str, int], margin: float) -> list[Finding]:
         counts: of each kind of them.
         margin: a share of the spread of the values.
     """
-    reason = "{} {} are others in near ties: in the FP32 model the two are at most {:g} of the spread apart"
+    reason = "{} {} differ where the FP32 model is nearly undecided: its candidates lie within {:g} of their range"
     return [
         not_checked(coded("near-ties", reason.format(count, what, margin) + " (verify.tie_margin)"))
         for what, count in counts.items()

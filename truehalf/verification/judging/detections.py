@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DECLARE, by_kind, detecting
-from truehalf.report.forms import DetectionSummary
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked, verdict_of
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import detection_values, evaluate
 from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.detections import DetectionSummary
 from truehalf.verification.metrics.output_errors import OutputErrors
 
 QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the last places, 3 in 60 of an image at most

@@ -29,8 +29,8 @@ from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Findi
 
 if TYPE_CHECKING:
     from truehalf.config.verification import GatesConfig
-    from truehalf.report.forms import DetectionSummary
     from truehalf.verification.judging.worst import Worst
+    from truehalf.verification.metrics.detections import DetectionSummary
 
 _OF_DETECTIONS = (
     *("low_self_ap50_95_drop", "matched_fraction", "extra_fraction", "score_error_p99"),

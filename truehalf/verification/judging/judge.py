@@ -18,7 +18,6 @@ from dataclasses import replace
 from truehalf.codes import coded, uncoded
 from truehalf.config.verification import GatesConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting
-from truehalf.report.forms import SameOutputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, verdict_of, worst_of
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.checks import (
@@ -39,6 +38,7 @@ from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import Ran
 from truehalf.verification.output_shapes import UNLIKE, comparable
 from truehalf.verification.reaction import observed, reactions
+from truehalf.verification.stage_numbers import SameOutputs
 
 
 def findings_on(
@@ -74,8 +74,8 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     found += evaluate(gates, {"nonfinite": nonfinite}, {}, lambda name: worst.ranked(worst.nonfinite_outputs(seen)))
     found += judge_metrics(seen.runs, seen.options.metrics)
     classes, margin = (seen.classification or {}).get("near_ties", 0), seen.options.tie_margin
-    ties = {f"indices, marks or steps in {name!r}": count for name, count in seen.ties.items()}
-    found += tie_findings({"best classes": classes, "labels of detections": seen.tied_labels, **ties}, margin)
+    ties = {f"values of {name!r} that a comparison or rounding decides": count for name, count in seen.ties.items()}
+    found += tie_findings({"best classes": classes, "classes of detections": seen.tied_labels, **ties}, margin)
     found += nothing_compared(seen.runs)
     return sorted(found, key=lambda finding: "gate" not in finding.facts)
 

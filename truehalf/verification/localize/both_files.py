@@ -8,12 +8,12 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
+from truehalf.conversion.report import Decision
 from truehalf.emulation.pessimistic import split_sums
 from truehalf.ir.facts import name_of
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.selectors import scope_of
-from truehalf.report.forms import Decision
 from truehalf.verification.localize.align import align, source_node, uncast
 from truehalf.verification.pinning.as_argument import entry_of, pins_argument
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from truehalf.config.verification import VerifyConfig
+from truehalf.conversion.report import Decision
 from truehalf.data.samples import stacked
 from truehalf.ir.model_forms import ModelFile
-from truehalf.report.forms import Decision
 from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, measure

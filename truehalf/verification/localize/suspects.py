@@ -59,8 +59,8 @@ class Suspect:
 def of_error(node: ir.Node, position: int, effect: float, local_errors: LocalErrors, files: BothFiles) -> Suspect:
     """A node that computes something else than the reference from the same tensors."""
     local_error, whole = finite(local_errors.local_error[position]), local_errors.whole
-    local = "is not finite" if local_error is None else f"is off by {_share(local_error)}"
-    moved = f"moves the outputs by {_share(effect)}" if np.isfinite(effect) else "makes the outputs NaN or Inf"
+    local = "is not finite" if local_error is None else f"has a relative error of {_share(local_error)} by itself"
+    moved = f"changes the outputs by {_share(effect)}" if np.isfinite(effect) else "makes the outputs NaN or Inf"
     of = f" (all nodes together: {_share(whole)})" if np.isfinite(whole) else ""
     absmax = float(local_errors.absmax[position])
     moves = only_moves(node) and NORMAL_MIN <= absmax <= MAX  # outside, FP16 does not hold what it moves

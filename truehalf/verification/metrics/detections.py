@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.report.forms import DetectionSummary, Spread
 from truehalf.verification.metrics.score_errors import (
     LOW_SCORE,
     RANK_FLOOR,
@@ -32,6 +32,61 @@ from truehalf.verification.metrics.score_errors import (
 )
 
 SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
+
+
+class Spread(TypedDict):
+    p50: float
+    p99: float
+    max: float
+
+
+class DetectionSummary(TypedDict, total=False):
+    """Metrics of detections of a set of images (`summarize`).
+
+    Attributes:
+        reference, candidate: detections with a score at or above the threshold t (0.5).
+        matched: of the reference, with a partner: same class, IoU at the threshold, scores both >= t or at most 0.05
+            apart.
+        missed: without a partner: label_flips (another class there), displaced (less overlap) and absent.
+        extra: of the candidate, without a partner.
+        matched_fraction, extra_fraction: of the reference's detections, of the candidate's.
+        iou: of pairs: min, p01, p50.
+        box_error_px: of pairs: largest difference of a corner coordinate in pixels, p50, p99, max.
+        box_error: the same as a share of the largest coordinate of all reference boxes.
+        box_shift: largest mean error of a corner, as such a share, less what chance explains.
+        score_error: of pairs: |difference| of scores, 0 to 1.
+        low_score_error: of reference scores from 0.1 to t: |difference| to the nearest score of its class and place.
+        rank_error: |difference| of the i-th best scores of an image, from 0.05 on, the largest left out.
+        rank_changes: pairs of matched detections whose scores have the other order.
+        self_ap50, self_ap50_95: COCO average precision with the reference's detections as labels: likeness.
+        self_ap50_95_drop: of the reference against itself, minus the candidate's.
+        low_self_ap50_95_drop: 1 minus self AP50-95 with the reference's detections from 0.1 on as labels.
+    """
+
+    images: int
+    reference: int
+    candidate: int
+    matched: int
+    missed: int
+    label_flips: int
+    displaced: int
+    absent: int
+    extra: int
+    matched_fraction: float | None
+    extra_fraction: float | None
+    iou: dict[str, float] | None
+    box_error_px: Spread | None
+    box_error: Spread | None
+    box_shift: float | None
+    score_error: Spread | None
+    low_score_error: Spread | None
+    rank_error: Spread | None
+    rank_changes: int
+    reason: str
+    self_ap50: float | None
+    self_ap50_95: float | None
+    self_ap50_95_drop: float | None
+    low_self_ap50_95_drop: float | None
 
 
 @dataclass(frozen=True)

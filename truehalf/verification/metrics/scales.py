@@ -132,7 +132,7 @@ def masked_by_scale(
         "hidden-by-scale",
         f"{worst.name} of output {name!r} masked by the scale of the others{more}: |values| there reach "
         f"{worst.largest:.4g}, those of the output {whole:.4g}; its p99 |d| is {worst.p99:.4g}, "
-        f"{worst.relative:.0%} of its largest, and the tensor rule judges by the output's",
+        f"{worst.relative:.0%} of its largest; the limit goes by the largest value of the whole output",
     )
 
 

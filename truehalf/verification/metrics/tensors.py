@@ -16,6 +16,7 @@ Query rule      detectors of the DETR family put their queries in top-k order, s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from truehalf.errors import StageError
 from truehalf.io_spec.columns import ROWS, anchored
 from truehalf.io_spec.outputs import MOST_QUERIES
 from truehalf.io_spec.spec import IoSpec
-from truehalf.report.forms import Parity
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
@@ -33,6 +33,26 @@ STAYED = 0.02
 _AT_ONCE = 256  # rows, each against all
 _QUERY_KINDS = ("logits", "boxes", "scores", "labels")
 Outputs = Mapping[str, np.ndarray]
+
+
+class Parity(TypedDict, total=False):
+    """Whether two networks compute the same: "verified", or "not verified" and why.
+
+    Shares are of values for which the tolerance holds, of queries that were matched and that stand in another row;
+    max_abs is the largest difference by output; of other heights and widths `sizes` has the same beside `inputs`.
+    """
+
+    status: str
+    reason: str
+    samples: int
+    batch_sizes: list[int]
+    provider: str
+    share: float
+    matched_queries: float
+    moved_queries: float
+    max_abs: dict[str, float]
+    inputs: dict[str, list[int]]
+    sizes: list[Parity]
 
 
 class ComparedRuns(Parity, total=False):

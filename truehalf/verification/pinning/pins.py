@@ -1,7 +1,7 @@
 """verify.suggest: further pins that bring a failed file inside the gates, found on a switchboard and then confirmed.
 
     search     on the samples that fail, the worst of them (truehalf.verification.localize.failing), one run for each
-               question (truehalf.verification.pinning.suggest), within verify.suggest_runs
+               question (truehalf.verification.pinning.suggest), within SEARCH_RUNS
     confirm    the FP32 file is converted anew with the pins, and that file is verified on all samples as the final one
 
 Nothing is applied: the pins are printed and stored, ready for the command line.
@@ -13,14 +13,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import TypedDict, cast
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
+from truehalf.conversion.report import Decision
 from truehalf.errors import StageError
 from truehalf.io_spec.columns import in_parts
 from truehalf.ir.model_forms import ModelFile
-from truehalf.report.forms import Decision, SuggestedPins
 from truehalf.verification.chain.reference import Outputs
 from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reasons_of, verdict_of
@@ -30,6 +30,25 @@ from truehalf.verification.pinning.as_argument import pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.suggest import Suggestion, suggest
 from truehalf.verification.pinning.switchboard import Switchboard, full_batches
+
+SEARCH_RUNS = 300  # at most, each of a batch
+
+
+class SuggestedPins(TypedDict, total=False):
+    """What came of the search for pins: status "found", "not confirmed" or "none"; selectors are the lists for the
+    command line; verdict (None where the new file cannot be made or run) and reasons are of the confirmation.
+    """
+
+    status: str
+    sentence: str
+    selectors: str
+    node_block_list: list[str]
+    scope_block_list: list[str]
+    nodes: list[str]
+    minimal: bool
+    runs: int
+    verdict: str | None
+    reasons: list[str]
 
 
 def suggested_pins(
@@ -69,7 +88,7 @@ def suggested_pins(
         return total_error(part.spec, part.outputs, kept(outputs))
 
     base = [str(row["node"]) for row in decisions if row["precision"] == "fp32"]
-    found = suggest(board, feeds, base, error, gates_hold, runs=options.suggest_runs)
+    found = suggest(board, feeds, base, error, gates_hold, runs=SEARCH_RUNS)
     where = f"a run of {len(rows)} samples" if failing.together else f"the worst {len(rows)} samples"
     if found is None:
         return {"status": "none", "selectors": "", "sentence": _NONE.format(where=where)}
@@ -100,7 +119,7 @@ _HOLDS_ELSEWHERE = (
     "No pins were found: the search rounds what each node outputs, and so {{where}} hold the gates; the file failed "
     "by evaluation {evaluation}."
 )
-_USED_UP = "Whether any pin helps {where} is open: the {runs} runs of verify.suggest_runs are used up."
+_USED_UP = "Whether any pin helps {where} is open: the {runs} runs of the search are used up."
 
 
 def why_none_needed(evaluation: str) -> str:

@@ -91,7 +91,7 @@ def switchboard(model: ir.Model, precision: Precision, ranges: RangesJson | None
     wired = _Wiring(ready, found, ranges, precision.masks)
     if not wired.positions:
         raise StageError(
-            "nothing-to-switch", "switchboard: no node of the model can run in FP16, so there is nothing to switch"
+            "nothing-in-fp16", "switchboard: no node of the model can run in FP16, so there is nothing to switch"
         )
     return wired.board()
 

@@ -57,7 +57,7 @@ def test_what_no_rule_keeps_fp32_is_fp16_where_that_keeps_it_fused(form: Form, w
     found = rules_of(result)
     assert {part for part, (_, rule) in found.items() if rule == "fused_attention"} == kept
     assert {part for part, (precision, _) in found.items() if precision == "fp16"} >= kept
-    assert result.report()["unfused_attention"] == {} and UNFUSED_KEY not in result.model.metadata_props
+    assert result.report().unfused_attention == {} and UNFUSED_KEY not in result.model.metadata_props
 
 
 LOST = [
@@ -78,7 +78,7 @@ LOST = [
 )
 def test_evidence_that_rules_it_out_is_named(form: Form, wide: Any, product: str, beside: str, rules: str) -> None:
     result, _ = convert(form, wide, rules=rules)
-    ((softmax, reason),) = result.report()["unfused_attention"].items()
+    ((softmax, reason),) = result.report().unfused_attention.items()
     assert softmax == "softmax.0" and not any(rule == "fused_attention" for _, rule in rules_of(result).values())
     expect(reason, None, product, beside, "node_block_list")
     (row,) = (row for row in result.decisions if row["node"] == product)
@@ -89,7 +89,7 @@ def test_evidence_that_rules_it_out_is_named(form: Form, wide: Any, product: str
 def test_autocasts_rules_are_autocasts() -> None:
     result, _ = convert(Form(), ("qk", "softmax"), rules="autocast", placement="min_cut")
     assert not any(rule == "fused_attention" for _, rule in rules_of(result).values())
-    assert result.report()["unfused_attention"] == {}
+    assert result.report().unfused_attention == {}
 
 
 @pytest.mark.parametrize("name", ["data_max", "overflow"])
@@ -98,13 +98,13 @@ def test_ranges_are_evidence(name: str) -> None:
     largest = {"data_max": 1000.0, "overflow": 1e5}[name]
     model = ir.from_proto(attention(Form(scale="none"), Everything()))
     result = convert_model(model, Precision(), {"tensors": {"scores": {"absmax": largest, "sample": "s"}}})
-    (reason,) = result.report()["unfused_attention"].values()
+    (reason,) = result.report().unfused_attention.values()
     expect(reason, None, name, "scores", "qk.0", "softmax.0")
 
 
 def test_an_attention_of_another_type_is_left_alone() -> None:
     result = convert_model(ir.from_proto(attention(Form(), ("softmax", "x"))), Precision())
-    assert result.report()["unfused_attention"] == {}
+    assert result.report().unfused_attention == {}
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_a_conversion_is_fused_unless_its_decisions_rule_it_out(name: str, tmp_p
         model = ir.from_proto(mixed)
         CleanCasts()(model)
         is_kept = is_fused(ir.to_proto(model), tmp_path)
-        assert is_kept is not bool(result.report()["unfused_attention"]), wide
+        assert is_kept is not bool(result.report().unfused_attention), wide
         seen.add(is_kept)
     assert seen == {True, False}
 

@@ -36,7 +36,7 @@ def report(
     path = folder / "model.onnx"
     onnx.save(model, path)
     order = Order(declared=declared, profiles=[], probe=HERE, target=TargetConfig(list(target)))
-    return build_engine(path, folder / "out", order, EngineConfig(backend=backend, **options))
+    return build_engine(path, folder / "out", order, EngineConfig(backend=backend, **options)).to_json()
 
 
 @pytest.mark.parametrize("backend", ["tensorrt", RTX])

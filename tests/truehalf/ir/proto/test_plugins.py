@@ -67,14 +67,14 @@ def test_it_is_converted_and_compared_up_to_its_plugins(name: str, tmp_path: Pat
     assert entering(load_model(file)) == read
     made = truehalf.convert(file, out, samples=X)
     assert made.report.cast_cleanup.model["fp16_nodes"] and "plugin-not-run" in codes_in(
-        " ".join(made.report.fp16["warnings"])
+        " ".join(made.report.fp16.warnings)
     )
     assert behind(out) == behind(file)
     report = truehalf.compare(file, out, X)
     assert is_good_in_front(report)
     assert len(report.plugins) == sum(is_plugin(node) for node in onnx.load(file).graph.node)
     again = truehalf.convert(out).report.fp16
-    assert again["status"] == "skipped" and again["model"]["nodes"] == made.report.cast_cleanup.model["nodes"]
+    assert again.status == "skipped" and again.model["nodes"] == made.report.cast_cleanup.model["nodes"]
     back = tmp_path / "back.onnx"
     save_model(load_model(file), back)
     assert {(n.op_type, *n.output) for n in onnx.load(back).graph.node} == {

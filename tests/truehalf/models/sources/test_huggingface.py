@@ -329,8 +329,8 @@ def test_positions_that_are_fixed_follow_the_module_into_half_precision(exporter
     axes = {name: {0: "batch"} for name in ("images", "logits", "boxes")}
     how = half_tracing("half", axes, exporter, 17 if exporter == "torchscript" else 18)
     report, _ = trace_in_fp16(model, example, tmp_path / "half.onnx", how, spec=spec_of(model, example, axes))
-    assert report["fp16_fraction"] > 0.75  # sines of positions are float32 in the module itself
-    assert report["norms"].keys() == {"folded", "widened"}
+    assert report.fp16_fraction > 0.75  # sines of positions are float32 in the module itself
+    assert report.norms.keys() == {"folded", "widened"}
     assert all(part.dtype == torch.float32 for part in model.module.parameters())
 
 

@@ -127,7 +127,7 @@ def test_a_package_that_cannot_be_imported_is_no_missing_one(tmp_path: Path, mon
     (tmp_path / "lightly_train.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "lightly_train", raising=False)
-    said = refused(tmp_path, *RANDOM, code="package-broken")
+    said = refused(tmp_path, *RANDOM, code="package-missing")
     raised = "RuntimeError: operator torchvision::nms does not exist"
     in_order(said, "model.source", "lightly-train", raised, "torch", "torchvision")
 

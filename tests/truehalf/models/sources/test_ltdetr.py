@@ -60,7 +60,7 @@ def test_what_a_vit_does_not_say_is_that_of_the_model_beside_it() -> None:
     for name in ("ltdetr", "ltdetr_nano"):
         beside, vit = (vars(config(f"model={each}").model) for each in (name, f"{name}_vit"))
         same = [key for key in beside if beside[key] == vit[key]]
-        assert {"source", "image_size", "classes", "preprocessing", "inputs", "outputs", "fp32_pins"} <= set(same)
+        assert {"source", "image_size", "classes", "preprocessing", "inputs", "outputs"} <= set(same)
     shape = config("model=ltdetr_vit").model.options.architecture
     assert (shape.heads, shape.num_queries, shape.num_denoising) == (8, 300, 100)
 

@@ -107,7 +107,7 @@ def test_names_in_tables_and_choices_exist(version: str) -> None:
         "TilingOptimizationLevel": {one.name for one in engine.TilingLevel},
         "HardwareCompatibilityLevel": {one.name for one in engine.HardwareCompatibility},
         "ProfilingVerbosity": {one.name for one in engine.ProfilingVerbosity},
-        "MemoryPoolType": set(engine.MEMORY_POOLS),
+        "MemoryPoolType": set(engine.MemoryPool),
     }
     for kind, given in choices.items():
         of_tensorrt = {name.removeprefix(f"{kind}.").lower() for name in known if name.startswith(f"{kind}.")}

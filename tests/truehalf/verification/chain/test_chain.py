@@ -28,7 +28,7 @@ from tests.truehalf.verification.small_detector import (
     write,
 )
 from truehalf.codes import codes_in
-from truehalf.files import read_json, write_json
+from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain import chain, held_against
 from truehalf.verification.chain.reference import freeze
@@ -260,8 +260,9 @@ def test_what_was_measured_of_the_fp32_files_before_is_taken_and_is_the_same(tmp
     reference = freeze(Detector(), labelled(), SPEC, OPTIONS.batch)
     measured = held_against.measure_files(reference, saturated(), path, [path], OPTIONS)
     write_json(tmp_path / "measured.json", measured)
-    kept = read_json(tmp_path / "measured.json")
-    assert list(kept) == [ModelFile(path).digest]
+    kept = held_against.measured_with(replace(OPTIONS, first_samples=2, pictures=9), tmp_path / "measured.json")
+    assert list(kept) == [ModelFile(path).digest], "what the page shows changes nothing that is measured"
+    assert held_against.measured_with(replace(OPTIONS, iou_threshold=0.8), tmp_path / "measured.json") == {}
     taken = verified(tmp_path, final, fp32=path, measured=kept)
     assert taken["stages"] == anew["stages"] and taken["verdict"] == anew["verdict"] == "passed"
     (kept_of_file,) = kept.values()

@@ -7,6 +7,7 @@ from tests.configurations import composed
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import FP32, OPTIONS, verified, write
 from truehalf.config.validate import validate
+from truehalf.verification.pinning.pins import SEARCH_RUNS
 from truehalf.verification.pinning.reconversion import Reconversion
 
 AMPLIFIED = FP32.replace(
@@ -34,7 +35,7 @@ def test_pins_are_found_confirmed_and_not_applied(tmp_path):
     assert "amplify" in found["nodes"] and found["minimal"]
     count = len(found["node_block_list"]) + len(found["scope_block_list"])
     expect(found["sentence"], "pins-hold", count, len(found["nodes"]), f"{found['runs']} runs")
-    assert "^amplify$" in found["selectors"] and found["runs"] <= OPTIONS.suggest_runs
+    assert "^amplify$" in found["selectors"] and found["runs"] <= SEARCH_RUNS
     assert json.loads((tmp_path / "out" / "verdict.json").read_text())["suggestion"] == found
     precision = validate(composed("experiment=overflow_naive")).precision
     pinned = tmp_path / "pinned.onnx"

@@ -265,10 +265,10 @@ def answered(proto: onnx.ModelProto, samples: list[dict[str, np.ndarray]], large
     assert compare(proto, pinned.model, samples[2:], locate=False).verdict == "passed"
     if large:
         assert len(check.node_block_list) > 20 and not check.remedy
-        assert pinned.report.fp16["fp16_arithmetic"] > 0.5
+        assert pinned.report.fp16.fp16_arithmetic > 0.5
     else:
         expect(check.remedy, "fp16-not-enough")
-        assert len(check.node_block_list) == 1 and not pinned.report.fp16["fp16_arithmetic"]
+        assert len(check.node_block_list) == 1 and not pinned.report.fp16.fp16_arithmetic
 
 
 @pytest.mark.parametrize("case", first_of([(name, large) for name in LAYERS for large in (True, False)][:7]))

@@ -96,5 +96,5 @@ def test_the_model_itself_is_left_and_the_result_is_the_same_every_time() -> Non
 def test_refusals() -> None:
     with raises("wrong-opset", "opset 8", 9, "precision.opset=17"):
         switchboard(parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }", opset=8), Precision())
-    with raises("nothing-to-switch"):
+    with raises("nothing-in-fp16"):
         switchboard(parsed("g (int64[2] x) => (int64[2] y) { y = Neg(x) }"), Precision())

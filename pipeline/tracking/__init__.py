@@ -1,1 +1,0 @@
-"""What MLflow gets, and registered models."""

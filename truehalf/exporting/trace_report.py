@@ -1,0 +1,52 @@
+"""Report of an export, the content of reports/trace.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from truehalf.exporting.baked.report import Baked
+from truehalf.json_values import JsonObject, from_fields, no_facts, to_fields
+
+if TYPE_CHECKING:
+    from truehalf.ir.facts import ModelFacts
+    from truehalf.linting.report import LintSummary
+    from truehalf.verification.metrics.tensors import Parity
+
+
+@dataclass(frozen=True)
+class TraceReport:
+    """What was written, and what was compared.
+
+    Attributes:
+        exporter: its name; PASSED_ON of truehalf.exporting.onnx_source for a file.
+        opset: of the default domain.
+        warnings: the exporter's, by category.
+        parameters: how many numbers the model has.
+        unread_inputs: inputs that no output depends on, which are inputs of the file all the same.
+        parity: of the file and the module, on every sample.
+        baked: what the trace has fixed; None of a file that is passed on.
+        lint: the TensorRT compatibility of the file.
+        model: facts, and size_mb.
+        notes: what is to be known of it: tensors that are empty on every sample, sentences of the model's source.
+    """
+
+    exporter: str = ""
+    opset: int | None = None
+    warnings: Mapping[str, int] = field(default_factory=dict)
+    parameters: int | None = None
+    unread_inputs: Sequence[str] = ()
+    parity: Parity = field(default_factory=no_facts)
+    baked: Baked | None = None
+    lint: LintSummary = field(default_factory=no_facts)
+    model: ModelFacts = field(default_factory=no_facts)
+    notes: Sequence[str] = ()
+
+    def to_json(self) -> JsonObject:
+        return to_fields(self)
+
+    @classmethod
+    def from_json(cls, content: JsonObject) -> TraceReport:
+        return from_fields(cls, content, baked=partial(from_fields, Baked))
