@@ -51,6 +51,4 @@ def custom(node: ir.Node, context: RuleContext) -> Decision | None:
 
 def declared(node: ir.Node, context: RuleContext) -> Decision | None:
     reason = node.metadata_props.get(KEEP_FLOAT32)
-    if reason is None:
-        return None
-    return Decision(Verdict.fp32, "declared", f"the exporter or a repair marks it as FP32: {reason}")
+    return None if reason is None else Decision(Verdict.fp32, "declared", f"marked as FP32: {reason}")
