@@ -107,7 +107,7 @@ def headline(run: Run) -> dict[str, Any]:
     """{state: "passed" | "failed" | "unknown", word, sentence, reasons}."""
     verify = run.reports.verify
     if run.crash:
-        sentence = f"The run stopped in {run.crash.stage}. Nothing after it belongs to this run."
+        sentence = f"The run stopped in the stage {run.crash.stage}; the stages after it did not run."
         sentence += f" Before that, verify came to: {verify.verdict}." if verify else ""
         return {"state": "failed", "word": WORDS["stopped"], "sentence": sentence, "reasons": run.reasons}
     if verify is None:
@@ -298,7 +298,7 @@ def _data(run: Run) -> dict[str, Any] | None:
 
 def _sample_row(purpose: str, samples: Mapping[str, Any]) -> dict[str, Any]:
     files, labels, code = samples.get("files", []), samples.get("annotations"), samples.get("code")
-    names = some_of((each["file"] for each in files), _FILES_NAMED) or ("" if code else "made, not read")
+    names = some_of((each["file"] for each in files), _FILES_NAMED) or ("" if code else "generated, not from files")
     if labels:
         names += f"; labels from {labels['file']} ({labels['sha256'][:12]})"
     if code:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any, TextIO
 
 from pipeline.run_record import Crash, Run
 from pipeline.workspace import PROJECT_VARIABLE, VERBOSE_VARIABLE, locked, remove_leftovers, write_params
-from truehalf.files import write_json, write_text
+from truehalf.files import remove, write_json
 
 LOCK_FILE = ".truehalf.lock"
 PASSED, FAILED, NOT_BEGUN, STOPPED = 0, 1, 2, 130
@@ -47,15 +49,26 @@ def run(folder: Path, values: Mapping[str, Any], project: Path | None = None, ou
     Args:
         folder, project, output: see _Place.
     """
-    with locked(folder / LOCK_FILE, _WAITING) as lock:
+    with locked(folder / LOCK_FILE, _WAITING) as lock, tempfile.TemporaryDirectory() as kept:
         remove_leftovers(folder)
-        params = folder / "params.yaml"
-        before = params.read_text() if params.exists() else None
+        _copy_of_inputs(folder, Path(kept))
         write_params(folder, values)
         code = _run_chain(_Place(folder, lock, project, output))
-        if code == NOT_BEGUN and before is not None:
-            write_text(params, before)
+        if code == NOT_BEGUN:
+            _copy_of_inputs(Path(kept), folder)
         return code
+
+
+def _copy_of_inputs(source: Path, target: Path) -> None:
+    """Copy params.yaml and the files of the stage `inputs`, which DVC's cache does not hold, where they exist."""
+    for name in ("params.yaml", "reports/inputs.json", "artifacts/inputs"):
+        place = target / name
+        if (source / name).is_dir():
+            remove(place)
+            shutil.copytree(source / name, place)
+        elif (source / name).exists():
+            place.parent.mkdir(exist_ok=True)
+            shutil.copy2(source / name, place)
 
 
 def _run_chain(place: _Place) -> int:
