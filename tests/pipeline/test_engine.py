@@ -54,7 +54,7 @@ COMPILED = {key: value for key, value in BUILT.items() if key not in ("parity", 
     },
 }
 read = EngineReport.from_json
-OF_BUILT = ["TensorRT 11.4.0.106", "12.35 MB", "95.0 %", "200"]
+OF_BUILT = ["TensorRT 11.4.0.106", "12.35 MB", "95.0 %"]
 
 
 @pytest.mark.parametrize(
