@@ -50,7 +50,7 @@ def maker_of(engine: EngineReport) -> str:
 
 
 def engine_sentence(engine: EngineReport) -> str:
-    """Sentence on compiler, size and share in Half, such as "built with TensorRT 11.4: 12.3 MB, 95.0 % of the layers that
+    """Sentence on compiler, size and share, such as "built with TensorRT 11.4: 12.3 MB, 95.0 % of the layers that
     compute floats in Half", or why there is no engine.
     """
     reason = engine.reason or "no reason is given"
