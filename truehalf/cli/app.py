@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from importlib.metadata import version
 
 import click
 
-from truehalf.cli.form import BAD_INPUT, EXIT_CODES, STOPPED, defect, write_examples
+from truehalf.cli.form import EXIT_CODES, exit_code, write_examples
 from truehalf.report.terminal import run_program
 
 # Name and line in `truehalf --help`. The module has the same name, and a click command called `command`.
@@ -84,21 +83,7 @@ def run(argv: list[str] | None = None) -> int:
     Returns:
         the exit code.
     """
-    try:
-        code = app.main(argv, prog_name="truehalf", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return BAD_INPUT
-    except click.ClickException as error:
-        program = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "truehalf"
-        print(f"{program}: {error.format_message().rstrip('.')}; see `{program} --help`", file=sys.stderr)
-        return BAD_INPUT
-    except (click.Abort, KeyboardInterrupt):
-        print("truehalf: stopped", file=sys.stderr)
-        return STOPPED
-    except Exception as error:  # outside of a subcommand's work
-        return defect("", error)
-    return code if isinstance(code, int) else 0
+    return exit_code("truehalf", lambda: app.main(argv, prog_name="truehalf", standalone_mode=False))
 
 
 def main() -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from truehalf.cli import form
-from truehalf.cli.engine import ENGINE, engine_lines, engine_of_model, engine_options, given_shapes
+from truehalf.cli.engine import ENGINE, check_engine, default_folder, engine_lines, engine_of_model, engine_options
 from truehalf.cli.form import file_option, option
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
-from truehalf.config.typed import ConfigErrors, plain
+from truehalf.config.typed import plain
 from truehalf.errors import StageError
 from truehalf.report.fp32_nodes import fp32_lines
 from truehalf.report.numbers import number, percent
@@ -78,13 +78,13 @@ def command(output: form.Output, **given: Any) -> int:
     model, ranges = given["model"], given["ranges"]
     out = given["out"] or model.parent / f"{model.stem}_fp16.onnx"
     file = ModelFile(model)
-    _check_engine(file, given)
+    check_engine(file, given, given["engine"])
     calibration, verification, parts = _shared_out(file, given, preprocessing)
     skip = ["slim"] if given["no_slim"] else []
     skip += ["check"] if given["no_check"] or verification is not None else []
     result = convert(file, out, samples=calibration, ranges=ranges, skip=skip, precision=precision)
     report = None if verification is None else compare(model, out, verification, spec=given["spec"])
-    verdict, reason = _verdict(report, parts, result.report, given)
+    verdict, limit = _verdict(report, parts, result.report, given)
     notes = _notes(result.report, ranges is not None and report is not None)
     engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
     content = {
@@ -96,40 +96,19 @@ def command(output: form.Output, **given: Any) -> int:
         "decisions": list(result.decisions),
         "comparison": None if report is None else report.to_json(),
         "verdict": verdict,
-        "notes": [*([reason] if verdict == "passed" and reason else []), *notes],
+        "notes": [limit, *notes] if verdict == "passed" and limit else notes,
         "engine": None if engine is None else engine.to_json(),
     }
-    screen = output.screen
-    if report is not None and verdict == "passed" and not reason:
-        reason = f"agrees with {model}"
-    lines = [f"{verdict}: {out}: {reason}" if reason else f"{verdict}: {out}", ""]
-    lines += [
-        *_conversion_lines(model, out, result, parts, screen),
-        *screen.listed("notes:", (note for note in notes if note != reason)),
-    ]
+    screen, agrees = output.screen, f"agrees with {model}" if verdict == "passed" else ""
+    lines = [": ".join(filter(None, [verdict, str(out), limit or agrees])), ""]
+    lines += _conversion_lines(model, out, result, parts, screen)
+    lines += screen.listed("notes:", (note for note in notes if note != limit))
     lines += ["", *comparison_lines(report, screen)] if report is not None else []
-    lines += ["", "engine:", *engine_lines(engine, _engine_folder(out), screen)] if engine is not None else []
+    lines += ["", "engine:", *engine_lines(engine, default_folder(out), screen)] if engine is not None else []
     output.give(lines, content)
     if refusal is not None:
         raise refusal
     return form.FAILED if engine is not None and engine.status == "failed" else form.VERDICTS[verdict]
-
-
-def _check_engine(file: ModelFile, given: Mapping[str, Any]) -> None:
-    """Before the work: what the flags of the engine say fits the model.
-
-    Raises:
-        StageError: flags of an engine without --engine, shapes that do not fit or are missing.
-    """
-    if not given["engine"]:
-        stated = [name for name in ("target", "min_shape", "opt_shape", "max_shape", "no_gates") if given[name]]
-        if stated:
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in stated)
-            raise StageError("needs-value", f"{flags}: of an engine, and none is asked for; add --engine")
-        return
-    from truehalf.engines.of_file import profile_of
-
-    profile_of(file.written, given_shapes(given))
 
 
 def _engine(out: Path, verdict: str, given: Mapping[str, Any]) -> tuple[EngineReport, Exception | None]:
@@ -139,13 +118,9 @@ def _engine(out: Path, verdict: str, given: Mapping[str, Any]) -> tuple[EngineRe
     if verdict == "failed":
         return EngineReport(status="refused", reason="the file failed its verification"), None
     try:
-        return engine_of_model(out, _engine_folder(out), given), None
-    except (StageError, ConfigErrors, OSError) as error:
+        return engine_of_model(out, default_folder(out), given), None
+    except (StageError, OSError) as error:
         return EngineReport(status="failed", reason=str(error)), error
-
-
-def _engine_folder(out: Path) -> Path:
-    return out.with_name(f"{out.stem}_engine")
 
 
 def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any, Split | None]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FAILED, MODEL, PASSED, Output, file_option, option
+from truehalf.cli.form import FAILED, MODEL, PASSED, Output, decorated, file_option, option
 from truehalf.cli.form import command as command_of
 from truehalf.config.engine import KINDS, ComputeCapability
+from truehalf.errors import StageError
 from truehalf.report.numbers import number, percent
 from truehalf.report.text import WHOLE_WORDS, Screen
 
 if TYPE_CHECKING:
     from truehalf.engines.engine_report import EngineReport
+    from truehalf.ir.model_forms import ModelFile
 
 _EXAMPLES = (
     "truehalf engine model_fp16.onnx --target sm86",
@@ -31,14 +34,17 @@ ENGINE = "Engine (default of a model: 1 to 8 samples)"
 
 def engine_options(command: Any) -> Any:
     """Decorator of commands that make an engine of a model: --target, shapes of the profile, --no-gates."""
-    nearest = {"min": "smallest [--opt-shape]", "opt": "optimised for [--max-shape]", "max": "largest [--opt-shape]"}
-    gates = "neither the share of Half nor attentions that are not fused count"
-    command = option("--no-gates", is_flag=True, group=ENGINE, help=gates)(command)
-    for kind, meaning in reversed(nearest.items()):
-        command = option(f"--{kind}-shape", multiple=True, metavar="NAME:SHAPE", group=ENGINE, help=meaning)(command)
+    of = partial(option, group=ENGINE)
+    shape = partial(of, multiple=True, metavar="NAME:SHAPE")
     of_target = "GPU that it is compiled for without one [Ampere and later]; may be repeated"
-    chosen = click.Choice(ComputeCapability)
-    return option("--target", multiple=True, type=chosen, group=ENGINE, help=of_target)(command)
+    options = (
+        of("--target", multiple=True, type=click.Choice(ComputeCapability), help=of_target),
+        shape("--min-shape", help="smallest [--opt-shape]"),
+        shape("--opt-shape", help="optimised for [--max-shape]"),
+        shape("--max-shape", help="largest [--opt-shape]"),
+        of("--no-gates", is_flag=True, help="neither the share of Half nor attentions that are not fused count"),
+    )
+    return decorated(command, options)
 
 
 @command_of(examples=_EXAMPLES, exits=_EXITS)
@@ -51,7 +57,7 @@ def command(output: Output, **given: Any) -> int:
     Without a GPU the file is compiled by TensorRT for RTX (pip install 'truehalf[rtx]'), and nothing is executed.
     """
     file = given["file"]
-    out = given["out"] or file.parent / f"{file.stem}_engine"
+    out = given["out"] or default_folder(file)
     report = engine_of_model(file, out, given)
     findings = [f"{each['severity']} {each['rule']}: {each['message']}" for each in report.lint]
     further = output.screen.listed("lint:", findings)
@@ -68,6 +74,27 @@ def given_shapes(given: Mapping[str, Any]) -> dict[str, dict[str, list[int]]]:
     from truehalf.io_spec.profile_shapes import named_shape
 
     return {kind: dict(named_shape(text, f"--{kind}-shape") for text in given[f"{kind}_shape"]) for kind in KINDS}
+
+
+def check_engine(file: ModelFile, given: Mapping[str, Any], is_made: bool) -> None:
+    """Refuse flags of an engine that do not fit the model, or that nothing reads, before the work.
+
+    Raises:
+        StageError: flags of an engine where none is made, shapes that do not fit or are missing.
+    """
+    from truehalf.engines.of_file import profile_of
+
+    names = ("target", "no_gates", *(f"{kind}_shape" for kind in KINDS))
+    stated = [f"--{name.replace('_', '-')}" for name in names if given[name]]
+    if is_made:
+        profile_of(file.written, given_shapes(given))
+    elif stated:
+        raise StageError("needs-value", f"{', '.join(stated)}: of an engine, and none is asked for; add --engine")
+
+
+def default_folder(file: Path) -> Path:
+    """Where the engine of a file goes, unless another folder is named."""
+    return file.with_name(f"{file.stem}_engine")
 
 
 def engine_of_model(file: Path, out: Path, given: Mapping[str, Any]) -> EngineReport:

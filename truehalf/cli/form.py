@@ -30,7 +30,9 @@ EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 70 de
 EXITS_OF_WORK = "Exit codes: 0 done, 2 bad input, 70 defect of truehalf, 130 stopped."
 # Packages that are in no plain installation, and the extra that brings each.
 _EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "tensorrt": "tensorrt"}
-_LISTS = {"all": True, "none": False}
+
+
+# --- commands and options ---------------------------------------------------------------------------------------------
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
@@ -71,22 +73,18 @@ class Command(click.Command):
         ]
 
     def invoke(self, ctx: click.Context) -> int:
-        return guarded(str(ctx.info_name), partial(self._work, ctx))
+        return exit_code(ctx.command_path, partial(self._work, ctx))
 
-    def _work(self, ctx: click.Context) -> int:
-        check_places(self.params, ctx.params)
+    def _work(self, ctx: click.Context) -> object:
+        _check_places(self.params, ctx.params)
         ctx.params["output"] = Output(*(ctx.params.pop(name) for name in ("json_path", "quiet", "verbose")))
-        code: int = super().invoke(ctx)
-        return code
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if self.examples:
-            write_examples(formatter, self.examples)
+        write_examples(formatter, self.examples)
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            if isinstance(parameter, click.Argument):  # the usage line has it
-                continue
-            if (record := parameter.get_help_record(ctx)) is not None:
+            if (record := parameter.get_help_record(ctx)) is not None:  # None of arguments: the usage line has them
                 groups.setdefault(getattr(parameter, "group", ""), []).append(record)
         for name, records in groups.items():
             with formatter.section(name or "Options"):
@@ -99,13 +97,12 @@ def command(**keywords: Any) -> Callable[[Callable[..., int]], Command]:
     return click.command(cls=Command, **keywords)
 
 
-def option(*names: str, group: str = "", **keywords: Any) -> Callable[[Any], Any]:
-    return click.option(*names, cls=Option, group=group, **keywords)
+def option(*names: str, **keywords: Any) -> Callable[[Any], Any]:
+    return click.option(*names, cls=Option, **keywords)
 
 
 def file_option(*names: str, **keywords: Any) -> Callable[[Any], Any]:
-    given: dict[str, Any] = {"type": FILE, "metavar": "FILE"} | keywords
-    return option(*names, **given)
+    return option(*names, **{"type": FILE, "metavar": "FILE"} | keywords)
 
 
 def samples_option(required: bool, what: str = "") -> Callable[[Any], Any]:
@@ -113,41 +110,59 @@ def samples_option(required: bool, what: str = "") -> Callable[[Any], Any]:
     return option("--samples", type=SOURCE, required=required, metavar="SOURCE", help=kinds)
 
 
-def guarded(name: str, command: Callable[[], int]) -> int:
-    """Run a command; an error that the user can fix is one line on stderr and exit code 2, another one 70."""
-    try:
-        return command()
-    except (StageError, ConfigErrors) as error:
-        return _end(name, str(error), BAD_INPUT)
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
-            return defect(name, error)
-        extra = f"pip install 'truehalf[{_EXTRAS[error.name]}]'"
-        return _end(name, coded("package-missing", f"the package {error.name} is missing: {extra}"), BAD_INPUT)
-    except OSError as error:
-        if not is_of_file(error):
-            return defect(name, error)
-        return _end(name, coded("file-unwritable", explain(error)), BAD_INPUT)
-    except KeyboardInterrupt:
-        return _end(name, "stopped; no file was left half written", STOPPED)
-    except Exception as error:
-        return defect(name, error)
+def decorated(command: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
+    """A command with further options, in this order in its help."""
+    return reduce(lambda made, decorate: decorate(made), reversed(options), command)
 
 
-def defect(name: str, error: Exception) -> int:
-    """Exit code of an error that no input should cause, which is printed with its traceback: 1 would say that a model
-    failed, 2 that the input is bad.
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def exit_code(program: str, work: Callable[[], object]) -> int:
+    """Run a command and return its exit code; an error is one line on stderr, that of a defect below its traceback.
+
+    Args:
+        program: begins the line: "truehalf", or "truehalf <command>".
     """
-    traceback.print_exception(error)
-    message = f"{typed_line(error)}; this is a defect of truehalf {version('truehalf')}, not an error in your input"
-    return _end(name, f"{coded('internal-error', message)}\nPlease report it, with the lines above.", DEFECT)
+    try:
+        code = work()
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return BAD_INPUT
+    except click.ClickException as error:
+        program = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else program
+        return _ended(program, f"{error.format_message().rstrip('.')}; see `{program} --help`", BAD_INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        return _ended(program, "stopped; no file was left half written", STOPPED)
+    except Exception as error:
+        if message := _bad_input(error):
+            return _ended(program, message, BAD_INPUT)
+        traceback.print_exception(error)
+        ours = f"this is a defect of truehalf {version('truehalf')}, not an error in your input"
+        message = coded("internal-error", f"{typed_line(error)}; {ours}")
+        return _ended(program, f"{message}\nPlease report it, with the lines above.", DEFECT)
+    return code if isinstance(code, int) else PASSED
 
 
-def _end(name: str, message: str, code: int) -> int:
-    start = f"truehalf {name}:".replace(" :", ":")
-    start = click.style(start, fg="red", bold=True) if has_colour(sys.stderr) else start
-    print(f"{start} {message.removeprefix(f'{name}: ')}", file=sys.stderr)
+def _bad_input(error: Exception) -> str:
+    """The message of an error that the user can fix; "" of any other, which is a defect."""
+    if isinstance(error, (StageError, ConfigErrors)):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
+        extra = f"pip install 'truehalf[{_EXTRAS[error.name]}]'"
+        return coded("package-missing", f"the package {error.name} is missing: {extra}")
+    if isinstance(error, OSError) and is_of_file(error):
+        return coded("file-unwritable", explain(error))
+    return ""
+
+
+def _ended(program: str, message: str, code: int) -> int:
+    start = click.style(f"{program}:", fg="red", bold=True) if has_colour(sys.stderr) else f"{program}:"
+    print(f"{start} {message.removeprefix(f'{program.split()[-1]}: ')}", file=sys.stderr)
     return code
+
+
+# --- what a command writes --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -178,7 +193,7 @@ class Output:
             write_json(self.json_path, content)
 
 
-def check_places(parameters: Iterable[click.Parameter], given: Mapping[str, Any]) -> None:
+def _check_places(parameters: Iterable[click.Parameter], given: Mapping[str, Any]) -> None:
     """Refuse outputs, before the work, that cannot be written or lie where an input does, a model's weights included.
 
     Args:
@@ -196,13 +211,13 @@ def check_places(parameters: Iterable[click.Parameter], given: Mapping[str, Any]
     inputs: dict[str, Path | str] = {}
     models: list[Path] = []
     for parameter in parameters:
-        path = given.get(str(parameter.name))
-        to_stdout = parameter.name == "json_path" and path == STDOUT
-        if path is None or to_stdout or not isinstance(parameter.type, click.Path):
-            continue
-        label = parameter.opts[-1] if isinstance(parameter, Option) else str(parameter.metavar)
-        (outputs if getattr(parameter, "is_output", False) else inputs)[label] = path
-        models += [path] if parameter.type is MODEL else []
+        path = given[str(parameter.name)]
+        if path is not None and isinstance(parameter.type, click.Path):
+            label = parameter.opts[-1] if isinstance(parameter, Option) else str(parameter.metavar)
+            (outputs if getattr(parameter, "is_output", False) else inputs)[label] = path
+            models += [path] if parameter.type is MODEL else []
+    if outputs.get("--json") == STDOUT:
+        del outputs["--json"]
     exists = any(path.exists() for path in outputs.values())  # else it is no file of weights
     weights = [weight for model in models for weight in source_weights(as_file(model, Path()).model)] if exists else []
     check_outputs(outputs, inputs, weights)
@@ -210,13 +225,22 @@ def check_places(parameters: Iterable[click.Parameter], given: Mapping[str, Any]
 
 # --- options that several commands have -------------------------------------------------------------------------------
 
+_NULL = object()  # of a flag that is given as null; None: it is not given
+Section = TypeVar("Section", bound=Options)
+_IMAGES = "Images (default: the preprocessing of the model's I/O spec)"
+_RANGES = {"0..1": [0, 1], "0..255": [0, 255]}
+_PARTS = ("size", "range", "mean", "std", "layout", "resize", "channels")  # of a preprocessing
+_EXTRA_NAMES = {"tensor_error_max": ("--tolerance",)}  # short forms of flags
+_ALL_OR_NONE = {("all",): True, ("none",): False}
+_MEANINGS = {"keep_io_types": "inputs and outputs that stay float32: all (default), none, or a name"}
+
 
 def image_options(command: Any) -> Any:
     """--preprocessing, its parts and --skip-corrupt, as keywords of a command."""
-    of = partial(option, group="Images (default: the preprocessing of the model's I/O spec)")
+    of = partial(option, group=_IMAGES)
     options = (
         of("--size", metavar="HxW", help="height and width in pixels [the model's]"),
-        of("--range", "range_", type=click.Choice(("0..1", "0..255")), help="of pixels [as graphs show, else 0..1]"),
+        of("--range", type=click.Choice([*_RANGES]), help="of pixels [as graphs show, else 0..1]"),
         of("--mean", metavar="R,G,B", help="subtracted from pixels in --range [0,0,0]"),
         of("--std", metavar="R,G,B", help="divides pixels after --mean [1,1,1]"),
         of("--layout", type=click.Choice(("NCHW", "NHWC")), help="axes of the input [as its shape shows]"),
@@ -225,7 +249,7 @@ def image_options(command: Any) -> Any:
         of("--preprocessing", type=FILE, metavar="FILE", help="all of these, in YAML or JSON"),
         of("--skip-corrupt", is_flag=True, help="leave out images that cannot be read"),
     )
-    return reduce(lambda decorated, decorate: decorate(decorated), reversed(options), command)
+    return decorated(command, options)
 
 
 def preprocessing_of(given: Given) -> JsonObject | Path | None:
@@ -235,33 +259,65 @@ def preprocessing_of(given: Given) -> JsonObject | Path | None:
         StageError: a file and parts at once, numbers that cannot be read.
     """
     file = cast("Path | None", given.pop("preprocessing"))
-    names = ("size", "mean", "std", "range_", "layout", "resize", "channels")
-    stated: dict[str, Any] = {name.rstrip("_"): value for name in names if (value := given.pop(name)) is not None}
+    stated: dict[str, Any] = {name: value for name in _PARTS if (value := given.pop(name)) is not None}
     if file is not None and stated:
         listed = ", ".join(f"--{name}" for name in stated)
         raise StageError("in-conflict", f"--preprocessing: expected a file or {listed}, got both")
-    if not stated:
-        return file
-    for name in ("mean", "std"):
-        if name in stated:
-            stated[name] = _numbers(f"--{name}", stated[name], ",", float, 3)
-    if "size" in stated:
-        stated["size"] = _numbers("--size", stated["size"], "x", int, 2)
-    if "range" in stated:
-        stated["range"] = [0, 1] if stated["range"] == "0..1" else [0, 255]
-    return stated
+    numbers = {
+        "size": partial(_numbers, "--size", "640x640", "x", int),
+        "range": _RANGES.__getitem__,
+        "mean": partial(_numbers, "--mean", "0.485,0.456,0.406", ",", float),
+        "std": partial(_numbers, "--std", "0.229,0.224,0.225", ",", float),
+    }
+    return {name: numbers[name](value) if name in numbers else value for name, value in stated.items()} or file
 
 
-def _numbers(flag: str, text: str, separator: str, kind: type, count: int) -> list[Any]:
-    parts = text.lower().split(separator)
+def _numbers(flag: str, example: str, separator: str, kind: type, text: str) -> list[Any]:
+    """As many numbers as the example has."""
+    count = len(example.split(separator))
     try:
-        numbers = [kind(part) for part in parts]
+        numbers = [kind(part) for part in text.lower().split(separator)]
     except ValueError:
         numbers = []
     if len(numbers) != count:
-        example = "640x640" if kind is int else "0.485,0.456,0.406"
         raise StageError("bad-syntax", f"{flag}: expected {count} numbers such as {example}, got {text!r}")
     return numbers
+
+
+def flags(section: type[Options], group: Callable[[str], str | None]) -> Callable[[Any], Any]:
+    """Decorator of a command: a flag for each field of an option dataclass, named as the field.
+
+    Args:
+        group: the group of the help that a field's flag is in; None: it has none.
+    """
+    types = get_type_hints(section)
+    keys: Sequence[Field[Any]] = fields(section)  # type: ignore[arg-type]  # every one is a dataclass
+    shown = [_flag(each, types[each.name], heading) for each in keys if (heading := group(each.name)) is not None]
+    return lambda command: decorated(command, shown)
+
+
+def _flag(key: Field[Any], type_: Any, group: str) -> Callable[[Any], Any]:
+    """The flag of a field, in the form that the field's type asks for."""
+    flag, default, kinds = f"--{key.name.replace('_', '-')}", default_of(key), set(get_args(type_)) or {type_}
+    words = default if isinstance(default, list) else [] if isinstance(default, bool | None) else [str(default)]
+    names: tuple[str, ...] = (flag,)
+    form: dict[str, Any] = {"metavar": "TEXT"}
+    further = ""
+    if kinds == {bool}:
+        no = f"--no-{flag[2:]}"
+        names, form, words = (f"{flag}/{no}",), {"default": None}, [flag if default else no]
+    elif isinstance(default, list) or tuple[str, ...] in kinds:
+        form, further = {"multiple": True, "metavar": "ENTRY"}, "; may be repeated"
+    elif isinstance(type_, type) and issubclass(type_, Enum):
+        form = {"type": click.Choice([each.value for each in type_])}
+    elif kinds & {int, float}:
+        names = (*_EXTRA_NAMES.get(key.name, ()), flag, key.name)
+        form = {"type": _number_or_null(int if int in kinds else float), "metavar": "NUMBER"}
+    meaning = _MEANINGS.get(key.name, key.metadata["meaning"])
+    if form.get("multiple"):
+        meaning = meaning.partition(". null: ")[0]  # a command line holds neither null nor an empty list
+    shown = f" [{', '.join(words)}]" if words else ""
+    return option(*names, group=group, help=f"{meaning}{shown}{further}", **form)
 
 
 def _number_or_null(kind: type) -> Callable[[str], Any]:
@@ -276,61 +332,12 @@ def _number_or_null(kind: type) -> Callable[[str], Any]:
     return number
 
 
-_NULL = object()
-
-
-Section = TypeVar("Section", bound=Options)
-_EXTRA_NAMES = {"tensor_error_max": ("--tolerance",)}  # short forms of flags
-
-
-def flags(section: type[Options], group: Callable[[str], str | None]) -> Callable[[Any], Any]:
-    """Decorator of a command: a flag for each field of an option dataclass, named as the field.
-
-    Args:
-        group: the group of the help that a field's flag is in; None: it has none.
-    """
-    types = get_type_hints(section)
-    keys = [(each, group(each.name)) for each in fields(section)]  # type: ignore[arg-type]  # every one is a dataclass
-
-    def decorate(command: Any) -> Any:
-        for each, heading in reversed(keys):
-            if heading is not None:
-                command = _flag(each, types[each.name], heading)(command)
-        return command
-
-    return decorate
-
-
-def _flag(key: Field[Any], type_: Any, group: str) -> Callable[[Any], Any]:
-    name, meaning, default = f"--{key.name.replace('_', '-')}", key.metadata["meaning"], default_of(key)
-    kinds = set(get_args(type_)) or {type_}
-    words = default if isinstance(default, list) else [] if isinstance(default, bool | None) else [str(default)]
-    shown = f" [{', '.join(words)}]" if words else ""
-    if key.name == "keep_io_types":
-        text = "inputs and outputs that stay float32: all (default), none, or a name; may be repeated"
-        return option(name, multiple=True, metavar="NAME", group=group, help=text)
-    if kinds == {bool}:
-        no = f"--no-{name[2:]}"
-        return option(f"{name}/{no}", default=None, group=group, help=f"{meaning} [{name if default else no}]")
-    if isinstance(default, list) or tuple[str, ...] in kinds:
-        text = meaning.partition(". null: ")[0]  # a command line holds neither null nor an empty list
-        return option(name, multiple=True, metavar="ENTRY", group=group, help=f"{text}{shown}; may be repeated")
-    if isinstance(type_, type) and issubclass(type_, Enum):
-        return option(name, type=click.Choice([each.value for each in type_]), group=group, help=f"{meaning}{shown}")
-    names = (*_EXTRA_NAMES.get(key.name, ()), name, key.name)
-    if kinds & {int, float}:
-        kind = _number_or_null(int if int in kinds else float)
-        return option(*names, type=kind, metavar="NUMBER", group=group, help=f"{meaning}{shown}")
-    return option(name, metavar="TEXT", group=group, help=meaning)
-
-
 def options_of(section: type[Section], given: Given, **further: object) -> Section:
     """An option dataclass of the flags that were given, which are taken out of a command's keywords, and of others."""
     options: dict[str, Any] = dict(further)
     for each in fields(section):  # type: ignore[arg-type]  # every one is a dataclass
-        if (value := cast(Any, given.pop(each.name, None))) in (None, ()):
-            continue
-        if each.name == "keep_io_types":
-            value = _LISTS[value[0]] if len(value) == 1 and value[0] in _LISTS else list(value)
-        options[each.name] = None if value is _NULL else value
+        value = cast(Any, given.pop(each.name, None))
+        if value not in (None, ()):
+            value = _ALL_OR_NONE.get(value, value) if each.name == "keep_io_types" else value
+            options[each.name] = None if value is _NULL else value
     return section(**options)
