@@ -22,7 +22,7 @@ from truehalf.codes import NOT_AVAILABLE, coded
 from truehalf.config.params import params_digest, read_params
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError, typed_text
-from truehalf.files import MODEL_FILE, PARTIAL, destination, explain, remove, swap_in, write_json
+from truehalf.files import MODEL_FILE, PARTIAL, destination, explain, is_of_file, remove, swap_in, write_json
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.spec import IoSpec
 from truehalf.progress import step
@@ -148,7 +148,9 @@ def _ending(name: str, error: BaseException) -> tuple[int, str]:
     if isinstance(error, StageError):
         has_not_begun = name == INPUTS or (name == TRACE and error.is_bad_input)
         return BAD_INPUT if has_not_begun or error.code in NOT_AVAILABLE else FAILED, str(error)
-    return FAILED, coded("file-unwritable", explain(error)) if isinstance(error, OSError) else typed_text(error)
+    if isinstance(error, OSError) and is_of_file(error):
+        return FAILED, coded("file-unwritable", explain(error))
+    return FAILED, typed_text(error)
 
 
 def collect_garbage_less() -> None:

@@ -31,7 +31,7 @@ STAGE_MODULES = {
 # Rooms and single modules of truehalf stand on floors: each imports from its own and from those before it.
 FLOORS = (
     *("codes", "json_values", "errors", "files", "float16", "progress"),
-    *("source_files", "user_code"),
+    "user_code",
     "config",
     *("report", "io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation"),
     *("conversion", "verification", "slimming", "engines", "models", "exporting", "api", "cli", "__main__"),

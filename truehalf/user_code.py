@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.errors import RAISED, StageError, typed_text
-from truehalf.source_files import PRODUCT
+
+PRODUCT = [Path(__file__).resolve().parents[1] / room for room in ("pipeline", "stages", "truehalf")]
+
+
+def is_installed(file: str) -> bool:
+    return bool({"site-packages", "dist-packages"} & set(Path(file).parts))
 
 
 def imported(key: str, name: str, root: Path) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from truehalf.cli.engine import ENGINE, check_engine, default_folder, engine_lin
 from truehalf.cli.form import file_option, option
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
-from truehalf.config.typed import plain
+from truehalf.config.typed import ConfigErrors, plain
 from truehalf.errors import StageError
 from truehalf.report.fp32_nodes import fp32_lines
 from truehalf.report.numbers import number, percent
@@ -119,7 +119,7 @@ def _engine(out: Path, verdict: str, given: Mapping[str, Any]) -> tuple[EngineRe
         return EngineReport(status="refused", reason="the file failed its verification"), None
     try:
         return engine_of_model(out, default_folder(out), given), None
-    except (StageError, OSError) as error:
+    except (StageError, ConfigErrors, OSError) as error:
         return EngineReport(status="failed", reason=str(error)), error
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.source_files import is_own_class
+from truehalf.models.own_code import is_own_class
 
 if TYPE_CHECKING:
     import torch

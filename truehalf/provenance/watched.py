@@ -19,8 +19,7 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from truehalf.source_files import PRODUCT, is_installed
-from truehalf.user_code import importing_from
+from truehalf.user_code import PRODUCT, importing_from, is_installed
 
 
 def watched(names: Sequence[str], root: Path) -> list[Path]:

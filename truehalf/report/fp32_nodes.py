@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from truehalf.errors import some_of
 from truehalf.report.graph import FP32, Node, islands
@@ -61,55 +61,37 @@ def kept_in_fp32(decisions: Sequence[Decision], nodes: Sequence[Node] = ()) -> M
         nodes: of the final file, without which no island is known.
     """
     kept = [row for row in decisions if row.get("precision") == FP32]
-    connected = _islands(nodes)
-    scopes = _by(kept, lambda row: str(row.get("scope") or ""))
-    found: list[dict[str, Any]] = [
-        {
-            "scope": scope or "outside of any module",
-            "count": len(rows),
-            "rules": _rules(rows),
-            "islands": connected.get(scope, []),
-        }
-        for scope, rows in _first(scopes).items()
-    ]
+    connected: dict[str, list[str]] = {}  # by the module of an island's first node
+    for island in islands(nodes)[:_ISLANDS]:
+        connected.setdefault(nodes[island[0]]["scope"], []).append(some_of(nodes[i]["op"] for i in island))
+    modules: list[dict[str, object]] = []
+    room = _LISTED
+    for scope, rows in _by("scope", kept).items():
+        if modules and len(rows) > room:  # whole modules, as many as have room
+            continue
+        named, shown = scope or "outside of any module", rows[:_LISTED]
+        rules = [_worded(rule) | {"reasons": _by("reason", group)} for rule, group in _by("rule", shown).items()]
+        modules.append({"scope": named, "count": len(shown), "rules": rules, "islands": connected.get(scope, [])})
+        room -= len(shown)
     return {
         "total": len(decisions),
         "fp32": len(kept),
-        "rules": [
-            {"rule": rule, "count": nodes, "says": RULES.get(rule, "")}
-            for rule, nodes in Counter(str(row.get("rule")) for row in kept).most_common()
-        ],
-        "modules": found,
-        "omitted": len(kept) - sum(module["count"] for module in found),
+        "rules": sorted((_worded(rule) | {"count": len(rows)} for rule, rows in _by("rule", kept).items()), key=_fewer),
+        "modules": modules,
+        "omitted": len(kept) - (_LISTED - room),
     }
 
 
-def _by(rows: Iterable[Decision], key: Any) -> dict[str, list[Decision]]:
-    found: dict[str, list[Decision]] = {}
+def _by(key: Literal["scope", "rule", "reason"], rows: Iterable[Decision]) -> dict[str, list[Decision]]:
+    groups: dict[str, list[Decision]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
+        groups.setdefault(str(row.get(key) or ""), []).append(row)
+    return groups
 
 
-def _first(scopes: Mapping[str, list[Decision]]) -> dict[str, list[Decision]]:
-    """Whole modules, as many as have room."""
-    found: dict[str, list[Decision]] = {}
-    for scope, rows in scopes.items():
-        if not found or sum(map(len, found.values())) + len(rows) <= _LISTED:
-            found[scope] = rows[:_LISTED]
-    return found
+def _worded(rule: str) -> dict[str, Any]:
+    return {"rule": rule, "says": RULES.get(rule, "")}
 
 
-def _rules(rows: Sequence[Decision]) -> list[dict[str, Any]]:
-    return [
-        {"rule": rule, "says": RULES.get(rule, ""), "reasons": _by(nodes, lambda row: str(row.get("reason") or ""))}
-        for rule, nodes in _by(rows, lambda row: str(row.get("rule"))).items()
-    ]
-
-
-def _islands(nodes: Sequence[Node]) -> dict[str, list[str]]:
-    """The operators of each FP32 island, by the module that its first node is in."""
-    found: dict[str, list[str]] = {}
-    for island in islands(nodes)[:_ISLANDS]:
-        found.setdefault(nodes[island[0]]["scope"], []).append(some_of(nodes[i]["op"] for i in island))
-    return found
+def _fewer(row: Mapping[str, Any]) -> int:
+    return -int(row["count"])

@@ -67,13 +67,11 @@ def _found(side: str, boxes: Mapping[str, Sequence[Box]], other: str, scale: flo
         yield f'<rect {place} fill="none" stroke="#fff" stroke-opacity=".85" stroke-width="4.5"/>'
         yield f'<rect {place} fill="none" stroke="{colour}" stroke-width="2.6"{dashes}/>'
         label = kind if score is None else f"{kind} {score:.2f}"
-        labels.append(_label(label, _corner(box, scale), colour, high, taken))
+        labels.append(_label(label, _edges(box, scale)[:2], colour, high, taken))
     yield from labels
 
 
-def _label(
-    label: str, corner: tuple[float, float], colour: str, high: int, taken: list[tuple[float, float, float]]
-) -> str:
+def _label(label: str, corner: tuple[float, float], colour: str, high: int, taken: Taken) -> str:
     """Above the upper left corner of its box, where no earlier label is."""
     wide, tall = len(label) * _CHARACTER + 6, _FONT + 4
     x = min(max(corner[0], 0.0), max(_SIDE - wide, 0.0))
@@ -86,15 +84,15 @@ def _label(
     return box + text_at(x + 3, y + _FONT, escaped(label), "start", f' fill="{ink}" font-size="{_FONT}"')
 
 
-def _corner(box: Sequence[float], scale: float) -> tuple[float, float]:
+def _edges(box: Sequence[float], scale: float) -> tuple[float, float, float, float]:
+    """Left, upper, right and lower edge in the drawing."""
     x0, y0, x1, y1 = (float(value) * scale for value in box)
-    return min(x0, x1), min(y0, y1)
+    return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
 
 
 def _placed(box: Sequence[float], scale: float) -> str:
-    x0, y0, x1, y1 = (float(value) * scale for value in box)
-    corner = f'x="{min(x0, x1):.1f}" y="{min(y0, y1):.1f}"'
-    return f'{corner} width="{abs(x1 - x0):.1f}" height="{abs(y1 - y0):.1f}"'
+    left, upper, right, lower = _edges(box, scale)
+    return f'x="{left:.1f}" y="{upper:.1f}" width="{right - left:.1f}" height="{lower - upper:.1f}"'
 
 
 def _iou(a: Sequence[float], b: Sequence[float]) -> float:

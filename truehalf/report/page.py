@@ -32,12 +32,6 @@ _MEANINGS = {each.name: str(each.metadata["meaning"]).split("; ")[0] for each in
 _SUSPECTS = 5
 _DIFFERS = ("missed", "extra", "label_flips", "nonfinite")
 _UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "reads": []}
-_SECTIONS = (
-    *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
-    *("judged", "culprit", "fix", "file", "differing", "columns"),
-    *("stage_rows", "node_errors", "no_profile", "histograms", "plots", "stages", "comparison", "conversion"),
-    *("previous", "decisions", "data", "params"),
-)
 
 
 class NodeRow(MeasuredNode, total=False):
@@ -69,17 +63,16 @@ def page(content: Mapping[str, object]) -> str:
         content: `title`, `headline` ({state: passed | failed | unknown, word, sentence, reasons}), and any of the
             sections.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATE.parent),
         autoescape=True,
-        undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= _FILTERS
-    return environment.get_template(_TEMPLATE.name).render(**dict.fromkeys(_SECTIONS) | dict(content))
+    return environment.get_template(_TEMPLATE.name).render(content)
 
 
 def verification_sections(

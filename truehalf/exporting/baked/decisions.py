@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from truehalf.exporting.baked.reads import NUMBER, Read
-from truehalf.source_files import is_own, nodes_of, shown_file, source_of
+from truehalf.models.own_code import is_own, nodes_of, shown_file, source_of
 
 SETTLED, OPEN, INSTALLED = "settled", "open", "installed"
 _TRACER = "TracerWarning"

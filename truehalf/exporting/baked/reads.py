@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truehalf.exporting.export import evaluation_mode
-from truehalf.source_files import is_own
+from truehalf.models.own_code import is_own
 
 if TYPE_CHECKING:
     import torch

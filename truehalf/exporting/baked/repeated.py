@@ -16,7 +16,7 @@ from truehalf.exporting.baked.variations import disturbed
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.as_made import State, copied
 from truehalf.models.calling import network_of
-from truehalf.source_files import shown_file
+from truehalf.models.own_code import shown_file
 
 _RANDOM = (
     "the module draws random numbers (dropout(training=True), torch.rand), reads a clock, or keeps something from call "

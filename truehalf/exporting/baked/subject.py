@@ -14,7 +14,7 @@ from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.exporting.against_torch import torch_outputs
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.as_made import State
-from truehalf.source_files import is_own_class
+from truehalf.models.own_code import is_own_class
 
 if TYPE_CHECKING:
     import torch

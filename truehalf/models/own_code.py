@@ -1,4 +1,4 @@
-"""Source files of Python: whose they are, how they are shown, and their syntax."""
+"""Tell code of the user from code of others, show its source files, and parse them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import sysconfig
 import types
 from pathlib import Path
 
-PRODUCT = [Path(__file__).resolve().parents[1] / room for room in ("pipeline", "stages", "truehalf")]
+from truehalf.user_code import PRODUCT, is_installed
+
 _STANDARD = Path(sysconfig.get_path("stdlib"))
-
-
-def is_installed(file: str) -> bool:
-    return bool({"site-packages", "dist-packages"} & set(Path(file).parts))
 
 
 @functools.cache
