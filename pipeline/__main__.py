@@ -55,7 +55,7 @@ def main() -> None:
         if not is_sweep:
             raise
         message = f"sweep: its launcher gave up: {type(error).__name__}: {first_line(error)}"  # joblib lost a process
-        print(coded("launcher-failed", message), file=sys.stderr)
+        print(coded("jobs-failed", message), file=sys.stderr)
         code = 1
     if is_sweep:
         code = max(code, end(root()))

@@ -37,7 +37,7 @@ def state_of(engine: EngineReport | None) -> tuple[str, str]:
         listed = "; ".join(f"engine.gates.{gate['gate']}: {gate['reason']}" for gate in open_gates)
         return "not verified", f"its outputs are verified, but not its layers: {listed}"
     reason = parity.get("reason") or ", ".join(engine.not_verified or [])
-    return parity.get("state", "not verified"), reason or coded("not-compared", "its outputs were not compared")
+    return parity.get("state", "not verified"), reason or coded("nothing-compared", "its outputs were not compared")
 
 
 def maker_of(engine: EngineReport) -> str:

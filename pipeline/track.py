@@ -107,7 +107,7 @@ def missing_address(tracking: Mapping[str, Any]) -> list[str]:
         f"tracking.uri_env: expected the server's address in the environment variable {name}, which is not set; "
         "export it, or set tracking=local"
     )
-    return [coded("variable-unset", message)]
+    return [coded("needs-value", message)]
 
 
 def previous_run(run: Run) -> Run | None:

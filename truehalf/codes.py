@@ -16,7 +16,7 @@ CONFIGURATION = {
     "wrong-type": "a value of another type than the key's",
     "unknown-choice": "a value that is none of the key's choices",
     "out-of-range": "a number, or a list of them, outside the key's bounds",
-    "needs-value": "a value that must be given beside another one, and is null",
+    "needs-value": "a value that must be given beside another one, or in the environment, and is not",
     "in-conflict": "two values that cannot stand beside each other",
     "given-twice": "an entry or name that is there twice",
     "bad-syntax": "an entry that cannot be read: a selector, a regular expression, `module:function`, a shape",
@@ -74,7 +74,7 @@ PARITY = {
     "no-labels": "samples without true boxes, so that no average precision can be measured against them",
     "not-asked-for": "a comparison that was not made, as no samples were given, or --no-verify",
     "not-searched": "a place, pins or errors of nodes that were not looked for, or whose search ended with an error",
-    "nothing-compared": "outputs, samples or detections of which there is nothing, or nothing but zeros, to compare",
+    "nothing-compared": "outputs, samples or detections of which nothing, or nothing but zeros, was compared",
     "other-order": "rows of an output, inputs or outputs that come in another order than the reference's",
     "outputs-differ": "outputs of two models that should be the same, and are not",
     "pins-hold": "suggested pins with which a file holds its gates; they were not applied",
@@ -109,15 +109,12 @@ STAGES = {
 }
 PIPELINE = {
     "gates-not-passed": "a run whose gates have not passed, and which is not registered",
-    "jobs-failed": "jobs of a sweep that failed; its table says why each did",
-    "launcher-failed": "what starts the jobs of a sweep gave up",
+    "jobs-failed": "jobs of a sweep that failed, as its table says of each, or whose launcher gave up",
     "no-decisions": "a run that decided over no nodes: it is FP32, traced in FP16, or crashed before",
     "no-engine": "an engine that was not built, for the reason that is named",
-    "not-compared": "an engine whose outputs were not compared",
     "not-logged": "a run that could not be logged; `python -m pipeline.track NAME` logs it later",
     "not-run": "a stage whose word is needed, and that has not run",
     "too-large": "a file above a limit: of what is logged, or of what protobuf can hold",
-    "variable-unset": "a variable of the environment that must be set",
     "waits-for-another": "another process is at work there; this one goes on when that has ended",
 }
 CODES: dict[str, str] = CONFIGURATION | FILES | DATA | MODELS | GRAPH | RUNTIMES | PARITY | STAGES | PIPELINE

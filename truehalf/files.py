@@ -142,27 +142,16 @@ def check_outputs(
     written = {name: Path(path) for name, path in outputs.items() if path is not None}
     for name, path in written.items():
         _check_writable(name, path)
-    read = {name: Path(given) for name, given in inputs.items() if isinstance(given, (str, os.PathLike))}
     beside = {f"the weights beside {name}": Path(_WEIGHTS.format(path)) for name, path in written.items()}
+    taken = {f"{name}, {path}": Path(path) for name, path in inputs.items() if isinstance(path, (str, os.PathLike))}
     parts = {f"weights of a model, {path}": Path(path) for path in weights}
-    if clash := same_place(written | beside, read) or same_place(written, parts):
-        name, other = clash
-        place, there = (written | beside)[name], (written | beside | read).get(other)
-        raise StageError(
-            "would-overwrite",
-            f"{name} {place} is the place of {other}{f', {there}' if there else ''}, too; expected a separate file",
-        )
-
-
-def same_place(outputs: Mapping[str, Path], others: Mapping[str, Path]) -> tuple[str, str] | None:
-    """The first output that is the same file as one of `others`, or as another output, with the name of that one."""
-    taken = dict(others)
-    for name, path in outputs.items():
-        for other, there in taken.items():
+    for name, path in (written | beside).items():
+        others = taken | parts if name in written else taken
+        for other, there in others.items():
             if _is_same(path, there):
-                return name, other
-        taken[name] = path
-    return None
+                what = f"{name} {path} is the place of {other}, too; expected a separate file"
+                raise StageError("would-overwrite", what)
+        taken[f"{name}, {path}"] = path
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -65,7 +65,7 @@ OF_BUILT = ["TensorRT 11.4.0.106", "12.35 MB", "95.0 %"]
         ({"status": "refused", "reason": "it failed verify"}, "not verified", ["no-engine"], "it failed verify"),
         ({"status": "failed", "reason": "no GPU"}, "failed", ["no-engine"], "no GPU"),
         ({"status": "built", "not_verified": ["the engine's outputs"]}, "not verified", [], "the engine's outputs"),
-        ({"status": "built"}, "not verified", ["not-compared"], ""),
+        ({"status": "built"}, "not verified", ["nothing-compared"], ""),
         ({"status": "built", "parity": {"state": "not verified", "reason": "none"}}, "not verified", [], "none"),
         ({"status": "failed", "reason": "NaN", "parity": {"state": "failed", "reason": "y"}}, "failed", [], "NaN"),
     ],

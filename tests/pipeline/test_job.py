@@ -75,4 +75,4 @@ def test_a_server_without_an_address_ends_it_before_anything_runs(tmp_path: Path
     told = {key: value for key, value in environment(ran.path).items() if key != "MLFLOW_TRACKING_URI"}
     done = subprocess.run([*JOB, "tracking=remote"], cwd=project, env=told, capture_output=True, text=True)
     assert done.returncode == 2 and not ran.names()
-    expect(line_with("variable-unset", done.stderr), None, "tracking.uri_env", "MLFLOW_TRACKING_URI", "tracking=local")
+    expect(line_with("needs-value", done.stderr), None, "tracking.uri_env", "MLFLOW_TRACKING_URI", "tracking=local")

@@ -19,7 +19,6 @@ from truehalf.files import (
     is_of_file,
     read_json,
     read_yaml,
-    same_place,
     swap_in,
     write_json,
     write_text,
@@ -211,9 +210,10 @@ def test_two_names_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         first.write_text("there")
         other.write_text("there")
     second = WAYS[way](first)
-    assert same_place({"first": first, "second": second}, {}) == ("second", "first")
-    assert same_place({"second": second}, {"input": first}) == ("second", "input")
-    assert same_place({"first": first, "other": other}, {"input": tmp_path / "out"}) is None
+    for outputs, inputs in (({"first": first, "second": second}, {}), ({"second": second}, {"first": first})):
+        with raises("would-overwrite", "first", "second"):
+            check_outputs(outputs, inputs)
+    check_outputs({"first": first, "other": other}, {"input": tmp_path / "out"})
 
 
 def test_no_output_is_an_input(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def check_engine(file: ModelFile, given: Mapping[str, Any], is_made: bool) -> No
 
 def default_folder(file: Path) -> Path:
     """Where the engine of a file goes, unless another folder is named."""
-    return file.with_name(f"{file.stem}_engine")
+    return file.parent / f"{file.stem}_engine"
 
 
 def engine_of_model(file: Path, out: Path, given: Mapping[str, Any]) -> EngineReport:

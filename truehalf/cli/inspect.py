@@ -30,7 +30,6 @@ _REASONS, _OPS = 3, 4  # of an island
 @form.command(examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
 @click.argument("model", type=form.MODEL, metavar="model.onnx")
 @form.file_option("--result", help="JSON of `truehalf convert --json`: why nodes are FP32")
-@form.option("--islands", type=click.IntRange(0), metavar="N", default=10, help="FP32 islands, largest first [10]")
 @form.file_option(
     "--samples", metavar="PATH", group=_PROPOSAL, help="propose one from a run: images, .npz, or a folder"
 )
@@ -64,7 +63,10 @@ def command(output: form.Output, **given: Any) -> int:
         "not_run": not_run(file.model),
         "islands": _islands(outline(file)["nodes"], reasons) if facts["fp16_nodes"] else [],
     }
-    lines = [*_file_lines(content), *_island_lines(content["islands"], None if output.is_verbose else given["islands"])]
+    lines = [*_file_lines(content)]
+    if islands := content["islands"]:
+        lines += [f"FP32 islands: {len(islands)}, {sum(len(island['nodes']) for island in islands)} nodes"]
+        lines += output.screen.first(map(_island_text, islands))
     if samples is not None:
         content["proposed"] = _proposed(path, samples, preprocessing, given)
         lines += _proposed_lines(content["proposed"])
@@ -136,16 +138,10 @@ def _file_lines(content: Mapping[str, Any]) -> Iterator[str]:
         yield content["not_run"]
 
 
-def _island_lines(islands: Sequence[Mapping[str, Any]], shown: int | None) -> Iterator[str]:
-    if not islands:
-        return
-    yield f"FP32 islands: {len(islands)}, {sum(len(island['nodes']) for island in islands)} nodes"
-    for island in islands[:shown]:
-        ops = ", ".join(f"{op} {count}" for op, count in list(island["ops"].items())[:_OPS])
-        yield f"  {len(island['nodes'])} nodes from {island['nodes'][0]}: {ops}"
-        yield from (f"      {reason}" for reason in island["why"])
-    if shown is not None and len(islands) > shown:
-        yield f"  and {len(islands) - shown} more (--islands)"
+def _island_text(island: Mapping[str, Any]) -> str:
+    """A line with operators and the first node, and a line for each reason."""
+    ops = ", ".join(f"{op} {count}" for op, count in list(island["ops"].items())[:_OPS])
+    return "\n      ".join([f"  {len(island['nodes'])} nodes from {island['nodes'][0]}: {ops}", *island["why"]])
 
 
 def _proposed_lines(proposed: Mapping[str, Any]) -> Iterator[str]:
