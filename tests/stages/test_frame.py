@@ -133,13 +133,11 @@ def test_a_stage_replaces_nothing_but_its_own_files(
     scratch: Path, place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (scratch / place).parent.mkdir()
-    for make in (os.mkfifo, lambda path: path.symlink_to(path.name)):
-        make(scratch / place)
-        before = (scratch / place).lstat()
-        assert end_of("slim", write_good) == 1
-        expect(capsys.readouterr().err, "file-unwritable", scratch / place)
-        assert (scratch / place).lstat().st_ino == before.st_ino
-        (scratch / place).unlink()
+    os.mkfifo(scratch / place)
+    before = (scratch / place).lstat()
+    assert end_of("slim", write_good) == 1
+    expect(capsys.readouterr().err, "file-unwritable", scratch / place)
+    assert (scratch / place).lstat().st_ino == before.st_ino
 
 
 def test_a_report_that_dvc_has_linked_from_its_cache_is_made_anew(scratch: Path) -> None:

@@ -263,7 +263,7 @@ def preprocessing_of(given: Given) -> JsonObject | Path | None:
     if file is not None and stated:
         listed = ", ".join(f"--{name}" for name in stated)
         raise StageError("in-conflict", f"--preprocessing: expected a file or {listed}, got both")
-    numbers = {
+    numbers: dict[str, Callable[[str], list[Any]]] = {
         "size": partial(_numbers, "--size", "640x640", "x", int),
         "range": _RANGES.__getitem__,
         "mean": partial(_numbers, "--mean", "0.485,0.456,0.406", ",", float),

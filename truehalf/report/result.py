@@ -33,13 +33,13 @@ def result_page(result: Any, named: str = "the result", pins: Callable[[str], st
     comparison = result.get("comparison") if "conversion" in result else result
     found = comparison or {}
     state = result["verdict"] if result["verdict"] in WORDS else "unknown"
-    conversion, reasons = _conversion(result), found.get("reasons", [])
+    conversion, reasons = result.get("conversion"), found.get("reasons", [])
     sentence = "Nothing was compared."
     if found:
         sentence = f"{count(found['samples'])} samples, {computed_by(found['evaluation'], found['provider'])}."
     if conversion and state == "passed":
-        share = percent(conversion["fp16_arithmetic"])
-        made = f"{number(conversion['size_mb'])} MB, {share} of its arithmetic in FP16"
+        share = percent(conversion["fp16"].get("fp16_arithmetic"))
+        made = f"{number(conversion['cast_cleanup']['model']['size_mb'])} MB, {share} of its arithmetic in FP16"
         sentence = f"{Path(result['out']).name} ({made}) is the file to ship. {sentence}"
     return page(
         {
@@ -50,7 +50,7 @@ def result_page(result: Any, named: str = "the result", pins: Callable[[str], st
             "comparison": comparison,
             "columns": COLUMNS,
             **verification_sections(found, {}, Path()),
-            "conversion": conversion,
+            "conversion": {"path": result["model"], **conversion} if conversion else None,
             "decisions": kept_in_fp32(result["decisions"]) if result.get("decisions") else None,
         }
     )
@@ -63,15 +63,3 @@ def _with_pins(value: Any, pins: Callable[[str], str], key: str = "") -> Any:
     if isinstance(value, list):
         return [_with_pins(each, pins, key) for each in value]
     return pins(value) if isinstance(value, str) and key in _PINS else value
-
-
-def _conversion(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    made = result.get("conversion")
-    if not made:
-        return None
-    return {
-        "model": result["model"],
-        "fp16_arithmetic": made["fp16"].get("fp16_arithmetic"),
-        "casts": made["cast_cleanup"]["casts_after"],
-        "size_mb": made["cast_cleanup"]["model"]["size_mb"],
-    }
