@@ -17,8 +17,13 @@ Band = tuple[str, int, int]
 _FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 resolves
 
 
-class MeasuredNode(TypedDict, total=False):
-    """A node of the final file; `rank` among the worst."""
+class NodeRow(TypedDict, total=False):
+    """A node of the final file, as details.json has it.
+
+    Attributes:
+        rank: among the worst.
+        local_error, error: relative error of the node by itself, and of its output in the file's run; None: not finite.
+    """
 
     node: str
     op_type: str
@@ -26,13 +31,8 @@ class MeasuredNode(TypedDict, total=False):
     precision: str
     rank: int | None
     selector: str
-
-
-class NodeError(MeasuredNode, total=False):
-    """Relative errors of a node: by itself, and of its output in the file's run."""
-
-    local_error: float
-    error: float
+    local_error: float | None
+    error: float | None
 
 
 class Histogram(TypedDict):
@@ -43,7 +43,7 @@ class Histogram(TypedDict):
 
 
 def error_chart(
-    rows: Sequence[NodeError],
+    rows: Sequence[NodeRow],
     worst: Sequence[int],
     size: tuple[int, int],
     bands: Sequence[Band] = (),
@@ -62,7 +62,8 @@ def error_chart(
     """
     width, height = size
     left, right, top, bottom = 58, 12, 26 + (18 if bands else 0), 40
-    values = [value for row in rows for value in (row["local_error"], row["error"]) if _drawable(value)]
+    local, run = [error_of(row["local_error"]) for row in rows], [error_of(row["error"]) for row in rows]
+    values = [value for value in (*local, *run) if _drawable(value)]
     low = math.floor(math.log10(max(min(values, default=1e-6), _FLOOR)))
     high = max(math.ceil(math.log10(max(values, default=1.0))), low + 1)
 
@@ -78,18 +79,18 @@ def error_chart(
     parts = [*_bands(bands, x, height - bottom)]
     parts += [_grid(left, width - right, [(y(10.0**k), k) for k in range(low, high + 1)])]
     parts += _node_axis(len(rows), x, height - bottom, width)
-    for finite, stretch in groupby(enumerate(rows), key=lambda item: math.isfinite(item[1]["error"])):
-        line = [(x(i), y(row["error"])) for i, row in stretch if row["error"] > 0]
+    for finite, stretch in groupby(range(len(rows)), key=lambda i: math.isfinite(run[i])):
+        line = [(x(i), y(run[i])) for i in stretch if run[i] > 0]
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in line) if finite else ""
         path = f'<polyline points="{points}" fill="none" stroke="{GREY}" stroke-width="1" opacity="0.75"/>'
         parts += [path] if points else []
     for i, row in enumerate(rows):
-        if not math.isfinite(row["error"]):
+        if not math.isfinite(run[i]):
             parts.append(f'<path d="M{x(i) - 0.7:.1f} {top - 22}h1.4v5h-1.4z" fill="{RED}"/>')
-        if row["local_error"]:
-            parts.append(_point(x(i), y(row["local_error"]), row, not math.isfinite(row["local_error"]), titles))
+        if local[i]:
+            parts.append(_point(x(i), y(local[i]), row, not math.isfinite(local[i]), titles))
     for number, i in enumerate(worst, start=1):
-        parts.append(_number(x(i), y(rows[i]["local_error"]), number, width))
+        parts.append(_number(x(i), y(local[i]), number, width))
     label = "relative error of each node by itself (points) and of its output in the run (line)"
     return svg(width, height, parts, label)
 
@@ -145,6 +146,11 @@ def histogram(
     return svg(width, height, parts, f"histogram of errors: {', '.join(name for name, _, _ in drawn)}")
 
 
+def error_of(value: float | None) -> float:
+    """The error of a row; infinity where it is not finite."""
+    return math.inf if value is None else float(value)
+
+
 def _round(rough: float) -> float:
     """The next of 1, 2, 5, 10, 20, ..., and of such fractions."""
     unit = 10.0 ** math.floor(math.log10(rough))
@@ -193,7 +199,7 @@ def _node_axis(count: int, x: Any, base: float, width: int) -> list[str]:
     return [*marks, text_at((x(0) + x(count - 1)) / 2, base + 36, "node, in the order of the graph", "middle")]
 
 
-def _point(x: float, y: float, row: NodeError, broken: bool, titles: bool) -> str:
+def _point(x: float, y: float, row: NodeRow, broken: bool, titles: bool) -> str:
     colour = RED if broken else ORANGE if row["precision"] == "fp16" else BLUE
     title = ""
     if titles:

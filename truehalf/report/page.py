@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from truehalf.config.verification import GatesConfig
 from truehalf.json_values import JsonObject
-from truehalf.report.drawings import Histogram, MeasuredNode, NodeError, error_chart, histogram
+from truehalf.report.drawings import Histogram, NodeRow, error_chart, error_of, histogram
 from truehalf.report.graph import Node, stages
 from truehalf.report.numbers import count, number, percent, precision
 from truehalf.report.svg import BLUE, ORANGE
@@ -32,13 +32,6 @@ _MEANINGS = {each.name: str(each.metadata["meaning"]).split("; ")[0] for each in
 _SUSPECTS = 5
 _DIFFERS = ("missed", "extra", "label_flips", "nonfinite")
 _UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "reads": []}
-
-
-class NodeRow(MeasuredNode, total=False):
-    """Its errors as details.json has them: None where one is not finite."""
-
-    local_error: float | None
-    error: float | None
 
 
 class MeasuredStage(TypedDict, total=False):
@@ -122,28 +115,21 @@ def used_up(finding: Mapping[str, Any]) -> float | None:
     return max(0.0, value / limit) if limit else math.inf if value > 0 else 0.0
 
 
-def _node_errors(profile: Sequence[NodeRow], nodes: Sequence[Node]) -> dict[str, Any] | None:
-    rows: list[NodeError] = [
-        {**row, "local_error": _error(row["local_error"]), "error": _error(row["error"])} for row in profile
-    ]
+def _node_errors(rows: Sequence[NodeRow], nodes: Sequence[Node]) -> dict[str, Any] | None:
     if not rows:
         return None
     scopes = {node["node"]: node for node in nodes}
     bands = stages([scopes.get(row["node"], _UNKNOWN) for row in rows]) if nodes else []
     worst = sorted((i for i, row in enumerate(rows) if row.get("rank")), key=lambda i: rows[i].get("rank") or 0)
+    local, run = [error_of(row["local_error"]) for row in rows], [error_of(row["error"]) for row in rows]
     return {
         "wide": Markup(error_chart(rows, worst, (1080, 390), bands)),
         "narrow": Markup(error_chart(rows, worst, (400, 330), bands, titles=False)),
-        "worst": [rows[i] for i in worst],
+        "worst": [{**rows[i], "local_error": local[i], "error": run[i]} for i in worst],
         "nodes": len(rows),
-        "exact": sum(row["local_error"] == 0 for row in rows),
-        "nonfinite": sum(not math.isfinite(row["error"]) for row in rows),
+        "exact": local.count(0),
+        "nonfinite": sum(not math.isfinite(error) for error in run),
     }
-
-
-def _error(value: float | None) -> float:
-    """A profile says None where an error is not finite."""
-    return math.inf if value is None else float(value)
 
 
 def _histograms(stages: Mapping[str, MeasuredStage]) -> list[dict[str, Any]]:

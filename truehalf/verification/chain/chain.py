@@ -29,7 +29,7 @@ from truehalf.data.samples import stacked
 from truehalf.errors import attempted
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
-from truehalf.report.page import NodeRow
+from truehalf.report.drawings import NodeRow
 from truehalf.verification.chain.caveats import of_files
 from truehalf.verification.chain.held_against import SUBSET, HeldAgainst
 from truehalf.verification.chain.plot_data import detection_errors, write_data

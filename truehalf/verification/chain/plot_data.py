@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from truehalf.files import write_json
-from truehalf.report.drawings import Histogram
-from truehalf.report.page import NodeRow
+from truehalf.report.drawings import Histogram, NodeRow
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.metrics.histograms import ErrorHistogram, error_histogram
 

@@ -24,7 +24,7 @@ from truehalf.verification.localize.side_by_side import side_by_side
 from truehalf.verification.metrics.query_rows import outputs_apart
 
 if TYPE_CHECKING:
-    from truehalf.report.page import NodeRow
+    from truehalf.report.drawings import NodeRow
 
 Feeds = Mapping[str, np.ndarray]
 WRONG = 0.05  # relative error that rounding does not explain

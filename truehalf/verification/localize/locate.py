@@ -28,7 +28,7 @@ from truehalf.verification.localize.suspects import Suspect, blamed, of_error, o
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 
 if TYPE_CHECKING:
-    from truehalf.report.page import NodeRow
+    from truehalf.report.drawings import NodeRow
 
 Feeds = Mapping[str, np.ndarray]
 _SUSPECTS = 10
