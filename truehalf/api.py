@@ -284,29 +284,9 @@ def lint(
     Raises:
         StageError: when the model cannot be read, or an option is none.
     """
-    from truehalf.ir.model_forms import as_ir
-    from truehalf.linting import RULES
-    from truehalf.linting.ignoring import parse_ignores, split_ignored
-    from truehalf.linting.of_file import lint_model
-    from truehalf.linting.report import LintReport
-    from truehalf.linting.support import parse_version
+    from truehalf.linting.of_file import lint_report
 
-    ignores = parse_ignores(ignore, RULES)
-    versions = parse_version(tensorrt)
-    path = str(model) if isinstance(model, (str, Path)) else None
-    try:
-        findings = lint_model(as_ir(model), tensorrt, plugin_ops)
-    except StageError as error:
-        prefix = "" if path is None or str(error).startswith(path) else f"{path}: "
-        raise StageError(error.code, f"{prefix}{error}") from error
-    kept, ignored = split_ignored(findings, ignores)
-    return LintReport(
-        target=path or type(model).__name__,
-        model=path,
-        tensorrt=tuple(f"{major}.{minor}" for major, minor in versions),
-        findings=tuple(kept),
-        ignored=ignored,
-    )
+    return lint_report(model, tensorrt, ignore, plugin_ops)
 
 
 def repair(
