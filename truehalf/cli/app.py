@@ -36,11 +36,17 @@ class _Group(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+        if name in COMMANDS:
+            module = importlib.import_module(f"truehalf.cli.{name.replace('-', '_')}")
+            command: click.Command = module.command
+            return command
+        if ctx.resilient_parsing:  # words are completed
             return None
-        module = importlib.import_module(f"truehalf.cli.{name.replace('-', '_')}")
-        command: click.Command = module.command
-        return command
+        import difflib
+
+        near = [*filter(None, [_OF_THE_LIBRARY.get(name)]), *difflib.get_close_matches(name, COMMANDS, n=1)]
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(formatter, _EXAMPLES)
@@ -54,18 +60,6 @@ class _Group(click.Group):
         formatter.write_paragraph()
         formatter.write_text("Completion in bash (zsh_source in zsh, fish_source in fish):")
         formatter.write('  eval "$(_TRUEHALF_COMPLETE=bash_source truehalf)"\n')
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        import difflib
-
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            near = [*filter(None, [_OF_THE_LIBRARY.get(args[0])]), *difflib.get_close_matches(args[0], COMMANDS, n=1)]
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"{error.message}{hint}", ctx) from error
 
 
 @click.group(cls=_Group, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})

@@ -19,7 +19,7 @@ _EXAMPLES = (
 @form.samples_option(required=True)
 @form.file_option("-o", "--out", required=True, is_output=True, help="JSON file to write")
 @form.image_options
-def command(output: form.Output, **given: Any) -> int:
+def command(output: form.Output, **given: Any) -> None:
     """Measure the range of every float tensor of an FP32 model on real samples."""
     from truehalf.api import calibrate
     from truehalf.data.given import of_file
@@ -36,4 +36,3 @@ def command(output: form.Output, **given: Any) -> int:
     lines += [f"warning: {warning}" for warning in ranges["warnings"]]
     content = {"out": str(out), "samples": ranges["samples"], "absmax": absmax, "warnings": ranges["warnings"]}
     output.give(lines, content, [f"{value:12.4g}  {name}" for name, value in largest])
-    return 0

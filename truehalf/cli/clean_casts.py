@@ -22,7 +22,7 @@ _EXAMPLES = (
 @form.option(
     "--fold-max-bytes", type=click.IntRange(1), metavar="N", help="leave Casts of larger constants to the runtime"
 )
-def command(output: form.Output, model: Path, out: Path, strict: bool, fold_max_bytes: int | None) -> int:
+def command(output: form.Output, model: Path, out: Path, strict: bool, fold_max_bytes: int | None) -> None:
     """Remove the needless Casts of an ONNX file."""
     from truehalf.api import clean_casts
 
@@ -32,4 +32,3 @@ def command(output: form.Output, model: Path, out: Path, strict: bool, fold_max_
     lines = [f"done: {out}: {report.casts_before} casts before, {report.casts_after} after"]
     lines += [f"rules: {applied}", *([f"duplicate nodes dropped: {repeated}"] if repeated else [])]
     output.give(lines, report.to_json(), [f"file: {facts['nodes']} nodes, {number(facts['size_mb'])} MB"])
-    return 0

@@ -93,7 +93,8 @@ class Command(click.Command):
         formatter.write_text(self.exits)
 
 
-def command(**keywords: Any) -> Callable[[Callable[..., int]], Command]:
+def command(**keywords: Any) -> Callable[[Callable[..., int | None]], Command]:
+    """Decorator of a function that returns the exit code; None: 0."""
     return click.command(cls=Command, **keywords)
 
 

@@ -35,7 +35,7 @@ _REASONS, _OPS = 3, 4  # of an island
 )
 @form.file_option("--spec", group=_PROPOSAL, is_output=True, help="write it, for `truehalf verify --spec`")
 @form.image_options
-def command(output: form.Output, **given: Any) -> int:
+def command(output: form.Output, **given: Any) -> None:
     """Show the I/O spec, casts, share of FP16 and FP32 islands of an ONNX file."""
     from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.facts import model_facts
@@ -71,7 +71,6 @@ def command(output: form.Output, **given: Any) -> int:
         content["proposed"] = _proposed(path, samples, preprocessing, given)
         lines += _proposed_lines(content["proposed"])
     output.give(lines, content)
-    return form.PASSED
 
 
 def _reasons(result: Path) -> dict[str, str]:

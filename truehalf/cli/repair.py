@@ -17,7 +17,7 @@ _ONLY = f"run this pass only; may be repeated: {', '.join(RepairPass)}"
 @click.argument("model", type=form.MODEL, metavar="in.onnx")
 @form.file_option("-o", "--out", required=True, is_output=True, help="file to write")
 @form.option("--only", multiple=True, type=click.Choice(RepairPass), metavar="PASS", help=_ONLY)
-def command(output: form.Output, model: Path, out: Path, only: tuple[str, ...]) -> int:
+def command(output: form.Output, model: Path, out: Path, only: tuple[str, ...]) -> None:
     """Replace patterns that TensorRT rejects, computes wrongly or runs slowly by equal ones."""
     from truehalf.api import repair
 
@@ -26,4 +26,3 @@ def command(output: form.Output, model: Path, out: Path, only: tuple[str, ...]) 
     lines = [f"done: {out}: {', '.join(changed) or 'nothing to repair'}"]
     lines += [f"not repaired: {each['node']} ({each['pass']}): {each['reason']}" for each in report.refused]
     output.give(lines, report.to_json(), [f"changed: {name} {count}" for name, count in report.counts.items()])
-    return 0

@@ -14,7 +14,7 @@ _EXAMPLES = ("truehalf report convert.json -o report.html", "truehalf report ver
 @form.command(examples=_EXAMPLES, exits=form.EXITS_OF_WORK)
 @click.argument("result", type=form.FILE, metavar="result.json")
 @form.file_option("-o", "--out", required=True, is_output=True, help="HTML file to write")
-def command(output: form.Output, result: Path, out: Path) -> int:
+def command(output: form.Output, result: Path, out: Path) -> None:
     """Draw the HTML page of a result that `convert --json` or `verify --json` wrote."""
     from jinja2 import TemplateError
 
@@ -32,4 +32,3 @@ def command(output: form.Output, result: Path, out: Path) -> int:
     write_text(out, page)
     lines, made = [f"done: {out}"], {"out": str(out), "result": str(result), "verdict": content["verdict"]}
     output.give(lines, made, [f"verdict of {result}: {content['verdict']}"])
-    return 0
