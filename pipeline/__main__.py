@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.entry import execute, hydra_message, with_open_keys
 from pipeline.redact import first_line
 from pipeline.sweep import begin, end
-from pipeline.workspace import CONF, VERBOSE_VARIABLE, root
+from pipeline.workspace import CONF, SWEEP_VARIABLE, VERBOSE_VARIABLE, root
 from truehalf.codes import coded
 from truehalf.files import explain
 from truehalf.report.terminal import run_program
@@ -59,6 +59,7 @@ def main() -> None:
         code = 1
     if is_sweep:
         code = max(code, end(root()))
+        del os.environ[SWEEP_VARIABLE]  # no job of it is left
     sys.exit(max(code, *_exit_codes, 0))
 
 

@@ -50,15 +50,15 @@ def maker_of(engine: EngineReport) -> str:
 
 
 def engine_sentence(engine: EngineReport) -> str:
-    """Sentence on compiler, size and share, such as "built with TensorRT 11.4: 12.3 MB, 95.0 % of the layers that
-    compute floats in Half", or why there is no engine.
+    """Sentence on compiler, size and share, such as "built with TensorRT 11.4: 12.3 MB, 95.0 % of float layers
+    in Half", or why there is no engine.
     """
     reason = engine.reason or "no reason is given"
     if exists(engine):
         text = f"compiled with {maker_of(engine)}, not run" if engine.compiled else f"built with {maker_of(engine)}"
         text += f": {engine.engine_mb:.2f} MB" if engine.engine_mb is not None else ""
         if engine.half_layers_fraction is not None:
-            text += f", {percent(engine.half_layers_fraction)} of the layers that compute floats in Half"
+            text += f", {percent(engine.half_layers_fraction)} of float layers in Half"
         if engine.status == "failed":
             return f"{text}. It failed and is kept for inspection in artifacts/engine: {reason}"
         return f"{text}; plan: artifacts/engine/plan.json" if engine.compiled else text
