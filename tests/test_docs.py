@@ -138,9 +138,10 @@ def wrong(words: list[str], made: Collection[str] = ()) -> str:
 
 
 def wrong_options(words: list[str]) -> str:
-    command = app.get_command(click.Context(app), words[0])
-    if command is None:
+    if words[0] not in app.list_commands(click.Context(app)):
         return "" if words[0].startswith("--") else f"no command {words[0]}"
+    command = app.get_command(click.Context(app), words[0])
+    assert command is not None
     known = re.findall(r"--?[\w-]+", command.get_help(click.Context(command)))
     return ", ".join(word for word in words[1:] if word.startswith("-") and word.split("=")[0] not in known)
 
