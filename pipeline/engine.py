@@ -84,8 +84,8 @@ def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
             half += f", {percent(engine.half_layers_fraction)} of those that compute floats"
     rows.append(("layers in Half", half))
     share = engine.half_io_fraction
-    of_tensors = "not known" if share is None else f"{percent(share)} of the float inputs and outputs of layers"
-    rows.append(("layer I/O in Half", of_tensors))
+    half_io = "not known" if share is None else f"{percent(share)} of the float inputs and outputs of layers"
+    rows.append(("layer I/O in Half", half_io))
     if engine.compiled:
         rows += _compiled_rows(engine.compiled)
     rows += [(f"gate {gate['gate']}", _gate_text(gate)) for gate in engine.gates or []]

@@ -213,18 +213,18 @@ class Run:
         lines += [f"trace: {note}" for note in (trace.notes if trace else None) or [] if codes_in(note)]
         if verify is None:
             lines.append(coded("not-run", "the final file: verify has not run"))
-        of_engine = None if engine is None else engine.not_verified
+        engine_gaps = None if engine is None else engine.not_verified
         caveats = [] if verify is None else verify.not_verified
-        lines += [each for each in caveats if of_engine is None or not each.startswith(_LEFT_TO_ENGINE)]
-        return lines + list(of_engine or [])
+        lines += [each for each in caveats if engine_gaps is None or not each.startswith(_LEFT_TO_ENGINE)]
+        return lines + list(engine_gaps or [])
 
     @property
     def warnings(self) -> list[str]:
         """Warnings of slim, calibrate and fp16: steps left out, samples of noise, list entries that match no node."""
         reports = self.reports
-        left_out = reports.slim.failed if reports.slim else None
+        slim_failure = reports.slim.failed if reports.slim else None
         return [
-            *([f"slim: {left_out}"] if left_out else []),
+            *([f"slim: {slim_failure}"] if slim_failure else []),
             *((reports.calibrate.warnings if reports.calibrate else None) or []),
             *((reports.fp16.warnings if reports.fp16 else None) or []),
         ]

@@ -93,7 +93,7 @@ def check_engine(file: ModelFile, given: Mapping[str, Any], is_made: bool) -> No
 
 
 def default_folder(file: Path) -> Path:
-    """Where the engine of a file goes, unless another folder is named."""
+    """Return the default folder of a file's engine."""
     return file.parent / f"{file.stem}_engine"
 
 

@@ -153,7 +153,7 @@ class RepairConfig(Options):
 
 @dataclass(frozen=True)
 class LintConfig(Options):
-    """What TensorRT cannot build, computes wrongly or slowly: looked for in the traced graph and before an engine."""
+    """Options of lint, which looks for patterns that TensorRT refuses, computes wrongly or runs slowly."""
 
     ignore: tuple[str, ...] = key(
         (), "rules that are not reported: rule, or rule@<regular expression over node names and scopes>"

@@ -198,7 +198,7 @@ class EngineReport:
 
     @property
     def fused_sentence(self) -> str:
-        """How many attentions a compiler has fused, where one looked and there are any; else empty."""
+        """Number of attentions that the compiler fused, of all; "" where none was compiled or there are none."""
         if self.compiled is None or self.compiled["fused_attention"] is None or not self.compiled["attention_regions"]:
             return ""
         excused = f" ({self.excused_count} hold nodes that the conversion keeps FP32)" if self.excused_count else ""

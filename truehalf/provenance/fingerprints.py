@@ -82,7 +82,7 @@ class ModelPrint(TypedDict):
 
 
 _MADE = (DataSource.digits, DataSource.random)  # sources of samples that the settings make, not files
-# Of `data`: places, whose files are fingerprinted, and numbers, which the names of the samples show.
+# Keys of `data` left out of the settings: files have fingerprints, and the samples' names show their number.
 _SEEN_IN_SAMPLES = {"folder", "annotations", "file", "function", "calibration_samples", "verification_samples"}
 _NO_IDENTITY = {"name", "checkpoint"}  # of `model`: what a model is called, and where its weights lie
 

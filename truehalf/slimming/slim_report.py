@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SlimReport:
-    """What onnxslim and the repairs did.
+    """Report of onnxslim and the repairs.
 
     Attributes:
         status, reason: of a file that is passed on as it is: "skipped", and why; None otherwise.

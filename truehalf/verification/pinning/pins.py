@@ -35,7 +35,7 @@ SEARCH_RUNS = 300  # at most, each of a batch
 
 
 class SuggestedPins(TypedDict, total=False):
-    """What came of the search for pins: status "found", "not confirmed" or "none"; selectors are the lists for the
+    """Result of the search for pins: status "found", "not confirmed" or "none"; selectors are the lists for the
     command line; verdict (None where the new file cannot be made or run) and reasons are of the confirmation.
     """
 
