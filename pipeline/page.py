@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import yaml
-from markupsafe import Markup
 
 from pipeline.deliver import path_of
 from pipeline.diff import differing_figures, differing_options
@@ -20,12 +19,10 @@ from pipeline.run_record import FAILED, FINAL, PASSED, STAGES, Run
 from truehalf.engines.engine_report import EngineReport
 from truehalf.errors import some_of
 from truehalf.files import write_text
-from truehalf.report.drawings import histogram
 from truehalf.report.fp32_nodes import kept_in_fp32
 from truehalf.report.numbers import count, number
 from truehalf.report.page import Details, page, verification_sections
 from truehalf.report.result import WORDS
-from truehalf.report.svg import ORANGE
 from truehalf.report.text import computed_by
 
 _STAGE_WORK = {
@@ -42,7 +39,6 @@ _PURPOSES = {"trace": "to trace on", "calibration": "to calibrate with", "verifi
 _RESIZED = {"stretch": "stretched", "letterbox": "letterboxed"}
 _STATES = {"passed": "passed", "verified": "passed", "failed": "failed"}  # colours of words; others are "unknown"
 _FILES_NAMED = 3
-_FILES_LISTED = 2000  # of a purpose; reports/inputs.json has all
 # Tiles at the top: a figure, and the figures named in small below it.
 _TILES = (
     ("ap", ("ap_fp32",)),
@@ -91,7 +87,6 @@ def content(run: Run, previous: Run | None = None) -> dict[str, Any]:
         **verification_sections(
             run.verdict_file, cast("Details", run.details), run.folder / "artifacts" / "verify", nodes
         ),
-        "plots": _plots(run),
         "decisions": kept_in_fp32(run.decisions, nodes) if run.decisions is not None else None,
         "engine": _engine(run),
         "previous": _difference(previous, run) if previous and verify and not run.crash else None,
@@ -195,19 +190,6 @@ def _measured_rows(run: Run) -> list[dict[str, Any]]:
     return [*rows, {**(measured or {}), "name": "engine", "state": state, "reason": reason}]
 
 
-def _plots(run: Run) -> list[tuple[str, str]]:
-    """(caption, SVG) of the distributions of score and box errors."""
-    errors, verify = run.details.get("detection_errors", {}), run.reports.verify
-    drawings: list[tuple[str, str]] = []
-    for name, caption, unit in (("score_error", "Score error", ""), ("box_error_px", "Box error", ", pixels")):
-        if name in errors and verify is not None:
-            values = {level: getattr(verify, f"{name}_{level}", None) for level in ("p50", "p99", "max")}
-            marks = {level: value for level, value in values.items() if value}
-            if svg := histogram([("final file", ORANGE, errors[name])], marks, unit):
-                drawings.append((f"{caption} of the final file", Markup(svg)))
-    return drawings
-
-
 def _difference(previous: Run, run: Run) -> dict[str, Any]:
     """{options, figures} that differ from an earlier run, each {name, before, now}."""
     keys = ("name", "before", "now")
@@ -226,8 +208,13 @@ def _engine(run: Run) -> dict[str, Any]:
     plan: Mapping[str, Any] = engine.plan or {}
     is_run = exists(engine) and not engine.compiled
     commands = [("TensorRT 11", plan.get("trtexec")), ("TensorRT 10", plan.get("trtexec_10"))]
+    delivered = f"--onnx={FINAL.name if run.has_failed else path_of(run).name}"
     return {
-        "by_hand": [(name, line.replace(" --", " \\\n  --")) for name, line in commands if line and not is_run],
+        "by_hand": [
+            (name, line.replace(f"--onnx={FINAL.name}", delivered).replace(" --", " \\\n  --"))
+            for name, line in commands
+            if line and not is_run
+        ],
         "sentence": f"{sentence[:1].upper()}{sentence[1:]}.",
         "facts": fact_rows(engine),
         "latency": latency_rows(engine),
@@ -286,8 +273,6 @@ def _data(run: Run) -> dict[str, Any] | None:
     return {
         "source": inputs.data.get("source", ""),
         "rows": [_sample_row(_PURPOSES[purpose], each) for purpose, each in samples.items()],
-        "files": [(_PURPOSES[purpose], each["files"]) for purpose, each in samples.items() if each.get("files")],
-        "listed": _FILES_LISTED,
         "left_out": [
             {"reason": reason, "count": len(names), "names": some_of(names, _FILES_NAMED)}
             for reason, names in inputs.data.get("left_out", {}).items()

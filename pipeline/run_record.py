@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from pipeline.engine import state_of
 from truehalf.calibration.calibrate_report import CalibrateReport
@@ -69,18 +69,6 @@ class Reports:
     engine: EngineReport | None = None
 
 
-_READERS: dict[str, Any] = {
-    "inputs": InputsReport,
-    "trace": TraceReport,
-    "slim": SlimReport,
-    "calibrate": CalibrateReport,
-    "fp16": Fp16Report,
-    "cast_cleanup": CastsReport,
-    "verify": VerifyReport,
-    "engine": EngineReport,
-}
-
-
 @dataclass(frozen=True)
 class Run:
     """One run.
@@ -119,8 +107,8 @@ class Run:
 
     @functools.cached_property
     def reports(self) -> Reports:
-        read = {stage: _READERS[stage].from_json(report) for stage, report in self.json.items() if stage in _READERS}
-        return Reports(**read)
+        types = {name: get_args(union)[0] for name, union in get_type_hints(Reports).items()}  # of `Report | None`
+        return Reports(**{stage: types[stage].from_json(self.json[stage]) for stage in types if stage in self.json})
 
     @functools.cached_property
     def stages(self) -> dict[str, StageFacts]:
@@ -275,7 +263,7 @@ class Run:
 
     @functools.cached_property
     def details(self) -> dict[str, Any]:
-        """Content of artifacts/verify/details.json: node errors, images, histograms; {} where verify has not run."""
+        """Content of artifacts/verify/details.json: node errors, images; {} where verify has not run."""
         return self._mapping("verify", "details.json") or {}
 
     @functools.cached_property

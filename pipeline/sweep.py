@@ -26,11 +26,12 @@ from pipeline.workspace import SWEEP_VARIABLE, locked
 from truehalf.codes import coded
 from truehalf.config.typed import ConfigErrors
 from truehalf.files import write_json
-from truehalf.report.terminal import print_table
+from truehalf.report.terminal import terminal_width
 
 _FOLDERS = Path(".dvc") / "tmp" / "jobs"  # neither git nor DVC looks into it
 _LOCK = ".job.lock"
 _LARGE_BYTES = 10_000_000  # a larger file is linked, not copied
+_FIGURE_WIDTH = 10
 _COLUMNS = {"job": "right", "what differs": "left", "state": "left", "seconds": "right", "reports, or why not": "left"}
 
 
@@ -92,11 +93,26 @@ def end(project: Path) -> int:
         state = f"failed ({result.exit_code})" if result.exit_code else "done"
         rows.append([str(result.number), differs, state, f"{result.seconds:.0f}", where])
     if rows:
-        print_table(os.environ[SWEEP_VARIABLE], _COLUMNS, rows)
+        _print_table(rows)
     if failed := [str(result.number) for result in results if result.exit_code]:
         message = f"sweep: {len(failed)} of {len(results)} jobs failed: #{', #'.join(failed)}"
         print(coded("jobs-failed", message), file=sys.stderr)
     return max((result.exit_code for result in results), default=0)
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print the table of the jobs, as wide as the terminal."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=os.environ[SWEEP_VARIABLE], title_justify="left", title_style="bold")
+    for name, side in _COLUMNS.items():
+        figures: dict[str, Any] = {"justify": "right", "max_width": _FIGURE_WIDTH} if side == "right" else {}
+        table.add_column(name, overflow="fold", **figures)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console(width=terminal_width(), highlight=False).print(table)
 
 
 def _results(project: Path) -> Path:

@@ -386,16 +386,11 @@ def shown_overrides(run: Run) -> dict[str, str]:
 
 
 def display_name(run: Run) -> str:
-    """Name of the MLflow run: model, decoder, precision, and up to three overrides, such as
+    """Name of the MLflow run: model, decoder, precision, and the first overrides of the command line, such as
     ltdetr_nano-dfine-fp16-data_max=128.
     """
     changed = {key: value for key, value in shown_overrides(run).items() if key not in _NOT_IN_NAME}
-    keys = sorted(changed, key=lambda key: (not key.startswith("precision"), key in ("data",), key.startswith("model")))
-    last_parts = [key.rpartition(".")[2] for key in keys]
-    words = [
-        f"{key if last_parts.count(last) > 1 else last}={_short(changed[key])}"
-        for key, last in zip(keys, last_parts, strict=True)
-    ]
+    words = [f"{key.removeprefix('precision.')}={_short(value)}" for key, value in changed.items()]
     more = [f"+{len(words) - _NAMED_OVERRIDES}"] if len(words) > _NAMED_OVERRIDES else []
     return "-".join([run.name, *words[:_NAMED_OVERRIDES], *more])
 

@@ -181,6 +181,12 @@ for name in {names!r}:
     assert done.returncode == 0, done.stderr
 
 
+def test_what_reads_a_run_imports_no_graph_library() -> None:
+    """The stages finish and gate, and `python -m pipeline`, run every time."""
+    code = "import sys, pipeline.finish, pipeline.gate, pipeline.entry; sys.exit('onnx_ir' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
 def test_the_library_stands_alone() -> None:
     """With the rooms of the project blocked from import."""
     names = [module_name(path) for path in MODULES if path.stem not in ("__init__", "__main__")]

@@ -96,9 +96,7 @@ def folder(tmp_path: Path) -> Path:
     verify = tmp_path / "artifacts/verify"
     picture = {"file": "plots/sample_1.svg", "sample": "digits/val/7", "reference": 3, "matched": 2, "missed": 1}
     picture |= {"extra": 0, "label_flips": 0, "nonfinite": 0, "box_error_px_max": 0.1, "score_error_max": 0.01}
-    histogram = {"elements": 40, "zero": 1, "nonfinite": 0, "edges": [1e-3, 1.78e-3], "counts": [39]}
-    errors = {"score_error": histogram, "box_error_px": histogram}
-    write(verify / "details.json", {"images": [picture], "detection_errors": errors})
+    write(verify / "details.json", {"images": [picture]})
     write(verify / "verdict.json", {"verdict": "passed", "findings": GATES})
     write(verify / "plots/sample_1.svg", PICTURE)
     return tmp_path
@@ -142,7 +140,6 @@ def test_a_whole_run_is_shown(folder):
     ):
         assert expected in text, expected
     assert re.search(r"s/7\W+class 3\W+absent", text)
-    assert len(shown["plots"]) == 2 and text.count("p99 0.") == 2 and text.count("|error|") == 2
     html = render(folder)
     assert 'class="card verdict passed"' in html
     assert re.search(r"\b1 of 2 nodes\b.*? FP32", text)
@@ -190,7 +187,6 @@ def test_a_crash_is_said_and_older_reports_are_not_shown(folder):
     status = {row["stage"]: row["status"] for row in shown["stages"]}
     assert status["slim"] == "done" and status["fp16"] == "failed" and status["verify"] == "not run"
     assert not shown["stage_rows"] and not shown["findings"] and not shown["images"]
-    assert not shown["plots"]
     assert "no space left" in render(folder)
 
 
@@ -412,15 +408,14 @@ def test_made_samples_have_no_files_and_functions_their_code(tmp_path):
     report = {"trace": made, "verification": code, "data": {"source": "function", "left_out": {}}}
     write(tmp_path / "reports/inputs.json", report)
     data = content(tmp_path)["data"]
-    assert data["files"] == [] and data["preprocessing"] == []
+    assert data["preprocessing"] == []
     assert (data["rows"][0]["sha256"], data["rows"][0]["files"]) == ("–", None) and data["rows"][0]["names"]
     assert data["rows"][1]["sha256"] == HASH[:12]
     expect(data["rows"][1]["names"], None, "mine:sample", "0123456789ab")
 
 
-def test_the_page_lists_files_with_hashes_and_stops_listing_somewhere(tmp_path):
+def test_the_page_counts_files_and_says_where_all_are_listed(tmp_path):
     write_inputs(tmp_path, 2003)
     html = render(tmp_path)
-    assert re.search(r"<summary>[^<]*2\u202f003", html) and html.count(HASH) == 2005
-    assert "deep/1999.png" in html and "deep/2000.png" not in html
-    assert re.search(r">3\b[^<]*\breports/inputs\.json", html) and re.search(r"boxes without an area\W+1\b", html)
+    assert re.search(r"2\u202f003", html) and "reports/inputs.json" in html and "deep/1999.png" not in html
+    assert re.search(r"boxes without an area\W+1\b", html)

@@ -201,10 +201,13 @@ NAME, IMAGES = "ltdetr_nano-dfine-fp16", "data.folder=/somewhere/images"
         (["precision.op_block_list=[Softmax,Exp]"], f"{NAME}-op_block_list=Softmax,Exp"),
         (["precision.node_block_list=[/a/long/name/of/a/node,/b]"], f"{NAME}-node_block_list=2 entries"),
         (["trace.atol=0.1", "slim.atol=0.1"], f"{NAME}-trace.atol=0.1-slim.atol=0.1"),
-        (["model=onnx", "model.checkpoint=a/b.onnx", IMAGES], "onnx-fp16-folder=images-checkpoint=b.onnx"),
+        (["model=onnx", "model.checkpoint=a/b.onnx", IMAGES], "onnx-fp16-model.checkpoint=b.onnx-data.folder=images"),
         (["model=onnx", "model.outputs=[{name: y, kind: classes}]", "model.classes=[a,b]"], "onnx-fp16"),
         (["precision.method=half", "verify=smoke"], f"{NAME}-half-verify=smoke"),
-        (["verify.batch=1", "verify.pictures=0", "seed=1", "repair=none"], f"{NAME}-batch=1-pictures=0-seed=1-+1"),
+        (
+            ["verify.batch=1", "verify.pictures=0", "seed=1", "repair=none"],
+            f"{NAME}-verify.batch=1-verify.pictures=0-seed=1-+1",
+        ),
     ],
 )
 def test_a_name_has_the_overrides_of_the_command_line(overrides: list[str], name: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class GatesConfig(Options):
 
     ap50_95_drop_max: float = share(0.005, "AP50-95 that is lost, against true labels, else against FP32's detections")
     low_self_ap50_95_drop_max: float = share(
-        0.01, "1 minus AP50-95 against FP32's detections scored 0.1 or more; rounding: 0.0001, of 16 samples 0.0007"
+        0.01, "AP50-95 lost, FP32's detections scored 0.1 or more as labels; rounding: 0.0001, of 16 samples 0.0007"
     )
     matched_fraction_min: float = share(0.99, "share of FP32's detections that are found again")
     extra_fraction_max: float = share(0.01, "share of the final file's detections that FP32 does not have")
@@ -41,7 +41,7 @@ class GatesConfig(Options):
     )
     box_error_p99_max: float = share(0.005, "error of corners as a share of the image; rounding: 0.0006 to 0.0013")
     box_shift_max: float = share(
-        0.001, "mean offset of corners, less three standard errors, of all boxes and of the larger half; rounding: 0"
+        0.001, "offset that all boxes share, of the image: mean over corners less three standard errors; rounding: 0"
     )
     label_flips_max: int = key(0, "detections found again as another class; samples with another best class", least=0)
     tensor_error_max: float = key(0.01, "largest error of other outputs, as a share of the largest FP32 value", least=0)

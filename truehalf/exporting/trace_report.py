@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from truehalf.exporting.baked.report import Baked
+from truehalf.exporting.baked_report import Baked
 from truehalf.json_values import JsonObject, from_fields, no_facts, to_fields
 
 if TYPE_CHECKING:

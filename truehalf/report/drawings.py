@@ -7,7 +7,7 @@ viewBox; a page draws a plot once for wide and once for narrow screens. Equal nu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypedDict
 
@@ -33,13 +33,6 @@ class NodeRow(TypedDict, total=False):
     selector: str
     local_error: float | None
     error: float | None
-
-
-class Histogram(TypedDict):
-    """As truehalf.verification.metrics.histograms.error_histogram gives it."""
-
-    edges: list[float]
-    counts: list[int]
 
 
 def error_chart(
@@ -95,57 +88,6 @@ def error_chart(
     return svg(width, height, parts, label)
 
 
-def histogram(
-    series: Sequence[tuple[str, str, Histogram]], marks: Mapping[str, float] | None = None, unit: str = ""
-) -> str:
-    """Counts over magnitudes of errors, on a logarithmic axis; the first series as bars, the others as outlines.
-
-    Args:
-        series: (name, colour, {edges, counts}) as truehalf.verification.metrics.histograms.error_histogram gives them.
-        marks: values to mark by what they are called, such as p50; those that are 0 or not finite have no place.
-    """
-    marked = [(name, value) for name, value in (marks or {}).items() if _drawable(value)]
-    width, height, left, right, top, bottom = 420, 190 + 14 * len(marked), 44, 12, 12 + 14 * len(marked), 40
-    drawn = [(name, colour, data) for name, colour, data in series if data["counts"]]
-    as_bars = series[0][0] if series else ""
-    if not drawn:
-        return ""
-    ends = [math.log10(data["edges"][end]) for _, _, data in drawn for end in (0, -1)]
-    ends += [math.log10(value) for _, value in marked]  # a bin may end below the largest value
-    low = math.floor(min(ends) + 1e-6)
-    high = max(math.ceil(max(ends) - 1e-6), low + 1)
-    # each series by the share of its values, so that one over fewer samples is seen as well
-    tallest = max(max(data["counts"]) / sum(data["counts"]) for _, _, data in drawn)
-
-    def x(value: float) -> float:
-        return left + (width - left - right) * (math.log10(value) - low) / (high - low)
-
-    def y(share: float) -> float:
-        return float(top + (height - top - bottom) * (1 - share / tallest))
-
-    parts = [f'<line x1="{left}" x2="{width - right}" y1="{y(0):.1f}" y2="{y(0):.1f}" stroke="#8a94a0"/>']
-    step = max(1, math.ceil((high - low) / 7))
-    for k in range(low, high + 1, step):
-        parts.append(text_at(x(10.0**k), height - bottom + 17, _power(k), "middle"))
-    for share in (tallest, tallest / 2):
-        parts.append(text_at(left - 6, y(share) + 4, f"{100 * share:.0f} %", "end"))
-        parts.append(rule(left, width - right, y(share)))
-    for name, colour, data in drawn:
-        total = sum(data["counts"])
-        bars = [
-            (x(a), x(b), y(count / total), count)
-            for a, b, count in zip(data["edges"], data["edges"][1:], data["counts"], strict=False)
-        ]
-        parts += _bars(bars, colour, y(0), name) if name == as_bars else [_outline(bars, colour, y(0))]
-    for level, (name, value) in enumerate(marked, start=1):
-        at, up = x(value), top - 14 * level + 6
-        line = f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{up}" y2="{y(0):.1f}" stroke="currentColor"'
-        parts.append(f'{line} stroke-dasharray="4 2"/>')
-        parts.append(text_at(at - 5, up + 6, f"{name} {value:.2g}", "end" if at > width / 2 else "start"))
-    parts.append(text_at((left + width - right) / 2, height - 6, f"|error|{unit}", "middle"))
-    return svg(width, height, parts, f"histogram of errors: {', '.join(name for name, _, _ in drawn)}")
-
-
 def error_of(value: float | None) -> float:
     """The error of a row; infinity where it is not finite."""
     return math.inf if value is None else float(value)
@@ -159,23 +101,6 @@ def _round(rough: float) -> float:
 
 def _drawable(value: float) -> bool:
     return math.isfinite(value) and value > 0
-
-
-def _bars(bars: Sequence[tuple[float, float, float, int]], colour: str, base: float, name: str) -> list[str]:
-    return [
-        f'<rect x="{a + 0.4:.1f}" y="{top:.1f}" width="{b - a - 0.8:.1f}" height="{base - top:.1f}" fill="{colour}">'
-        f"<title>{name}: {count}</title></rect>"
-        for a, b, top, count in bars
-        if count
-    ]
-
-
-def _outline(bars: Sequence[tuple[float, float, float, int]], colour: str, base: float) -> str:
-    steps = [f"{bars[0][0]:.1f},{base:.1f}"]
-    for a, b, top, _ in bars:
-        steps += [f"{a:.1f},{top:.1f}", f"{b:.1f},{top:.1f}"]
-    steps.append(f"{bars[-1][1]:.1f},{base:.1f}")
-    return f'<polyline points="{" ".join(steps)}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
 
 
 def _bands(bands: Sequence[Band], x: Any, base: float) -> Iterator[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import string
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -47,26 +44,3 @@ def percent(value: Any, digits: int = 1) -> str:
 def count(value: Any) -> str:
     """A whole number with thin spaces between the thousands."""
     return "–" if value is None else f"{value:,}".replace(",", "\u202f")
-
-
-class _Words(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if value is None:
-            raise KeyError
-        if format_spec.startswith("%"):
-            return percent(value, int(format_spec[1:]))
-        return {"n": number, ",": count}.get(format_spec, lambda each: format(each, format_spec))(value)
-
-
-def worded(texts: Iterable[str], report: Mapping[str, object]) -> list[str]:
-    """Texts with the figures of a report in them; left out is one that names what the report lacks, or has as None.
-
-    Args:
-        texts: of str.format, in which `{share:%2}` is `percent` with two digits, `{size:n}` `number`, `{nodes:,}`
-            `count`.
-    """
-    found = []
-    for text in texts:
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            found.append(_Words().vformat(text, (), report))
-    return found

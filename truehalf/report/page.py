@@ -15,10 +15,9 @@ from markupsafe import Markup
 
 from truehalf.config.verification import GatesConfig
 from truehalf.json_values import JsonObject
-from truehalf.report.drawings import Histogram, NodeRow, error_chart, error_of, histogram
+from truehalf.report.drawings import NodeRow, error_chart, error_of
 from truehalf.report.graph import Node, stages
 from truehalf.report.numbers import count, number, percent, precision
-from truehalf.report.svg import BLUE, ORANGE
 
 _TEMPLATE = Path(__file__).with_name("templates") / "page.html.j2"
 _FILTERS: Mapping[str, Callable[..., str]] = {
@@ -34,18 +33,12 @@ _DIFFERS = ("missed", "extra", "label_flips", "nonfinite")
 _UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "reads": []}
 
 
-class MeasuredStage(TypedDict, total=False):
-    histograms: dict[str, Histogram]
-
-
 class Details(TypedDict, total=False):
     """What the page reads of details.json."""
 
     images: list[JsonObject]
     profile: list[NodeRow] | None
     no_profile: str
-    stages: dict[str, MeasuredStage]
-    detection_errors: dict[str, Histogram]
     samples: list[JsonObject]
 
 
@@ -96,7 +89,6 @@ def verification_sections(
         "differing": sum(any(row.get(key) for key in _DIFFERS) for row in details.get("samples", [])),
         "node_errors": _node_errors(details.get("profile") or [], nodes),
         "no_profile": details.get("no_profile", ""),
-        "histograms": _histograms(details.get("stages", {})),
     }
 
 
@@ -130,18 +122,6 @@ def _node_errors(rows: Sequence[NodeRow], nodes: Sequence[Node]) -> dict[str, An
         "exact": local.count(0),
         "nonfinite": sum(not math.isfinite(error) for error in run),
     }
-
-
-def _histograms(stages: Mapping[str, MeasuredStage]) -> list[dict[str, Any]]:
-    """One per output: the final file as bars, the FP32 file before conversion as an outline."""
-    measured: list[MeasuredStage] = [stages.get(name) or {} for name in ("cast_cleanup", "slim")]
-    final, before = (stage.get("histograms", {}) for stage in measured)
-    found = []
-    for name, data in final.items():
-        series = [("final file", ORANGE, data)] + ([("FP32 file", BLUE, before[name])] if name in before else [])
-        svg = histogram(series)
-        found.append({"output": name, "svg": Markup(svg) if svg else None, **data})
-    return found
 
 
 def _image(folder: Path, item: JsonObject) -> dict[str, Any]:

@@ -10,14 +10,13 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import click
 
 _COLOURS = {"passed": "green", "done": "green", "converted": "green", "built": "green", "failed": "red", "error": "red"}
 _COLOURS |= {"not verified": "yellow", "planned": "yellow", "compiled": "yellow", "warning": "yellow"}
-_FIGURE = 10  # columns of a figure in a table
 _STATES = "|".join(_COLOURS)
 _COLOURED = re.compile(rf"^(?:{_STATES})(?=:|  )|(?<=  )(?:{_STATES})$", re.MULTILINE)  # a line's first or last word
 
@@ -61,26 +60,6 @@ def show(text: str, stream: TextIO | None = None) -> None:
     if has_colour(stream):
         text = _COLOURED.sub(lambda found: click.style(found[0], fg=_COLOURS[found[0]], bold=True), text)
     print(text, file=stream, flush=True)
-
-
-def print_table(title: str, columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table that fits the terminal.
-
-    Args:
-        columns: by heading "left", or "right" of figures, whose headings wrap.
-        rows: a text for each column.
-    """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for name, side in columns.items():
-        figures: dict[str, Any] = {"justify": "right", "max_width": _FIGURE} if side == "right" else {}
-        table.add_column(name, overflow="fold", **figures)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console(width=terminal_width(), highlight=False).print(table)
 
 
 def has_colour(stream: TextIO | None) -> bool:

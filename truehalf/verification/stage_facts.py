@@ -6,7 +6,6 @@ from typing import TypedDict
 
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.detections import DetectionSummary
-from truehalf.verification.metrics.histograms import ErrorHistogram
 from truehalf.verification.metrics.precision import SelfPrecision
 from truehalf.verification.stage_numbers import AdversarialFacts, SameOutputs
 
@@ -37,8 +36,7 @@ class StageFacts(SelfPrecision, total=False):
     it names nothing else is measured; nan, inf, nonfinite: values of the outputs.
 
     max_abs_error by output; of queries, paired one to one, those whose reference score reaches the threshold (below it,
-    top-k may choose another query, which is no error); max_abs_error_all_queries of all. histograms are of the former,
-    or of all pairs where no score reaches it.
+    top-k may choose another query, which is no error); max_abs_error_all_queries of all.
 
     tensor_errors by output, tensor_error: the largest (None without such outputs); classification: None of other models
     and other shapes.
@@ -61,7 +59,6 @@ class StageFacts(SelfPrecision, total=False):
     nonfinite: int
     max_abs_error: dict[str, float]
     max_abs_error_all_queries: dict[str, float]
-    histograms: dict[str, ErrorHistogram]
     tensor_errors: dict[str, float]
     tensor_error: float | None
     classification: ClassAgreement | None

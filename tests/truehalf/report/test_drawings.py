@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from truehalf.report.drawings import error_chart, histogram
+from truehalf.report.drawings import error_chart
 
 ROWS = [
     {"node": "/a<b>", "op_type": "MatMul", "precision": "fp16", "local_error": 1e-3, "error": 1e-3},
@@ -14,7 +14,6 @@ ROWS = [
     {"node": "/d", "op_type": "Reshape", "precision": "fp16", "local_error": 0.0, "error": 2e-3},
     {"node": "/e", "op_type": "Mul", "precision": "fp16", "local_error": math.inf, "error": math.inf},
 ]
-DATA = {"edges": [1e-3, 1.78e-3, 3.16e-3], "counts": [10, 30]}
 
 
 def drawn(rows=ROWS, worst=(3, 0), width=1080, titles=True):
@@ -78,40 +77,3 @@ def test_stages_of_the_network_are_bands_with_their_names() -> None:
 
 def test_without_titles_no_node_is_named() -> None:
     assert "MatMul" not in error_chart(ROWS, [0], (400, 320), titles=False)
-
-
-def test_a_histogram_has_a_bar_for_each_filled_bin_and_the_others_as_outline() -> None:
-    gap = {"edges": [1e-6, 1.78e-6, 3.16e-6, 5.62e-6], "counts": [1, 0, 3]}
-    svg = ElementTree.fromstring(histogram([("final file", "#d98200", gap), ("FP32 file", "#0072b2", DATA)]))
-    bars = [node for node in svg.iter() if node.tag == "rect"]
-    assert [bar[0].text for bar in bars] == ["final file: 1", "final file: 3"]
-    heights = [float(bar.get("height")) for bar in bars]
-    assert heights[1] == pytest.approx(3 * heights[0], rel=0.02)
-    assert len([node for node in svg.iter() if node.tag == "polyline"]) == 1
-    assert {"10⁻⁶", "10⁻³"} <= set(texts(svg))
-
-
-@pytest.mark.parametrize("mark", [1e-9, 1e-4, 2e-3, 0.5, 30.0])
-def test_a_mark_beyond_the_bins_is_inside_the_drawing(mark: float) -> None:
-    svg = ElementTree.fromstring(histogram([("final file", "#d98200", DATA)], {"max": mark}))
-    (line,) = [node for node in svg.iter() if node.tag == "line" and node.get("stroke-dasharray")]
-    assert 44 <= float(line.get("x1")) <= 420 - 12
-
-
-def test_an_outline_stays_one_where_the_bars_have_nothing_to_show() -> None:
-    nothing = {"edges": [], "counts": []}
-    svg = ElementTree.fromstring(histogram([("final file", "#d98200", nothing), ("FP32 file", "#0072b2", DATA)]))
-    assert not [node for node in svg.iter() if node.tag == "rect"]
-
-
-def test_without_errors_there_is_no_histogram() -> None:
-    assert histogram([("final file", "#d98200", {"edges": [], "counts": []})]) == ""
-
-
-def test_marks_stand_at_their_values_and_say_them() -> None:
-    svg = ElementTree.fromstring(histogram([("final file", "#d98200", DATA)], {"p50": 2e-3, "max": 3e-3, "none": 0.0}))
-    lines = {line.get("x1"): line for line in svg.iter() if line.get("stroke-dasharray")}
-    assert len(lines) == 2 and {"p50 0.002", "max 0.003"} <= set(texts(svg))
-    (least, most), bars = sorted(map(float, lines)), [node for node in svg.iter() if node.tag == "rect"]
-    left, wide = (float(bars[1].get(key)) for key in ("x", "width"))
-    assert left <= least < most <= left + wide + 1, "of 1.8 to 3.2"

@@ -32,13 +32,9 @@ VERDICT = {
     "findings": [{"check": "batch", "state": "failed", "reason": "batch 8: 1 of 9"}, GATE],
     "place": {"suspects": [SUSPECT]},
 }
-HISTOGRAM = {"elements": 40, "zero": 1, "nonfinite": 0, "edges": [1e-3, 1.78e-3], "counts": [39]}
 PICTURE = {"file": "sample_1.svg", "sample": "digits/val/7", "reference": 3, "matched": 2, "missed": 1, "extra": 0}
 PICTURE |= {"label_flips": 0, "nonfinite": 0, "box_error_px_max": 0.1, "score_error_max": 0.01}
-DETAILS = {
-    "stages": {"slim": {"histograms": {"logits": HISTOGRAM}}, "cast_cleanup": {"histograms": {"logits": HISTOGRAM}}},
-    "images": [PICTURE],
-}
+DETAILS = {"images": [PICTURE]}
 PROFILE = [
     {"node": "/a", "op_type": "MatMul", "tensor": "t", "precision": "fp16", "local_error": 1e-3, "error": 1e-3}
     | {"rank": 2, "selector": "pin-a"},
@@ -108,12 +104,11 @@ def test_a_whole_verification_is_shown(shown) -> None:
     text = words(html)
     assert not Page(html).open
     expect(text, None, "✕ failed", *VERDICT["reasons"], *VERDICT["not_verified"])
-    accuracy, islands, local_error, suspects, pictures, gates = sections(html)
+    _, islands, local_error, suspects, pictures, gates = sections(html)
     expect(text, None, "99.50 %", ENGINE["reason"])
     expect(gates, None, "s/7", "class 3", "absent", VERDICT["findings"][0]["reason"])
     expect(suspects, None, *SUSPECT.values())
     assert re.search(r"\b3 nodes;\D*\b1\b\D*\b1\b", local_error), "of 3 nodes one has no error, and one is not finite"
-    assert re.search(r"\b40\b\D*\b1\b", accuracy), "of 40 values one is equal"
     expect(pictures, None, PICTURE["sample"], "2 of 3")
     expect(islands, None, "1 of 2", "data_max", DECISIONS[0]["node"], DECISIONS[0]["reason"])
 
@@ -157,8 +152,7 @@ def test_what_was_not_measured_is_a_dash_and_never_passed(shown) -> None:
     nothing = dict.fromkeys(STAGE, None) | {"evaluation": "emulated-fp16", "samples": 4, "max_abs_error": {}}
     nothing |= {"batches": {"state": "not verified", "reason": "x", "sizes": {}}}
     nothing |= {"adversarial": {"state": "not verified", "reason": "x"}, "nonfinite": 0}
-    empty = {"elements": 0, "zero": 0, "nonfinite": 0, "edges": [], "counts": []}
-    details = {"stages": {"cast_cleanup": {"histograms": {"logits": empty}}}, "images": []}
+    details = {"images": []}
     open_gate = GATE | {"value": None, "state": "not verified", "reason": "it was not verified: random weights"}
     verdict = VERDICT | {"verdict": "not verified", "findings": [open_gate], "place": None}
     html = shown(stages=[{"name": "cast_cleanup"} | nothing], verdict=verdict, details=details)

@@ -27,9 +27,9 @@ from truehalf.exporting.baked.decisions import (
 )
 from truehalf.exporting.baked.reads import Read, reads
 from truehalf.exporting.baked.repeated import changes_of_state, check_repeats, draws, hangs_on_rounding, steady
-from truehalf.exporting.baked.report import SHOWN, Baked
 from truehalf.exporting.baked.subject import Arrays, Subject
 from truehalf.exporting.baked.variations import NATURAL, SEARCHING, longer_axes, other_batches, variations
+from truehalf.exporting.baked_report import SHOWN, Baked
 from truehalf.models.as_made import copied
 from truehalf.models.sizes import other_axes
 from truehalf.runtime.ort.session import Session

@@ -32,7 +32,7 @@ from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.report.drawings import NodeRow
 from truehalf.verification.chain.caveats import of_files
 from truehalf.verification.chain.held_against import SUBSET, HeldAgainst
-from truehalf.verification.chain.plot_data import detection_errors, write_data
+from truehalf.verification.chain.plot_data import write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
     FileResult,
@@ -70,7 +70,7 @@ _WORST_NODES = 10
 _CHAIN = "chain"  # what is open of all its files
 NO_ENGINE = "this stage judges the ONNX file"
 _PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
-_PICTURES, _ERRORS, _GRAPH = "pictures of the samples", "errors of the detections", "the outline of the graph"
+_PICTURES, _GRAPH = "pictures of the samples", "the outline of the graph"
 _MISSING = ""  # the code of what is no search
 T = TypeVar("T")
 NOT_MEASURED: StageNumbers = {
@@ -147,7 +147,6 @@ def verify(
         profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, reference, final, made.pinned))
     plots = out / "plots"
     pictures = _tried(_PICTURES, findings, lambda: draw(plots, reference, final, options), _MISSING) or []
-    found_errors = _tried(_ERRORS, findings, lambda: detection_errors(final), _MISSING)
     graph = _tried(_GRAPH, findings, lambda: outline(as_written(last)), _MISSING)
     facts, named = final.facts, {name: _short(each) for name, each in stages.items()}
     report = replace(
@@ -167,7 +166,6 @@ def verify(
     details: dict[str, object] = {
         "stages": stages,
         "images": pictures,
-        "detection_errors": found_errors or {},
         "samples": [asdict(row) for row in facts_by_sample(final.seen)],
         "profile": profile or [],
         "no_profile": _why_none(profile, final, options),
@@ -175,7 +173,7 @@ def verify(
     write_json(out / "verdict.json", report.to_json())
     write_json(out / "details.json", details)
     write_json(out / "graph.json", graph)
-    write_data(plots, facts["histograms"], profile or [])
+    write_data(plots, profile or [])
     return report
 
 

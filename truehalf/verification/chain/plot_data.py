@@ -1,36 +1,23 @@
-"""Tables of the plots, as JSON that `dvc plots show` draws and compares between runs (see dvc.yaml)."""
+"""Table of the error along the graph, as JSON that `dvc plots show` draws and compares between runs (see dvc.yaml)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from truehalf.files import write_json
-from truehalf.report.drawings import Histogram, NodeRow
-from truehalf.verification.chain.stage_results import StageResult
-from truehalf.verification.metrics.histograms import ErrorHistogram, error_histogram
+from truehalf.report.drawings import NodeRow
+
+_NO_NODE = {"position": None, "node": "none", "precision": "none", "log10_error": None}  # DVC draws no empty table
 
 
-def write_data(folder: Path, histograms: Mapping[str, Histogram], profile: Sequence[NodeRow]) -> None:
-    """Write error_histogram.json and error_along_graph.json.
+def write_data(folder: Path, profile: Sequence[NodeRow]) -> None:
+    """Write error_along_graph.json: {position, node, precision, log10_error} of each node with a finite error above 0.
 
-    Args:
-        histograms: by output, as truehalf.verification.metrics.histograms.error_histogram gives them.
-        profile: in graph order {node, precision, local_error}.
-
-    Errors are written as log10: DVC's templates have only linear axes. What has no logarithm (no error, not finite)
-    has no row in the second. A table without rows is one row of Nones, as DVC draws no empty file.
+    Errors are written as log10: DVC's templates have only linear axes.
     """
-    decades = [(round(math.log10(edge), 2), count, name) for name, edge, count in _bins(histograms)]
-    none = dict.fromkeys(histograms, 0)
-    bins = [
-        {"log10_error": decade} | none | {name: count for at, count, name in decades if at == decade}
-        for decade in sorted({decade for decade, _, _ in decades})
-    ]
-    nodes = [
+    rows = [
         {
             "position": i,
             "node": row["node"],
@@ -40,22 +27,4 @@ def write_data(folder: Path, histograms: Mapping[str, Histogram], profile: Seque
         for i, row in enumerate(profile)
         if row["local_error"] and math.isfinite(row["local_error"])
     ]
-    empty_node = {"position": None, "node": "none", "precision": "none", "log10_error": None}
-    write_json(folder / "error_histogram.json", bins or [{"log10_error": None} | none])
-    write_json(folder / "error_along_graph.json", nodes or [empty_node])
-
-
-def _bins(histograms: Mapping[str, Histogram]) -> Iterator[tuple[str, float, int]]:
-    for name, data in histograms.items():
-        for edge, count in zip(data["edges"], data["counts"], strict=False):
-            yield name, edge, count
-
-
-def detection_errors(final: StageResult) -> dict[str, ErrorHistogram]:
-    """Histograms of what matched detections are off by (truehalf.verification.metrics.histograms.error_histogram)."""
-    errors = {
-        "score_error": [np.abs(m.score_error) for m in final.seen.matchings],
-        "box_error_px": [m.box_error_px for m in final.seen.matchings],
-    }
-    joined = {name: np.concatenate([np.zeros(0), *each]) for name, each in errors.items()}
-    return {name: error_histogram(np.zeros_like(each), each) for name, each in joined.items()}
+    write_json(folder / "error_along_graph.json", rows or [_NO_NODE])

@@ -16,11 +16,9 @@ from truehalf.verification.judging.judge import findings_on, judge
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.decoded import NOTHING
 from truehalf.verification.metrics.detections import Detections
-from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
-from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import OpenFile, Ran
-from truehalf.verification.output_shapes import UNLIKE, comparable, shape_problems
+from truehalf.verification.output_shapes import UNLIKE, shape_problems
 from truehalf.verification.runs import Arrays, UnevenShapes
 from truehalf.verification.stage_facts import StageFacts
 from truehalf.verification.stage_numbers import StageNumbers
@@ -125,11 +123,8 @@ def measure(
     seen = reference.measured(outputs, options, count, file)
     run = seen.runs[0]
     expected = run.reference
-    alike, problems = comparable(expected, outputs), shape_problems(expected, outputs, reference.spec)
-    names, detector, errors = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS, seen.errors.items()
-    queries = next(iter(seen.paired), None)
-    paired = {**outputs, **(queries.outputs if queries else {})}
-    confident = queries.confident if queries else np.zeros(0, bool)
+    problems = shape_problems(expected, outputs, reference.spec)
+    detector, errors = task_of(reference.spec) == DETECTIONS, seen.errors.items()
     nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
     inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
     unusable = reference.unusable or (UNLIKE if detector and not seen.decodable else None)
@@ -154,12 +149,6 @@ def measure(
         "nonfinite": nan + inf,
         "max_abs_error": {name: error for name, each in errors if (error := each.sure_max_abs) is not None},
         "max_abs_error_all_queries": {name: each.max_abs for name, each in errors if each.max_abs is not None},
-        "histograms": {
-            name: error_histogram(expected[name][confident], paired[name][confident])
-            if name in names and confident.any()
-            else error_histogram(expected[name], paired[name])
-            for name in alike
-        },
         "detections": detections,
         "tensor_errors": seen.tensor_errors,
         "tensor_error": seen.tensor_error,

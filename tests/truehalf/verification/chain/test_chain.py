@@ -49,9 +49,8 @@ def test_a_good_fp16_file_passes_under_emulation(tmp_path):
     for name in ("box_error_px_p99", "score_error_p99"):
         assert report["stages"]["cast_cleanup"][name] == report[name] > report["stages"]["slim"][name]
     written = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert written >= {"verdict.json", "details.json", "error_histogram.json", "sample_1.svg"}
+    assert written >= {"verdict.json", "details.json", "error_along_graph.json", "sample_1.svg"}
     details = json.loads((tmp_path / "out" / "details.json").read_text())
-    assert all(details["detection_errors"][name]["elements"] == 36 for name in ("score_error", "box_error_px"))
     assert len(details["samples"]) == 12 and details["images"][0]["file"] == "plots/sample_1.svg"
 
 
