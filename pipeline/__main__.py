@@ -6,13 +6,15 @@ import os
 import sys
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.entry import execute, hydra_message, with_open_keys
 from pipeline.redact import first_line
-from pipeline.sweep import begin, end
+from pipeline.sweep import begin, end, run_job
 from pipeline.workspace import CONF, SWEEP_VARIABLE, VERBOSE_VARIABLE, root
 from truehalf.codes import coded
 from truehalf.files import explain
@@ -25,7 +27,8 @@ _exit_codes: list[int] = []
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
 def job(config: DictConfig) -> None:
     """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
-    _exit_codes.append(execute(config))
+    is_job_of_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    _exit_codes.append(run_job(config) if is_job_of_sweep else execute(config))
     if _exit_codes[-1] == 130:
         raise KeyboardInterrupt  # ends a sweep, too
 

@@ -1,28 +1,20 @@
-"""From Hydra's composed configuration to a run: plain values, checked, and run in the project or in a job's folder."""
+"""From Hydra's composed configuration to a run: plain values, checked, and run."""
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-import time
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import MissingConfigException, OverrideParseException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.composed import composed_section
-from pipeline.run import NOT_BEGUN, STOPPED, run
-from pipeline.run_record import Run, read_json_or_none, slug_of
-from pipeline.sweep import JobResult, job_folder, log_of, note
-from pipeline.track import NOT_LOGGED, missing_address
-from pipeline.workspace import SWEEP_VARIABLE, git_problems, lock_problems, root
+from pipeline.run import NOT_BEGUN, run
+from pipeline.track import missing_address
+from pipeline.workspace import git_problems, lock_problems, root
 from truehalf.codes import coded
 from truehalf.config.params import COMPOSED
 from truehalf.config.precision import Precision, PrecisionName
@@ -30,9 +22,9 @@ from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors, plain
 from truehalf.models.configuration import validated
 
+REFUSALS = (ConfigErrors, OmegaConfBaseException)
 # Mappings whose keys the user defines: Hydra wants `++` before a key that may be new.
 _OPEN_KEYS = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
-_SERIAL_LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 # Lines of OmegaConf's errors about its insides, and Hydra's advice to append a key, which no run would read.
 _NOISE = ("full_key:", "object_type=", "reference_type=", "To append to your config", "See https:")
 
@@ -62,34 +54,27 @@ def hydra_message(error: Exception) -> str:
 
 def execute(config: DictConfig) -> int:
     """Run a configuration; return the exit code: 0, 1 for a failure, 2 for bad input, 130 for Ctrl-C."""
-    hydra = HydraConfig.get()
-    number = 0 if OmegaConf.is_missing(hydra.job, "num") else int(hydra.job.num)
-    result = JobResult(number, list(hydra.overrides.task))
-    is_sweep = hydra.mode == RunMode.MULTIRUN and SWEEP_VARIABLE in os.environ
-    is_parallel = is_sweep and hydra.launcher["_target_"] != _SERIAL_LAUNCHER
-    started = time.time()
     try:
-        values = effective_values(checked(plain_values(config)))
-        values[COMPOSED] = composed_section(root())
-        if is_parallel:  # conf/ is not whole in a copy of the project
-            values[COMPOSED]["files"] = {}
-        result.name = slug_of(values)
-        if is_parallel:
-            result.exit_code = _run_beside(values, result)
-        else:
-            result.exit_code = run(root(), values)
-            result.reason = _reason(result.exit_code, root())
-    except (ConfigErrors, OmegaConfBaseException) as error:
-        text = str(error) if isinstance(error, ConfigErrors) else hydra_message(error)
-        print(text, file=sys.stderr)
-        result.exit_code, result.reason = NOT_BEGUN, text.strip().splitlines()[-1].removeprefix("  - ")
-    except OSError as error:  # a full disk, a file that another process has removed: other jobs go on
-        traceback.print_exc()
-        result.exit_code, result.reason = 1, f"{type(error).__name__}: {error}"
-    if is_sweep:
-        result.seconds = round(time.time() - started, 1)
-        note(root(), result)
-    return result.exit_code
+        values = composed_values(config)
+    except REFUSALS as error:
+        print(refusal_text(error), file=sys.stderr)
+        return NOT_BEGUN
+    return run(root(), values)
+
+
+def composed_values(config: DictConfig) -> dict[str, Any]:
+    """A configuration as params.yaml holds it.
+
+    Raises:
+        ConfigErrors: every error of it, missing files included.
+        OmegaConfBaseException: an interpolation that cannot be resolved.
+    """
+    return effective_values(checked(plain_values(config))) | {COMPOSED: composed_section(root())}
+
+
+def refusal_text(error: Exception) -> str:
+    """The lines that are printed for one of REFUSALS."""
+    return str(error) if isinstance(error, ConfigErrors) else hydra_message(error)
 
 
 def plain_values(config: DictConfig) -> dict[str, Any]:
@@ -127,31 +112,3 @@ def effective_values(config: Config) -> dict[str, Any]:
     if config.precision.dtype is PrecisionName.fp32:
         values["precision"] = plain(Precision(dtype=PrecisionName.fp32))
     return values
-
-
-def _run_beside(values: dict[str, Any], result: JobResult) -> int:
-    """Run a job of a parallel sweep in a folder of its own."""
-    project = root()
-    log = log_of(project, result.number)
-    with job_folder(project, str(result.name), values) as folder, log.open("w") as output:
-        code = run(folder, values, project, output)
-        result.reason = _reason(code, folder)
-    state = f"failed ({code})" if code else "done"
-    parts = [f"sweep: #{result.number} {' '.join(result.overrides)}", state, *filter(None, [result.reason])]
-    print(": ".join(parts), flush=True)
-    return code
-
-
-def _reason(code: int, folder: Path) -> str | None:
-    """One line on why the run of a workspace failed or was not logged; None otherwise."""
-    if code == STOPPED:
-        return None
-    record = Run.read(folder)
-    if code and record.crash:
-        if code == NOT_BEGUN:  # the reports are those of the run before
-            (folder / "reports" / "error.json").unlink()
-        return f"{record.crash.stage}: {record.crash.message}".splitlines()[0]
-    outcome = read_json_or_none(folder / "reports" / "track.json")
-    unlogged = [outcome["message"]] if outcome and outcome["status"] == NOT_LOGGED else []
-    failed = record.failures or ["no stage says why"] if code else []
-    return "; ".join([*failed, *unlogged]) or None

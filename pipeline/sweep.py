@@ -17,17 +17,28 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.workspace import SWEEP_VARIABLE, locked
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from pipeline.entry import REFUSALS, composed_values, refusal_text
+from pipeline.run import FAILED, NOT_BEGUN, STOPPED, run
+from pipeline.run_record import Run, read_json_or_none, slug_of
+from pipeline.track import NOT_LOGGED
+from pipeline.workspace import SWEEP_VARIABLE, locked, root
 from truehalf.codes import coded
+from truehalf.config.params import COMPOSED
 from truehalf.config.typed import ConfigErrors
 from truehalf.files import write_json
 from truehalf.report.terminal import terminal_width
 
+_SERIAL_LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 _FOLDERS = Path(".dvc") / "tmp" / "jobs"  # neither git nor DVC looks into it
 _LOCK = ".job.lock"
 _LARGE_BYTES = 10_000_000  # a larger file is linked, not copied
@@ -69,6 +80,64 @@ def begin(project: Path, arguments: Sequence[str]) -> None:
         with contextlib.suppress(OSError), lock.open("a") as opened:  # BlockingIOError: its job is at work
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def run_job(config: DictConfig) -> int:
+    """Run a configuration as a job of the sweep and write its result to runs/.sweeps/<sweep>/<number>.json.
+
+    Returns:
+        the exit code, see pipeline.entry.execute.
+    """
+    hydra = HydraConfig.get()
+    result = JobResult(int(hydra.job.num), list(hydra.overrides.task))
+    started = time.time()
+    try:
+        values = composed_values(config)
+        result.name = slug_of(values)
+        if hydra.launcher["_target_"] == _SERIAL_LAUNCHER:
+            result.exit_code = run(root(), values)
+            result.reason = _reason(result.exit_code, root())
+        else:
+            result.exit_code = _run_beside(values, result)
+    except REFUSALS as error:
+        text = refusal_text(error)
+        print(text, file=sys.stderr)
+        result.exit_code, result.reason = NOT_BEGUN, text.strip().splitlines()[-1].removeprefix("  - ")
+    except OSError as error:  # a full disk, a file that another process has removed: other jobs go on
+        traceback.print_exc()
+        result.exit_code, result.reason = FAILED, f"{type(error).__name__}: {error}"
+    result.seconds = round(time.time() - started, 1)
+    note(root(), result)
+    return result.exit_code
+
+
+def _run_beside(values: dict[str, Any], result: JobResult) -> int:
+    """Run a job of a parallel sweep in a folder of its own."""
+    values[COMPOSED]["files"] = {}  # conf/ is not whole in a copy of the project
+    project = root()
+    log = log_of(project, result.number)
+    with job_folder(project, str(result.name), values) as folder, log.open("w") as output:
+        code = run(folder, values, project, output)
+        result.reason = _reason(code, folder)
+    state = f"failed ({code})" if code else "done"
+    parts = [f"sweep: #{result.number} {' '.join(result.overrides)}", state, *filter(None, [result.reason])]
+    print(": ".join(parts), flush=True)
+    return code
+
+
+def _reason(code: int, folder: Path) -> str | None:
+    """One line on why the run of a workspace failed or was not logged; None otherwise."""
+    if code == STOPPED:
+        return None
+    record = Run.read(folder)
+    if code and record.crash:
+        if code == NOT_BEGUN:  # the reports are those of the run before
+            (folder / "reports" / "error.json").unlink()
+        return f"{record.crash.stage}: {record.crash.message}".splitlines()[0]
+    outcome = read_json_or_none(folder / "reports" / "track.json")
+    unlogged = [outcome["message"]] if outcome and outcome["status"] == NOT_LOGGED else []
+    failed = record.failures or ["no stage says why"] if code else []
+    return "; ".join([*failed, *unlogged]) or None
 
 
 def note(project: Path, result: JobResult) -> None:
