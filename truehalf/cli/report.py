@@ -21,11 +21,10 @@ def command(output: form.Output, result: Path, out: Path) -> None:
     from truehalf.errors import StageError
     from truehalf.files import read_json, write_text
     from truehalf.report.result import result_page
-    from truehalf.verification.pinning.as_argument import pins_flags
 
     try:
         content = read_json(result)
-        page = result_page(content, str(result), pins_flags)
+        page = result_page(content, str(result))
     except (KeyError, TypeError, ValueError, AttributeError, TemplateError) as error:
         message = f"{result}: expected a result as truehalf wrote it, got one that lacks parts ({error})"
         raise StageError("wrong-file", message) from error

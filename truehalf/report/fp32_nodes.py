@@ -15,30 +15,29 @@ if TYPE_CHECKING:
 
 _LISTED = 400  # nodes
 _ISLANDS = 40
-_IN_WORDS = {  # after a number of nodes
-    "declared": "marked by the exporter or a repair",
-    "placement": "cheaper in FP32 than with casts",
-    "data_max": "with values near FP16's limit",
-    "safety_factor": "with values near FP16's limit",
-    "init_max": "with constants beyond FP16",
-    "inner": "whose inner sums exceed FP16",
-    "op_block_list": "by op_block_list",
-}
-RULES = {  # what a rule says, for whom has not read of it
-    "declared": "the exporter or a repair marks them",
-    "op_block_list": "their operator is listed in precision.op_block_list",
-    "node_block_list": "their name is listed in precision.node_block_list",
-    "scope_block_list": "their module is listed in precision.scope_block_list",
-    "pattern_block_list": "they are part of a pattern listed in precision.pattern_block_list",
-    "placement": "FP16 is allowed, but the casts around it would cost more than FP16 saves",
-    "data_max": "values come near to what FP16 can hold",
-    "init_max": "a constant is beyond what FP16 can hold",
+RULES = {  # words after a number of nodes, and a sentence for readers who do not know the rule
+    "declared": ("marked by the exporter or a repair", "the exporter or a repair marks them"),
+    "placement": (
+        "cheaper in FP32 than with casts",
+        "FP16 is allowed, but the casts around it would cost more than FP16 saves",
+    ),
+    "data_max": ("with values near FP16's limit", "values come near to what FP16 can hold"),
+    "safety_factor": ("with values near FP16's limit", "values come near to what FP16 can hold"),
+    "init_max": ("with constants beyond FP16", "a constant is beyond what FP16 can hold"),
+    "inner": ("whose inner sums exceed FP16", "their sums inside exceed what FP16 can hold"),
+    "op_block_list": ("by op_block_list", "their operator is listed in precision.op_block_list"),
+    "node_block_list": ("by node_block_list", "their name is listed in precision.node_block_list"),
+    "scope_block_list": ("by scope_block_list", "their module is listed in precision.scope_block_list"),
+    "pattern_block_list": (
+        "by pattern_block_list",
+        "they are part of a pattern listed in precision.pattern_block_list",
+    ),
 }
 
 
 def rule_words(rule: str) -> str:
     """A rule in words that need no table, such as "cheaper in FP32"."""
-    return _IN_WORDS.get(rule, f"by {rule}")
+    return RULES[rule][0] if rule in RULES else f"by {rule}"
 
 
 def fp32_lines(decisions: Sequence[Decision], screen: Screen) -> list[str]:
@@ -46,7 +45,7 @@ def fp32_lines(decisions: Sequence[Decision], screen: Screen) -> list[str]:
     kept = [row for row in decisions if row["precision"] == FP32]
     lines = [screen.labelled("in FP32", f"{len(kept)} of {len(decisions)} nodes")]
     rules = Counter(row["rule"] for row in kept).most_common()
-    reasons = [f"{rule} {nodes}: {RULES[rule]}" if rule in RULES else f"{rule} {nodes}" for rule, nodes in rules]
+    reasons = [f"{rule} {nodes}: {RULES[rule][1]}" if rule in RULES else f"{rule} {nodes}" for rule, nodes in rules]
     lines += [listed(reason, screen.width) for reason in screen.first(reasons)]
     if screen.is_verbose:
         lines += [f"  {row['node']} ({row['op']}): {row['rule']}: {row['reason']}" for row in kept]
@@ -90,7 +89,7 @@ def _by(key: Literal["scope", "rule", "reason"], rows: Iterable[Decision]) -> di
 
 
 def _worded(rule: str) -> dict[str, Any]:
-    return {"rule": rule, "says": RULES.get(rule, "")}
+    return {"rule": rule, "says": RULES[rule][1] if rule in RULES else ""}
 
 
 def _fewer(row: Mapping[str, Any]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,20 @@ from truehalf.report.page import page, verification_sections
 from truehalf.report.text import COLUMNS, computed_by
 
 WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
-_PINS = ("selector", "selectors")
 
 
-def result_page(result: Any, named: str = "the result", pins: Callable[[str], str] = str) -> str:
+def result_page(result: Any, named: str = "the result") -> str:
     """The page of a result.
 
     Args:
         result: JSON of `truehalf convert --json` or `truehalf verify --json`.
         named: how messages call it.
-        pins: what is made of arguments of the pipeline that pin nodes.
 
     Raises:
         StageError: when it is neither.
     """
     if not isinstance(result, Mapping) or not {"conversion", "outputs"} & set(result):
         raise StageError("wrong-file", f"{named}: expected the JSON of `truehalf convert` or `verify`, it is neither")
-    result = _with_pins(result, pins)
     comparison = result.get("comparison") if "conversion" in result else result
     found = comparison or {}
     state = result["verdict"] if result["verdict"] in WORDS else "unknown"
@@ -50,16 +47,8 @@ def result_page(result: Any, named: str = "the result", pins: Callable[[str], st
             "comparison": comparison,
             "columns": COLUMNS,
             **verification_sections(found, {}, Path()),
+            "fix": found.get("pins"),  # as flags of `truehalf convert`
             "conversion": {"path": result["model"], **conversion} if conversion else None,
             "decisions": kept_in_fp32(result["decisions"]) if result.get("decisions") else None,
         }
     )
-
-
-def _with_pins(value: Any, pins: Callable[[str], str], key: str = "") -> Any:
-    """The JSON with its selectors worded by `pins`."""
-    if isinstance(value, Mapping):
-        return {name: _with_pins(each, pins, name) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_with_pins(each, pins, key) for each in value]
-    return pins(value) if isinstance(value, str) and key in _PINS else value

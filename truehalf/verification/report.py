@@ -24,7 +24,7 @@ from truehalf.verification.pinning.as_argument import pins_flags
 from truehalf.verification.pinning.pins import SuggestedPins
 from truehalf.verification.stage_numbers import StageNumbers
 
-_DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node")
+_DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node", "pins")
 _COUNTS = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
 _SPREADS = ("box_error_px", "score_error", "rank_error")
 _LEVELS = ("p50", "p99", "max")
