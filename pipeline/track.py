@@ -211,7 +211,8 @@ def _experiment(mlflow: Any, name: str, artifacts: str | None) -> str:
         experiment = mlflow.get_experiment_by_name(name)
     if _VIEW_TAG not in experiment.tags:
         view = {"selectedColumns": _VIEW_COLUMNS, "orderByKey": "attributes.start_time", "orderByAsc": False}
-        mlflow.MlflowClient().set_experiment_tag(experiment.experiment_id, _VIEW_TAG, json.dumps(view))
+        with contextlib.suppress(mlflow.MlflowException):  # another run was first
+            mlflow.MlflowClient().set_experiment_tag(experiment.experiment_id, _VIEW_TAG, json.dumps(view))
     return str(experiment.experiment_id)
 
 
