@@ -46,7 +46,7 @@ from benchmarks.models import DETECTORS
 from pipeline.workspace import CONF
 from tests.measuring.converted import to_fp16
 from truehalf.emulation.sessions import EmulatedSession
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.metrics.query_rows import outputs_apart
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ def detector(name: str, part: str, folder: Path, block_list: Sequence[str] = ())
     import torch
 
     from benchmarks.models import _composed
-    from truehalf.data.samples import calibration_samples, stacked
+    from truehalf.data.run_samples import calibration_samples
+    from truehalf.data.samples import stacked
     from truehalf.models.architectures.attention_gain import scale_attention_values
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model

@@ -26,7 +26,7 @@ from truehalf.emulation.split_functions import RULES as SPLIT
 from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.runtime.machine import probe
-from truehalf.runtime.ort.session import CUDA, Session
+from truehalf.runtime.ort import CUDA, Session
 
 RESULTS = Path(__file__).resolve().parent / "results" / "cuda_operators.json"
 

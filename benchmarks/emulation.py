@@ -38,7 +38,7 @@ def timed(subject: str, model: Path, sample: Path, target: Path) -> None:
     import numpy as np
 
     from truehalf.emulation.sessions import EmulatedSession
-    from truehalf.runtime.ort.session import Session
+    from truehalf.runtime.ort import Session
 
     with np.load(sample) as arrays:
         feeds = {name: arrays[name] for name in arrays.files}

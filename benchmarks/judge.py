@@ -20,7 +20,7 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import InferTypes
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 RTOL = ATOL = (
     1e-2  # ten units in the last place of FP16 numbers near 1; tests/truehalf/conversion holds truehalf to the same

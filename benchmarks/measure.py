@@ -23,18 +23,17 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from tests.measuring.attention_graphs import compiled_facts
+from tests.measuring.attention_graphs import compiled
 from truehalf import compare
 from truehalf.emulation.sessions import EmulatedSession
-from truehalf.engines.profiles import profiled_inputs
+from truehalf.engines.profiles import dynamic_inputs
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
 from truehalf.ir.normalize import InferTypes
-from truehalf.runtime.ort.session import Session
-from truehalf.runtime.tensorrt.versions import BuildError
+from truehalf.runtime.ort import Session
 
 _BYTES = {ir.DataType.FLOAT: 4, ir.DataType.FLOAT16: 2, ir.DataType.BFLOAT16: 2, ir.DataType.DOUBLE: 8}
 _SHAPE_OF = "benchmark/shape_of/"
@@ -161,21 +160,24 @@ def run_shapes(model: ir.Model, feeds: Arrays) -> dict[ir.Value, tuple[int, ...]
 
 def _compiled(path: Path, feeds: Arrays) -> dict[str, Any]:
     graph = load_model(path).graph
-    fixed = {name: list(feeds[name].shape) for name in profiled_inputs(graph)}
+    fixed = {name: list(feeds[name].shape) for name in dynamic_inputs(graph)}
     profiles: Any = [{name: dict.fromkeys(("min", "opt", "max"), shape) for name, shape in fixed.items()}]
     with tempfile.TemporaryDirectory() as folder:
         try:
-            facts, compiled = compiled_facts(path, Path(folder), profiles if fixed else [])
-        except (BuildError, StageError) as error:
+            report = compiled(path, Path(folder), profiles if fixed else [])
+        except StageError as error:
             return {"compiled": {"refused": _line(error)}}
+    facts = report.compiled
+    if facts is None:
+        return {"compiled": {"refused": str(report.reason).partition("\n")[0]}}
     return {
         "compiled": {
-            "seconds": facts["build_seconds"],
-            "engine_mb": facts["engine_mb"],
-            "layers": compiled["computing_layers"],
-            "half_share": compiled["half_arithmetic"],
-            "fused": compiled["fused_attention"],
-            "attentions": compiled["attention_regions"],
+            "seconds": report.build_seconds,
+            "engine_mb": report.engine_mb,
+            "layers": facts["computing_layers"],
+            "half_share": facts["half_arithmetic"],
+            "fused": facts["fused_attention"],
+            "attentions": facts["attention_regions"],
         }
     }
 

@@ -40,7 +40,8 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = (), root: Path 
         overrides: of the configuration; default: those of DETECTORS.
         root: what paths in the overrides are relative to.
     """
-    from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, stacked, trace_samples, verification_samples
+    from truehalf.data.run_samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
+    from truehalf.data.samples import stacked
     from truehalf.exporting.trace import Tracing, trace
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model, spec_of

@@ -23,7 +23,7 @@ from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.config.verification import Evaluation
 from truehalf.engines.build import Order, build_engine
-from truehalf.engines.evidence import evidence_of
+from truehalf.engines.configured import evidence_of
 from truehalf.errors import told
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import read_spec

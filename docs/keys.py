@@ -12,10 +12,7 @@ FORMS = {  # heading -> the classes whose keys stand there
     "reports/trace.json": ("truehalf.exporting.trace_report.TraceReport",),
     "reports/fp16.json": ("truehalf.conversion.report.Fp16Report",),
     "reports/verify.json, truehalf verify --json": ("truehalf.verification.report.Report",),
-    "reports/engine.json": (
-        "truehalf.engines.engine_report.EngineReport",
-        "truehalf.runtime.tensorrt.versions.EngineFacts",
-    ),
+    "reports/engine.json": ("truehalf.engines.engine_report.EngineReport",),
     "compiled (in engine.json)": ("truehalf.engines.engine_report.CompilerFacts",),
     "Metrics of tensors": ("truehalf.verification.metrics.output_errors.OutputErrors",),
     "Metrics of detections": ("truehalf.verification.metrics.detections.DetectionSummary",),

@@ -83,9 +83,6 @@ def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
         if engine.half_layers_fraction is not None:
             half += f", {percent(engine.half_layers_fraction)} of those that compute floats"
     rows.append(("layers in Half", half))
-    share = engine.half_io_fraction
-    half_io = "not known" if share is None else f"{percent(share)} of the float inputs and outputs of layers"
-    rows.append(("layer I/O in Half", half_io))
     if engine.compiled:
         rows += _compiled_rows(engine.compiled)
     rows += [(f"gate {gate['gate']}", _gate_text(gate)) for gate in engine.gates or []]
@@ -138,18 +135,16 @@ def point_text(point: Any) -> str:
 
 
 def clocks_text(clocks: Any) -> str:
-    """Clocks, temperature and power of the GPU while it was timed; "" where there was no GPU."""
+    """Clocks, temperature and power of the GPU while it was timed; "" if they are not known or there was no GPU."""
     if clocks is None:
         return ""
-    before, during = clocks.get("before") or {}, clocks.get("after") or {}
-    if during.get("sm_mhz") is None:
+    if clocks.get("sm_mhz") is None:
         return "GPU clocks: not known, nvidia-smi does not tell them"
-    most = f" of {during['sm_max_mhz']:g}" if during.get("sm_max_mhz") is not None else ""
-    idle = f" (before: {before['sm_mhz']:g})" if before.get("sm_mhz") is not None else ""
-    parts = [f"SM clock {during['sm_mhz']:g}{most} MHz{idle}"]
+    most = f" of {clocks['sm_max_mhz']:g}" if clocks.get("sm_max_mhz") is not None else ""
+    parts = [f"SM clock {clocks['sm_mhz']:g}{most} MHz"]
     for key, text in (("memory_mhz", "memory {:g} MHz"), ("temperature_c", "{:g} °C"), ("power_w", "{:g} W")):
-        parts += [text.format(during[key])] if during.get(key) is not None else []
-    return ", ".join([*parts, *([during["performance_state"]] if during.get("performance_state") else [])])
+        parts += [text.format(clocks[key])] if clocks.get(key) is not None else []
+    return ", ".join([*parts, *([clocks["performance_state"]] if clocks.get("performance_state") else [])])
 
 
 def layer_rows(engine: EngineReport) -> list[dict[str, str]]:
@@ -161,7 +156,7 @@ def layer_rows(engine: EngineReport) -> list[dict[str, str]]:
             "inputs": _types(row.get("inputs") or []),
             "outputs": _types(row.get("outputs") or []),
             "weights": str(row.get("weights") or ""),
-            "nodes": some_of(row.get("onnx_nodes") or ([row["provider"]] if row.get("provider") else []), _NODES_SHOWN),
+            "nodes": some_of(row.get("onnx_nodes") or [], _NODES_SHOWN),
         }
         for row in engine.layer_table or []
     ]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.run_record import Crash, Run
-from pipeline.workspace import PROJECT_VARIABLE, VERBOSE_VARIABLE, locked, remove_leftovers, write_params
-from truehalf.files import remove, write_json
+from pipeline.workspace import PROJECT_VARIABLE, VERBOSE_VARIABLE, remove_leftovers, write_params
+from truehalf.files import locked, remove, write_json
 
 LOCK_FILE = ".truehalf.lock"
 PASSED, FAILED, NOT_BEGUN, STOPPED = 0, 1, 2, 130

@@ -31,11 +31,11 @@ from pipeline.entry import REFUSALS, composed_values, refusal_text
 from pipeline.run import FAILED, NOT_BEGUN, STOPPED, run
 from pipeline.run_record import Run, read_json_or_none, slug_of
 from pipeline.track import NOT_LOGGED
-from pipeline.workspace import SWEEP_VARIABLE, locked, root
+from pipeline.workspace import SWEEP_VARIABLE, root
 from truehalf.codes import coded
 from truehalf.config.params import COMPOSED
 from truehalf.config.typed import ConfigErrors
-from truehalf.files import write_json
+from truehalf.files import locked, write_json
 from truehalf.report.terminal import terminal_width
 
 _SERIAL_LAUNCHER = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"

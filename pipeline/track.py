@@ -24,9 +24,9 @@ from typing import Any, NotRequired, TypedDict
 from pipeline.figures import accuracy_sentence, figures_of, mlflow_metrics
 from pipeline.redact import first_line
 from pipeline.run_record import ASIDE, CRASHED, NO_EFFECT, Run, effective_params, flat_params, read_json_or_none
-from pipeline.workspace import PROJECT_VARIABLE, SWEEP_VARIABLE, locked, root
+from pipeline.workspace import PROJECT_VARIABLE, SWEEP_VARIABLE, root
 from truehalf.codes import coded
-from truehalf.files import file_sha256, remove, swap_in, write_json
+from truehalf.files import file_sha256, locked, remove, swap_in, write_json
 from truehalf.report.numbers import percent
 from truehalf.report.terminal import parser_of, run_program
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +24,6 @@ def root() -> Path:
     """The current folder when it holds a dvc.yaml, else the project that this code belongs to."""
     here = Path.cwd()
     return here if (here / "dvc.yaml").exists() else CONF.parent
-
-
-@contextlib.contextmanager
-def locked(path: Path, waiting: str) -> Iterator[int]:
-    """Hold an exclusive lock on a file; while another process has it, print `waiting` once and wait.
-
-    Yields the lock's file descriptor. A child that inherits it keeps the lock when this process is killed, so that a
-    second run cannot start beside an orphaned DVC; that is why this is flock itself and not a lock library.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(coded("waits-for-another", waiting), file=sys.stderr, flush=True)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def remove_leftovers(folder: Path) -> None:

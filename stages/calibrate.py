@@ -12,10 +12,11 @@ from stages.frame import Report, Stage
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.calibrate_report import calibration_report
 from truehalf.config.schema import DataSource
-from truehalf.data.given import SampleFeeds, fixed_batch
 from truehalf.data.noise import WARNING
-from truehalf.data.samples import calibration_samples
+from truehalf.data.run_samples import calibration_samples
+from truehalf.data.samples import Feeds
 from truehalf.files import read_json, write_json
+from truehalf.ir.facts import fixed_batch
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
 
@@ -29,7 +30,7 @@ def run(stage: Stage) -> Report:
     samples = calibration_samples(stage.config, stage.root, stage.io_spec())
     model = load_model(stage.artifact("slim"))
     PREPARE(model)
-    ranges = calibrate(model, SampleFeeds(samples, fixed_batch(model)))
+    ranges = calibrate(model, Feeds(samples, fixed_batch(model) or 1))
     write_json(stage.out / "ranges.json", ranges)
     warnings = [WARNING] if stage.config.data.source is DataSource.random else []
     if read_json(stage.artifact("inputs", "calibration.json")).get("also_verifies"):

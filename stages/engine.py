@@ -1,8 +1,9 @@
 """engine: the final file as a strongly typed engine, or as ONNX Runtime serves it (truehalf/engines/build.py).
 
 A file whose dtypes contradict the declared precision is refused (truehalf/engines/precision.py), and one that is
-declared FP16 and holds none fails. Where nothing can be built, plan.json says what would be. An engine that does not
-find what the FP32 model finds is kept and failed: `gate` makes that the exit code.
+declared FP16 and holds none fails, and so does one that TensorRT refuses. Where nothing can be built, plan.json says
+what would be. An engine that does not find what the FP32 model finds is kept and failed: `gate` makes that the exit
+code.
 """
 
 from __future__ import annotations

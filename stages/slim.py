@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages.frame import Report, Stage
-from truehalf.data.samples import calibration_samples
+from truehalf.data.run_samples import calibration_samples
 from truehalf.files import MODEL_FILE
 from truehalf.ir.model_file import load_model
 from truehalf.slimming.check_feeds import check_feeds

@@ -11,7 +11,8 @@ import onnx
 
 from tests.configurations import composed
 from tests.conftest import ROOT, SPEC
-from truehalf.data.samples import stacked, verification_samples
+from truehalf.data.run_samples import verification_samples
+from truehalf.data.samples import stacked
 from truehalf.models.configuration import validated
 from truehalf.models.source import open_model
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.configurations import composed
 from tests.conftest import ROOT, in_workspace
 from tests.in_process import report, run_stages
 from tests.messages import expect
 from tests.pipeline.servers import MlflowServer
+from truehalf.config.validate import validate
 from truehalf.data.digits import scene
-from truehalf.data.images import list_images
-from truehalf.data.samples import TRACE_SAMPLES
+from truehalf.data.run_samples import TRACE_SAMPLES, run_sources
 
 OPEN = "not verified"
 WEIGHTS = ROOT / "examples/digits/weights/dfine.safetensors"
@@ -103,9 +104,9 @@ def test_one_corrupt_picture_is_named_or_left_out_as_asked(
     after_chain: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = pictures(after_chain / "one_broken", TRACE_SAMPLES + 5)
-    corrupt = list_images(folder, seed=0)[0][TRACE_SAMPLES + 2 + 1]  # the second of those for verification
-    corrupt.write_bytes(corrupt.read_bytes()[:100])
     data = ("data=images", "data.folder=one_broken", "data.calibration_samples=2", "data.verification_samples=3")
+    corrupt = run_sources(validate(composed(*data)), folder.parent).verification.paths[1]
+    corrupt.write_bytes(corrupt.read_bytes()[:100])
     with pytest.raises(SystemExit) as ended:
         run_stages(after_chain, *data, stages=("reference",))
     stopped = capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.corpus import CASES, exported, outputs
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 # an operator that is in the file of Bad and not in that of Good; what is not here shows in other ways
 SHOWS = {

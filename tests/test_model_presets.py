@@ -19,7 +19,7 @@ from truehalf.io_spec.outputs import DETECTIONS, check_spec, task_of
 from truehalf.models.configuration import validated
 from truehalf.models.model import Model
 from truehalf.models.source import open_model, spec_of
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.metrics.tensors import compare_runs, query_outputs
 
 missing = {name for name in ("torchvision", "timm") if importlib.util.find_spec(name) is None}

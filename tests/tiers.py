@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from truehalf.runtime.tensorrt.versions import RTX, tensorrt_version
+from truehalf.runtime.machine import package_version
+from truehalf.runtime.tensorrt import RTX
 
-compiled = pytest.mark.skipif(tensorrt_version(RTX) is None, reason="TensorRT for RTX has no wheel for this machine")
+_IS_THERE = all(package_version(module) for module in (RTX, "polygraphy"))
+compiled = pytest.mark.skipif(not _IS_THERE, reason="TensorRT for RTX has no wheel for this machine")
 
 # Of the Hypothesis profiles "sample" and "all" (tests/conftest.py).
 ALL_EXAMPLES = 200

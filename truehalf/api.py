@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -94,9 +93,11 @@ def convert(
     from truehalf.conversion.casts_of_file import write_converted
     from truehalf.conversion.options import check_names
     from truehalf.conversion.report import ConvertReport
-    from truehalf.data.given import calibration_feeds
+    from truehalf.data.model_samples import model_samples
+    from truehalf.data.samples import Feeds
     from truehalf.files import check_outputs
-    from truehalf.ir.facts import model_facts
+    from truehalf.io_spec.in_file import spec_inside
+    from truehalf.ir.facts import fixed_batch, model_facts
     from truehalf.ir.inlining import WeightsApart
     from truehalf.ir.model_file import source_weights
     from truehalf.ir.model_forms import as_file, folder_for_models
@@ -127,16 +128,19 @@ def convert(
         is_slimmed = "slim" not in skip and ranges is None and not precision.weights_as_inputs
         if is_slimmed:
             WeightsApart(of_any_version=True)(source)  # feeds hold no weights
-        feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
-        slim = partial(slim_or_keep, check_feeds=[] if feeds is None else list(islice(feeds, _COMPARED)))
+        used, compared = None, []
+        if samples is not None:
+            used = model_samples(samples, source, spec_inside(source).image_input, preprocessing)
+            compared = Feeds(used, fixed_batch(source))[:_COMPARED]
+        slim = partial(slim_or_keep, check_feeds=compared)
         if is_slimmed:
             with step("slim"):
                 source, slim_report = slim(file)
-        made, cleaned = write_converted(source, target, precision, ranges, calibration=feeds)
+        made, cleaned = write_converted(source, target, precision, ranges, calibration=used)
         report = ConvertReport({name: before[name] for name in ("nodes", "casts")}, slim_report, made.report(), cleaned)
         if "check" not in skip and made.is_converted:
             again = Reconversion(precision, made.ranges, None), slim if is_slimmed else None
-            report = replace(report, check=quick_check(file.path, target, feeds, *again))
+            report = replace(report, check=quick_check(file.path, target, used, *again))
         return Result(_result(target, out), report, made.decisions)
 
 
@@ -162,15 +166,19 @@ def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | 
         StageError: a model or samples that do not fit, an output that is not finite.
     """
     from truehalf.calibration.calibrate import calibrate as measured
-    from truehalf.data.given import calibration_feeds
+    from truehalf.data.model_samples import model_samples
+    from truehalf.data.samples import Feeds
+    from truehalf.io_spec.in_file import spec_inside
+    from truehalf.ir.facts import fixed_batch
     from truehalf.ir.model_forms import as_file, folder_for_models
     from truehalf.ir.normalize import PREPARE
 
     with folder_for_models() as folder:
         loaded = as_file(model, folder).model
-        feeds = calibration_feeds(samples, loaded, preprocessing)
+        used = model_samples(samples, loaded, spec_inside(loaded).image_input, preprocessing)
+        batch = fixed_batch(loaded)
         PREPARE(loaded)
-        return measured(loaded, feeds)
+        return measured(loaded, Feeds(used, batch))
 
 
 def clean_casts(

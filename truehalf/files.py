@@ -11,11 +11,13 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from truehalf.codes import coded
 from truehalf.errors import StageError
 
 MODEL_FILE = "model.onnx"
@@ -120,6 +122,27 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path, waiting: str) -> Iterator[int]:
+    """Hold an exclusive lock on a file; while another process has it, print `waiting` once and wait.
+
+    Yields the lock's file descriptor. A child that inherits it keeps the lock when this process is killed, so that a
+    second run cannot start beside an orphaned DVC; that is why this is flock itself and not a lock library.
+    """
+    import fcntl  # which Windows has not
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(coded("waits-for-another", waiting), file=sys.stderr, flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 # --- checks before the work -------------------------------------------------------------------------------------------

@@ -29,12 +29,15 @@ sys.path.insert(0, str(ROOT))
 
 from truehalf.config.typed import typed  # noqa: E402
 from truehalf.data.digits import Scene, scene  # noqa: E402
+from truehalf.io_spec.decode import (  # noqa: E402
+    Detections,
+    corners,
+    of_queries,
+)
 from truehalf.io_spec.spec import OutputSpec  # noqa: E402
 from truehalf.models.architectures.ltdetr import build  # noqa: E402
 from truehalf.models.sources.ltdetr import Options  # noqa: E402
 from truehalf.verification.metrics.average_precision import average_precision  # noqa: E402
-from truehalf.verification.metrics.decoded import corners, decode  # noqa: E402
-from truehalf.verification.metrics.detections import Detections  # noqa: E402
 
 LOGITS = OutputSpec("logits", "logits", activation="sigmoid")
 BOXES = OutputSpec("boxes", "boxes", format="cxcywh", normalized=True)
@@ -174,7 +177,7 @@ def evaluate(average, truth, size, classes, device) -> dict[str, float]:
     for start in range(0, len(truth), 50):
         images = torch.from_numpy(np.stack([s.image for s in truth[start : start + 50]])).permute(0, 3, 1, 2)
         logits, boxes = average(images.to(device).float() / 255)
-        found += decode(logits.cpu().numpy(), corners(boxes.cpu().numpy(), BOXES, (size, size)), LOGITS)
+        found += of_queries(logits.cpu().numpy(), corners(boxes.cpu().numpy(), BOXES, (size, size)), LOGITS)
     labelled = [Detections(s.boxes, s.labels, np.ones(len(s.labels), np.float32)) for s in truth]
     return average_precision(found, labelled, classes)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.doors import fails, saved, truehalf
+from tests.cases.doors import saved, truehalf
 from tests.measuring.attention_graphs import Form, attention
 from tests.tiers import compiled
 
@@ -23,14 +23,7 @@ NAMES: dict[str, Callable[[int, str], str]] = {
 
 
 @compiled
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(key, marks=fails("node names that the parser invents, or with ]") if key in LOST else ())
-        for LOST in [{"brackets", "none", "one for all"}]
-        for key in NAMES
-    ],
-)
+@pytest.mark.parametrize("names", NAMES)
 def test_a_fused_attention_is_found_whatever_its_nodes_are_called(tmp_path: Path, names: str) -> None:
     model = attention(Form())
     for position, node in enumerate(model.graph.node):

@@ -11,7 +11,7 @@ import pytest
 from tests.measuring.half_networks import NETWORKS, compared, rms
 from tests.truehalf.emulation.emulation import parsed
 from truehalf.emulation.sessions import EmulatedSession
-from truehalf.runtime.ort.session import CUDA, Session
+from truehalf.runtime.ort import CUDA, Session
 
 pytestmark = pytest.mark.gpu
 PLAIN = [name for name in NETWORKS if "detector" not in name]  # their outputs need no matching

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.test_tensorrt import convolution, plan_of
-from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.versions import RTX
+from tests.gpu.test_tensorrt import convolution
+from tests.measuring.attention_graphs import compiled as engine_of
+from tests.tiers import compiled
 
-pytest.importorskip(RTX, reason="TensorRT for RTX is not installed")
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, compiled]
 
 
 def test_it_compiles_by_the_facts_that_it_gives_without_one(tmp_path: Path) -> None:
-    facts = build(plan_of(convolution(tmp_path, "fp16")), tmp_path, module=RTX, compiled=True)
-    assert facts["half_layers"] and facts["gpu"] and (tmp_path / "model.engine").stat().st_size > 0
+    shapes = {"images": {kind: [n, 3, 16, 16] for kind, n in (("min", 1), ("opt", 2), ("max", 8))}}
+    report = engine_of(convolution(tmp_path, "fp16"), tmp_path, [shapes])
+    assert report.half_layers and (tmp_path / "engine/model.rtx.engine").stat().st_size > 0

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.conftest import in_workspace, make_workspace
 from truehalf.data.digits import scene
-from truehalf.data.samples import TRACE_SAMPLES
+from truehalf.data.run_samples import TRACE_SAMPLES
 
 # The smallest that lightly-train has, and the smallest size that is a multiple of its strides and of its decoder's.
 SMALLEST = ("model.options.name=dinov2/_vittest14-ltdetr", "model.options.random=true", "model.image_size=[224,224]")

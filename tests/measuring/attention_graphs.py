@@ -13,14 +13,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from truehalf.config.engine import EngineConfig
-from truehalf.config.typed import plain
-from truehalf.engines.compiling.report import compiler_facts
-from truehalf.engines.engine_report import CompilerFacts
-from truehalf.engines.plan import make_plan
-from truehalf.ir.model_file import load_model
-from truehalf.runtime.tensorrt.build import build
-from truehalf.runtime.tensorrt.versions import RTX, EngineFacts, Profile
+from truehalf.config.engine import NO_GATES, Backend, EngineConfig
+from truehalf.engines.build import Order, build_engine
+from truehalf.engines.engine_report import EngineReport
+from truehalf.ir.facts import model_facts
+from truehalf.ir.model_forms import ModelFile
+from truehalf.runtime.tensorrt import RTX, Profile
 
 PARTS = ("qk", "scale", "mask", "softmax", "pv")
 _TYPES: dict[int, Any] = {int(TensorProto.FLOAT): np.float32, int(TensorProto.FLOAT16): np.float16}
@@ -176,20 +174,20 @@ def attention(form: Form, wide: Container[str] = ()) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def compiled_facts(
-    path: Path, folder: Path, profiles: Sequence[Profile] = (), declared: str = "fp16"
-) -> tuple[EngineFacts, CompilerFacts]:
-    """The engine that TensorRT for RTX makes of a file, and what it made of its nodes; `folder` gets the engine."""
-    options = plain(EngineConfig()) | {"timing_cache": None}
-    names = (str(path), "model.engine")
-    plan: Any = make_plan(path, names=names, options=options, profiles=list(profiles), declared=declared)
-    facts = build(plan, folder, module=RTX)
-    return facts, compiler_facts(facts, load_model(path), plan)
+NO_GPU: Any = {"gpus": None, "tensorrt": None, RTX: "1.7", "polygraphy": "0.53"}
+
+
+def compiled(path: Path, folder: Path, profiles: Sequence[Profile] = ()) -> EngineReport:
+    """The engine that TensorRT for RTX makes of a file; `folder` gets it. Its status is "failed" where it refuses."""
+    declared = "fp16" if model_facts(ModelFile(path).typed)["fp16_nodes"] else "fp32"
+    order = Order(declared=declared, profiles=list(profiles), probe=NO_GPU)
+    return build_engine(path, folder / "engine", order, EngineConfig(backend=Backend.tensorrt_rtx, gates=NO_GATES))
 
 
 def is_fused(model: onnx.ModelProto, folder: Path) -> bool:
     """Whether TensorRT for RTX leaves every attention of a model in one kernel; `folder` gets file and engine."""
     path = folder / "model.onnx"
     onnx.save(model, path)
-    _, found = compiled_facts(path, folder)
-    return found["fused_attention"] == found["attention_regions"] > 0
+    facts = compiled(path, folder).compiled
+    assert facts is not None
+    return facts["fused_attention"] == facts["attention_regions"] > 0

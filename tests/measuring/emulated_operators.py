@@ -30,7 +30,7 @@ from tests.onnx_backend import cases
 from tests.truehalf.conversion.test_backend_nodes import converted
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "emulation_ulp.json"
 SEVERAL = "(several nodes)"

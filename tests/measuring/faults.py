@@ -28,7 +28,7 @@ from truehalf.calibration.instrument import Instrumented
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.float16 import MAX
 from truehalf.ir.model_file import load_model, save_model
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.metrics.query_rows import outputs_apart
 
 LEAST_EFFECT = 0.02  # of a fault on the outputs

@@ -136,7 +136,8 @@ def detector(decoder: str) -> tuple[torch.nn.Module, torch.Tensor]:
     import torch
 
     from tests.configurations import composed
-    from truehalf.data.samples import stacked, verification_samples
+    from truehalf.data.run_samples import verification_samples
+    from truehalf.data.samples import stacked
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model
 

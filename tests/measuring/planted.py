@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from tests.measuring.faults import LEAST_EFFECT, PLANT, Fault, Network, NoSite, named
 from truehalf.emulation.sessions import EmulatedSession
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import locate
 from truehalf.verification.metrics.query_rows import outputs_apart

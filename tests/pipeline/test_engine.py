@@ -37,7 +37,7 @@ LATENCY |= {"p99_ms": 1.8, "rounds": [1.5, 1.6], "spread": 0.07, "samples": 1, "
 FINDING = {"rule": "dynamic-topk", "node": "/head/TopK", "message": "k varies.", "remedy": "Fix k."}
 BUILT: dict[str, Any] = {
     **{"status": "built", "backend": "tensorrt", "tensorrt": "11.4.0.106", "provider": "tensorrt", "engine_mb": 12.345},
-    **{"layers": 200, "half_layers": 190, "half_layers_fraction": 0.95, "half_io_fraction": 0.9, "build_seconds": 30.0},
+    **{"layers": 200, "half_layers": 190, "half_layers_fraction": 0.95, "build_seconds": 30.0},
     **{"parity": PARITY, "latency": [LATENCY], "not_verified": [], "device_memory_mb": 40.0},
     "lint": [FINDING | {"severity": severity} for severity in ("error", "warning", "warning", "info")],
 }
@@ -122,12 +122,11 @@ def test_latency_says_where_it_was_measured() -> None:
 @pytest.mark.parametrize(
     ("clocks", "numbers", "facts"),
     [
-        ({"before": None, "after": None}, [], ["nvidia-smi"]),
-        ({"before": {"sm_mhz": 345.0}, "after": {"sm_mhz": None}}, [], ["nvidia-smi"]),
-        ({"before": {"sm_mhz": None}, "after": {"sm_mhz": 1590.0, "power_w": None}}, ["1590"], ["1590 MHz"]),
+        ({"sm_mhz": None}, [], ["nvidia-smi"]),
+        ({"sm_mhz": 1590.0, "power_w": None}, ["1590"], ["1590 MHz"]),
         (
-            {"before": {"sm_mhz": 345.0}, "after": {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "temperature_c": 61.0}},
-            ["1590", "1980", "345", "61"],
+            {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "temperature_c": 61.0},
+            ["1590", "1980", "61"],
             ["1980 MHz", "61 °C"],
         ),
     ],
@@ -157,8 +156,6 @@ def test_a_layer_of_many_nodes_stays_a_line() -> None:
     assert "Half" not in shown["outputs"] and "Float" not in shown["outputs"] and "None" not in shown["outputs"]
     assert shown["nodes"].startswith("/n0, /n1, /n2, /n3, /n4, /n5 ") and "/n6" not in shown["nodes"]
     assert re.findall(r" (\d+) ", shown["nodes"]) == ["3"], "so many more"
-    (served,) = layer_rows(read({"layer_table": [{"name": "a", "type": "Conv", "provider": "CUDAExecutionProvider"}]}))
-    assert served["nodes"] == "CUDAExecutionProvider"
 
 
 def test_a_compiled_engine_is_not_verified_and_tells_what_the_compiler_made() -> None:

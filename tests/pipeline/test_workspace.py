@@ -9,12 +9,13 @@ from threading import Event, Thread
 
 import pytest
 
-from pipeline.workspace import locked, write_params
+from pipeline.workspace import write_params
 from tests.conftest import ROOT
 from tests.messages import expect
 from tests.waiting import HANG_S, until
+from truehalf.files import locked
 
-HOLD = "import sys, time; from pathlib import Path; from pipeline.workspace import locked\n"
+HOLD = "import sys, time; from pathlib import Path; from truehalf.files import locked\n"
 
 
 def test_the_second_run_waits_and_says_so(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_what_is_drawn_takes_no_verdict_away(part: str, tmp_path: Path, monkeypa
 
 
 def test_lint_that_raises_ends_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("truehalf.engines.carry_out.lint", broken)
+    monkeypatch.setattr("truehalf.engines.build.lint", broken)
     source = written(tmp_path / "m.onnx", "y = Mul(x, k)")
     truehalf(["engine", str(source), "--min-shape", "x:1x8", "--max-shape", "x:2x8", "--quiet"])
     report = json.loads((tmp_path / "m_engine" / "engine.json").read_text())

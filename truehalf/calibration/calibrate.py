@@ -37,8 +37,8 @@ from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.opset import ToOpset
 from truehalf.progress import track
-from truehalf.runtime.ort.operators import refusal
-from truehalf.runtime.ort.types import infer_open_types
+from truehalf.runtime.ort import refusal
+from truehalf.runtime.types import infer_open_types
 
 _OPSET_MIN = 9  # which has Where; an older model is measured at this one, where its tensors keep their names
 _RUNS_FROM = 7  # in ONNX Runtime; what cannot be raised from here on (Scan of opset 8) is measured as it is

@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.ir.facts import After, reached, values_of, values_read
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 _FLOAT = ir.DataType.FLOAT
 Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Graph | ir.Attr]  # of a node

@@ -22,12 +22,15 @@ _EXAMPLES = (
 def command(output: form.Output, **given: Any) -> None:
     """Measure the range of every float tensor of an FP32 model on real samples."""
     from truehalf.api import calibrate
-    from truehalf.data.given import of_file
+    from truehalf.data.model_samples import model_samples
     from truehalf.files import write_json
+    from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.model_forms import ModelFile
 
     model, out, preprocessing = ModelFile(given["model"]), given["out"], form.preprocessing_of(given)
-    ranges = calibrate(model, of_file(given["samples"], model, preprocessing, given["skip_corrupt"]))
+    entry = spec_inside(model.model).image_input
+    samples = model_samples(given["samples"], model.model, entry, preprocessing, given["skip_corrupt"])
+    ranges = calibrate(model, samples.only(range(len(samples))))  # one at a time, also of one feed
     write_json(out, ranges)
     absmax = {name: entry["absmax"] for name, entry in ranges["tensors"].items() if entry["absmax"] is not None}
     largest = sorted(absmax.items(), key=lambda item: -item[1])

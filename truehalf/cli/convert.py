@@ -23,7 +23,7 @@ from truehalf.report.text import Screen, comparison_lines, up_to
 if TYPE_CHECKING:
     from truehalf.api import Result
     from truehalf.conversion.report import ConvertReport, QuickCheck
-    from truehalf.data.given import Split
+    from truehalf.data.samples import Split
     from truehalf.engines.engine_report import EngineReport
     from truehalf.ir.model_forms import ModelFile
     from truehalf.verification.report import Report
@@ -44,6 +44,7 @@ _RANGES = "--ranges does not say which samples it was measured on: whether these
 _NOTHING = "none of its float nodes is FP16: what passed is the FP32 model; --verbose names the rule of each node"
 _SAMPLES_MIN = 3  # rounding errors vary between inputs: of one or two, the largest may not have been met
 _OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does not ask
+_SPLIT = ("calibration", "verification", "total")
 _CONVERSION = ("keep_io_types", "opset", "placement", "strict_clean_up")
 
 
@@ -90,7 +91,7 @@ def command(output: form.Output, **given: Any) -> int:
     content = {
         "model": str(model),
         "out": str(out),
-        "samples": None if parts is None else vars(parts),
+        "samples": None if parts is None else {key: getattr(parts, key) for key in _SPLIT},
         "precision": plain(precision),
         "conversion": result.report.to_json(),
         "decisions": list(result.decisions),
@@ -129,8 +130,9 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
     Raises:
         StageError: samples that do not fit the model, or that neither step would use.
     """
-    from truehalf.data.feeds import Feeds, refuse_nan
-    from truehalf.data.given import of_file, split
+    from truehalf.data.model_samples import model_samples
+    from truehalf.data.samples import alternating, distinct, refuse_nan
+    from truehalf.io_spec.in_file import given_spec, spec_inside
 
     if given["spec"] is not None and (given["samples"] is None or given["no_verify"]):
         raise StageError("in-conflict", "--spec says how to verify, and nothing is verified: expected --samples")
@@ -141,13 +143,16 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
     calibrated, verified = given["ranges"] is None, not given["no_verify"]
     if not calibrated and not verified:
         raise StageError("in-conflict", "--samples, --ranges and --no-verify: no step would use the samples")
-    feeds = of_file(given["samples"], file, preprocessing, given["skip_corrupt"], given["spec"])
+    spec = spec_inside(file.model) if given["spec"] is None else given_spec(given["spec"])
+    samples = model_samples(given["samples"], file.model, spec.image_input, preprocessing, given["skip_corrupt"])
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
-    parts = split(len(feeds.names), *most)
-    calibration, verification = (feeds.only(part) if part else None for part in (parts.calibration, parts.verification))
-    if isinstance(verification, Feeds):  # before a file is written; images hold none
-        for name, feed in zip(verification.names, verification, strict=True):
-            refuse_nan(feed, [name])
+    parts = alternating(distinct(samples), *most)
+    calibration, verification = (
+        samples.only(part) if part else None for part in (parts.calibration, parts.verification)
+    )
+    if verification is not None and verification.preprocessing is None:  # before a file is written; images hold none
+        for sample in verification:
+            refuse_nan(sample.arrays, [sample.name])
     return calibration, verification, parts
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import FAILED, MODEL, PASSED, Output, decorated, file_option, option
+from truehalf.cli.form import FAILED, MODEL, NOT_VERIFIED, PASSED, Output, decorated, file_option, option
 from truehalf.cli.form import command as command_of
 from truehalf.config.engine import KINDS, ComputeCapability
 from truehalf.errors import StageError
@@ -26,8 +26,8 @@ _EXAMPLES = (
     "truehalf engine m.onnx --min-shape x:1x3x640x640 --max-shape x:8x3x640x640",
 )
 _EXITS = (
-    "Exit codes: 0 built, or compiled or planned where this machine cannot build it, 1 failed, 2 bad input, 70 defect "
-    "of truehalf, 130 stopped."
+    "Exit codes: 0 built, or compiled where this machine cannot build it, 1 failed, 2 bad input, 3 not verified: none "
+    "was made, or a gate is open, 70 defect of truehalf, 130 stopped."
 )
 ENGINE = "Engine (default of a model: 1 to 8 samples)"
 
@@ -36,9 +36,9 @@ def engine_options(command: Any) -> Any:
     """Decorator of commands that make an engine of a model: --target, shapes of the profile, --no-gates."""
     of = partial(option, group=ENGINE)
     shape = partial(of, multiple=True, metavar="NAME:SHAPE")
-    of_target = "GPU that it is compiled for without one [Ampere and later]; may be repeated"
+    of_target = "GPU that it is compiled for without one, such as sm86 [Ampere and later]; may be repeated"
     options = (
-        of("--target", multiple=True, type=click.Choice(ComputeCapability), help=of_target),
+        of("--target", multiple=True, type=click.Choice(ComputeCapability), metavar="GPU", help=of_target),
         shape("--min-shape", help="smallest [--opt-shape]"),
         shape("--opt-shape", help="optimised for [--max-shape]"),
         shape("--max-shape", help="largest [--opt-shape]"),
@@ -54,7 +54,8 @@ def engine_options(command: Any) -> Any:
 def command(output: Output, **given: Any) -> int:
     """Build the engine of an ONNX file, verify it, and write engine.json, the whole report.
 
-    Without a GPU the file is compiled by TensorRT for RTX (pip install 'truehalf[rtx]'), and nothing is executed.
+    Without a GPU the file is compiled by TensorRT for RTX (pip install 'truehalf[rtx]'), and nothing is executed. One
+    that TensorRT would refuse, too, fails.
     """
     file = given["file"]
     out = given["out"] or default_folder(file)
@@ -62,7 +63,7 @@ def command(output: Output, **given: Any) -> int:
     findings = [f"{each['severity']} {each['rule']}: {each['message']}" for each in report.lint]
     further = output.screen.listed("lint:", findings)
     output.give(engine_lines(report, out, output.screen), report.to_json(), further)
-    return FAILED if report.status == "failed" else PASSED
+    return FAILED if report.status == "failed" else NOT_VERIFIED if report.has_open_gate else PASSED
 
 
 def given_shapes(given: Mapping[str, Any]) -> dict[str, dict[str, list[int]]]:
@@ -117,7 +118,8 @@ def engine_lines(report: EngineReport, folder: Path, screen: Screen) -> list[str
 
     precision, parity, compiled = report.precision, report.parity, report.compiled
     built = folder / Path(report.engine or "").name
-    lines = textwrap.wrap(f"{report.status}: {report.reason or built}", screen.width, **WHOLE_WORDS)
+    shown = f"{report.status}: {report.reason or built}".splitlines()
+    lines = [line for part in shown for line in textwrap.wrap(part, screen.width, **WHOLE_WORDS)]
     if precision is None:  # there was nothing to build
         return lines
     rows = [("report", str(folder / REPORT_FILE))]

@@ -110,7 +110,7 @@ def _islands(nodes: Sequence[Node], reasons: Mapping[str, str]) -> list[dict[str
 def _proposed(path: Path, samples: Path, preprocessing: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """An I/O spec from a run, written where --spec says, with what speaks for it and what is not clear."""
     from truehalf.files import write_json
-    from truehalf.verification.declared.proposal import propose_spec
+    from truehalf.verification.propose import propose_spec
 
     proposal = propose_spec(path, samples, preprocessing, given["skip_corrupt"])
     spec = proposal.spec.to_json()

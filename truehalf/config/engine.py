@@ -14,9 +14,11 @@ from truehalf.config.selector_entries import problem_of
 from truehalf.config.typed import plain
 
 # Builder options that an execution provider of ONNX Runtime has no option for.
-_OF_TENSORRT = ("tiling_optimization_level", "editable_timing_cache", "version_compatible", "refit", "strip_weights")
-_OF_BUILDERS = (*_OF_TENSORRT, "builder_optimization_level", "max_aux_streams", "hardware_compatibility", "plugins")
-_UNKNOWN_TO = {"tensorrt": _OF_TENSORRT, "cuda": _OF_BUILDERS, "cpu": (*_OF_BUILDERS, "tf32")}
+_OF_BUILDERS = (
+    *("tiling_optimization_level", "editable_timing_cache", "version_compatible", "refit", "strip_weights"),
+    *("builder_optimization_level", "max_aux_streams", "hardware_compatibility", "plugins"),
+)
+_UNKNOWN_TO = {"cuda": _OF_BUILDERS, "cpu": (*_OF_BUILDERS, "tf32")}
 
 KINDS = ("min", "opt", "max")  # of a profile
 
@@ -25,7 +27,7 @@ MemoryPool = StrEnum(
     "MemoryPool", "workspace dla_managed_sram dla_local_dram dla_global_dram tactic_dram tactic_shared_memory"
 )
 Backend = StrEnum("Backend", ["tensorrt", "tensorrt_rtx", "onnxruntime"])
-Provider = StrEnum("Provider", ["cuda", "tensorrt", "cpu"])
+Provider = StrEnum("Provider", ["cuda", "cpu"])
 TilingLevel = StrEnum("TilingLevel", ["none", "fast", "moderate", "full"])
 HardwareCompatibility = StrEnum("HardwareCompatibility", ["none", "ampere_plus", "same_compute_capability"])
 ProfilingVerbosity = StrEnum("ProfilingVerbosity", ["detailed", "layer_names_only", "none"])
@@ -73,21 +75,22 @@ class EngineGates:
     half_share_less: float | None = share(
         0.02, "share of the arithmetic in Half: at most this much less than in the file; null: no gate"
     )
-    fused_attention: bool = key(
-        True, "not verified if an attention is not fused and holds FP32 nodes or casts that no range or list asks for"
-    )
+    fused_attention: bool = key(True, "not verified if an attention is not fused, and no range or list asks for that")
 
 
 NO_GATES = EngineGates(half_share_less=None, fused_attention=False)
-# Those that TensorRT for RTX 1.7 compiles for.
-ComputeCapability = StrEnum("ComputeCapability", ["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"])
+# GPUs of TensorRT 11; TensorRT for RTX 1.7 compiles for COMPILED_FOR alone: no data centre since Hopper, no Jetson.
+COMPILED_FOR = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")
+ComputeCapability = StrEnum("ComputeCapability", "sm75 sm80 sm86 sm87 sm89 sm90 sm100 sm103 sm110 sm120 sm121")
 
 
 @dataclass(frozen=True)
 class TargetConfig(Options):
     """GPUs that the final file is for, where it is compiled without one."""
 
-    compute_capability: tuple[ComputeCapability, ...] = key((), f"{', '.join(ComputeCapability)}; []: Ampere and later")
+    compute_capability: tuple[ComputeCapability, ...] = key(
+        (), f"{', '.join(COMPILED_FOR)}; []: Ampere and later; none here compiles for others, such as sm87"
+    )
 
     def problems(self) -> Iterator[str]:
         if len(set(self.compute_capability)) < len(self.compute_capability):
@@ -134,6 +137,7 @@ class EngineConfig(Options):
     when_unavailable: WhenUnavailable = key(
         WhenUnavailable.plan, "where none can be built here: plan (write what would be built) | fail"
     )
+    build_minutes: float | None = key(60.0, "minutes after which a build is stopped; null: no limit", above=0)
     build_unverified: bool = key(False, "build even from a model that failed verify")
     latency: LatencyConfig = LatencyConfig()
     gates: EngineGates = EngineGates()
@@ -152,7 +156,7 @@ class EngineConfig(Options):
         if self.profiles is not None and not (self.profiles and all(self.profiles)):
             yield coded("needs-value", "profiles: expected null, or profiles that each give shapes of the inputs")
         if self.backend is Backend.onnxruntime and self.provider is None:
-            yield coded("needs-value", "provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
+            yield coded("needs-value", "provider: engine=onnxruntime needs one of cuda, cpu, got null")
         elif self.backend is Backend.onnxruntime:
             yield from self._unknown_to_provider(str(self.provider))
         elif self.provider is not None:
@@ -166,8 +170,6 @@ class EngineConfig(Options):
         """Yield an error line for each option that is set and that the provider of ONNX Runtime does not have."""
         names = [name for name in _UNKNOWN_TO[provider] if getattr(self, name) != getattr(EngineConfig, name)]
         names += [f"memory_pools_gb.{pool}" for pool in self.memory_pools_gb if pool is not MemoryPool.workspace]
-        if self.hardware_compatibility is HardwareCompatibility.same_compute_capability and provider == "tensorrt":
-            names.append("hardware_compatibility")  # only ampere_plus is known
         for name in names:
             message = f"{name}: ONNX Runtime's provider {provider!r} has no option for it"
             yield coded("in-conflict", f"{message}; leave it out, or choose engine=tensorrt")

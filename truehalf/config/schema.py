@@ -33,7 +33,10 @@ Layout = StrEnum("Layout", {"nchw": "NCHW", "nhwc": "NHWC"})
 Resample = StrEnum("Resample", ["bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"])
 InputKind = StrEnum("InputKind", ["images", "picture_size", "tensor"])
 # see truehalf.io_spec.outputs
-OutputKind = StrEnum("OutputKind", ["logits", "boxes", "scores", "labels", "rows", "counts", "classes", "tensor"])
+OutputKind = StrEnum(
+    "OutputKind",
+    "logits boxes scores labels rows counts classes probabilities map sequence embedding tensor",
+)
 Exporter = StrEnum("Exporter", ["torchscript", "dynamo"])
 FailOn = StrEnum("FailOn", ["never", "error", "warning"])
 

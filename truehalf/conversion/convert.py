@@ -23,11 +23,12 @@ from truehalf.conversion.rewrite import ConversionReport, Rewrite
 from truehalf.conversion.rules import base
 from truehalf.conversion.rules.custom import custom_rule_of
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
-from truehalf.data.given import given_samples
+from truehalf.data.model_samples import model_samples
+from truehalf.data.samples import Feeds
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import all_values, is_op, model_facts
+from truehalf.ir.facts import all_values, fixed_batch, is_op, model_facts
 from truehalf.ir.inlining import WeightsApart, said_of, weights_taken_out
 from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
@@ -35,7 +36,7 @@ from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass
 from truehalf.ir.proto.plugins import as_in_file, not_run
 from truehalf.progress import step
-from truehalf.runtime.ort.types import infer_open_types
+from truehalf.runtime.types import infer_open_types
 
 PLACEMENTS = {Placement.min_cut: partition.min_cut, Placement.eager: partition.eager}
 
@@ -176,7 +177,7 @@ def convert_model(
             passed on.
         precision: options.
         ranges: content or path of a ranges.json (truehalf.calibration.calibrate).
-        calibration: samples that ranges are measured on instead, see truehalf.data.given.given_samples; with neither,
+        calibration: samples that ranges are measured on instead (truehalf.data.model_samples); with neither,
             rules on ranges judge nothing (reported in not_done).
         input_shapes: by graph input, the shape at which costs of casts are compared; None: those of the first sample of
             `calibration`. Symbolic dimensions that neither binds count 1.
@@ -203,8 +204,8 @@ def convert_model(
     if calibration is None:
         measured = read_ranges(ranges)
     else:
-        feeds = given_samples(calibration, model)
-        first = next(iter(feeds))
+        feeds = Feeds(model_samples(calibration, model), fixed_batch(model))
+        first = feeds[0]
         if replaced := [name for name in taken_out if name in first]:
             is_weight = f"samples give values of {', '.join(map(repr, replaced))}, which the model holds as weights"
             raise StageError("in-conflict", f"{is_weight}; leave them out, or set precision.weights_as_inputs=true")

@@ -7,60 +7,60 @@ which nothing is to be found.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config
-from truehalf.data.drawn import Drawn, LabelledImage
-from truehalf.data.images import left_out, open_image, shuffled, take
-from truehalf.errors import StageError, refuse, some_of
-from truehalf.files import read_json
+from truehalf.data.images import open_image
+from truehalf.data.samples import same_content
+from truehalf.data.sources import LabelledImage, Source, left_out
+from truehalf.errors import StageError, refuse, some_of, typed_line
 from truehalf.json_values import is_finite_number
+
+if TYPE_CHECKING:
+    from faster_coco_eval import COCO
 
 EMPTY = "boxes without an area"
 STRAY = "annotations of images that the file does not list"
 _SHOWN = 10
-
-
-@dataclass
-class _Entry:
-    """An image of the annotations: width and height where they tell them, boxes xyxy, and of each its category's name
-    and whether it holds a crowd.
-    """
-
-    size: tuple[int, int] | None
-    boxes: list[list[float]] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    crowds: list[bool] = field(default_factory=list)
+_EXPECTED = "expected COCO's JSON with the boxes: images, annotations, categories"
 
 
 @dataclass(frozen=True)
-class _Annotations:
-    """What is in the file: images by their place in the folder, the categories that boxes have, what is left out."""
+class Annotations:
+    """COCO's annotations.
 
-    entries: dict[str, _Entry]
-    categories: list[str]
-    left_out: dict[str, list[str]]
+    Attributes:
+        images: entry of each image by its place in the folder.
+        boxes: annotations by that place, without those that are no labels.
+        names: of categories, by id.
+        left_out: annotations that are no labels, by reason.
+    """
+
+    images: Mapping[str, Mapping[str, Any]]
+    boxes: Mapping[str, list[Mapping[str, Any]]]
+    names: Mapping[int, str]
+    left_out: Mapping[str, list[str]]
 
 
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> Drawn:
-    """Annotated images `first` to `first + count - 1`, in an order fixed by the seed.
+def coco(config: Config, root: Path) -> Source:
+    """Annotated images.
 
     Raises:
-        StageError: when the annotations cannot be read or contradict themselves, an image is not in the folder, or
-            there are fewer images.
+        StageError: the annotations cannot be read or contradict themselves, or an image is not in the folder.
     """
     data = config.data
     assert data.annotations is not None and data.folder is not None, "validated: data.source=coco has both"
     folder = root / data.folder
     found = read_annotations(root / data.annotations)
-    listed = [folder / name for name in sorted(found.entries)]
+    listed = [folder / name for name in sorted(found.images)]
     missing = [path for path in listed if not path.is_file()]
     if missing:
         raise StageError(
@@ -69,125 +69,116 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> D
             f"{some_of(path.relative_to(folder).as_posix() for path in missing)}; expected the folder that the "
             "file_name of data.annotations starts in",
         )
-    kept, same = shuffled(listed, data.seed)
-    chosen = take(kept, first, count, folder, purpose)
-    names = [path.relative_to(folder).as_posix() for path in chosen]
-    unused = found.left_out | left_out(same, folder)
-    return Drawn(names, lambda each: _labelled(names[each], chosen[each], found), chosen, found.categories, unused)
+    same = same_content(listed)
+    categories = sorted({found.names[each["category_id"]] for boxes in found.boxes.values() for each in boxes})
+    paths = [path for path in listed if path not in same]
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return Source(
+        names,
+        lambda position: _labelled(paths[position], names[position], found, categories),
+        paths,
+        folder,
+        categories,
+        {**found.left_out, **left_out(same, folder)},
+        f"data.folder: {folder} holds {len(paths)} different images",
+    )
 
 
-def _labelled(name: str, path: Path, found: _Annotations) -> LabelledImage:
-    entry, image = found.entries[name], open_image(path)
-    if entry.size is not None and entry.size != image.size:
+def _labelled(path: Path, name: str, found: Annotations, categories: list[str]) -> LabelledImage:
+    entry, image, boxes = found.images[name], open_image(path), found.boxes.get(name, [])
+    size = (entry.get("width") or image.width, entry.get("height") or image.height)
+    if size != image.size:
         raise StageError(
             "wrong-file",
-            f"{path}: annotated as {_pixels(entry.size)}, but the image is {_pixels(image.size)} as it is shown "
-            "(with EXIF's orientation), so its boxes do not fit; expected the images that were annotated",
+            f"{path}: annotated as {size[0]} x {size[1]}, but the image is {image.width} x {image.height} as it is "
+            "shown (with EXIF's orientation), so its boxes do not fit; expected the images that were annotated",
         )
-    boxes = np.array(entry.boxes, np.float32).reshape(-1, 4)
-    labels = np.array([found.categories.index(each) for each in entry.names], np.int64)
-    return LabelledImage(name, image, boxes, labels, np.array(entry.crowds, bool))
+    corners = np.array([each["bbox"] for each in boxes], np.float64).reshape(-1, 4)
+    corners[:, 2:] += corners[:, :2]
+    labels = np.array([categories.index(found.names[each["category_id"]]) for each in boxes], np.int64)
+    crowds = np.array([bool(each.get("iscrowd")) for each in boxes], bool)
+    return LabelledImage(image, corners.astype(np.float32), labels, crowds)
 
 
-def read_annotations(path: Path) -> _Annotations:
-    """COCO's JSON, without what is no label.
+def read_annotations(path: Path) -> Annotations:
+    """Read COCO's JSON, without what is no label.
 
     Raises:
-        StageError: listing everything that is wrong: entries that lack a key, ids that are neither integer nor text,
-            ids or file names that are there twice, file names outside the folder, categories that nothing defines,
-            boxes that are no four numbers, an iscrowd that is no truth value.
+        StageError: no COCO annotations; or a list of everything that is wrong: ids or file names that are there twice,
+            file names outside the folder, categories that nothing defines, boxes that are no four numbers, an iscrowd
+            that is no truth value.
     """
     content = _read(path)
-    problems: list[str] = []
-    categories = _by_id(content, "categories", "name", problems)
-    images = _by_id(content, "images", "file_name", problems)
-    places = {key: _place(str(image["file_name"]), problems) for key, image in images.items()}
+    places = {number: PurePosixPath(str(image["file_name"])).as_posix() for number, image in content.imgs.items()}
+    refuse("file-unreadable", f"data.annotations: {path}", list(_problems(content, places)), _SHOWN)
+    boxes: dict[str, list[Mapping[str, Any]]] = {}
+    unused: dict[str, list[str]] = {}
+    for number, annotation in enumerate(content.dataset["annotations"]):
+        name = places.get(annotation["image_id"])
+        if name is None:
+            unused.setdefault(STRAY, []).append(f"annotations[{number}]")
+        elif min(annotation["bbox"][2:]) <= 0:
+            unused.setdefault(EMPTY, []).append(f"annotations[{number}] of {name}")
+        else:
+            boxes.setdefault(name, []).append(annotation)
+    names = {number: str(category["name"]) for number, category in content.cats.items()}
+    return Annotations({places[number]: image for number, image in content.imgs.items()}, boxes, names, unused)
+
+
+def _read(path: Path) -> COCO:
+    """COCO's reader on a file.
+
+    Raises:
+        StageError: a file that is missing, no JSON, or without images, annotations or categories that have what COCO
+            says.
+    """
+    from faster_coco_eval import COCO
+
+    if not path.is_file():
+        raise StageError("file-missing", f"data.annotations: no such file: {path}; {_EXPECTED}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an annotation whose id is 0, which its evaluation would misread
+            read = COCO(path)
+    except (ValueError, UnicodeDecodeError) as error:
+        message = f"data.annotations: {path}: {_EXPECTED}, got {typed_line(error)}"
+        raise StageError("file-unreadable", message) from error
+    except (AssertionError, KeyError, TypeError, AttributeError) as error:
+        message = f"data.annotations: {path}: {_EXPECTED}; an entry lacks a key or has another type: {error}"
+        raise StageError("wrong-file", message) from error
+    lacking = [key for key in ("images", "annotations", "categories") if not isinstance(read.dataset.get(key), list)]
+    lacking += [
+        f"{key} of {kind}[{number}]"
+        for kind, key in (("images", "file_name"), ("categories", "name"))
+        for number, entry in enumerate([] if lacking else read.dataset[kind])
+        if key not in entry
+    ]
+    if lacking:
+        raise StageError("wrong-file", f"data.annotations: {path} lacks {some_of(lacking)}; {_EXPECTED}")
+    return read
+
+
+def _problems(content: COCO, places: Mapping[int, str]) -> Iterator[str]:
+    listed = content.dataset
+    for kind, entries in (("images", content.imgs), ("categories", content.cats)):
+        if len(entries) < len(listed[kind]):
+            number, times = Counter(entry["id"] for entry in listed[kind]).most_common(1)[0]
+            yield coded("given-twice", f"{kind}: id {number} is there {times} times")
     for place, times in Counter(places.values()).items():
         if times > 1:
             message = f"images: file_name {place!r} is there {times} times; which annotations are true is not known"
-            problems.append(coded("given-twice", message))
-    entries = {places[key]: _Entry(_size(image)) for key, image in images.items()}
-    unused: dict[str, list[str]] = {}
-    for number, annotation in enumerate(content["annotations"]):
-        where = f"annotations[{number}]"
-        if problem := _problem(annotation, categories):
-            problems.append(f"{where}: {problem}")
-            continue
-        name = places.get(annotation["image_id"])
-        x, y, width, height = map(float, annotation["bbox"])
-        if name is None:
-            unused.setdefault(STRAY, []).append(where)
-        elif width <= 0 or height <= 0:
-            unused.setdefault(EMPTY, []).append(f"{where} of {name}")
-        else:
-            entries[name].boxes.append([x, y, x + width, y + height])
-            entries[name].names.append(str(categories[annotation["category_id"]]["name"]))
-            entries[name].crowds.append(bool(annotation.get("iscrowd")))
-    refuse("file-unreadable", f"data.annotations: {path}", problems, _SHOWN)
-    used = {name for entry in entries.values() for name in entry.names}
-    return _Annotations(entries, sorted(used), unused)
-
-
-def _by_id(content: Mapping[str, Any], kind: str, key: str, problems: list[str]) -> dict[Any, Mapping[str, Any]]:
-    """The entries of `images` or `categories` by their id."""
-    found: dict[Any, Mapping[str, Any]] = {}
-    for number, entry in enumerate(content[kind]):
-        lacks = [each for each in ("id", key) if not isinstance(entry, dict) or entry.get(each) is None]
-        if lacks:
-            problems.append(coded("missing-key", f"{kind}[{number}]: lacks {' and '.join(lacks)}"))
-        elif not _is_id(entry["id"]):
-            message = f"{kind}[{number}]: id: expected an integer or text, got {entry['id']!r}"
-            problems.append(coded("wrong-type", message))
-        elif entry["id"] in found:
-            problems.append(coded("given-twice", f"{kind}[{number}]: id {entry['id']} is there twice"))
-        else:
-            found[entry["id"]] = entry
-    return found
-
-
-def _place(file_name: str, problems: list[str]) -> str:
-    """A file name within the folder, in one way of writing it."""
-    path = PurePosixPath(file_name)
-    if path.is_absolute() or ".." in path.parts:
-        problems.append(coded("wrong-name", f"images: file_name {file_name!r}: expected a path within data.folder"))
-    return path.as_posix()
-
-
-def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
-    width, height = image.get("width"), image.get("height")
-    return (width, height) if isinstance(width, int) and isinstance(height, int) and width and height else None
-
-
-def _problem(annotation: Any, categories: Mapping[Any, Any]) -> str | None:
-    if not isinstance(annotation, dict) or not {"image_id", "category_id", "bbox"} <= set(annotation):
-        return coded("missing-key", "expected image_id, category_id and bbox")
-    for key in ("image_id", "category_id"):
-        if not _is_id(annotation[key]):
-            return coded("wrong-type", f"{key}: expected an integer or text, got {annotation[key]!r}")
-    if annotation["category_id"] not in categories:
-        return coded("wrong-name", f"category_id {annotation['category_id']} is no id of categories")
-    box = annotation["bbox"]
-    if not isinstance(box, list) or len(box) != 4 or not all(is_finite_number(value) for value in box):
-        return coded("wrong-type", f"bbox: expected [x, y, width, height] in pixels, got {box}")
-    crowd = annotation.get("iscrowd", 0)
-    if not isinstance(crowd, int) or crowd not in (0, 1):  # true and false are 1 and 0
-        return coded("unknown-choice", f"iscrowd: expected 0, 1, true or false, got {crowd!r}")
-    return None
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, (int, str)) and not isinstance(value, bool)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    named, expected = f"data.annotations: {path}", "COCO's JSON with the boxes"
-    content: dict[str, Any] = read_json(path, named, expected)
-    keys = ("images", "annotations", "categories")
-    missing = [key for key in keys if not isinstance(content, dict) or not isinstance(content.get(key), list)]
-    if missing:
-        raise StageError("wrong-file", f"{named} lacks {', '.join(missing)}; expected {expected}")
-    return content
-
-
-def _pixels(size: tuple[int, int]) -> str:
-    return f"{size[0]} x {size[1]}"
+            yield coded("given-twice", message)
+        if place.startswith("/") or ".." in place.split("/"):
+            yield coded("wrong-name", f"images: file_name {place!r}: expected a path within data.folder")
+    for number, annotation in enumerate(listed["annotations"]):
+        box, crowd = annotation.get("bbox"), annotation.get("iscrowd", 0)
+        if annotation["category_id"] not in content.cats:
+            category = annotation["category_id"]
+            yield coded("wrong-name", f"annotations[{number}]: category_id {category} is no id of categories")
+        if not isinstance(box, list) or len(box) != 4 or not all(map(is_finite_number, box)):
+            message = f"annotations[{number}]: bbox: expected [x, y, width, height] in pixels, got {box}"
+            yield coded("wrong-type", message)
+        if crowd not in (0, 1):  # true and false are 1 and 0
+            yield coded(
+                "unknown-choice", f"annotations[{number}]: iscrowd: expected 0, 1, true or false, got {crowd!r}"
+            )

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from truehalf.config.schema import Config
-from truehalf.data.drawn import Drawn, LabelledImage
+from truehalf.data.sources import PURPOSES, LabelledImage, Source
 from truehalf.errors import StageError
 
 CLASSES = tuple(str(digit) for digit in range(10))
@@ -176,7 +176,7 @@ def _paste(rng: np.random.Generator, canvas: np.ndarray, alpha: np.ndarray, top:
     patch += alpha[:, :, None] * (colour.astype(np.float32) - patch)
 
 
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> Drawn:
+def digits(config: Config, root: Path, purpose: int, count: int) -> Source:
     """Scenes for a purpose: trace and calibrate from the training handwriting, far from each other; verify from the
     validation handwriting. Without labels where `model.classes` is null: the classes are then not digits.
 
@@ -186,13 +186,13 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> D
     size = config.model.image_size[0]
     if size is None:
         raise StageError("needs-value", "data: digit scenes are made in the size of the model; set model.image_size")
-    split = "val" if purpose == "verification" else "train"
-    start = _CALIBRATION_START if purpose == "calibration" else 0
+    split = "val" if PURPOSES[purpose] == "verification" else "train"
+    start = _CALIBRATION_START if PURPOSES[purpose] == "calibration" else 0
     names = [f"digits/{split}/{number}" for number in range(start, start + count)]
 
-    def item(position: int) -> LabelledImage:
+    def load(position: int) -> LabelledImage:
         made = scene(start + position, split, size, config.data.seed)
         labels = (None, None) if config.model.classes is None else (made.boxes, made.labels)
-        return LabelledImage.of_array(names[position], made.image, *labels)
+        return LabelledImage.of_array(made.image, *labels)
 
-    return Drawn(names, item)
+    return Source(names, load)

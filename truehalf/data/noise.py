@@ -1,19 +1,17 @@
-"""Noise: images uniform in the range of a pixel, and inputs of a file in the range that is declared, all seeded. It
-says nothing of real ranges: docs/how-to/data.md has the figures.
+"""Noise as the input of a file, in the range that is declared. It says nothing of real ranges: docs/how-to/data.md has
+the figures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from truehalf.config.schema import Config
-from truehalf.data.drawn import Drawn, LabelledImage
 from truehalf.data.preprocessing import declared_by
+from truehalf.data.samples import Arrays
 from truehalf.errors import StageError
 from truehalf.io_spec.profile_shapes import traced_shape
 from truehalf.io_spec.spec import InputSpec, IoSpec
@@ -21,28 +19,12 @@ from truehalf.io_spec.spec import InputSpec, IoSpec
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-Arrays: TypeAlias = dict[str, np.ndarray]
 # Measured on the embedded D-FINE; with attention values times 2^7, data_max keeps 14 nodes FP32 by real
 # images, and none by noise.
 WARNING = (
     "calibrated on noise (data=random), whose ranges are not those of real images: of the embedded D-FINE, 13 % of the "
     "tensors reach less than half of their largest |x|. Give real samples"
 )
-_SPLITS = ("trace", "calibration", "verification")
-
-
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> Drawn:
-    """Noise, a function of (seed, purpose, number), in the size of the model; where the model's source says that, 256 x
-    256, resized.
-    """
-    height, width = (side or 256 for side in config.model.image_size)
-    names = [f"random/{purpose}/{number}" for number in range(count)]
-
-    def item(position: int) -> LabelledImage:
-        rng = np.random.default_rng([config.data.seed, _SPLITS.index(purpose), position])
-        return LabelledImage.of_array(names[position], rng.integers(0, 256, (height, width, 3), np.uint8))
-
-    return Drawn(names, item)
 
 
 def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
@@ -57,17 +39,18 @@ def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
         StageError: an input that is no tensor of numbers, or of an unknown rank; a preprocessing that cannot be as it
             is declared.
     """
-    rng, entries, drawn = np.random.RandomState(1), {entry.name: entry for entry in spec.inputs}, {}
+    rng, entries = np.random.RandomState(1), {entry.name: entry for entry in spec.inputs}
+    feed: Arrays = {}
     for name, (dtype, sides) in _inputs(model).items():
         entry = replace(entries.get(name, InputSpec(name)), shape=tuple(sides))
         shape, image = traced_shape(entry), declared_by(entry)
         if image is None or len(shape) != 4 or dtype.kind not in "fu":
-            drawn[name] = _drawn(rng, dtype, shape)
+            feed[name] = _drawn(rng, dtype, shape)
         else:
             height_width = shape[2:] if image.layout == "NCHW" else shape[1:3]
             pixels = 255 * rng.random_sample((*height_width, 3))
-            drawn[name] = np.stack([image.of_pixels(pixels, dtype.name)] * shape[0])
-    return drawn
+            feed[name] = np.stack([image.of_pixels(pixels, dtype.name)] * shape[0])
+    return feed
 
 
 def _inputs(model: ir.Model) -> dict[str, tuple[np.dtype, list[int | str]]]:

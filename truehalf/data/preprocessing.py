@@ -14,17 +14,18 @@ Resampling is Pillow's, all but nearest with antialiasing, and EXIF's orientatio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.data.images import open_image
+from truehalf.config.schema import Channels, Layout, Resample, Resize
+from truehalf.config.typed import plain, typed
 from truehalf.errors import StageError, refuse
 from truehalf.files import read_yaml
-from truehalf.io_spec.spec import PIXELS, InputSpec
+from truehalf.io_spec.spec import InputSpec
 from truehalf.json_values import JsonObject, is_finite_number
 
 if TYPE_CHECKING:
@@ -34,13 +35,6 @@ _PADDING = 114  # of a letterbox, of 255
 _SCALE = "scale_factor"
 PIXEL_MASK = "pixel_mask"  # as transformers names it
 _WIDTH_FIRST = "orig_target_sizes"  # as RT-DETR, RT-DETRv2 and D-FINE name it in their exports, and feed it
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "channels": ("RGB", "BGR"),
-    "range": ([0, 1], [0, 255]),
-    "resize": ("stretch", "letterbox"),
-    "layout": ("NCHW", "NHWC"),
-    "resample": ("bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"),
-}
 
 
 @dataclass(frozen=True)
@@ -48,16 +42,29 @@ class Preprocessing:
     """See the top of this module."""
 
     size: list[int] | None = None
-    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
-    std: tuple[float, ...] = (1.0, 1.0, 1.0)
-    channels: str = "RGB"
-    range: tuple[int, int] = (0, 1)
-    resize: str = "stretch"
-    layout: str = "NCHW"
-    resample: str = "bilinear"
+    mean: tuple[int | float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[int | float, ...] = (1.0, 1.0, 1.0)
+    channels: Channels = Channels.rgb
+    range: tuple[int | float, ...] = (0, 1)
+    resize: Resize = Resize.stretch
+    layout: Layout = Layout.nchw
+    resample: Resample = Resample.bilinear
+
+    def problems(self) -> Iterator[str]:
+        """As of any options (truehalf.config.typed)."""
+        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
+            yield coded("wrong-shape", f"size: expected [height, width] in pixels, got {self.size}")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != 3 or not all(map(is_finite_number, values)):
+                yield coded("wrong-type", f"{name}: expected three numbers, got {list(values)}")
+        if not all(self.std):
+            yield coded("out-of-range", f"std: expected no zero, got {list(self.std)}")
+        if self.range not in ((0, 1), (0, 255)):
+            yield coded("unknown-choice", f"range: expected [0, 1] or [0, 255], got {list(self.range)}")
 
     def as_dict(self) -> JsonObject:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        content: JsonObject = plain(self)
+        return content
 
     def declared(self) -> JsonObject:
         """As `declared_by` reads it of an input in an I/O spec; beside size, range and layout what is no default."""
@@ -66,16 +73,8 @@ class Preprocessing:
         normalization = {key: told.pop(key) for key in ("mean", "std") if key in told}
         return told | ({"normalization": normalization} if normalization else {})
 
-    def read(self, path: Path, dtype: str = "float32") -> np.ndarray:
-        """An image as one sample, [3, height, width] or [height, width, 3] by `layout`, without the batch axis.
-
-        Raises:
-            StageError: naming the file when it cannot be read.
-        """
-        return self.apply(open_image(path), dtype)
-
     def apply(self, image: Image.Image, dtype: str = "float32") -> np.ndarray:
-        """An image in RGB as one sample, as `read`."""
+        """An image in RGB as one sample, [3, height, width] or, by `layout`, [height, width, 3]: without batch axis."""
         return self.of_pixels(self._resized(image), dtype)
 
     def of_pixels(self, pixels: np.ndarray, dtype: str = "float32") -> np.ndarray:
@@ -166,51 +165,23 @@ def preprocessing_of(source: JsonObject | Path | str, base: Preprocessing | None
         named = f"preprocessing {source}"
         content = read_yaml(Path(source), named)
     if not isinstance(content, Mapping):
-        message = f"{named}: expected a mapping of {', '.join(_keys())}, got {type(content).__name__}"
-        raise StageError("wrong-type", message)
-    refuse("wrong-preprocessing", named, list(_problems(content)))
-    given = {key: value for key, value in content.items() if value is not None}
-    tuples = {key: tuple(given[key]) for key in ("mean", "std", "range") if key in given}
-    if "size" in given:
-        given["size"] = [int(side) for side in given["size"]]
-    return replace(base or Preprocessing(), **given | tuples)
+        keys = ", ".join(Preprocessing.__dataclass_fields__)
+        raise StageError("wrong-type", f"{named}: expected a mapping of {keys}, got {type(content).__name__}")
+    declared = {key: value for key, value in plain(content).items() if value is not None}
+    problems: list[str] = []
+    made: Preprocessing = typed(Preprocessing, plain(base or Preprocessing()) | declared, "", problems)
+    refuse("wrong-preprocessing", named, problems)
+    return made
 
 
 def declared_by(entry: InputSpec) -> Preprocessing | None:
     """What the entry of an input in an I/O spec says of it: size, layout, channels, range, resize, resample and
     normalization (unless it takes place inside the graph); None where it says nothing of pixels.
     """
-    if not {"channels", "range", "normalization"} & set(entry.pixels):
+    values = dict(entry.pixels)
+    if not {"channels", "range", "normalization"} & set(values):
         return None
-    normalization = entry.normalization
-    values = {key: entry.pixels.get(key) for key in PIXELS if key != "normalization"}
-    outside = {} if normalization.inside else {"mean": normalization.mean, "std": normalization.std}
-    return preprocessing_of(values | outside)
-
-
-def _keys() -> list[str]:
-    return list(Preprocessing.__dataclass_fields__)
-
-
-def _problems(content: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in content.items():
-        if key not in _keys():
-            yield coded("unknown-key", f"{key}: unknown; expected {', '.join(_keys())}")
-        elif value is None:
-            continue
-        elif key in _CHOICES:
-            choices = _CHOICES[key]
-            if (list(value) if isinstance(value, (list, tuple)) else value) not in choices:
-                yield coded("unknown-choice", f"{key}: expected {' or '.join(map(str, choices))}, got {value!r}")
-        elif key == "size":
-            if not _are_numbers(value, 2) or any(side != int(side) or side < 1 for side in value):
-                yield coded("wrong-shape", f"size: expected [height, width] in pixels, got {value!r}")
-        elif not _are_numbers(value, 3):
-            yield coded("wrong-type", f"{key}: expected three numbers, got {value!r}")
-        elif key == "std" and not all(value):
-            yield coded("out-of-range", f"std: expected no zero, got {value!r}")
-
-
-def _are_numbers(value: Any, count: int) -> bool:
-    fits = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == count
-    return fits and all(map(is_finite_number, value))
+    values.pop("normalization", None)
+    if entry.normalization is not None and not entry.is_normalized_inside:
+        values |= {"mean": plain(entry.normalization.mean), "std": plain(entry.normalization.std)}
+    return preprocessing_of(values)

@@ -1,303 +1,238 @@
-"""The samples of a run: which ones trace, calibrate and verify see. The three never share one.
+"""Samples of a model: one at a time, shared out between purposes, put together in batches.
 
-A source of data (one file each in this folder) gives images with their labels, or arrays by input name. Which input
-they go into, and how an image becomes an array, is what the model's I/O spec says.
+A source of samples is a list of names and `load(position)`. Which samples calibrate and which verify is decided on
+positions (`split`), how many of them go into one run on arrays (`batched`); both whatever the source is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from truehalf.config.schema import Config, DataSource
-from truehalf.data import coco, digits, functions, images, noise, npz
-from truehalf.data.drawn import Arrays, Drawn, LabelledImage, TooFew
-from truehalf.data.preprocessing import PIXEL_MASK, Preprocessing, beside_images, declared_by
-from truehalf.errors import StageError, some_of
-from truehalf.io_spec.in_file import names_of
-from truehalf.io_spec.spec import InputSpec, IoSpec, fits
+from truehalf.errors import StageError, refuse
+from truehalf.files import file_sha256
 
-PURPOSES = ("trace", "calibration", "verification")
-TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify where there are enough
-_AT_MOST = {"calibration": 32, "verification": 64}  # where data.*_samples is null
+if TYPE_CHECKING:
+    from truehalf.data.preprocessing import Preprocessing
 
-# By source: a function (config, root, purpose, first, count) -> Drawn. `first` is where those of the purpose begin in
-# one row of all samples, for sources that have such a row.
-_SOURCES: dict[DataSource, Callable[[Config, Path, str, int, int], Drawn]] = {
-    DataSource.digits: digits.drawn,
-    DataSource.images: images.drawn,
-    DataSource.coco: coco.drawn,
-    DataSource.npz: npz.drawn,
-    DataSource.random: noise.drawn,
-    DataSource.function: functions.drawn,
-}
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One input of the model, with its labels where the data has them.
+    """One input of a model, with labels where the data has them.
 
     Attributes:
-        name: what reports call it.
-        feeds: array per model input, without the batch axis.
+        name: its name in reports.
+        arrays: by input name, without the batch axis; of a whole sample with all axes.
         boxes: float32 [n, 4] xyxy in pixels of the model's input, or None.
         labels: int64 [n], or None.
-        crowds: bool [n], which boxes hold a crowd; None: none does.
+        crowds: bool [n], True for a box around a crowd; None: no box is one.
+        whole: True if axis 0 of the arrays counts no samples: they go into a run as they stand.
     """
 
     name: str
-    feeds: dict[str, np.ndarray]
-    boxes: np.ndarray | None
-    labels: np.ndarray | None
+    arrays: Arrays
+    boxes: np.ndarray | None = None
+    labels: np.ndarray | None = None
     crowds: np.ndarray | None = None
+    whole: bool = False
 
 
 class Samples(Sequence[Sample]):
-    """What a source has drawn, made into samples one at a time.
+    """Samples that are read or made when they are asked for.
 
     Attributes:
-        names: of the samples, known before they are made.
-        paths: of the files they come from, in order; empty where they are made.
+        names: known before a sample is read.
+        paths: file of each sample; empty where samples are made or lie in memory.
+        whole: True if all samples are whole (see Sample).
+        preprocessing: applied to images; None of arrays.
+        unreadable: error message by name of each sample that was left out because it cannot be read.
+        feeds: name and samples of each feed that the samples are rows of; without such, each sample is one.
     """
 
-    def __init__(self, drawn: Drawn, spec: IoSpec) -> None:
-        self._drawn, self._spec = drawn, spec
-        self._classes = _classes(drawn, spec)
-        self.names, self.paths = drawn.names, drawn.paths
+    def __init__(
+        self,
+        names: Sequence[str],
+        load: Callable[[int], Sample],
+        paths: Sequence[Path] = (),
+        *,
+        whole: bool = False,
+        preprocessing: Preprocessing | None = None,
+        unreadable: Mapping[str, str] | None = None,
+        feeds: Sequence[tuple[str, range]] | None = None,
+    ) -> None:
+        self.names, self.paths, self.whole, self.preprocessing = list(names), list(paths), whole, preprocessing
+        self.unreadable = dict(unreadable or {})
+        self.feeds = feeds or [(name, range(i, i + 1)) for i, name in enumerate(self.names)]
+        self._load = load
 
     def __len__(self) -> int:
-        return len(self._drawn)
+        return len(self.names)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return sample_of(self._drawn[index], self._spec, self._classes)
+        positions = range(len(self))[index]
+        return self.only(positions) if isinstance(positions, range) else self._load(positions)
 
-    def without(self, paths: Collection[Path]) -> Samples:
-        """The same samples but those of some files."""
-        return Samples(self._drawn.only([i for i, path in enumerate(self.paths) if path not in paths]), self._spec)
-
-
-def _classes(drawn: Drawn, spec: IoSpec) -> np.ndarray | None:
-    """int64: the model's class of each category that labels are positions in; None where labels are classes already.
-
-    Raises:
-        StageError: when a category is no class of the model.
-    """
-    if drawn.categories is None:
-        return None
-    classes = list(spec.class_names)
-    unknown = [name for name in drawn.categories if name not in classes]
-    if unknown:
-        raise StageError(
-            "wrong-name",
-            f"data: the model has no class named {some_of(map(repr, unknown), 20)}; its classes are "
-            f"{some_of(map(repr, classes), 20) or 'none'}. Name them alike: in the annotations, or by "
-            "model.classes, in the order of the model's classes",
+    def only(self, positions: Sequence[int], unreadable: Mapping[str, str] | None = None) -> Samples:
+        """Samples at some positions, in this order."""
+        return Samples(
+            [self.names[i] for i in positions],
+            lambda position: self._load(positions[position]),
+            [self.paths[i] for i in positions] if self.paths else (),
+            whole=self.whole,
+            preprocessing=self.preprocessing,
+            unreadable=self.unreadable if unreadable is None else unreadable,
         )
-    return np.array([classes.index(name) for name in drawn.categories], np.int64)
 
 
-# `root` is the workspace: paths in data.* are relative to it. `spec` is the model's I/O spec.
-
-
-def trace_samples(config: Config, count: int, root: Path, spec: IoSpec) -> Samples:
-    """Samples to trace on and to check the trace with, at most TRACE_SAMPLES, and fewer where there are fewer."""
-    if count > TRACE_SAMPLES:
-        raise ValueError(f"trace_samples: at most {TRACE_SAMPLES} are set apart, {count} were asked for")
-    return Samples(drawn(config, root, "trace", count), spec)
-
-
-def calibration_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
-    """`data.calibration_samples` samples; also what slim is checked with."""
-    return Samples(drawn(config, root, "calibration"), spec)
-
-
-def verification_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
-    """`data.verification_samples` samples that no other stage has seen, unless there is only one."""
-    return Samples(drawn(config, root, "verification"), spec)
-
-
-def drawn(config: Config, root: Path, purpose: str, count: int | None = None) -> Drawn:
-    """What the configured source gives for "trace", "calibration" or "verification", before it is made into samples.
-
-    Args:
-        count: so many at most; None: all of that purpose.
+def readable(samples: Samples) -> Samples:
+    """Samples without those whose file cannot be read. Every file is read once.
 
     Raises:
-        StageError: when the source cannot be read, or holds fewer samples than the purposes need together.
+        StageError: none can be read.
     """
-    draw = _SOURCES[config.data.source]
-
-    def drawn_of(part: range) -> Drawn:
-        return draw(config, root, purpose, part.start, len(part) if count is None else min(count, len(part)))
-
-    wanted = {
-        "trace": TRACE_SAMPLES,
-        "calibration": config.data.calibration_samples or _AT_MOST["calibration"],
-        "verification": config.data.verification_samples or _AT_MOST["verification"],
-    }
-    total = sum(wanted.values())
-    parts = {
-        "trace": range(TRACE_SAMPLES),
-        "calibration": range(TRACE_SAMPLES, TRACE_SAMPLES + wanted["calibration"]),
-        "verification": range(total - wanted["verification"], total),
-    }
-    try:
-        if purpose != "verification":
-            draw(config, root, "verification", total - 1, 1)  # the last one, without which all parts are others
-        return drawn_of(parts[purpose])
-    except TooFew as error:
-        return drawn_of(_fewer(config, error, wanted)[purpose])
-
-
-def _fewer(config: Config, error: TooFew, wanted: Mapping[str, int]) -> dict[str, range]:
-    """Which of the samples each purpose gets where a source does not hold all that are wanted.
-
-    Trace gets some of calibrate's: what it checks is no proof of FP16. Numbers that are not given are lowered, to a
-    third and two thirds of what there is; one single sample is that of all.
-
-    Raises:
-        StageError: when those that were given do not fit into what there is.
-    """
-    held = error.count
-    given = config.data.calibration_samples, config.data.verification_samples
-    calibration, verification = given
-    if calibration is None and verification is None and held < wanted["calibration"] + wanted["verification"]:
-        calibration = max(1, round(held / 3))
-    if verification is None:
-        verification = min(wanted["verification"], max(1, held - (calibration or wanted["calibration"])))
-    if calibration is None:
-        calibration = min(wanted["calibration"], max(1, held - verification))
-    shared = held == 1 and (calibration, verification) == (1, 1)
-    if calibration + verification > held and not shared:
-        parts = ", ".join(f"{number} {name}" for name, number in wanted.items())
-        raise StageError(
-            "too-few-samples",
-            f"{error.held}; the run takes {sum(wanted.values())}: {parts}, of which trace can do with some of "
-            f"calibration's; add some, or lower data.calibration_samples or data.verification_samples: {held} together",
-        ) from error
-    start = 0 if shared else calibration
-    return {
-        "trace": range(min(TRACE_SAMPLES, calibration)),
-        "calibration": range(calibration),
-        "verification": range(start, start + verification),
-    }
-
-
-def sample_of(item: LabelledImage | Arrays, spec: IoSpec, classes: np.ndarray | None = None) -> Sample:
-    """One sample of a model with this I/O spec.
-
-    Args:
-        classes: int64, the model's class of each number that labels may have; None: labels are classes.
-
-    Raises:
-        StageError: when arrays do not fit the inputs, an input cannot be made from an image, or a label is no class.
-    """
-    if isinstance(item, Arrays):
-        return Sample(item.name, _checked(item, spec.inputs), None, None)
-    feeds, boxes = {}, item.boxes
-    for entry in spec.inputs:
-        if entry.kind == "images":
-            preprocessing = _preprocessing(entry)
-            feeds[entry.name] = preprocessing.apply(item.image, entry.dtype)
-            boxes = None if item.boxes is None else preprocessing.boxes(item.boxes, item.image.size)
-        elif _is_beside_images(entry):
-            feeds[entry.name] = beside_images(entry.name, entry.sides[1:], _first_size(spec)).astype(entry.dtype)
-        else:
-            raise StageError(
-                "not-supported",
-                f"data: input {entry.name!r} is no image and no size of one; give arrays: data=npz or data=function",
-            )
-    return Sample(item.name, feeds, boxes, _labels(item, len(spec.class_names), classes), item.crowds)
-
-
-def _is_beside_images(entry: InputSpec) -> bool:
-    return entry.kind == "picture_size" or (entry.name == PIXEL_MASK and len(entry.sides) == 3)
-
-
-def _labels(item: LabelledImage, count: int, classes: np.ndarray | None) -> np.ndarray | None:
-    if item.labels is None:
-        return None
-    if classes is not None:
-        mapped: np.ndarray = classes[item.labels]
-        return mapped
-    odd = item.labels[(item.labels < 0) | (item.labels >= count)]
-    if odd.size:
-        raise StageError("out-of-range", f"data: {item.name}: expected labels from 0 to {count - 1}, got {odd[0]}")
-    return item.labels
-
-
-def _preprocessing(entry: InputSpec) -> Preprocessing:
-    preprocessing = declared_by(entry)
-    assert preprocessing is not None, "of kind images"
-    return preprocessing
-
-
-def _first_size(spec: IoSpec) -> list[int]:
-    """Height and width of the images that go in."""
-    sizes = [_preprocessing(entry).size for entry in spec.inputs if entry.kind == "images"]
-    if not sizes or sizes[0] is None:
-        raise StageError("needs-value", "data: the size or mask of an image needs an input of kind images beside it")
-    return sizes[0]
-
-
-def _checked(item: Arrays, inputs: Sequence[InputSpec]) -> dict[str, np.ndarray]:
-    """The arrays in the order of the inputs, each of its type and shape."""
-    names = names_of(inputs)
-    if sorted(names) != sorted(item.arrays):
-        got = ", ".join(item.arrays) or "none"
-        message = f"data: {item.name}: expected arrays for the inputs {', '.join(names)}, got {got}"
-        raise StageError("wrong-name", message)
-    for entry in inputs:
-        array, shape = item.arrays[entry.name], list(entry.sides[1:])
-        is_shape = fits(shape, array.shape)
-        if array.dtype != entry.dtype or not is_shape:
-            raise StageError(
-                "wrong-dtype" if is_shape else "wrong-shape",
-                f"data: {item.name}: input {entry.name!r}: expected {entry.dtype} {shape}, without the batch "
-                f"axis, got {array.dtype} {list(array.shape)}",
-            )
-    return {name: item.arrays[name] for name in names}
-
-
-def readable(samples: Samples) -> tuple[Samples, list[str]]:
-    """The samples without files that cannot be read, and what is wrong with each of these, its file named.
-
-    Raises:
-        StageError: when none is left.
-    """
-    corrupt: dict[Path, str] = {}
-    for position, path in enumerate(samples.paths):
-        try:
-            samples[position]
-        except StageError as error:
-            corrupt[path] = str(error)
-    if not corrupt:
-        return samples, []
-    if len(corrupt) == len(samples):
-        message = f"none of the {len(samples)} images can be read; the first: {next(iter(corrupt.values()))}"
+    problems = unreadable(len(samples.paths), samples.__getitem__)
+    if problems and len(problems) == len(samples):
+        message = f"none of the {len(samples)} images can be read; the first: {next(iter(problems.values()))}"
         raise StageError("file-unreadable", message)
-    return samples.without(corrupt), list(corrupt.values())
+    return without(samples, problems)
 
 
-def adversarial_samples(config: Config, spec: IoSpec) -> list[Sample]:
-    """Images at the rim of the input range, made: all white, all black, and noise of nothing but the two; none for a
-    model that takes no images.
+def unreadable(count: int, read: Callable[[int], object]) -> dict[int, str]:
+    """Error message by position of each file that cannot be read."""
+    problems: dict[int, str] = {}
+    for position in range(count):
+        try:
+            read(position)
+        except StageError as error:
+            problems[position] = str(error)
+    return problems
+
+
+def without(samples: Samples, problems: Mapping[int, str]) -> Samples:
+    """Samples without those at some positions; `Samples.unreadable` has the messages."""
+    kept = [position for position in range(len(samples)) if position not in problems]
+    return samples.only(kept, {samples.names[position]: problem for position, problem in problems.items()})
+
+
+# --- purposes ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """Positions of samples by purpose; none calibrates and verifies, unless there is only one sample.
+
+    Attributes:
+        calibration, verification: positions.
+        total: number of different samples.
+        trace: positions of samples to trace on, which may calibrate, too.
     """
-    others = [entry for entry in spec.inputs if entry.kind != "images"]
-    if len(others) == len(spec.inputs) or not all(map(_is_beside_images, others)):
-        return []
-    height, width = _first_size(spec)
-    dots = np.random.default_rng(config.data.seed).integers(0, 2, (3, height, width)).astype(np.uint8) * 255
-    made = {"white": np.full_like(dots, 255), "black": np.zeros_like(dots), "noise": dots}
-    return [
-        sample_of(LabelledImage.of_array(f"adversarial/{name}", pixels.transpose(1, 2, 0)), spec)
-        for name, pixels in made.items()
-    ]
+
+    calibration: list[int]
+    verification: list[int]
+    total: int
+    trace: list[int] = field(default_factory=list)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if a sample that verifies has calibrated."""
+        return bool(set(self.calibration) & set(self.verification))
+
+
+def split(order: Sequence[int], calibration: int, verification: int, trace: int = 0) -> Split:
+    """Share out samples: the first are traced on, the next calibrate, the next verify.
+
+    If they are too few for all, those to trace on are some of those that calibrate; one single sample serves all.
+
+    Args:
+        order: positions of samples of different content (`distinct`), in the order in which they are used up.
+        calibration, verification, trace: numbers of samples.
+
+    Raises:
+        ValueError: there are fewer than calibrate and verify together.
+    """
+    total = len(order)
+    if total == calibration == verification == 1:
+        return Split([*order], [*order], total, [*order][:trace])
+    if total < calibration + verification:
+        raise ValueError(f"expected {calibration + verification} samples, got {total}")
+    first = trace if total >= trace + calibration + verification else 0
+    end = first + calibration
+    return Split(
+        calibration=list(order[first:end]),
+        verification=list(order[end : end + verification]),
+        total=total,
+        trace=list(order[: first or min(trace, calibration)]),
+    )
+
+
+def alternating(positions: Sequence[int], calibration: int, verification: int) -> Split:
+    """Let every second sample calibrate and the others verify; of many, spread over all of them. Where nothing is
+    calibrated or nothing verified, all serve the other purpose.
+
+    Args:
+        positions: of samples of different content, one or more.
+        calibration, verification: at most so many of each; 0: none.
+    """
+    even, odd = positions[::2], positions[1::2]
+    if not (calibration and verification and odd):
+        even = odd = positions
+    calibrating, verifying = _spread(even, calibration), _spread(odd, verification)
+    if even is odd:
+        return Split(calibrating, verifying, len(positions))
+    return replace(split(calibrating + verifying, len(calibrating), len(verifying)), total=len(positions))
+
+
+def _spread(positions: Sequence[int], count: int) -> list[int]:
+    if len(positions) <= count:
+        return list(positions)
+    return [positions[i * len(positions) // count] for i in range(count)]
+
+
+def distinct(samples: Samples) -> list[int]:
+    """Positions of samples without those whose content an earlier one has: images by their files, others by arrays."""
+    if samples.preprocessing is not None:
+        same = same_content(samples.paths)
+        return [position for position, path in enumerate(samples.paths) if path not in same]
+    first: dict[str, int] = {}
+    for position, sample in enumerate(samples):
+        first.setdefault(digest_of(sample.arrays), position)
+    return list(first.values())
+
+
+def same_content(paths: Sequence[Path]) -> dict[Path, Path]:
+    """Files that hold the same bytes as an earlier one, by path with that one. Only files of equal size are read."""
+    by_size: dict[int, list[Path]] = {}
+    for path in paths:
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    same: dict[Path, Path] = {}
+    for group in by_size.values():
+        first: dict[str, Path] = {}
+        for path in group if len(group) > 1 else ():
+            earlier = first.setdefault(file_sha256(path), path)
+            if earlier is not path:
+                same[path] = earlier
+    return same
+
+
+def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of names, types, shapes and values of arrays, such as of the inputs of one sample."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        values = str(array.tolist()).encode() if array.dtype.kind == "O" else np.ascontiguousarray(array).tobytes()
+        digest.update(values)
+    return digest.hexdigest()
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
 
 
 def batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
@@ -306,25 +241,85 @@ def batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
         yield [samples[i] for i in range(start, min(start + size, len(samples)))]
 
 
-def stacked(batch: Sequence[Sample]) -> dict[str, np.ndarray]:
-    """The feeds of a group with a leading batch axis.
+class Feeds(Sequence[Arrays]):
+    """Inputs of a model, one run each, made when they are asked for.
+
+    Attributes:
+        names: of each run the first sample's name, or that of a feed that goes in as it stands.
+        sample_names: of each run the names of its samples, or that of the feed.
+    """
+
+    def __init__(self, samples: Samples, size: int | None, *, fixed: bool = True) -> None:
+        """Cut samples into runs.
+
+        Args:
+            size: samples of a run; None: feeds as they stand. A whole sample is a run of its own.
+            fixed: repeat the last sample until the last run has as many.
+        """
+        self._samples, self._size = samples, size if fixed else None
+        count = len(samples)
+        if samples.whole or size is None:
+            self._rows = [rows for _, rows in samples.feeds]
+            self.sample_names = [[name] for name, _ in samples.feeds]
+        else:
+            self._rows = [range(start, min(start + size, count)) for start in range(0, count, size)]
+            self.sample_names = [samples.names[rows.start : rows.stop] for rows in self._rows]
+        self.names = [names[0] for names in self.sample_names]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        numbers = range(len(self))[index]
+        return [self._feed(number) for number in numbers] if isinstance(numbers, range) else self._feed(numbers)
+
+    def _feed(self, number: int) -> Arrays:
+        group: list[Sample] = [self._samples[position] for position in self._rows[number]]
+        if group[0].whole:
+            return group[0].arrays
+        return stacked(group) if self._size is None else repeated(stacked(group), self._size)
+
+
+def stacked(batch: Sequence[Sample]) -> Arrays:
+    """Arrays of some samples with a leading batch axis.
 
     Raises:
-        StageError: when they differ in shape.
+        StageError: they differ in shape.
     """
     first = batch[0]
     for sample in batch:
-        for name, array in sample.feeds.items():
-            if array.shape != first.feeds[name].shape:
+        for name, array in sample.arrays.items():
+            if array.shape != first.arrays[name].shape:
                 raise StageError(
                     "wrong-shape",
-                    f"data: input {name!r}: {first.name} has {list(first.feeds[name].shape)}, and {sample.name}, in "
+                    f"data: input {name!r}: {first.name} has {list(first.arrays[name].shape)}, and {sample.name}, in "
                     f"one batch with it, {list(array.shape)}; expected samples of one shape: pad or crop them, or run "
                     "one size after the other",
                 )
-    return {name: np.stack([sample.feeds[name] for sample in batch]) for name in batch[0].feeds}
+    return {name: np.stack([sample.arrays[name] for sample in batch]) for name in first.arrays}
 
 
-def filled(samples: Sequence[Sample], size: int, start: int = 0) -> dict[str, np.ndarray]:
-    """`size` samples from `start` on, from the first one again where there are fewer."""
+def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
+    """Rows of a feed, and its last row again until there are `count`."""
+    return {
+        name: np.concatenate([array, np.repeat(array[-1:], count - len(array), axis=0)]) for name, array in feed.items()
+    }
+
+
+def filled(samples: Sequence[Sample], size: int, start: int = 0) -> Arrays:
+    """A batch of `size` samples from `start` on, from the first one again where there are fewer."""
     return stacked([samples[(start + i) % len(samples)] for i in range(size)])
+
+
+def refuse_nan(feed: Mapping[str, np.ndarray], names: Sequence[str]) -> None:
+    """Raise StageError (not-finite) if an input of a feed that is to be compared holds NaN.
+
+    Args:
+        names: of its samples: one, or one for each row.
+    """
+    problems = []
+    for name, array in feed.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            row = int(np.argwhere(np.isnan(array))[0][0]) if len(names) > 1 else 0
+            problems.append(f"{name!r} of {names[row]}: {int(np.isnan(array).sum())} of {array.size} values")
+    refuse("not-finite", "NaN in the inputs, where nothing can be compared", problems)

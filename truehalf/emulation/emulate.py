@@ -35,7 +35,7 @@ from truehalf.ir.facts import TYPE_ATTRIBUTES, cast_node, insert_after, is_op, p
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
-from truehalf.runtime.ort.types import infer_types
+from truehalf.runtime.types import infer_types
 
 _HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT

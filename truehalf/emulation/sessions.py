@@ -13,11 +13,11 @@ from truehalf.emulation.emulate import emulate
 from truehalf.emulation.half_nodes import NOT_SPLIT
 from truehalf.emulation.pessimistic import split_sums
 from truehalf.ir.model_forms import loaded_from
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 
 class EmulatedSession:
-    """Like truehalf.runtime.ort.session.Session; FP16 inputs and outputs appear as float32 that hold FP16 numbers.
+    """Like truehalf.runtime.ort.Session; FP16 inputs and outputs appear as float32 that hold FP16 numbers.
 
     Attributes:
         provider: the execution provider that runs the emulation, read back from ONNX Runtime.

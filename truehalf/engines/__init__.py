@@ -1,1 +1,1 @@
-"""Engines: plans, profiles, proof of precision, parity; ONNX Runtime as an engine."""
+"""Engines: profiles, building or compiling, layers and gates, outputs and latency, the trtexec line."""

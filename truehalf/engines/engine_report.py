@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from truehalf.json_values import JsonObject, from_fields, to_fields
-from truehalf.runtime.tensorrt.versions import BuilderOptions, CacheUse, EngineFacts, Layer, Plan, Port, Target
 from truehalf.runtime.timing import Timing
 from truehalf.verification.stage_numbers import AdversarialFacts, StageNumbers
 
 
-class EngineOptions(BuilderOptions):
-    """The section `engine` as plain values, as far as plans read it."""
+class Layer(TypedDict):
+    """A row of the layer table. Types, of weights and constants, too, are TensorRT's names, None where not known."""
 
-    backend: str
-    provider: str | None
-    plugins: list[str]
-
-
-class EnginePlan(Plan, total=False):
-    """plan.json: what is built, and from what.
-
-    Attributes:
-        backend, target: of the configuration.
-        onnx, onnx_data, onnx_sha256: the model, its files of weights, and the SHA-256 of all, one after the other.
-        engine: the engine's file.
-        declared, graph: precision of the configuration; FP16 nodes of the file.
-        profiles, plugins, builder: what TensorRT's builder takes.
-        trtexec, trtexec_10: command lines for TensorRT 11 and 10, to be run in a folder that holds the files.
-        trtexec_lacks: options that trtexec has no flag for.
-        provider, provider_options, environment: of ONNX Runtime.
-    """
-
-    backend: str
-    target: Target
-    engine: str
-    builder: BuilderOptions
-    trtexec: str
-    trtexec_10: str
-    trtexec_lacks: list[str]
-    provider: str
-    provider_options: dict[str, str]
-    environment: dict[str, str]
+    name: str
+    type: str | None
+    inputs: list[str | None]
+    outputs: list[str | None]
+    weights: str | None
+    constants: list[str | None]
+    onnx_nodes: list[str]
 
 
 class PrecisionFacts(TypedDict):
@@ -68,18 +45,26 @@ class PointLatency(PointOfProfile, Timing):
 
 
 class Parity(StageNumbers, total=False):
-    """The engine's outputs against the reference; where they were measured, with the headline of a stage."""
+    """The engine's outputs against the reference; where they were measured, with the headline of a stage.
+
+    Attributes:
+        evaluation, provider: what computed them.
+        samples: how many.
+        batches: at min, opt and max of the profiles.
+        adversarial: on the adversarial samples.
+        gates: of verify.
+    """
 
     evaluation: str
     provider: str
     samples: int
-    points: Sequence[JsonObject]
+    batches: JsonObject
     adversarial: AdversarialFacts
     gates: Sequence[JsonObject]
 
 
 class CompilerFacts(TypedDict):
-    """What a compiler made of a file without running it, by the layers that it logged; None: not known.
+    """Facts of a file that was compiled and not run, by the layers that the compiler logged; None: not known.
 
     Attributes:
         compiler, targets: which compiler; compute capabilities, none: its default.
@@ -108,8 +93,8 @@ class CompilerFacts(TypedDict):
 
 
 class EngineGate(TypedDict, total=False):
-    """A gate of engine.gates: its key, state ("verified", "failed", "not verified") and reason, what was found and what
-    is the least. excused: attentions that are not fused, by Softmax, with the evidence of the conversion.
+    """A gate of engine.gates: its key, state ("verified", "failed", "not verified") and reason, the value measured and
+    its lower limit. excused: attentions that are not fused, by Softmax, with the evidence of the conversion.
     """
 
     gate: str
@@ -120,24 +105,15 @@ class EngineGate(TypedDict, total=False):
     excused: dict[str, str]
 
 
-class LintRow(TypedDict, total=False):
-    """A finding of truehalf.linting."""
-
-    rule: str
-    severity: str
-    node: str
-    message: str
-
-
 @dataclass(frozen=True)
 class EngineReport:
-    """Content of engine.json and reports/engine.json; its further keys are those of EngineFacts.
+    """Content of engine.json and reports/engine.json.
 
     Attributes:
         status: "built"; "compiled" and "planned", with the machine's reason; "failed", with reasons; "refused" by the
             stage.
         declared: precision of the configuration.
-        plan: all that the build takes.
+        plan: plan.json, what the build takes.
         lint: findings of the file that is built.
         precision: FP16 nodes of the file.
         compiled: what a compiler made of it.
@@ -145,6 +121,14 @@ class EngineReport:
         parity: outputs against the reference.
         latency: by profile point: p50, p95, p99 of a run in ms, p50 of each round, samples per second, clocks.
         not_verified: what is not known, and why.
+        tensorrt, gpu, onnxruntime, provider: versions and names.
+        engine_mb, build_seconds, device_memory_mb: 10^6 bytes; seconds; 10^6 bytes of one execution context.
+        layers, half_layers, half_layers_fraction: layers; those that compute with a Half output; their share of those
+            that compute floats.
+        layer_table: each layer's name, type, types and ONNX nodes.
+        nodes_by_provider, cpu_nodes: of ONNX Runtime.
+        inspection_fault: what TensorRT did not report, and why.
+        warnings: of TensorRT, each once.
     """
 
     status: str = "planned"
@@ -152,8 +136,8 @@ class EngineReport:
     reasons: Sequence[str] = ()
     backend: str | None = None
     declared: str | None = None
-    plan: EnginePlan | None = None
-    lint: Sequence[LintRow] = ()
+    plan: JsonObject | None = None
+    lint: Sequence[JsonObject] = ()
     precision: PrecisionFacts | None = None
     compiled: CompilerFacts | None = None
     gates: Sequence[EngineGate] = ()
@@ -170,19 +154,12 @@ class EngineReport:
     layers: int | None = None
     half_layers: int | None = None
     half_layers_fraction: float | None = None
-    half_io_fraction: float | None = None
     layer_table: Sequence[Layer] = ()
     nodes_by_provider: Mapping[str, int] = field(default_factory=dict)
     cpu_nodes: Sequence[str] = ()
     device_memory_mb: float | None = None
-    io: Sequence[Port] = ()
     inspection_fault: str | None = None
-    timing_cache: CacheUse | None = None
     warnings: Sequence[str] = ()
-
-    def with_facts(self, facts: EngineFacts) -> EngineReport:
-        """This report with the facts of an engine that was made."""
-        return replace(self, **facts)
 
     def to_json(self) -> JsonObject:
         return to_fields(self)
@@ -192,8 +169,13 @@ class EngineReport:
         return from_fields(cls, content)
 
     @property
+    def has_open_gate(self) -> bool:
+        """True if there is no engine, or a gate of its layers is not verified."""
+        return self.status in ("planned", "refused") or any(gate["state"] == "not verified" for gate in self.gates)
+
+    @property
     def excused_count(self) -> int:
-        """How many attentions are not fused that the conversion has evidence against."""
+        """Number of attentions that are not fused and that the conversion has evidence against."""
         return sum(len(gate.get("excused", {})) for gate in self.gates)
 
     @property

@@ -19,7 +19,7 @@ from truehalf.io_spec.in_file import named_axes, names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.calling import as_tensors
 from truehalf.models.sizes import other_axes, refusal
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.findings import NOT_VERIFIED
 from truehalf.verification.metrics.tensors import Parity, check_runs
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from truehalf.config.schema import Config
-from truehalf.data.drawn import Arrays as ArraysOfOne
-from truehalf.data.samples import TRACE_SAMPLES, drawn, filled, trace_samples
+from truehalf.data.fitting import fitted
+from truehalf.data.run_samples import TRACE_SAMPLES, run_sources, trace_samples
+from truehalf.data.samples import filled
+from truehalf.data.sources import LabelledImage
 from truehalf.errors import failing
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import shapes_of
@@ -75,7 +77,10 @@ def _at_other_sizes(
 ) -> list[dict[str, np.ndarray]]:
     """Samples to trace on, at two other sizes where height or width vary; none where the data is no images."""
     others = at_other_sizes(model.inputs, axes)
-    if not others or isinstance(drawn(config, root, "trace", 1)[0], ArraysOfOne):
+    if not others:
         return []
-    rows = [trace_samples(config, 2, root, described(replace(model, inputs=inputs))) for inputs in others]
+    source = run_sources(config, root).trace
+    if not isinstance(source.load(0), LabelledImage):
+        return []
+    rows = [fitted(source, described(replace(model, inputs=inputs)))[:2] for inputs in others]
     return [filled(samples, 2 if 0 in axes.get(model.inputs[0].name, {}) else batch) for samples in rows]

@@ -20,8 +20,8 @@ from truehalf.ir.facts import model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import load_model, save_model, source_weights
 from truehalf.ir.normalize import InferTypes
-from truehalf.runtime.ort.session import Session
-from truehalf.verification.declared.empty import empty_tensors
+from truehalf.runtime.ort import Session
+from truehalf.verification.empty_tensors import empty_tensors
 from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:

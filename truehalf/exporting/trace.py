@@ -42,7 +42,7 @@ from truehalf.linting.report import LintSummary, lint_of_trace
 from truehalf.models.as_made import State, copied
 from truehalf.models.calling import network_of
 from truehalf.models.sizes import varying_axes
-from truehalf.verification.declared.empty import empty_tensors
+from truehalf.verification.empty_tensors import empty_tensors
 from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:

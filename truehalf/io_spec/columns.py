@@ -26,13 +26,13 @@ runs image by image. Each gets an axis of images, and is filled up to ROWS_OF_IM
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.spec import Columns, IoSpec, OutputSpec
+from truehalf.io_spec.spec import IoSpec, OutputSpec
 
 ROWS, COUNTS = "rows", "counts"
 ORDERS = (  # of columns; "others" may follow each
@@ -53,6 +53,40 @@ _KINDS = {"boxes": "boxes", "scores": "logits", "score": "scores", "label": "lab
 _LAST: dict[str, tuple[int | str, ...]] = {"boxes": (4,), "scores": (), "labels": ()}
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Place of a part in an output.
+
+    Attributes:
+        output: name of the whole.
+        axis: of its columns; None: it has none, and the part is all of it.
+        start, stop: the first column, and the first that is not of the part; None: all that are left.
+        factor: the column that the part is multiplied by; None: none.
+        is_single: the axis has but one column, and the part does without.
+        is_one_image: the output has no axis of images; the part gets one, and is filled up to ROWS_OF_IMAGE.
+    """
+
+    output: str
+    axis: int | None
+    start: int
+    stop: int | None
+    factor: int | None = None
+    is_one_image: bool = False
+    is_single: bool = False
+
+
+@dataclass(frozen=True)
+class Part(OutputSpec):
+    """A part of an output, compared as an output."""
+
+    part_of: Columns = field(default=Columns("", None, 0, None), repr=False)
+
+
+def parts_of(spec: IoSpec) -> list[Part]:
+    """Parts of outputs in a spec that was taken apart."""
+    return [each for each in spec.outputs if isinstance(each, Part)]
+
+
 def problems_of_rows(output: OutputSpec, classes: int) -> Iterator[str]:
     """What is wrong with the columns of an output of this kind, and with its shape where it is stated.
 
@@ -60,7 +94,8 @@ def problems_of_rows(output: OutputSpec, classes: int) -> Iterator[str]:
         classes: how many have a name.
     """
     named, given = f"output {output.name!r}, kind {ROWS!r}", output.columns
-    order = _order_of(given)
+    order = given[:-1] if given and given[-1] == "others" else given
+    order = order if order in ORDERS else None
     if order is None:
         expected = " or ".join(f"[{', '.join(each)}]" for each in ORDERS)
         code, got = ("missing-key", "none") if given is None else ("unknown-choice", _told(given))
@@ -72,7 +107,7 @@ def problems_of_rows(output: OutputSpec, classes: int) -> Iterator[str]:
         wrong = f"expected a score and no others where it is not batched, got {_told(given)}"
         yield coded("in-conflict", f"{named}: {wrong}")
     axes = (1,) if is_one_image else AXES
-    is_axis = type(output.axis) is int and output.axis in axes
+    is_axis = output.axis in axes
     if not is_axis:
         code, got = ("missing-key", "none") if output.axis is None else ("unknown-choice", repr(output.axis))
         yield coded(code, f"{named}: expected {' or '.join(map(str, axes))} as the axis of its columns, got {got}")
@@ -87,14 +122,8 @@ def problems_of_rows(output: OutputSpec, classes: int) -> Iterator[str]:
             yield coded("wrong-shape", f"{named}: expected {expected} on axis {output.axis}, got {list(output.shape)}")
 
 
-def _order_of(columns: object) -> tuple[str, ...] | None:
-    """The columns without others; None where they are none of the orders."""
-    order = columns[:-1] if isinstance(columns, tuple) and columns[-1:] == ("others",) else columns
-    return next((each for each in ORDERS if each == order), None)
-
-
-def _told(columns: object) -> str:
-    return f"[{', '.join(map(str, columns))}]" if isinstance(columns, tuple) else repr(columns)
+def _told(columns: tuple[str, ...] | None) -> str:
+    return f"[{', '.join(columns or ())}]"
 
 
 def apart(spec: IoSpec) -> IoSpec:
@@ -106,19 +135,19 @@ def apart(spec: IoSpec) -> IoSpec:
 
 def has_parts(spec: IoSpec) -> bool:
     """Whether an output of a spec that was taken apart is a part of another, or is left out."""
-    return any(each.part_of is not None for each in spec.outputs) or bool(left_out(spec))
+    return bool(parts_of(spec) or left_out(spec))
 
 
 def anchored(spec: IoSpec) -> bool:
     """Whether rows of a spec that was taken apart are anchors, before top-k: each has its place, and several find one
     object.
     """
-    return any(each.kind == "logits" and each.part_of is not None for each in spec.outputs)
+    return any(part.kind == "logits" for part in parts_of(spec))
 
 
 def runs_by_image(spec: IoSpec) -> bool:
     """Whether outputs of a spec that was taken apart are those of one image."""
-    return any(each.part_of is not None and each.part_of.is_one_image for each in spec.outputs)
+    return any(part.part_of.is_one_image for part in parts_of(spec))
 
 
 def left_out(spec: IoSpec) -> list[str]:
@@ -132,17 +161,21 @@ def _parts(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
         yield from _columns(output, classes)
     elif is_one_image and output.kind in _LAST:
         last = _LAST[output.kind]
-        part_of = Columns(output.name, None, 0, None, is_one_image=True)
+        at = Columns(output.name, None, 0, None, is_one_image=True)
         name, shape = f"{output.name}.{output.kind}", (1, ROWS_OF_IMAGE, *last)
-        yield replace(output, name=name, shape=shape, dtype="float32", batched=None, part_of=part_of)
+        yield _part(replace(output, name=name, shape=shape, dtype="float32", batched=None), at)
     elif output.kind == "boxes" and len(output.sides) == _AXES_OF_SINGLE:
         shape = (*output.sides[:2], output.sides[3])
-        part_of = Columns(output.name, 2, 0, 1, is_single=True)
-        yield replace(output, name=f"{output.name}.boxes", shape=shape, part_of=part_of)
+        at = Columns(output.name, 2, 0, 1, is_single=True)
+        yield _part(replace(output, name=f"{output.name}.boxes", shape=shape), at)
     elif output.kind == COUNTS:
         yield replace(output, kind=None, batched=False)
     else:
         yield output
+
+
+def _part(output: OutputSpec, at: Columns) -> Part:
+    return Part(**{each.name: getattr(output, each.name) for each in fields(output)}, part_of=at)
 
 
 def _columns(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
@@ -159,7 +192,7 @@ def _columns(output: OutputSpec, classes: int) -> Iterator[OutputSpec]:
             factor = start
         elif column != "image":
             last = _LAST.get(kind or "", (count or "columns",))
-            yield OutputSpec(
+            yield Part(
                 f"{output.name}.{column}",
                 kind,
                 "float32" if is_one_image else output.dtype,
@@ -184,14 +217,14 @@ def in_parts(outputs: Mapping[str, np.ndarray], spec: IoSpec) -> dict[str, np.nd
     Raises:
         StageError: where an output has other axes than its parts need.
     """
-    parts = [(each, each.part_of) for each in spec.outputs if each.part_of is not None]
-    whole = {*left_out(spec), *(columns.output for _, columns in parts)}
-    found = {name: value for name, value in outputs.items() if name not in whole}
-    taken = {part.name: _taken(outputs[at.output], part, at) for part, at in parts if at.output in outputs}
-    return found | taken
+    parts = [part for part in parts_of(spec) if part.part_of.output in outputs]
+    whole = {*left_out(spec), *(part.part_of.output for part in parts)}
+    others = {name: value for name, value in outputs.items() if name not in whole}
+    return others | {part.name: _taken(outputs[part.part_of.output], part) for part in parts}
 
 
-def _taken(array: np.ndarray, part: OutputSpec, at: Columns) -> np.ndarray:
+def _taken(array: np.ndarray, part: Part) -> np.ndarray:
+    at = part.part_of
     is_vector = part.kind in ("scores", "labels") or at.is_single
     axes = 3 + at.is_single - at.is_one_image - (at.axis is None and is_vector)
     if array.ndim != axes:

@@ -5,7 +5,9 @@ kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity 
 kind "boxes"    [N, queries, 4] or     format: cxcywh | xyxy | xywh (x and y of the corner) | yxyx;
                 [N, queries, 1, 4]     normalized: true | false (then pixels of the input)
 kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
-kind "classes"  [N, classes]           classification logits
+kind "classes"  [N, classes]           classification logits; "probabilities" if they add up to 1 in each image
+kind "map"      [N, channels, height, width], "sequence" [N, steps, values], "embedding" [N, values]: compared as any
+                tensor; "tensor": as no kind
 kind "counts"   of detections in each image, in any shape; not compared, as what is lost shows in the others
 kind "rows"     [N, n, columns] or [N, columns, n]: boxes and scores in one tensor, see truehalf.io_spec.columns
                 batched: false: boxes, scores, labels and rows have no axis of images, such as boxes [n, 4]
@@ -25,10 +27,11 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import refuse
-from truehalf.io_spec.columns import COUNTS, ROWS, ROWS_OF_IMAGE, apart, left_out, problems_of_rows
+from truehalf.io_spec.columns import COUNTS, ROWS, ROWS_OF_IMAGE, Part, apart, left_out, problems_of_rows
 from truehalf.io_spec.spec import FIRST, IoSpec, OutputSpec, fits
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
+TENSOR = "tensor"
 DECLARE = (  # a remedy
     "let `truehalf inspect MODEL --samples SOURCE --spec FILE` write an I/O spec, correct it, and give it as --spec "
     "FILE (in Python, spec=...; of the pipeline, model.outputs, which `python -m pipeline.init` proposes)"
@@ -37,15 +40,22 @@ MOST_QUERIES = 1200  # of a decoder; more rows are anchors, of which several fin
 _SLACK = 1e-3  # of scores: sums of roundings
 Outputs = Mapping[str, np.ndarray]
 
-_RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}
 _AXES = {
     "logits": "[N, queries, classes]",
-    "boxes": "[N, boxes, 4] or [N, boxes, 1, 4]",
+    "boxes": "[N, boxes, 4]",
     "scores": "[N, n]",
     "labels": "[N, n]",
     "classes": "[N, classes]",
+    "probabilities": "[N, classes]",
+    "map": "[N, channels, height, width]",
+    "sequence": "[N, steps, values]",
+    "embedding": "[N, values]",
 }
-_KINDS = (*_RANKS, ROWS, COUNTS)
+_RANKS = {kind: axes.count(",") + 1 for kind, axes in _AXES.items()}
+_KINDS = (*_RANKS, ROWS, COUNTS, TENSOR)
+_PLAIN = (None, "map", "sequence", "embedding", TENSOR)  # judged by themselves; several may be of a kind
+_OF_CLASSES = ("classes", "probabilities")
+_OF_ROWS = ("logits", "boxes", "scores", "labels")
 _OF_QUERIES, _OF_TOP_K = {"logits", "boxes"}, {"scores", "labels", "boxes"}
 _LAYOUT_OF_BOXES: dict[str, tuple[Any, ...]] = {
     "format": ("cxcywh", "xyxy", "xywh", "yxyx"),
@@ -63,7 +73,7 @@ def task_of(spec: IoSpec) -> str:
     kinds = set(by_kind(apart(spec)))
     if kinds >= _OF_QUERIES or kinds >= _OF_TOP_K:
         return DETECTIONS
-    return CLASSIFICATION if "classes" in kinds else TENSORS
+    return CLASSIFICATION if kinds & {*_OF_CLASSES} else TENSORS
 
 
 def detecting(spec: IoSpec) -> list[str]:
@@ -128,15 +138,13 @@ def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
     yield from _problems_of_batches(spec)
     taken = apart(spec).outputs
     yield from _problems_of_shapes(_shaped(taken))
-    kinds = [output.kind for output in taken if output.kind in _KINDS]
+    kinds = [output.kind for output in taken if output.kind in _KINDS and output.kind not in _PLAIN]
     for repeated in dict.fromkeys(kind for kind in kinds if kinds.count(kind) > 1):
         yield coded("given-twice", f"kind {repeated!r}: expected once, got {kinds.count(repeated)} times")
-    if kinds and ROWS not in kinds and set(kinds) not in (_OF_QUERIES, _OF_TOP_K, {"classes"}):
+    if kinds and ROWS not in kinds and set(kinds) not in (_OF_QUERIES, _OF_TOP_K, *({kind} for kind in _OF_CLASSES)):
         got = ", ".join(map(str, dict.fromkeys(kinds)))
         message = f"kinds: expected logits and boxes, or scores, labels and boxes, or classes, got {got}"
         yield coded("in-conflict", message)
-    if not isinstance(spec.trained, bool):
-        yield coded("wrong-type", f"trained: expected true or false, got {spec.trained!r}")
 
 
 def _problems_of_columns(spec: IoSpec) -> Iterable[str]:
@@ -146,11 +154,11 @@ def _problems_of_columns(spec: IoSpec) -> Iterable[str]:
 
 def _problems_of_batches(spec: IoSpec) -> Iterable[str]:
     """Outputs that are not batched where others are, or whose kind is always batched."""
-    of_kind = [each for each in spec.outputs if each.kind and each.kind != COUNTS]
+    of_kind = [each for each in spec.outputs if each.kind not in (*_PLAIN, COUNTS)]
     of_image = [each for each in of_kind if each.batched is False]
     for each in of_image:
         axes = _RANKS.get(each.kind or "", 0) - 1
-        if each.kind in ("logits", "classes"):
+        if each.kind in ("logits", *_OF_CLASSES):
             yield coded("in-conflict", f"output {each.name!r}: kind {each.kind!r} is batched, got batched false")
         elif axes > 0 and each.shape is not None and len(each.shape) != axes:
             wrong = f"expected {axes} axes where it is not batched, got shape {list(each.shape)}"
@@ -159,9 +167,6 @@ def _problems_of_batches(spec: IoSpec) -> Iterable[str]:
     if of_image and batched:
         got = f"batched false for {', '.join(each.name for each in of_image)}, and not for {', '.join(batched)}"
         yield coded("in-conflict", f"batched: expected the same for all outputs that have a kind, got {got}")
-    for each in spec.outputs:
-        if each.batched not in (None, True, False):
-            yield coded("wrong-type", f"output {each.name!r}: batched: expected true or false, got {each.batched!r}")
 
 
 def check_shapes(spec: IoSpec) -> None:
@@ -193,7 +198,7 @@ def _problems_of_shapes(shaped: Sequence[tuple[str, str, Sequence[int | str]]]) 
     if problems:
         yield from problems
         return
-    counts = {name: list(shape[:2]) for name, kind, shape in shaped if kind != "classes"}
+    counts = {name: list(shape[:2]) for name, kind, shape in shaped if kind in _OF_ROWS}
     known = [{count[axis] for count in counts.values() if isinstance(count[axis], int)} for axis in (0, 1)]
     if any(len(sides) > 1 for sides in known):
         yield coded("wrong-shape", f"expected as many images and boxes in each output, got {counts}")
@@ -204,7 +209,7 @@ def problem_of_classes(spec: IoSpec) -> str | None:
     there are no names, or where no output says how many classes there are.
     """
     kinds = by_kind(apart(spec))
-    output = kinds.get("logits") or kinds.get("classes")
+    output = kinds.get("logits") or kinds.get("classes") or kinds.get("probabilities")
     width = None if output is None else output.sides[-1]
     if not spec.class_names or output is None or not isinstance(width, int):
         return None
@@ -216,7 +221,6 @@ def problem_of_classes(spec: IoSpec) -> str | None:
 
 
 def _problems_of_inputs(spec: IoSpec, inputs: Mapping[str, Sequence[int | None] | None]) -> Iterable[str]:
-    yield from (coded("unknown-key", each) for each in spec.unknown)
     for entry in spec.inputs:
         if entry.name not in inputs:
             message = f"input {entry.name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"
@@ -234,7 +238,7 @@ def check_values(outputs: Outputs, spec: IoSpec) -> None:
         StageError: listing every output whose axes are not those of its kind, or whose images or boxes are not as
             many as those of the others.
     """
-    shaped = [(output.name, kind, np.shape(outputs[output.name])) for kind, output in by_kind(spec).items()]
+    shaped = [(each.name, each.kind, np.shape(outputs[each.name])) for each in spec.outputs if each.kind in _RANKS]
     refuse("wrong-shape", "outputs are not what the I/O spec declares", list(_problems_of_shapes(shaped)))
 
 
@@ -252,10 +256,10 @@ def check_reference(outputs: Outputs, spec: IoSpec) -> None:
         if output.kind == "labels":
             if wrong := int((values != np.rint(values)).sum()):
                 problems.append(f"output {output.name!r}: {wrong} of {values.size} labels are no whole numbers")
-        elif output.part_of is not None and values.size and (values.min() < -_SLACK or values.max() > 1 + _SLACK):
+        elif isinstance(output, Part) and values.size and (values.min() < -_SLACK or values.max() > 1 + _SLACK):
             found = f"from {values.min():.3g} to {values.max():.3g}"
             problems.append(f"output {output.name!r}: expected scores, 0 to 1, got values {found}")
-        elif output.part_of is not None and output.part_of.is_one_image and outputs[output.name][:, -1].any():
+        elif isinstance(output, Part) and output.part_of.is_one_image and outputs[output.name][:, -1].any():
             problems.append(f"output {output.name!r}: expected fewer than {ROWS_OF_IMAGE} rows for an image, got more")
     refuse("wrong-spec", "outputs of the reference are not what the I/O spec declares", problems)
 
@@ -266,12 +270,14 @@ def class_name(class_names: Sequence[str], label: int) -> str:
 
 
 def classes_of(spec: IoSpec) -> str:
-    """The output of kind "classes"."""
-    return by_kind(spec)["classes"].name
+    """The output whose largest value says the class of an image."""
+    kinds = by_kind(spec)
+    return next(kinds[kind].name for kind in _OF_CLASSES if kind in kinds)
 
 
 def by_kind(spec: IoSpec) -> dict[str, OutputSpec]:
-    return {output.kind: output for output in spec.outputs if output.kind is not None}
+    """Outputs that are judged together, by their kind."""
+    return {str(output.kind): output for output in spec.outputs if output.kind not in _PLAIN}
 
 
 def picture_size(spec: IoSpec, size: tuple[int, int] | None = None) -> tuple[int, int] | None:
@@ -281,4 +287,5 @@ def picture_size(spec: IoSpec, size: tuple[int, int] | None = None) -> tuple[int
     first = spec.image_input
     sides = first.sides[1:3] if first.layout == "NHWC" else first.sides[2:4]
     fixed = [side for side in sides if isinstance(side, int)]
-    return size or ((fixed[0], fixed[1]) if len(fixed) == 2 else first.size)
+    declared = fixed if len(fixed) == 2 else first.size
+    return size or (None if declared is None else (declared[0], declared[1]))

@@ -13,7 +13,9 @@ unasked.
     rows     three axes, one of them coordinates in pixels, then a score and a whole number, or numbers in 0..1: scores
     not batched: the same with an axis less, where an image alone gives another number of rows than one
     classes  two axes, the first of samples, where there are no boxes; named so, or the only output and no vector of
-             length 1
+             length 1; probabilities where they add up to 1
+    others   embedding (two axes, vectors of length 1 or named so), map (four axes, none of the last two of length 1),
+             sequence (three axes, the second as long as the input makes it or followed by a Softmax); else tensor
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ import numpy as np
 
 from truehalf.io_spec.columns import COUNTS, ORDERS, ROWS, WIDTHS
 from truehalf.io_spec.outputs import Outputs, problem_of_classes
-from truehalf.io_spec.spec import FIRST, InputSpec, IoSpec, OutputSpec, TensorSpec
+from truehalf.io_spec.spec import FIRST, InputSpec, IoSpec, OutputSpec, TensorSpec, input_of
+from truehalf.json_values import JsonObject
 
 SIDES = 2.0  # of the image: normalised boxes are hardly larger
 NAMED_AS_SIZE = re.compile(r"size|shape|hw$|height|width", re.IGNORECASE)
@@ -40,6 +43,7 @@ _NORMALIZATIONS = {  # the narrowest first: pixels that the second takes to 0..1
     "ImageNet's mean and std": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
 _NO_OBJECT = ((-1, True), (0, FIRST))
+_OF_SEQUENCES = re.compile("(Log)?Softmax|LSTM|GRU|RNN")  # of text recognition and speech
 _BOXES_LATER = [order for order in ORDERS if order[0] != "boxes"]
 _UNCLEAR = (
     "output {!r}: boxes and scores, and nothing says what all of its columns are: the first number beside boxes may be "
@@ -71,6 +75,7 @@ def proposed(
     class_names: Sequence[str] = (),
     of_images: Collection[str] = (),
     counts: Collection[str] = (),
+    made_by: Mapping[str, str] | None = None,
 ) -> Proposal:
     """An I/O spec that fits a run.
 
@@ -81,6 +86,7 @@ def proposed(
         of_images: names of outputs without an axis of images, the rows of all images along axis 0; where there are
             some, no others are taken for detections.
         counts: names of outputs that say how many these are.
+        made_by: by output the operator that makes it, behind nodes that only move values.
         class_names: that may be those of the model; the spec has them where they are as many as its classes.
     """
     reasons: dict[str, str] = {}
@@ -98,6 +104,10 @@ def proposed(
     else:
         found = _detections(outputs, len(class_names), reasons, doubts)
         found = found or _classification(outputs, rows, reasons, doubts)
+        for name, array in outputs.items():
+            if name not in found and array.ndim and len(array) in rows:
+                kind = _plain_kind(name, array, (made_by or {}).get(name, ""))
+                found |= {} if kind is None else {name: OutputSpec(name, kind)}
     spec_outputs = tuple(
         replace(found.get(name, OutputSpec(name)), dtype=array.dtype.name) for name, array in outputs.items()
     )
@@ -115,7 +125,7 @@ def _input(given: TensorSpec, array: np.ndarray, reasons: dict[str, str]) -> Inp
         layout = "NCHW" if shape[1] == 3 else "NHWC"
         pixels, values = _range(array if layout == "NHWC" else np.moveaxis(array, 1, -1))
         reasons[given.name] = f"four axes, 3 channels in axis {1 if layout == 'NCHW' else 3}; {values}"
-        return replace(found, kind="images", pixels={"layout": layout, **pixels})
+        return input_of(given, "images", {"layout": layout, **pixels})
     is_of_integers = array.dtype.kind in "iu" and (NAMED_AS_SIZE.search(given.name) or len(shape) == 2)
     if shape[-1:] == (2,) and (is_of_integers or given.name in FLOAT_SIZES):
         reasons[given.name] = "two numbers for each image"
@@ -123,7 +133,7 @@ def _input(given: TensorSpec, array: np.ndarray, reasons: dict[str, str]) -> Inp
     return found
 
 
-def _range(pixels: np.ndarray) -> tuple[dict[str, object], str]:
+def _range(pixels: np.ndarray) -> tuple[JsonObject, str]:
     """Range and normalization of images [..., 3]."""
     low, high = float(pixels.min()), float(pixels.max())
     seen = f"values from {low:.3g} to {high:.3g}"
@@ -294,7 +304,20 @@ def _classification(
     reasons[name] = f"{values.shape[1]} numbers for each image"
     if not named and not (is_share and np.allclose(values.sum(axis=1), 1, atol=1e-3)):
         doubts.append(f"output {name!r}: nothing but its shape says that these are classes, no embedding or measures")
-    return {name: OutputSpec(name, "classes")}
+    is_probability = is_share and np.allclose(values.sum(axis=1), 1, atol=1e-3)
+    return {name: OutputSpec(name, "probabilities" if is_probability else "classes")}
+
+
+def _plain_kind(name: str, array: np.ndarray, made_by: str) -> str | None:
+    """Kind of an output that makes up no detections and no classes, by its axes, values and name; None: any tensor."""
+    if array.dtype.kind != "f" or not array.size:
+        return None
+    if array.ndim == 2 and array.shape[1] > 1:
+        is_unit = np.allclose(np.linalg.norm(array.astype(np.float64), axis=1), 1, atol=1e-3)
+        return "embedding" if is_unit or _VECTORS.search(name) or made_by == "LpNormalization" else None
+    if array.ndim == 3:
+        return "sequence" if _OF_SEQUENCES.fullmatch(made_by) and min(array.shape[1:]) > 1 else None
+    return "map" if array.ndim == 4 and min(array.shape[2:]) > 1 else None
 
 
 def _first(candidates: Mapping[str, np.ndarray], pattern: re.Pattern[str], doubts: list[str]) -> str | None:

@@ -159,6 +159,32 @@ def fed_inputs(model: ir.Model) -> list[ir.Value]:
     return [value for value in model.graph.inputs if not value.is_initializer()]
 
 
+def fixed_batches(model: ir.Model) -> dict[str, int]:
+    """Length of axis 0 by input without a default that fixes it."""
+    sides = {str(value.name): value.shape[0] for value in fed_inputs(model) if value.shape}
+    return {name: side for name, side in sides.items() if isinstance(side, int)}
+
+
+def fixed_batch(model: ir.Model) -> int | None:
+    """Number of samples that the inputs fix on axis 0; None where they leave it free, or fix different numbers."""
+    fixed = {*fixed_batches(model).values()}
+    return fixed.pop() if len(fixed) == 1 else None
+
+
+def samples_on_axis_0(model: ir.Model) -> bool:
+    """True if axis 0 of all inputs without a default counts samples: it is free under one name, or fixed at one number
+    where it is not free.
+    """
+    shapes = [value.shape for value in fed_inputs(model)]
+    if not shapes or any(shape is None or not len(shape) for shape in shapes):
+        return False
+    sides = [shape[0] for shape in shapes if shape is not None]
+    fixed = {side for side in sides if isinstance(side, int)}
+    free = {side.value for side in sides if not isinstance(side, int)}
+    is_one = len(fixed) <= 1 and len(free) <= 1 and 0 not in fixed
+    return is_one and (None not in free or bool(fixed) or len(sides) == 1)
+
+
 def name_of(node: ir.Node) -> str:
     """The name of a node; of one without, the name that the conversion gives it (truehalf.ir.normalize.name_nodes)."""
     return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])

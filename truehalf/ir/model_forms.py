@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import cloned, fed_inputs, model_facts
+from truehalf.ir.facts import cloned, fixed_batches, model_facts
 from truehalf.ir.model_file import adopt_proto, is_restated, load_model, read_proto, save_model
 from truehalf.ir.normalize import NORMALIZE, sort_nodes
 from truehalf.ir.proto.data_files import data_file, external_files
@@ -102,8 +102,7 @@ class ModelFile:
         Raises:
             StageError: when inputs are fixed to different numbers.
         """
-        axes = {str(value.name): value.shape[0] for value in fed_inputs(self.model) if value.shape}
-        fixed = {name: axis for name, axis in axes.items() if isinstance(axis, int)}
+        fixed = fixed_batches(self.model)
         if len(set(fixed.values())) > 1:
             found = ", ".join(f"{name}: {size}" for name, size in fixed.items())
             raise StageError(

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truehalf.config.schema import Config, DataSource
-from truehalf.config.typed import did_you_mean
-from truehalf.data.image_feeds import shown_by
+from truehalf.config.schema import Config, DataSource, Layout
+from truehalf.config.typed import did_you_mean, plain
+from truehalf.data.model_images import shown_by
 from truehalf.data.preprocessing import declared_by
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
@@ -75,14 +75,15 @@ def _input(value: ir.Value, kind: str | None, entry: InputSpec | None, config: C
     if at is None:
         message = f"model.inputs: expected images, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}"
         raise StageError("wrong-shape", message)
-    layout = "NCHW" if at == 1 else "NHWC"
+    layout = Layout.nchw if at == 1 else Layout.nhwc
     preprocessing = declared_preprocessing(config, known or replace(shown_by(value), layout=layout))
     if preprocessing.layout != layout:
         message = f"model.preprocessing.layout: the file takes {_listed([value])}, got {preprocessing.layout}"
         raise StageError("in-conflict", message)
     preprocessing = replace(preprocessing, size=_size(name, sides[2:] if at == 1 else sides[1:3], preprocessing.size))
     declared = entry.normalization if entry is not None else None
-    normalized = {"mean": declared.mean, "std": declared.std} if declared is not None and declared.inside else None
+    is_inside = declared is not None and declared.inside
+    normalized = {key: plain(getattr(declared, key)) for key in ("mean", "std")} if is_inside else None
     return Input(name, kind, _dtype(value), None, preprocessing, normalized)
 
 

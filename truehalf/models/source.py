@@ -13,7 +13,7 @@ from truehalf.config.schema import Config
 from truehalf.config.typed import did_you_mean
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import check_declared
-from truehalf.io_spec.spec import INSIDE, InputSpec, IoSpec, TensorSpec
+from truehalf.io_spec.spec import INSIDE, InputSpec, IoSpec, TensorSpec, input_of
 from truehalf.models import sources
 from truehalf.models.as_made import aside
 from truehalf.models.calling import as_tensors
@@ -133,7 +133,7 @@ def described_inputs(model: Model) -> list[InputSpec]:
             height, width = each.preprocessing.size or (None, None)
             sides = (3, height, width) if each.preprocessing.layout == "NCHW" else (height, width, 3)
         shape = ("batch", *("?" if side is None else side for side in sides))
-        described.append(InputSpec(each.name, each.kind, each.dtype, shape, _pixels(each)))
+        described.append(input_of(TensorSpec(each.name, None, each.dtype, shape), each.kind, _pixels(each)))
     return described
 
 

@@ -31,8 +31,8 @@ _NO_RESULT = {
         "truehalf/progress.py",
     ),
     *("truehalf/config/*", "truehalf/models/configuration.py", "truehalf/models/sources/__init__.py"),
-    *("truehalf/provenance/code.py", "truehalf/provenance/watched.py"),
-    *("truehalf/runtime/device_lock.py", "truehalf/runtime/cuda_driver.py"),
+    *("truehalf/provenance/code.py", "truehalf/provenance/user_files.py"),
+    "truehalf/runtime/machine.py",
 }
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<package>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n#]+)"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -13,13 +12,13 @@ import numpy as np
 
 from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
-from truehalf.data.arrays import digest_of
-from truehalf.data.drawn import Arrays, Drawn, LabelledImage
-from truehalf.data.samples import PURPOSES, drawn
+from truehalf.data.run_samples import run_sources
+from truehalf.data.samples import Arrays, digest_of
+from truehalf.data.sources import PURPOSES, LabelledImage, Source
 from truehalf.errors import StageError, some_of
 from truehalf.files import file_sha256
 from truehalf.json_values import Json
-from truehalf.provenance.watched import watched
+from truehalf.provenance.user_files import user_files
 from truehalf.user_code import imported
 
 
@@ -102,35 +101,25 @@ def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Fingerprin
         StageError: when there is no such file.
     """
     inside: dict[str, Path] = {}
-    outside: dict[Path, int] = {}  # how many parts of the path are its name
+    outside: list[tuple[Path, int]] = []  # a file, and how many parts of its path are its name
     for path in paths:
         if not path.exists():
             raise StageError(
                 "file-missing",
                 f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none",
             )
-        found = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-        for each in (each for each in found if "__pycache__" not in each.parts):
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        for file in (file for file in files if "__pycache__" not in file.parts):
             if path.is_relative_to(root):
-                inside[each.relative_to(root).as_posix()] = each
+                inside[file.relative_to(root).as_posix()] = file
             else:
-                outside.setdefault(each, len(each.relative_to(path.parent).parts))
-    named = inside | _told_apart(outside, inside)
-    return {name: fingerprint(path) for name, path in named.items()}
-
-
-def _told_apart(parts: Mapping[Path, int], taken: Collection[str]) -> dict[str, Path]:
-    """Files by the last so many parts of their paths, or more where the same name is taken or given twice."""
-    count = dict(parts)
-    while True:
-        names = {path: Path(*path.parts[-number:]).as_posix() for path, number in count.items()}
-        times = Counter(names.values())
-        same = [path for path, name in names.items() if times[name] > 1 or name in taken]
-        longer = [path for path in same if count[path] < len(path.parts)]
-        if not longer:
-            return {names[path]: path for path in count}
-        for path in longer:
-            count[path] += 1
+                outside.append((file, len(file.relative_to(path.parent).parts)))
+    named = dict(inside)
+    for file, parts in outside:
+        while (name := Path(*file.parts[-parts:]).as_posix()) in named and parts < len(file.parts):
+            parts += 1
+        named[name] = file
+    return {name: fingerprint(file) for name, file in named.items()}
 
 
 def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> ModelPrint:
@@ -153,12 +142,13 @@ def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> Mode
     return {"sha256": digest[:12], "files": prints, "seed": config.seed, "settings": settings}
 
 
-def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> SamplesPrint:
-    """Number of samples, and the files that they come from with SHA-256: by their place in a folder, in order.
+def fingerprint_samples(samples: Source) -> SamplesPrint:
+    """Number of samples, and the files that they come from with SHA-256: by their place in the source's folder, in
+    order.
 
     Made samples (digit scenes, noise) have no files: their names count.
     """
-    digest = hashlib.sha256()
+    digest, folder = hashlib.sha256(), samples.folder
     files: list[UsedFile] = []
     for path in dict.fromkeys(samples.paths):  # one file may hold many samples
         inside = folder is not None and path.is_relative_to(folder)
@@ -168,11 +158,11 @@ def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> SamplesPr
         digest.update(bytes.fromhex(files[-1]["sha256"]))
     if samples.names != [file["file"] for file in files]:  # rows of files, or made
         digest.update(" ".join(samples.names).encode())
-    return {"samples": len(samples), "sha256": digest.hexdigest(), "files": files}
+    return {"samples": len(samples.names), "sha256": digest.hexdigest(), "files": files}
 
 
 def fingerprint_code(key: str, name: str, root: Path) -> CodePrint:
-    """Fingerprints of the files that a module:function of the user's comes from (truehalf/provenance/watched.py), and
+    """Fingerprints of the files that a module:function of the user's comes from (truehalf.provenance.user_files), and
     one digest of them all. The module is imported, so that what is wrong with it ends the run here.
 
     Args:
@@ -181,7 +171,7 @@ def fingerprint_code(key: str, name: str, root: Path) -> CodePrint:
     Raises:
         StageError: when there is no such module or function, or it cannot be imported.
     """
-    found = watched([name], root)
+    found = user_files([name], root)
     if not found:
         raise StageError(
             "function-fails",
@@ -202,14 +192,14 @@ def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint
     Raises:
         StageError: when a sample has two purposes.
     """
-    samples = {purpose: drawn(config, root, purpose) for purpose in PURPOSES}
+    sources = run_sources(config, root)
+    samples = {purpose: sources.of(purpose) for purpose in PURPOSES}
     data: dict[str, Json] = plain(config.data)
     settings = {key: value for key, value in data.items() if key not in _SEEN_IN_SAMPLES}
     if config.data.source in _MADE:
         settings |= {"image_size": plain(config.model.image_size), "labelled": config.model.classes is not None}
     found: dict[str, SamplesPrint] = {
-        purpose: {"drawn": settings, **fingerprint_samples(each, _folder(config, root))}
-        for purpose, each in samples.items()
+        purpose: {"drawn": settings, **fingerprint_samples(each)} for purpose, each in samples.items()
     }
     if samples["calibration"].names == samples["verification"].names:
         found["calibration"]["also_verifies"] = True
@@ -229,41 +219,33 @@ def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint
     return found, {reason: list(names) for reason, names in left_out.items()}
 
 
-def _folder(config: Config, root: Path) -> Path | None:
-    """What file names in reports are relative to."""
-    if config.data.source is DataSource.npz and config.data.file is not None:
-        place = root / config.data.file
-        return place if place.is_dir() else place.parent
-    return None if config.data.folder is None else root / config.data.folder
-
-
-def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
+def _digests(samples: Mapping[str, Source]) -> dict[str, list[str]]:
     """SHA-256 of every sample of each purpose, one sample in memory at a time.
 
     Raises:
         StageError: when two purposes share one.
     """
-    seen: dict[str, tuple[str, str]] = {}
-    found: dict[str, list[str]] = {}
+    first: dict[str, tuple[str, str]] = {}  # purpose and name of the first sample of a content
+    digests: dict[str, list[str]] = {}
     shared: list[str] = []
-    for purpose, each in samples.items():
-        found[purpose] = [_digest(each[number]) for number in range(len(each))]
-        for number, digest in enumerate(found[purpose]):
-            earlier, name = seen.setdefault(digest, (purpose, each.names[number]))
-            if earlier != purpose and name != each.names[number]:  # of one name: truehalf.data.samples shares it out
-                shared.append(f"{each.names[number]} ({purpose}) is {name} ({earlier})")
+    for purpose, source in samples.items():
+        digests[purpose] = [_digest(source.load(number)) for number in range(len(source.names))]
+        for name, digest in zip(source.names, digests[purpose], strict=True):
+            earlier, of_earlier = first.setdefault(digest, (purpose, name))
+            if earlier != purpose and of_earlier != name:  # of one name: a single sample serves both
+                shared.append(f"{name} ({purpose}) is {of_earlier} ({earlier})")
     if shared:
         raise StageError(
             "given-twice",
             f"data: samples with two purposes: {some_of(shared)}; what was calibrated with proves "
             "nothing in verification; leave the same samples out, or let data.function return others for each purpose",
         )
-    return found
+    return digests
 
 
 def _digest(item: LabelledImage | Arrays) -> str:
     """SHA-256 of a sample's content, without its name."""
-    return digest_of({"image": np.asarray(item.image)} if isinstance(item, LabelledImage) else item.arrays)
+    return digest_of({"image": np.asarray(item.image)} if isinstance(item, LabelledImage) else item)
 
 
 def check_plugins(plugins: Sequence[str], root: Path) -> None:

@@ -1,1 +1,1 @@
-"""Sessions and devices: `ort/` is the only room for onnxruntime, `tensorrt/` for tensorrt; what this machine is."""
+"""Runtimes and devices: ONNX Runtime (`ort`), TensorRT through Polygraphy (`tensorrt`), this machine, timing."""

@@ -1,26 +1,51 @@
-"""Capabilities of this machine: its GPU, TensorRT and its plugins, ONNX Runtime and its execution providers."""
+"""Facts of this machine (GPU, TensorRT and its plugins, ONNX Runtime and its providers), and turns on its devices."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
 import platform
+import re
 import shutil
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from truehalf.files import file_sha256
-from truehalf.runtime.cuda_driver import Gpu, described_by, driver, uuid_of
+from truehalf.files import file_sha256, locked
+
+CPU = "cpu"
+LOCKS = Path("/tmp")  # TMPDIR differs by job on many clusters
+
+
+class Gpu(TypedDict):
+    name: str
+    driver: str
+    compute_capability: str
+    memory: str
 
 
 class Machine(TypedDict):
-    """The content of artifacts/inputs/machine.json; `probe` says what the keys mean."""
+    """Content of artifacts/inputs/machine.json: facts that an engine is bound to; equal machines give equal facts.
+
+    Attributes:
+        platform: operating system and architecture.
+        processor: name and vector instructions, on which latency on the CPU provider depends; else None.
+        gpus: the GPU that CUDA shows first, alone; None without one.
+        tensorrt, tensorrt_rtx, polygraphy: versions; None if the package cannot be imported.
+        plugins: SHA-256 by file; None if there is none.
+        onnxruntime: version.
+        onnxruntime_providers_built, onnxruntime_providers: execution providers of the package; those that load (without
+            a GPU only the CPU provider is tried).
+    """
 
     platform: str
     processor: str | None
     gpus: list[Gpu] | None
     tensorrt: str | None
     tensorrt_rtx: str | None
+    polygraphy: str | None
     plugins: dict[str, str | None]
     onnxruntime: str
     onnxruntime_providers_built: list[str]
@@ -28,38 +53,44 @@ class Machine(TypedDict):
 
 
 def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool = False) -> Machine:
-    """What an engine is bound to on this machine, and nothing else: machines of one kind give equal facts.
-
-    platform, operating system and architecture; gpu, the one that is used, the first that CUDA shows (None, or name,
-    driver, compute capability and memory); tensorrt, tensorrt_rtx
-    (TensorRT for RTX) and onnxruntime, versions or None; plugins, the SHA-256 of each
-    file, or None where there is none; and of ONNX Runtime's execution providers those that it was built
-    with and those that load (a session reports them; on a machine without a GPU only the CPU provider is tried).
+    """Facts of this machine.
 
     Args:
         plugins: files with TensorRT plugins (engine.plugins).
         root: the folder that their names are relative to, by default the current one.
-        processor: name the processor, too, which latency on the CPU provider depends on; else it is None.
+        processor: name the processor, too.
     """
-    from truehalf.runtime.ort import installed
-    from truehalf.runtime.tensorrt import versions
+    from truehalf.runtime import ort
 
-    gpus = _gpus()
+    facts = gpu_facts("name", "driver_version", "compute_cap", "memory.total")
+    gpus: list[Gpu] | None = None
+    if facts is not None:
+        name, driver, capability, memory = facts
+        gpus = [{"name": name, "driver": driver, "compute_capability": capability, "memory": memory}]
     files = {name: (root or Path.cwd()) / name for name in plugins}
     return {
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor() if processor else None,
         "gpus": gpus,
-        "tensorrt": versions.tensorrt_version("tensorrt"),
-        "tensorrt_rtx": versions.tensorrt_version("tensorrt_rtx"),
+        "tensorrt": package_version("tensorrt"),
+        "tensorrt_rtx": package_version("tensorrt_rtx"),
+        "polygraphy": package_version("polygraphy"),
         "plugins": {name: file_sha256(file) if file.is_file() else None for name, file in files.items()},
-        "onnxruntime": installed.runtime_version(),
-        "onnxruntime_providers_built": installed.built_providers(),
-        "onnxruntime_providers": installed.loadable_providers() if gpus else ["CPUExecutionProvider"],
+        "onnxruntime": ort.runtime_version(),
+        "onnxruntime_providers_built": ort.built_providers(),
+        "onnxruntime_providers": ort.loadable_providers() if gpus else [ort.CPU],
     }
 
 
-# Of /proc/cpuinfo: what kernels and layouts are chosen by.
+def package_version(module: str) -> str | None:
+    """Version of a module; None if it cannot be imported, as a wheel without its libraries."""
+    try:
+        return str(importlib.import_module(module).__version__)
+    except (ImportError, OSError):
+        return None
+
+
+# Of /proc/cpuinfo: instructions that kernels and layouts are chosen by.
 _INSTRUCTIONS = {
     *("avx", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_tile", "f16c", "fma"),
     *("asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2"),
@@ -67,7 +98,7 @@ _INSTRUCTIONS = {
 
 
 def _processor() -> str:
-    """Its name and its vector instructions; a virtual machine's processor may have the same name with others."""
+    """Name and vector instructions of the processor; virtual machines may have one name with others."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -81,32 +112,47 @@ def _processor() -> str:
 # --- the GPU ----------------------------------------------------------------------------------------------------------
 
 
-def _gpus() -> list[Gpu] | None:
-    """The GPU that is used, as a list: the first that CUDA shows. How many stand beside it binds no engine. Where the
-    driver's library cannot be asked, by nvidia-smi; only nvidia-smi gives the version of the driver.
+def gpu_facts(*keys: str, units: bool = True) -> list[str] | None:
+    """Query nvidia-smi about the GPU that CUDA shows first; None without one.
+
+    CUDA_VISIBLE_DEVICES chooses it: a number as nvidia-smi counts (CUDA_DEVICE_ORDER=PCI_BUS_ID), or a UUID. A slice of
+    a GPU (MIG) has the facts of the first GPU.
+
+    Args:
+        keys: of `nvidia-smi --query-gpu`.
+        units: whether numbers have their unit.
     """
-    cuda, rows = driver(), _gpus_of_nvidia_smi()
-    if cuda is None:
-        return rows[:1] or None
-    if uuid_of(cuda) is None:
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    if first in ("", "-1", "NoDevFiles") or not shutil.which("nvidia-smi"):
         return None
-    found = described_by(cuda)
-    return [found if not rows else {**found, "driver": rows[0]["driver"]}]
-
-
-def _gpus_of_nvidia_smi() -> list[Gpu]:
-    rows = nvidia_smi(("name", "driver_version", "compute_cap", "memory.total"), "--format=csv,noheader")
-    return [{"name": row[0], "driver": row[1], "compute_capability": row[2], "memory": row[3]} for row in rows]
-
-
-def nvidia_smi(keys: Collection[str], *options: str) -> list[list[str]]:
-    """What nvidia-smi says of these keys, a row for each GPU; nothing where it is not there, or fails."""
-    if not shutil.which("nvidia-smi"):
-        return []
-    command = ["nvidia-smi", f"--query-gpu={','.join(keys)}", *options]
+    form = "csv,noheader" + ("" if units else ",nounits")
+    chosen = [] if first.startswith("MIG") else [f"--id={first}"]
+    command = ["nvidia-smi", f"--query-gpu={','.join(keys)}", f"--format={form}", *chosen]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (subprocess.SubprocessError, OSError):
-        return []
-    rows = ([cell.strip() for cell in line.split(",")] for line in answer.splitlines())
-    return [row for row in rows if len(row) == len(keys)]
+        return None
+    cells = [cell.strip() for cell in answer.partition("\n")[0].split(",")]
+    return cells if len(cells) == len(keys) else None
+
+
+def file_key(gpu: str) -> str:
+    """Name of a GPU for file names: "nvidia-l4" for "NVIDIA L4"."""
+    return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+
+
+@contextlib.contextmanager
+def device_lock(device: str) -> Iterator[None]:
+    """Hold a device of this host; print a line and wait while another process of this user measures there.
+
+    Jobs of a sweep may share a GPU: a latency, or a tactic that TensorRT chooses by timing, would be of both together.
+    Containers that do not share /tmp do not see each other: there the launcher has to give each job a separate GPU.
+
+    Args:
+        device: CPU, or anything else for the GPU, which is known by its UUID.
+    """
+    name = CPU if device == CPU else (gpu_facts("uuid") or ["gpu"])[0]
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    waiting = f"another job measures on {name}; waiting for it to end"
+    with locked(LOCKS / f"truehalf-{user}-{name}.lock", waiting):
+        yield

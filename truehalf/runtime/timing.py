@@ -1,28 +1,38 @@
-"""Latency of a call on a device: percentiles over rounds of runs, and the noise between rounds."""
+"""Latency of a call on a device: percentiles over rounds of runs, the noise between rounds, clocks of the GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypedDict
 
-from truehalf.runtime.gpu_clocks import Clocks
+from truehalf.runtime.machine import gpu_facts
 
-if TYPE_CHECKING:  # whoever reads a report needs the form alone
-    import numpy as np
+if TYPE_CHECKING:  # readers of reports need the form alone
+    from truehalf.config.engine import LatencyConfig
 
-
-class BeforeAndAfter(TypedDict):
-    """Clocks as they were found, and with runs going on; None where nvidia-smi does not tell."""
-
-    before: Clocks | None
-    after: Clocks | None
+Clocks = dict[str, float | str | None]
+_CLOCKS = {  # as nvidia-smi calls it -> key
+    "clocks.current.sm": "sm_mhz",
+    "clocks.max.sm": "sm_max_mhz",
+    "clocks.current.memory": "memory_mhz",
+    "temperature.gpu": "temperature_c",
+    "power.draw": "power_w",
+    "pstate": "performance_state",
+}
 
 
 class Timing(TypedDict):
     """Latency as engine.json has it.
 
-    p50_ms, p95_ms, p99_ms: of one run, over all rounds. rounds: the p50 of each, in ms. spread: (largest - smallest p50
-    of a round) / smallest. samples: in one run. throughput_per_s: samples per second. clocks: of a GPU, else None.
+    Attributes:
+        p50_ms, p95_ms, p99_ms: of one run, over all rounds.
+        rounds: the p50 of each, in ms.
+        spread: (largest - smallest p50 of a round) / smallest.
+        samples: in one run.
+        throughput_per_s: samples per second, of runs one after the other.
+        clocks: of a GPU with runs going on; None on the CPU and without nvidia-smi.
     """
 
     p50_ms: float
@@ -32,19 +42,25 @@ class Timing(TypedDict):
     spread: float | None
     samples: int
     throughput_per_s: float
-    clocks: BeforeAndAfter | None
+    clocks: Clocks | None
 
 
-def timing(rounds: Sequence[np.ndarray], samples: int, per_s: Sequence[float], clocks: BeforeAndAfter | None) -> Timing:
-    """Summary of measured runs.
+def timed(once: Callable[[], object], samples: int, options: LatencyConfig, on_gpu: bool) -> Timing:
+    """Time a call.
 
     Args:
-        rounds: ms of each run, by round.
-        samples: in one run.
-        per_s: samples per second, by round; the median counts.
+        once: one run; it waits for the device before it returns.
+        samples: in one run, for the throughput.
+        options: numbers of runs and rounds.
+        on_gpu: whether clocks of the GPU are told.
     """
     import numpy as np
 
+    rounds = []
+    for _ in range(options.rounds):
+        for _ in range(options.warm_up):
+            once()
+        rounds.append(1e3 * np.array([_seconds(once) for _ in range(options.runs)]))
     p50, p95, p99 = (float(np.percentile(np.concatenate(rounds), q)) for q in (50, 95, 99))
     medians = [float(np.median(times)) for times in rounds]
     return {
@@ -54,6 +70,34 @@ def timing(rounds: Sequence[np.ndarray], samples: int, per_s: Sequence[float], c
         "rounds": medians,
         "spread": (max(medians) - min(medians)) / min(medians) if min(medians) else None,
         "samples": samples,
-        "throughput_per_s": float(np.median(per_s)),
-        "clocks": clocks,
+        "throughput_per_s": float(np.median([1e3 * samples * options.runs / times.sum() for times in rounds])),
+        "clocks": clocks_during(once) if on_gpu else None,
     }
+
+
+def clocks_during(work: Callable[[], object]) -> Clocks | None:
+    """Clocks (MHz), temperature (degrees Celsius) and power (W) by nvidia-smi; None without it.
+
+    Args:
+        work: repeated until nvidia-smi has answered: an idle GPU lowers its clocks.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(gpu_facts, *_CLOCKS, units=False)
+        work()
+        while not answer.done():
+            work()
+    cells = answer.result()
+    return None if cells is None else dict(zip(_CLOCKS.values(), map(_number, cells), strict=True))
+
+
+def _number(cell: str) -> float | str | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None if cell.startswith("[") else cell  # "[N/A]", "[Not Supported]"
+
+
+def _seconds(once: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    once()
+    return time.perf_counter() - started

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from truehalf.data.samples import Sample, filled
+from truehalf.ir.facts import fixed_batch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 
 def check_feeds(samples: Sequence[Sample], model: ir.Model) -> list[dict[str, np.ndarray]]:
     """Batches of one and three samples, or of the one size that the model takes."""
-    shape = model.graph.inputs[0].shape
-    fixed = shape[0] if shape is not None and isinstance(shape[0], int) else None
+    fixed = fixed_batch(model)
     sizes = (1, 3) if fixed is None else (fixed,)
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     return [filled(samples, size, start) for start, size in zip(starts, sizes, strict=True)]

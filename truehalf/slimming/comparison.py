@@ -16,7 +16,7 @@ from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.ops import Trait, has
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.findings import NOT_VERIFIED
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 from truehalf.verification.metrics.tensors import Parity, check_runs, compare_runs

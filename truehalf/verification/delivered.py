@@ -27,8 +27,7 @@ from truehalf.ir.proto.names import graphs_of
 from truehalf.ir.proto.plugins import plugins_of
 from truehalf.ir.proto.refusals import checker_refusal, refused
 from truehalf.ir.slots import schema_at
-from truehalf.runtime.ort.operators import custom_operators
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session, custom_operators
 from truehalf.verification.findings import FAILED, VERIFIED, Finding, not_checked
 
 CHECK = "file"

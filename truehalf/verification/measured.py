@@ -12,26 +12,14 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
+from truehalf.io_spec.boxes import box_format_problem, in_words, layouts_of
 from truehalf.io_spec.columns import anchored
+from truehalf.io_spec.decode import Detections, confident, decode
 from truehalf.io_spec.outputs import DETECTIONS, by_kind, detecting, plain_outputs, task_of
 from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.declared.boxes import box_format_problem, in_words, layouts_of
 from truehalf.verification.metrics.classification import ClassAgreement
-from truehalf.verification.metrics.decoded import (
-    confident_queries,
-    detections_of,
-    near_labels,
-    of_anchors,
-    with_tied_labels,
-)
-from truehalf.verification.metrics.detections import (
-    Detections,
-    DetectionSummary,
-    Matching,
-    match,
-    of_objects,
-    summarize,
-)
+from truehalf.verification.metrics.decoded import near_labels, of_anchors, with_tied_labels
+from truehalf.verification.metrics.detections import DetectionSummary, Matching, match, of_objects, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone, masked_in
 from truehalf.verification.metrics.precision import SelfPrecision, self_precision
@@ -127,9 +115,9 @@ class Measured:
         self.found: list[tuple[Detections, Detections]] = []
         self.tied_labels = 0
         for run in runs if self.decodable and self.task == DETECTIONS else ():
-            expected = detections_of(run.reference, spec, run.size) if known is None else known[: run.rows]
+            expected = decode(run.reference, spec, run.size) if known is None else known[: run.rows]
             tied = near_labels(run.reference, spec, options.tie_margin)
-            candidates = detections_of(run.candidate, spec, run.size)
+            candidates = decode(run.candidate, spec, run.size)
             for number, (ref, cand) in enumerate(zip(expected, candidates, strict=True)):
                 settled, count = with_tied_labels(ref, cand, tied[number], options.iou_threshold) if tied else (cand, 0)
                 self.found.append((ref, settled))
@@ -146,7 +134,7 @@ class Measured:
         return [name for name in self.plain if np.shape(run.reference[name])[:2] in of_queries]
 
     def _with_rows(self, run: Run, paired: Paired) -> Run:
-        free = ~paired.confident & ~confident_queries(paired.outputs, self.spec, self.options.score_threshold)
+        free = ~paired.confident & ~confident(paired.outputs, self.spec, self.options.score_threshold)
         beyond = []
         for name, other in paired.outputs.items():
             limit = self._by_tensor_rule(name, [(run.reference[name], other)], [run]).limit
@@ -303,4 +291,4 @@ class Measured:
 def _paired(run: Run, names: Sequence[str], spec: IoSpec, threshold: float) -> Paired:
     rows = pair_queries(run.reference, run.candidate, names, anchored(spec))
     outputs = {name: in_rows(run.candidate[name], rows) for name in names}
-    return Paired(rows, outputs, confident_queries(run.reference, spec, threshold))
+    return Paired(rows, outputs, confident(run.reference, spec, threshold))

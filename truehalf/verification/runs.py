@@ -132,10 +132,3 @@ def count_nonfinite(outputs: Arrays, row: int | slice = slice(None)) -> int:
 def part_of(feed: Arrays, start: int, count: int) -> dict[str, np.ndarray]:
     """Samples `start` to `start + count - 1` of axis 0, as far as there are any."""
     return {name: array[start : start + count] for name, array in feed.items()}
-
-
-def repeated(feed: Arrays, count: int) -> dict[str, np.ndarray]:
-    """The samples of a feed and its last one again, until there are `count`."""
-    return {
-        name: np.concatenate([array, np.repeat(array[-1:], count - len(array), axis=0)]) for name, array in feed.items()
-    }

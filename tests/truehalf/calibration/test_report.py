@@ -10,8 +10,8 @@ import onnx.parser
 
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.calibrate_report import calibration_report
-from truehalf.data.given import SampleFeeds, fixed_batch
-from truehalf.data.samples import Sample
+from truehalf.data.samples import Feeds, Sample, Samples
+from truehalf.ir.facts import fixed_batch
 from truehalf.ir.model_file import load_model
 
 
@@ -20,12 +20,12 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_fixed_batch_is_filled_with_one_sample(tmp_path: Path) -> None:
+def test_a_fixed_batch_is_filled_with_the_last_sample(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", "g (float[3,2] x) => (float[3,2] y) { y = Mul(x, x) }")
     x = np.float32([[1, 2], [-9, 3], [0, 600], [4, 4]])
-    samples = [Sample(name, {"x": row}, None, None) for name, row in zip("abcd", x, strict=True)]
-    entry = calibrate(path, SampleFeeds(samples, fixed_batch(load_model(path))))["tensors"]["y"]
-    assert (entry["absmax"], entry["sample"], entry["min"], entry["elements"]) == (360000, "c", 0, 24)
+    samples = Samples("abcd", lambda position: Sample("abcd"[position], {"x": x[position]}))
+    entry = calibrate(path, Feeds(samples, fixed_batch(load_model(path)) or 1))["tensors"]["y"]
+    assert (entry["absmax"], entry["sample"], entry["min"], entry["elements"]) == (360000, "a", 0, 12)
 
 
 def test_the_report_lists_the_largest_tensors_with_their_nodes(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ import pytest
 
 from tests.measuring.attention_graphs import Form, attention
 from tests.messages import expect
+from tests.tiers import compiled
 from truehalf.cli.app import run as truehalf
 from truehalf.cli.engine import engine_lines
 from truehalf.engines.engine_report import EngineReport
 from truehalf.report.text import Screen
-from truehalf.runtime.tensorrt.versions import RTX
 
-pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
+pytestmark = compiled
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]> g ({dtype}[{sides}] x) => ({dtype}[{sides}] y) {{
   a = Relu(x)
@@ -85,8 +85,42 @@ def test_a_gate_that_is_not_verified_is_said(
     wide: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnx.save(attention(Form(), wide), tmp_path / "model.onnx")
-    assert run(tmp_path / "model.onnx") == 0
+    assert run(tmp_path / "model.onnx") == 3
     expect(capsys.readouterr().out, None, "engine.gates.fused_attention", "softmax.0")
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "node"),
+    [
+        ("c = IsInf(x) y = Where(c, x, fill)", 1, "/Where"),
+        ("r = Relu(x) n = NonZero(r) c = Cast<to = 10>(n) y = ReduceSum(c)", 3, "/NonZero"),
+    ],
+)
+def test_a_file_that_is_refused(
+    body: str, code: int, node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"g (float16[2,8] x) => (float16[M,K] y) <float fill = {{-1.0}}> {{ {body} }}"
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    for each in made.graph.node:
+        each.name = f"/{each.op_type}"
+    onnx.save(made, tmp_path / "model.onnx")
+    assert run(tmp_path / "model.onnx") == code
+    expect(capsys.readouterr().out, None, node, "not verified" if code == 3 else "failed")
+
+
+def test_a_target_without_a_compiler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(model(tmp_path), "--target", "sm87") == 3
+    expect(
+        capsys.readouterr().out.replace("\n", " "), None, "no compiler here covers sm87", "trtexec --onnx=model.onnx"
+    )
+
+
+def test_no_compiler_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("truehalf.runtime.machine.package_version", lambda module: None)
+    assert run(model(tmp_path), "--target", "sm89") == 3
+    expect(capsys.readouterr().out.replace("\n", " "), None, "pip install 'truehalf[rtx]'", "not verified")
 
 
 def test_gates_can_be_switched_off(tmp_path: Path) -> None:
@@ -140,7 +174,7 @@ def test_a_conversion_compiles_what_it_wrote(
 def test_an_engine_that_fails_its_gates_fails_the_conversion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("truehalf.engines.compiling.gates.changed_nodes", lambda facts, graph: graph["fp16_node_names"])
+    monkeypatch.setattr("truehalf.engines.layers.lost_nodes", lambda layers, half: sorted(half))
     onnx.save(convolution(), tmp_path / "model.onnx")
     assert convert(tmp_path / "model.onnx", "--engine") == 1
     expect(capsys.readouterr().out, "beyond-gate", "conv")

@@ -256,7 +256,7 @@ def test_a_provider_belongs_to_onnxruntime_and_onnxruntime_needs_one() -> None:
     expect(error, None, "engine=onnxruntime engine.provider=cuda")
     (error,) = errors_of("engine=onnxruntime", "engine.provider=null")
     assert told([error]) == [("engine.provider", "needs-value")]
-    expect(error, None, "engine=onnxruntime", "cuda", "tensorrt", "cpu")
+    expect(error, None, "engine=onnxruntime", "cuda", "cpu")
     validate(composed("engine=onnxruntime", "engine.provider=cpu"))
 
 
@@ -286,16 +286,10 @@ def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list
 @pytest.mark.parametrize(
     ("provider", "option", "refused"),
     [
-        ("tensorrt", "refit=true", True),
-        ("tensorrt", "strip_weights=true", True),
-        ("tensorrt", "version_compatible=true", True),
-        ("tensorrt", "tiling_optimization_level=full", True),
-        ("tensorrt", "hardware_compatibility=same_compute_capability", True),
-        ("tensorrt", "hardware_compatibility=ampere_plus", False),
-        ("tensorrt", "memory_pools_gb.tactic_dram=1.0", True),
-        ("tensorrt", "tf32=true", False),
-        ("tensorrt", "builder_optimization_level=5", False),
-        ("tensorrt", "plugins=[a.so]", False),
+        ("cuda", "refit=true", True),
+        ("cpu", "version_compatible=true", True),
+        ("cuda", "hardware_compatibility=ampere_plus", True),
+        ("cuda", "memory_pools_gb.tactic_dram=1.0", True),
         ("cuda", "tf32=true", False),
         ("cuda", "builder_optimization_level=5", True),
         ("cuda", "plugins=[a.so]", True),

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pytest
 from PIL import Image
 
 from tests.configurations import composed
@@ -15,7 +15,7 @@ from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.data import coco
-from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
+from truehalf.data.run_samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
 from truehalf.io_spec.spec import IoSpec
 from truehalf.provenance.fingerprints import fingerprint_data
 
@@ -48,12 +48,13 @@ def faults(folder: Path, annotations: Any) -> list[str]:
     """The lines of the message; the first names the file."""
     config = written(folder, annotations)
     with raises(None, "data.annotations", folder / "boxes.json") as error:
-        coco.drawn(config, folder, "verification", 0, COUNT)
+        coco.coco(config, folder)
     return [line.removeprefix("  - ") for line in str(error.value).splitlines()]
 
 
 def by_name(config: Config, folder: Path) -> dict[str, Any]:
-    return {sample.name: sample for sample in coco.drawn(config, folder, "verification", 0, COUNT)}
+    source = coco.coco(config, folder)
+    return {name: source.load(position) for position, name in enumerate(source.names)}
 
 
 def test_boxes_follow_the_picture_into_the_model_and_categories_are_classes_by_name(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_empty_boxes_and_strays_are_no_labels_and_are_reported(tmp_path: Path) -
     annotations = content()
     annotations["annotations"][1]["bbox"] = [5, 5, 0, 9]
     annotations["annotations"][2]["image_id"] = 12345
-    annotations["annotations"].append({"image_id": 0, "category_id": 18, "bbox": [1, 2, 3, 4]})
+    annotations["annotations"].append({"id": 99, "image_id": 0, "category_id": 18, "bbox": [1, 2, 3, 4]})
     config = written(tmp_path, annotations)
     found = by_name(config, tmp_path)
     assert found["0/0.png"].boxes.tolist() == [[10, 4, 30, 12], [1, 2, 4, 6]]
@@ -96,7 +97,7 @@ def test_empty_boxes_and_strays_are_no_labels_and_are_reported(tmp_path: Path) -
 
 def test_crowds_are_marked(tmp_path: Path) -> None:
     annotations = content()
-    annotations["annotations"].append({"image_id": 0, "category_id": 18, "bbox": [1, 2, 3, 4], "iscrowd": 1})
+    annotations["annotations"].append({"id": 99, "image_id": 0, "category_id": 18, "bbox": [1, 2, 3, 4], "iscrowd": 1})
     config = written(tmp_path, annotations)
     assert by_name(config, tmp_path)["0/0.png"].crowds.tolist() == [False, True]
     sample = next(s for s in trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC) if s.name != "0/0.png")
@@ -108,42 +109,39 @@ def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> 
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (64, 32)).save(tmp_path / "pictures/0/4.png", exif=exif)
-    drawn = coco.drawn(config, tmp_path, "verification", 0, COUNT)
+    source = coco.coco(config, tmp_path)
     with raises("wrong-file", tmp_path / "pictures/0/4.png", "64 x 32", "32 x 64", "EXIF"):
-        drawn[drawn.names.index("0/4.png")]
+        source.load(source.names.index("0/4.png"))
 
 
 def test_the_same_picture_twice_is_one(tmp_path: Path) -> None:
     config = written(tmp_path, content())
     (tmp_path / "pictures/1/5.png").write_bytes((tmp_path / "pictures/0/4.png").read_bytes())
-    with raises("too-few-samples", tmp_path / "pictures", COUNT - 1, COUNT):
-        coco.drawn(config, tmp_path, "verification", 0, COUNT)
-    assert "1/5.png" not in coco.drawn(config, tmp_path, "verification", 0, COUNT - 1).names
+    source = coco.coco(config, tmp_path)
+    assert len(source.names) == COUNT - 1 and "1/5.png" not in source.names
 
 
 def test_all_faults_of_the_file_are_listed(tmp_path: Path) -> None:
     annotations = content()
     annotations["images"][1]["file_name"] = "./0/0.png"
-    annotations["images"][2]["id"] = 0
     annotations["images"][3]["file_name"] = "../elsewhere.png"
     annotations["categories"].append({"id": 17, "name": "again"})
-    annotations["categories"].append({"id": 5})
     annotations["annotations"][0]["bbox"] = [1, 2, 3]
     annotations["annotations"][1]["category_id"] = 4
-    del annotations["annotations"][2]["image_id"]
     annotations["annotations"][3]["bbox"] = [1, 2, 3, float("nan")]
+    annotations["annotations"][6]["iscrowd"] = "0"
+    annotations["annotations"][8]["iscrowd"] = None
     first, *listed = faults(tmp_path, annotations)
     expect(first, "file-unreadable")
     expected: list[tuple[str, list[object]]] = [
-        ("missing-key", ["categories[4]:", "name"]),
-        ("given-twice", ["categories[3]:", "id 17"]),
-        ("given-twice", ["images[2]:", "id 0"]),
+        ("given-twice", ["categories:", "id 17"]),
         ("wrong-name", ["images:", "file_name '../elsewhere.png'", "data.folder"]),
         ("given-twice", ["images:", "file_name '0/0.png'", 2]),
         ("wrong-type", ["annotations[0]:", "bbox:", "[x, y, width, height]", "[1, 2, 3]"]),
         ("wrong-name", ["annotations[1]:", "category_id 4", "categories"]),
-        ("missing-key", ["annotations[2]:", "image_id", "category_id", "bbox"]),
         ("wrong-type", ["annotations[3]:", "bbox:", "[1, 2, 3, nan]"]),
+        ("unknown-choice", ["annotations[6]:", "iscrowd:", "'0'"]),
+        ("unknown-choice", ["annotations[8]:", "iscrowd:", "None"]),
     ]
     assert len(listed) == len(expected), listed
     for code, facts in expected:
@@ -151,40 +149,30 @@ def test_all_faults_of_the_file_are_listed(tmp_path: Path) -> None:
         expect(line, code, *facts)
 
 
-def test_ids_that_are_no_ids_and_crowds_that_are_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("images", "id", [1]),
+        ("images", "file_name", ...),
+        ("categories", "id", {}),
+        ("categories", "name", ...),
+        ("annotations", "image_id", ...),
+        ("annotations", "category_id", {}),
+    ],
+)
+def test_an_entry_without_what_coco_says_is_one_sentence(tmp_path: Path, kind: str, key: str, value: Any) -> None:
     annotations = content()
-    annotations["images"][1]["id"] = [1]
-    annotations["images"][2]["id"] = True
-    annotations["categories"].append({"id": {"a": 1}, "name": "deep"})
-    annotations["annotations"][3]["image_id"] = [1]
-    annotations["annotations"][4]["category_id"] = {}
-    annotations["annotations"][5]["image_id"] = None
-    annotations["annotations"][6]["iscrowd"] = "0"
-    annotations["annotations"][7]["iscrowd"] = 2
-    annotations["annotations"][8]["iscrowd"] = None
-    first, *listed = faults(tmp_path, annotations)
-    expect(first, "file-unreadable")
-    expected = {
-        "images[1]: id:": ("wrong-type", ["[1]"]),
-        "images[2]: id:": ("wrong-type", ["True"]),
-        "categories[3]: id:": ("wrong-type", ["{'a': 1}"]),
-        "annotations[3]: image_id:": ("wrong-type", ["[1]"]),
-        "annotations[4]: category_id:": ("wrong-type", ["{}"]),
-        "annotations[5]: image_id:": ("wrong-type", ["None"]),
-        "annotations[6]: iscrowd:": ("unknown-choice", ["'0'"]),
-        "annotations[7]: iscrowd:": ("unknown-choice", [2]),
-        "annotations[8]: iscrowd:": ("unknown-choice", ["None"]),
-    }
-    assert len(listed) == len(expected), listed
-    for place, (code, facts) in expected.items():
-        (line,) = [line for line in listed if line.startswith(place)]
-        expect(line.removeprefix(place), code, *facts)
+    if value is ...:
+        del annotations[kind][3 % len(annotations[kind])][key]
+    else:
+        annotations[kind][3 % len(annotations[kind])][key] = value
+    with raises("wrong-file", "data.annotations", tmp_path / "boxes.json"):
+        coco.coco(written(tmp_path, annotations), tmp_path)
 
 
-def test_text_is_an_id_and_a_truth_value_a_crowd(tmp_path: Path) -> None:
+def test_truth_values_are_crowds_and_annotations_may_lack_them(tmp_path: Path) -> None:
     annotations = content()
-    annotations["images"][0]["id"] = "first"
-    annotations["annotations"][0] |= {"image_id": "first", "iscrowd": True}
+    annotations["annotations"][0]["iscrowd"] = True
     annotations["annotations"][1]["iscrowd"] = False
     del annotations["annotations"][2]["iscrowd"]
     found = by_name(written(tmp_path, annotations), tmp_path)
@@ -193,20 +181,23 @@ def test_text_is_an_id_and_a_truth_value_a_crowd(tmp_path: Path) -> None:
 
 def test_files_that_are_no_annotations_and_pictures_that_are_missing(tmp_path: Path) -> None:
     (message,) = faults(tmp_path, {"images": []})
-    expect(message, "wrong-file", "annotations, categories")
-    assert "images" not in message
+    expect(message, "wrong-file", "lacks annotations, categories")
     (message,) = faults(tmp_path, [1])
     expect(message, "wrong-file", "images, annotations, categories")
+    twice = content()
+    twice["images"][2]["id"] = 0
+    _, message = faults(tmp_path, twice)
+    expect(message, "given-twice", "images:", "id 0")
     config = written(tmp_path, content())
     (tmp_path / "pictures/1/5.png").unlink()
     with raises("file-missing", "data.folder", tmp_path / "pictures", f"1 of {COUNT}", "1/5.png", "data.annotations"):
-        coco.drawn(config, tmp_path, "trace", 0, 1)
+        coco.coco(config, tmp_path)
     (tmp_path / "boxes.json").write_text("{")
     with raises("file-unreadable", "data.annotations", tmp_path / "boxes.json", "JSON"):
-        coco.drawn(config, tmp_path, "trace", 0, 1)
+        coco.coco(config, tmp_path)
     (tmp_path / "boxes.json").unlink()
     with raises("file-missing", "data.annotations", tmp_path / "boxes.json", "JSON"):
-        coco.drawn(config, tmp_path, "trace", 0, 1)
+        coco.coco(config, tmp_path)
 
 
 def test_changed_boxes_change_the_fingerprint_of_verification_alone(tmp_path: Path) -> None:
@@ -218,9 +209,3 @@ def test_changed_boxes_change_the_fingerprint_of_verification_alone(tmp_path: Pa
     assert before["verification"]["annotations"]["sha256"] != after["verification"]["annotations"]["sha256"]
     files = {entry["file"] for each in after.values() for entry in each["files"]}
     assert files == {f"{n % 2}/{n}.png" for n in range(COUNT)}, "by their place in the folder"
-
-
-def test_what_is_drawn_streams_from_the_files(tmp_path: Path) -> None:
-    drawn = coco.drawn(written(tmp_path, content()), tmp_path, "trace", 0, 2)
-    pixels = np.asarray(drawn[0].image)
-    assert pixels.shape == (32, 64, 3) and drawn.paths[0].name == Path(drawn.names[0]).name

@@ -14,7 +14,7 @@ from tests.conftest import SPEC
 from tests.messages import raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
-from truehalf.data.samples import calibration_samples, verification_samples
+from truehalf.data.run_samples import calibration_samples, verification_samples
 from truehalf.provenance.fingerprints import fingerprint_data
 
 HEAD = "import numpy as np\nPURPOSES = ('trace', 'calibration', 'verification')\n"
@@ -34,8 +34,8 @@ def test_a_picture_with_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     samples = verification_samples(config, tmp_path, SPEC)
     assert [sample.name for sample in samples] == [f"my_data:sample/verification/{n}" for n in range(4)]
     sample = samples[1]
-    assert sample.feeds["images"].shape == (3, 128, 128)
-    np.testing.assert_allclose(sample.feeds["images"], 101 / 255, rtol=1e-6)
+    assert sample.arrays["images"].shape == (3, 128, 128)
+    np.testing.assert_allclose(sample.arrays["images"], 101 / 255, rtol=1e-6)
     assert sample.boxes is not None and sample.boxes.tolist() == [[0, 0, 64, 64]]
     assert sample.labels is not None and sample.labels.tolist() == [7]
 
@@ -50,7 +50,7 @@ def test_a_picture_alone_and_one_on_which_nothing_is(tmp_path: Path, monkeypatch
 def test_arrays_and_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = "return {'images': np.full((3, 128, 128), seed + number, np.float32)}"
     sample = calibration_samples(config_of(tmp_path, body, monkeypatch), tmp_path, SPEC)[2]
-    assert (sample.feeds["images"] == 7).all()
+    assert (sample.arrays["images"] == 7).all()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_function_may_import_from_the_workspace_when_it_is_called(
 ) -> None:
     (tmp_path / "read_late.py").write_text("import numpy as np\nPIXELS = np.full((9, 9, 3), 7, np.uint8)\n")
     config = config_of(tmp_path, "import read_late; return read_late.PIXELS", monkeypatch)
-    np.testing.assert_allclose(verification_samples(config, tmp_path, SPEC)[0].feeds["images"], 7 / 255, rtol=1e-6)
+    np.testing.assert_allclose(verification_samples(config, tmp_path, SPEC)[0].arrays["images"], 7 / 255, rtol=1e-6)
     assert str(tmp_path) not in sys.path
 
 

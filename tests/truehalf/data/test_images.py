@@ -10,7 +10,9 @@ from PIL import Image
 from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.validate import validate
-from truehalf.data.images import SAME, drawn, images_under, list_images, open_image, suffixes, take
+from truehalf.data.images import open_image, suffixes
+from truehalf.data.run_samples import run_sources
+from truehalf.data.sources import SAME, images, images_under
 
 
 def picture(path: Path, mode: str = "RGB", size: tuple[int, int] = (20, 10), **options: object) -> Path:
@@ -21,13 +23,16 @@ def picture(path: Path, mode: str = "RGB", size: tuple[int, int] = (20, 10), **o
     return path
 
 
-def test_pictures_are_found_recursively_in_an_order_of_the_seed(tmp_path: Path) -> None:
+def test_images_are_found_recursively_in_an_order_of_the_seed(tmp_path: Path) -> None:
     for name in ("a.png", "deep/b.JPG", "deep/er/c.webp", "notes.txt"):
         picture(tmp_path / name) if name != "notes.txt" else (tmp_path / name).write_text("x")
-    first = list_images(tmp_path, seed=0)[0]
-    assert sorted(path.name for path in first) == ["a.png", "b.JPG", "c.webp"]
-    assert first == list_images(tmp_path, seed=0)[0]
-    assert any(list_images(tmp_path, seed=seed)[0] != first for seed in range(1, 9))
+    assert [path.name for path in images_under(tmp_path)] == ["a.png", "b.JPG", "c.webp"]
+
+    def verifying(seed: int) -> list[str]:
+        config = validate(composed("data=images", "data.folder=.", f"data.seed={seed}"))
+        return list(run_sources(config, tmp_path).verification.names)
+
+    assert verifying(0) == verifying(0) and any(verifying(seed) != verifying(0) for seed in range(1, 9))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "CMYK"])
@@ -57,15 +62,13 @@ def test_exif_orientation_is_honoured(tmp_path: Path) -> None:
 
 def test_faults_are_named(tmp_path: Path) -> None:
     with raises("file-missing", "data.folder", tmp_path / "nowhere"):
-        list_images(tmp_path / "nowhere", 0)
+        images(validate(composed("data=images", "data.folder=nowhere")), tmp_path)
     with raises("file-missing", "data.folder", tmp_path, ".png"):
-        list_images(tmp_path, 0)
+        images(validate(composed("data=images", "data.folder=.")), tmp_path)
     broken = picture(tmp_path / "broken.png")
     broken.write_bytes(broken.read_bytes()[:40])
     with raises("file-unreadable", broken):
         open_image(broken)
-    with raises("too-few-samples", "data.folder", "pictures", 1, "calibration", 4):
-        take([broken], 0, 4, Path("pictures"), "calibration")
 
 
 @pytest.mark.parametrize(
@@ -100,11 +103,10 @@ def test_the_same_bytes_under_another_name_are_never_a_second_picture(tmp_path: 
         (tmp_path / f"copy of {number}.png").write_bytes((tmp_path / f"{number:02}.png").read_bytes())
     counts = ["data.calibration_samples=4", "data.verification_samples=4"]
     config = validate(composed("data=images", "data.folder=.", *counts))
-    found = [
-        drawn(config, tmp_path, *row) for row in (("trace", 0, 16), ("calibration", 16, 4), ("verification", 20, 4))
-    ]
-    names = [name for each in found for name in each.names]
-    assert sorted(names) == [f"{number:02}.png" for number in range(24)]
-    assert found[2].left_out == {SAME: ["copy of 3.png (as 03.png)", "copy of 7.png (as 07.png)"]}
-    with raises("too-few-samples", "data.folder", 24, "verification", 25):
-        drawn(config, tmp_path, "verification", 20, 5)
+    sources = run_sources(config, tmp_path)
+    parts = [sources.trace, sources.calibration, sources.verification]
+    assert sorted(name for part in parts for name in part.names) == [f"{number:02}.png" for number in range(24)]
+    assert all(part.left_out == {SAME: ["copy of 3.png (as 03.png)", "copy of 7.png (as 07.png)"]} for part in parts)
+    too_many = validate(composed("data=images", "data.folder=.", *counts[:1], "data.verification_samples=21"))
+    with raises("too-few-samples", "data.folder", 24):
+        run_sources(too_many, tmp_path)

@@ -13,8 +13,8 @@ from tests.configurations import composed
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
-from truehalf.data import npz
-from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
+from truehalf.data import sources
+from truehalf.data.run_samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
 from truehalf.io_spec.spec import IoSpec
 from truehalf.provenance.fingerprints import fingerprint_data
 
@@ -50,11 +50,11 @@ def all_samples(config: Config, root: Path) -> list[Any]:
 def test_each_row_of_a_file_is_a_sample_of_one_purpose(save: Any, tmp_path: Path) -> None:
     save(tmp_path / "all.npz", **arrays())
     samples = all_samples(config_of("all.npz"), tmp_path)
-    assert sorted(int(sample.feeds["n"]) for sample in samples) == list(range(ROWS))
+    assert sorted(int(sample.arrays["n"]) for sample in samples) == list(range(ROWS))
     for sample in samples:
-        number = int(sample.feeds["n"])
-        assert sample.name == f"all[{number}]" and sample.feeds["x"].shape == (2, 3)
-        assert (sample.feeds["x"] == number).all() and sample.boxes is None
+        number = int(sample.arrays["n"])
+        assert sample.name == f"all[{number}]" and sample.arrays["x"].shape == (2, 3)
+        assert (sample.arrays["x"] == number).all() and sample.boxes is None
 
 
 def test_a_folder_is_its_files_and_the_same_file_twice_is_one(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_folder_is_its_files_and_the_same_file_twice_is_one(tmp_path: Path) ->
         np.savez(folder / f"from{first:02}.npz", **arrays(8, first))
     (folder / "again.npz").write_bytes((folder / "from08.npz").read_bytes())
     samples = all_samples(config_of("samples"), tmp_path)
-    assert sorted(int(sample.feeds["n"]) for sample in samples) == list(range(ROWS))
+    assert sorted(int(sample.arrays["n"]) for sample in samples) == list(range(ROWS))
     found, left_out = fingerprint_data(config_of("samples"), tmp_path)
     assert list(left_out.values()) == [["from08.npz (as again.npz)"]]
     files = {entry["file"] for each in found.values() for entry in each["files"]}
@@ -74,19 +74,19 @@ def test_a_folder_is_its_files_and_the_same_file_twice_is_one(tmp_path: Path) ->
 
 def test_rows_come_forward_and_again_and_in_any_order(tmp_path: Path) -> None:
     np.savez(tmp_path / "all.npz", x=np.asfortranarray(arrays()["x"]), n=arrays()["n"])
-    drawn = npz.drawn(config_of("all.npz"), tmp_path, "verification", 0, ROWS)
-    assert drawn.names == [f"all[{row}]" for row in range(ROWS)]
+    source = sources.npz(config_of("all.npz"), tmp_path)
+    assert source.names == [f"all[{row}]" for row in range(ROWS)]
     for order in (range(ROWS), reversed(range(ROWS)), (3, 3, 0, 20)):
         for row in order:
-            made = drawn[row].arrays
+            made = source.load(row)
             assert made["n"] == row and (made["x"] == row).all() and made["x"].flags.c_contiguous
 
 
 def test_a_row_is_its_own_memory(tmp_path: Path) -> None:
     """Rows that shared a buffer would all be the last one."""
     np.savez(tmp_path / "all.npz", **arrays())
-    drawn = npz.drawn(config_of("all.npz"), tmp_path, "verification", 0, ROWS)
-    first, second = drawn[0].arrays["x"], drawn[1].arrays["x"]
+    source = sources.npz(config_of("all.npz"), tmp_path)
+    first, second = source.load(0)["x"], source.load(1)["x"]
     assert (first == 0).all() and (second == 1).all()
     first[:] = 9  # and may be written to
 
@@ -119,7 +119,7 @@ def test_faults_are_named(tmp_path: Path) -> None:
     np.savez(path, x=np.float32(1))
     expect(faults(tmp_path), "wrong-shape", path.name, "{'x': None}")
     np.savez(path, x=np.array([{}] * ROWS, object))
-    expect(faults(tmp_path), "file-unreadable", path.name, "'x.npy'", "pickled")
+    expect(faults(tmp_path), "file-unreadable", path.name, "'x'", "pickled")
     path.write_bytes(b"no archive")
     expect(faults(tmp_path), "file-unreadable", "data.file", path.name)
 
@@ -144,9 +144,9 @@ def test_a_file_that_breaks_off_is_named(tmp_path: Path) -> None:
     np.savez_compressed(
         tmp_path / "all.npz", x=np.random.default_rng(0).random((ROWS, 2, 300), np.float32), n=arrays()["n"]
     )
-    drawn = npz.drawn(config_of("all.npz"), tmp_path, "verification", 0, ROWS)
+    source = sources.npz(config_of("all.npz"), tmp_path)
     broken = bytearray((tmp_path / "all.npz").read_bytes())
     broken[3000:9000] = bytes(6000)
     (tmp_path / "all.npz").write_bytes(bytes(broken))
     with raises("file-unreadable", tmp_path / "all.npz"):
-        list(drawn)
+        source.load(0)

@@ -14,16 +14,14 @@ from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.config.validate import validate
-from truehalf.data.samples import (
+from truehalf.data.run_samples import (
     TRACE_SAMPLES,
     adversarial_samples,
-    batches,
     calibration_samples,
-    readable,
-    stacked,
     trace_samples,
     verification_samples,
 )
+from truehalf.data.samples import batches, readable, stacked
 from truehalf.io_spec.spec import InputSpec, IoSpec
 
 
@@ -118,7 +116,7 @@ def test_samples_of_two_shapes_are_named(tmp_path: Path) -> None:
 
 def test_samples_are_what_the_model_reads() -> None:
     sample = verification_samples(digits_config(), Path("unused"), SPEC)[2]
-    image = sample.feeds["images"]
+    image = sample.arrays["images"]
     assert image.shape == (3, 128, 128) and image.dtype == np.float32 and image.max() <= 1
     assert sample.boxes is not None and sample.labels is not None
 
@@ -132,13 +130,13 @@ def test_batches_cover_everything_once() -> None:
 
 
 def test_adversarial_samples_stand_at_the_rim_of_the_range() -> None:
-    made = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config(), SPEC)}
+    made = {sample.name: sample.arrays["images"] for sample in adversarial_samples(digits_config(), SPEC)}
     assert list(made) == ["adversarial/white", "adversarial/black", "adversarial/noise"]
     assert all(image.shape == (3, 128, 128) and image.dtype == np.float32 for image in made.values())
     assert made["adversarial/white"].min() == 1 and made["adversarial/black"].max() == 0
     noise = made["adversarial/noise"]
     assert set(np.unique(noise)) == {0, 1} and 0.45 < noise.mean() < 0.55
-    again = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config(), SPEC)}
+    again = {sample.name: sample.arrays["images"] for sample in adversarial_samples(digits_config(), SPEC)}
     assert np.array_equal(noise, again["adversarial/noise"])
 
 
@@ -152,7 +150,7 @@ def test_adversarial_samples_go_through_the_models_own_preprocessing() -> None:
     outside = spec_of(
         channels="BGR", range=[0, 255], layout="NHWC", normalization=statistics, shape=["batch", 128, 128, 3]
     )
-    made = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config(), outside)}
+    made = {sample.name: sample.arrays["images"] for sample in adversarial_samples(digits_config(), outside)}
     white, black = made["adversarial/white"], made["adversarial/black"]
     assert white.shape == (128, 128, 3) and white[5, 7].tolist() == [245, 235 / 2, 225 / 4]
     assert black[5, 7].tolist() == [-10, -10, -7.5]
@@ -160,9 +158,9 @@ def test_adversarial_samples_go_through_the_models_own_preprocessing() -> None:
     for channel in range(3):
         assert set(np.unique(noise[..., channel])) == {white[0, 0, channel], black[0, 0, channel]}
     inside = spec_of(range=[0, 255], normalization=statistics | {"where": "inside the graph"}, dtype="uint8")
-    made = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config(), inside)}
+    made = {sample.name: sample.arrays["images"] for sample in adversarial_samples(digits_config(), inside)}
     assert made["adversarial/white"].dtype == np.uint8 and (made["adversarial/white"] == 255).all()
-    boxed = {s.name: s.feeds["images"] for s in adversarial_samples(digits_config(), spec_of(resize="letterbox"))}
+    boxed = {s.name: s.arrays["images"] for s in adversarial_samples(digits_config(), spec_of(resize="letterbox"))}
     assert boxed["adversarial/white"].min() == 1, "as large as the input: no grey beside it"
 
 
@@ -179,8 +177,8 @@ def test_a_size_of_the_picture_goes_in_beside_it() -> None:
         verification_samples(digits_config(), Path("unused"), spec)[0],
         *adversarial_samples(digits_config(), spec),
     ):
-        assert sample.feeds["orig_target_sizes"].tolist() == [128, 128]
-        assert sample.feeds["orig_target_sizes"].dtype == np.int64
+        assert sample.arrays["orig_target_sizes"].tolist() == [128, 128]
+        assert sample.arrays["orig_target_sizes"].dtype == np.int64
 
 
 @pytest.mark.parametrize(("sides", "fed"), [([64, 32], (64, 32)), (["h", "w"], (128, 128))])
@@ -189,22 +187,22 @@ def test_a_mask_of_pixels_goes_in_beside_the_picture(sides: list[object], fed: t
     spec = IoSpec.from_json(SPEC.to_json() | {"inputs": [*PICTURES, mask]})
     samples = [verification_samples(digits_config(), Path("unused"), spec)[0]]
     for sample in [*samples, *adversarial_samples(digits_config(), spec)]:
-        ones = sample.feeds["pixel_mask"]
+        ones = sample.arrays["pixel_mask"]
         assert ones.shape == fed and ones.dtype == np.int64 and ones.all()
     assert len(adversarial_samples(digits_config(), spec)) == 3
 
 
 def test_scenes_in_bgr_and_nhwc_are_the_same_scenes() -> None:
-    plain = verification_samples(digits_config(), Path("unused"), SPEC)[1].feeds["images"]
+    plain = verification_samples(digits_config(), Path("unused"), SPEC)[1].arrays["images"]
     turned = spec_of(channels="BGR", layout="NHWC", shape=["batch", 128, 128, 3])
-    other = verification_samples(digits_config(), Path("unused"), turned)[1].feeds["images"]
+    other = verification_samples(digits_config(), Path("unused"), turned)[1].arrays["images"]
     assert np.array_equal(other, plain.transpose(1, 2, 0)[..., ::-1])
 
 
 def test_scenes_of_another_size_and_square_alone() -> None:
     size = ["model.image_size=[256,256]"]
     sample = verification_samples(validate(composed(*size)), Path("unused"), spec_of(size=[256, 256]))[2]
-    assert sample.feeds["images"].shape == (3, 256, 256) and sample.boxes is not None
+    assert sample.arrays["images"].shape == (3, 256, 256) and sample.boxes is not None
     with raises("wrong-shape", "model.image_size", "[128, 256]", error=ConfigErrors):
         validate(composed("model.image_size=[128,256]"))
     unknown = validate(composed("model.image_size=[null,null]"))
@@ -221,12 +219,12 @@ def test_scenes_have_no_labels_for_a_model_whose_classes_are_not_digits() -> Non
 def test_noise_is_seeded_and_its_purposes_are_disjoint() -> None:
     config = validate(composed("data=random", "data.calibration_samples=3", "data.verification_samples=3"))
     groups = [make(config, Path("unused"), SPEC) for make in (calibration_samples, verification_samples)]
-    images = [sample.feeds["images"].tobytes() for group in groups for sample in group]
+    images = [sample.arrays["images"].tobytes() for group in groups for sample in group]
     assert len(set(images)) == 6
-    assert images[0] == calibration_samples(config, Path("unused"), SPEC)[0].feeds["images"].tobytes()
+    assert images[0] == calibration_samples(config, Path("unused"), SPEC)[0].arrays["images"].tobytes()
     other = validate(composed("data=random", "data.seed=1"))
-    assert images[0] != calibration_samples(other, Path("unused"), SPEC)[0].feeds["images"].tobytes()
-    image = groups[0][0].feeds["images"]
+    assert images[0] != calibration_samples(other, Path("unused"), SPEC)[0].arrays["images"].tobytes()
+    image = groups[0][0].arrays["images"]
     assert 0 <= image.min() < 0.01 and 0.99 < image.max() <= 1 and 0.49 < image.mean() < 0.51
 
 
@@ -235,7 +233,7 @@ def test_names_are_known_without_reading(tmp_path: Path) -> None:
     for path in samples.paths:
         path.write_bytes(b"no picture")
     assert samples.names == [path.name for path in samples.paths]
-    assert samples.without(samples.paths[:2]).names == samples.names[2:]
+    assert samples[2:].names == samples.names[2:] and samples[2:].paths == samples.paths[2:]
 
 
 def test_a_corrupt_picture_is_named_and_the_rest_kept(tmp_path: Path) -> None:
@@ -244,9 +242,10 @@ def test_a_corrupt_picture_is_named_and_the_rest_kept(tmp_path: Path) -> None:
     broken.write_bytes(broken.read_bytes()[:40])
     with raises("file-unreadable", broken):
         list(samples)
-    kept, left_out = readable(samples)
+    kept = readable(samples)
     assert [sample.name for sample in kept] == [path.name for path in samples.paths if path != broken]
-    (reason,) = left_out
+    ((name, reason),) = kept.unreadable.items()
+    assert name == broken.name
     expect(reason, "file-unreadable", broken)
 
 
@@ -255,8 +254,8 @@ def test_whole_samples_are_left_alone(tmp_path: Path) -> None:
         verification_samples(digits_config(), tmp_path, SPEC),
         verification_samples(folder_config(tmp_path), tmp_path, SPEC),
     ):
-        kept, left_out = readable(samples)
-        assert len(kept) == 7 and left_out == []
+        kept = readable(samples)
+        assert len(kept) == 7 and kept.unreadable == {}
 
 
 def test_nothing_but_corrupt_pictures_is_an_error(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import onnx.parser
 import onnx_ir as ir
 
 from truehalf.emulation.emulate import emulate
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 HALF_BITS = np.arange(2**16, dtype=np.uint32).astype(np.uint16).view(np.float16)  # every FP16 number
 

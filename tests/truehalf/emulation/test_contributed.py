@@ -13,7 +13,7 @@ import pytest
 from truehalf import Precision, compare, convert
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.ir.model_file import load_model
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
 
 NODES = {

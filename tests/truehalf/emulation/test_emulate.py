@@ -13,7 +13,7 @@ import pytest
 from tests.messages import raises
 from tests.truehalf.emulation.emulation import HALF_BITS, assert_same_bits, op_count, parsed, run
 from truehalf.emulation.emulate import before_rounding, emulate
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 
 def test_movement_is_not_rounded() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.truehalf.emulation.emulation import HALF_BITS, assert_same_bits, parsed, run, ulps
 from truehalf.emulation.emulate import emulate
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 BINARY = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum, "Min": np.minimum}
 UNARY = {

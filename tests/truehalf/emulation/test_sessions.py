@@ -10,7 +10,7 @@ import onnx.parser
 
 from tests.messages import raises
 from truehalf.emulation.sessions import EmulatedSession
-from truehalf.runtime.ort.installed import CPU
+from truehalf.runtime.ort import CPU
 
 
 def saved(path: Path, text: str) -> Path:

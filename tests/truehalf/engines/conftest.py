@@ -14,6 +14,8 @@ from tests.truehalf.conftest import PROFILE
 NO_GPU: dict[str, Any] = {
     "gpus": None,
     "tensorrt": None,
+    "tensorrt_rtx": None,
+    "polygraphy": None,
     "onnxruntime_providers": ["CPUExecutionProvider"],
     "onnxruntime_providers_built": ["CUDAExecutionProvider", "CPUExecutionProvider"],
 }

@@ -10,7 +10,7 @@ import pytest
 from tests.truehalf.engines.building import build_engine
 from tests.truehalf.engines.conftest import FEW, NO_GPU
 from tests.truehalf.linked_models import LAYOUTS, linked
-from truehalf.runtime.tensorrt.versions import RTX
+from truehalf.runtime.tensorrt import RTX
 
 ON_CPU: dict[str, Any] = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
 
@@ -28,5 +28,5 @@ def test_a_session_reads_the_data(layout: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_compiled_one_holds_them(layout: str, tmp_path: Path) -> None:
     pytest.importorskip(RTX, reason="TensorRT for RTX has no wheel for this machine")
-    probe = NO_GPU | {RTX: "1.7"}
+    probe = NO_GPU | {RTX: "1.7", "polygraphy": "0.53"}
     assert built(linked(tmp_path, layout), tmp_path / "out", backend=RTX, probe=probe)["status"] == "compiled"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,7 +42,7 @@ def test_the_plan_is_complete(models: dict[str, Path], tmp_path: Path) -> None:
     assert report["status"] == "planned"
     expect(report["reason"], None, "NVIDIA", "TensorRT")
     (item,) = report["not_verified"]
-    assert item.endswith(report["reason"])
+    assert item.endswith(report["reason"]) and "truehalf[rtx]" in report["reason"], "what compiles without a GPU"
     command = report["plan"]["trtexec"]
     for part in (
         "--minShapes=images:1x3x8x8",
@@ -123,7 +122,7 @@ def test_a_plan_for_cuda_needs_no_gpu_to_be_made(models: dict[str, Path], tmp_pa
     )
     assert report["status"] == "planned"
     expect(report["reason"], None, "NVIDIA", "nvidia-smi")
-    assert report["plan"]["provider"] == "cuda" and report["lint"] == []
+    assert report["plan"]["provider"] == "cuda" and not report["lint"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["plan.json"]
 
 
@@ -203,7 +202,7 @@ def test_without_a_reference_an_engine_is_built_and_not_verified(models: dict[st
 def test_latencies_of_two_jobs_are_measured_one_after_the_other(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("truehalf.runtime.device_lock.FOLDER", tmp_path)
+    monkeypatch.setattr("truehalf.runtime.machine.LOCKS", tmp_path)
     other = measuring("cpu", tmp_path)
     assert says(other) == "measures"
     options = {"profiles": PROFILES, "backend": "onnxruntime", "provider": "cpu", "latency": FEW}
@@ -229,7 +228,7 @@ def test_fp16_on_the_cpu_provider_is_never_a_proof(models: dict[str, Path], tmp_
         latency=FEW,
     )
     assert report["status"] == "built" and "half_layers_fraction" not in report
-    assert report["parity"]["reason"] == NO_EVIDENCE and report["gates"] == []
+    assert report["parity"]["reason"] == NO_EVIDENCE and not report["gates"]
 
 
 def test_a_model_of_fixed_shapes_needs_no_profile(tmp_path: Path) -> None:
@@ -238,7 +237,7 @@ def test_a_model_of_fixed_shapes_needs_no_profile(tmp_path: Path) -> None:
     options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
     report = build_engine(tmp_path / "model.onnx", tmp_path / "out", profiles=[], declared="fp32", **options)
     (row,) = report["latency"]
-    assert report["status"] == "built" and row["shapes"] == {"x": [2, 4]} and row["points"] == ["min", "opt", "max"]
+    assert report["status"] == "built" and row["samples"] == 2 and row["points"] == ["min", "opt", "max"]
 
 
 @pytest.mark.parametrize("link", [False, True])
@@ -255,24 +254,24 @@ def test_an_engine_is_never_written_over_its_model(link: bool, models: dict[str,
     assert model.read_bytes() == content and [file.name for file in out.iterdir()] == ["model.engine"]
 
 
-@pytest.mark.parametrize("step", ["run", "facts"])
-def test_a_file_that_does_not_run_is_refused(
-    step: str, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_defect_of_truehalf_is_no_verdict(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stops(*_: Any) -> None:
-        raise RuntimeError("no kernel")
+        raise KeyError("ours")
 
-    monkeypatch.setattr(f"truehalf.engines.ort_provider.Served.{step}", stops)
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
-    with raises("runtime-refuses", "RuntimeError: no kernel"):
-        build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW, "profiles": PROFILES, "declared": "fp32"}
+    for step in ("run", "nodes_by_provider", "prepared"):
+        with monkeypatch.context() as patched, pytest.raises(KeyError):
+            patched.setattr(f"truehalf.engines.provider.Served.{step}", stops)
+            build_engine(models["fp32"], tmp_path / "out", **options)
 
 
 def test_a_profile_from_no_sample_on_is_first_run_with_samples(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What ran where is read from the first run, in which an empty batch runs nothing."""
-    from truehalf.engines.ort_provider import Served
+    from truehalf.engines.provider import Served
 
     batches: list[int] = []
     run = Served.run
@@ -291,25 +290,6 @@ def test_a_profile_from_no_sample_on_is_first_run_with_samples(
     assert batches == [2, 4]
 
 
-@pytest.mark.parametrize("before", [None, "1"])
-def test_variables_of_a_provider_are_there_before_providers_load_and_gone_afterwards(
-    before: str | None, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, seen = "NVIDIA_TF32_OVERRIDE", []
-    monkeypatch.delenv(name, raising=False)
-    if before is not None:
-        monkeypatch.setenv(name, before)
-
-    def looked(*_: Any) -> dict[str, Any]:
-        seen.append(os.environ.get(name))
-        return NO_GPU
-
-    monkeypatch.setattr("truehalf.engines.build.probe_machine", looked)
-    options = {"backend": "onnxruntime", "provider": "tensorrt", "profiles": PROFILES, "declared": "fp16"}
-    assert build_engine(models["fp16"], tmp_path / "out", **options)["status"] == "planned"
-    assert seen == ["0"] and os.environ.get(name) == before
-
-
 def test_a_reference_that_is_missing_is_said_before_the_build(models: dict[str, Path], tmp_path: Path) -> None:
     def missing() -> str:
         raise StageError("file-missing", "there is no reference")
@@ -326,7 +306,7 @@ def test_an_fp16_file_becomes_an_engine_of_half_layers(models: dict[str, Path], 
     report = build_engine(models["fp16"], tmp_path / "out", profiles=PROFILES, declared="fp16", probe=machine)
     assert report["status"] == "built", report
     assert report["half_layers"] > 0 and (tmp_path / "out/model.engine").stat().st_size > 0
-    assert {one["dtype"] for one in report["io"]} == {"HALF"} and len(report["latency"]) == 3
+    assert len(report["latency"]) == 3
 
 
 @pytest.mark.gpu
@@ -337,4 +317,4 @@ def test_on_cuda_the_kernels_are_half(models: dict[str, Path], tmp_path: Path) -
     out = tmp_path / "out"
     report = build_engine(models["fp16"], out, profiles=PROFILES, declared="fp16", probe=machine, **options)
     assert report["status"] == "built" and report["provider"] == "CUDAExecutionProvider", report
-    assert report["half_layers"] == 1 and report["cpu_nodes"] == [] and len(report["latency"]) == 3
+    assert report["cpu_nodes"] == [] and len(report["latency"]) == 3

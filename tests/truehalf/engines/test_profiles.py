@@ -9,7 +9,7 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.conftest import parsed
-from truehalf.engines.profiles import check_profiles, shape_inputs
+from truehalf.engines.profiles import check_profiles, points_of
 
 IMAGES = "g (float[N,3,8,W] images) => (float[N,3,8,W] y) { y = Relu(images) }"
 TWO = """g (float[N,3,8,8] images, float[N,2] sizes) => (float[N,3,8,8] y, float[N,2] z)
@@ -40,11 +40,8 @@ def test_profiles_that_fit() -> None:
     [
         ({}, "", "needs-value", ["'images'", "[N, 3, 8, W]"]),
         ({"images": FITTING, "image": FITTING}, ".image", "wrong-name", ["images"]),
-        ({"images": [1, 3, 8, 8]}, ".images", "wrong-type", ["min, opt", "max", [1, 3, 8, 8]]),
-        ({"images": {"min": [1, 3, 8, 8]}}, ".images", "wrong-type", ["min, opt", "max", "min"]),
-        ({"images": FITTING | {"opt": [2, 3, 8]}}, ".images.opt", "wrong-shape", [4, "[N, 3, 8, W]", [2, 3, 8]]),
-        ({"images": FITTING | {"max": ["8", 3, 8, 8]}}, ".images.max", "wrong-type", [["8", 3, 8, 8]]),
-        ({"images": FITTING | {"max": [True, 3, 8, 32]}}, ".images.max", "wrong-type", [[True, 3, 8, 32]]),
+        ({"images": FITTING | {"max": [4, 3, 8]}}, ".images.max", "wrong-shape", [4, [4, 3, 8]]),
+        ({"images": profile([1, 3], [2, 3], [4, 3])}, ".images.opt", "wrong-shape", [4, "[N, 3, 8, W]", [2, 3]]),
         (
             {"images": FITTING | {"opt": [8, 3, 8, 16]}},
             ".images.opt",
@@ -57,7 +54,7 @@ def test_profiles_that_fit() -> None:
             "out-of-range",
             ["axis 0", "0 <= min <= opt <= max", "-1, 2, 4"],
         ),
-        ({"images": FITTING | {"max": [4, 3, 16, 32]}}, ".images", "axis-fixed", ["axis 2", 8, "8, 8, 16"]),
+        ({"images": FITTING | {"max": [4, 3, 16, 32]}}, ".images.opt", "axis-fixed", ["axis 2", 8, "8, 8, 16"]),
     ],
 )
 def test_a_fault_is_named(given: dict[str, Any], key: str, code: str, facts: list[object]) -> None:
@@ -70,7 +67,6 @@ def test_every_fault_is_said_at_once() -> None:
     profiles = [{"images": profile([2, 3, 8, 8], [1, 3, 8, 8], [4, 4, 8, 8]), "other": FITTING}, {}]
     assert [fault.split(":")[0] for fault in check_profiles(graph(IMAGES), profiles)] == [
         "engine.profiles[0].images.opt",
-        "engine.profiles[0].images",
         "engine.profiles[0].other",
         "engine.profiles[1]",
     ]
@@ -96,7 +92,7 @@ def test_one_name_of_an_axis_is_one_number() -> None:
     images = profile([1, 3, 8, 8], [2, 3, 8, 8], [4, 3, 8, 8])
     assert check_profiles(graph(TWO), [{"images": images, "sizes": profile([1, 2], [2, 2], [4, 2])}]) == []
     (fault,) = check_profiles(graph(TWO), [{"images": images, "sizes": profile([1, 2], [1, 2], [8, 2])}])
-    expect(fault, "in-conflict", "engine.profiles[0].sizes:", "axis 0", "'N'", "images", "1, 2, 4", "1, 1, 8")
+    expect(fault, "in-conflict", "engine.profiles[0].sizes.opt:", "axis 0", "'N'", "images", "1, 2, 4", "1, 1, 8")
 
 
 def test_initializers_among_the_inputs_are_no_inputs() -> None:
@@ -104,39 +100,19 @@ def test_initializers_among_the_inputs_are_no_inputs() -> None:
     assert check_profiles(listed, [{"x": profile([1, 2], [1, 2], [2, 2])}]) == []
 
 
-# --- shape tensors ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (RESIZED, {"size"}),
-        ("g (float[4] x, int64[2] s) => (float[A,B] y) { y = Reshape(x, s) }", {"s"}),
-        ("g (float[4] x, int64[2] s) => (float[A,B] y) { t = Add(s, s)  y = Expand(x, t) }", {"s"}),
-        ("g (float[8] x, int64[1] s) => (float[A] y) <int64[1] z = {0}> { y = Slice(x, z, s) }", {"s"}),
-        ("g (int64 n) => (int64[N] y) <int64 a = {0}, int64 d = {1}> { y = Range(a, n, d) }", {"n"}),
-        ("g (float[N,2] x, int64[N,2] s) => (float[N,2] y) { f = Cast <to = 1> (s)  y = Mul(x, f) }", set()),
-        ("g (float[4] x, int64[2] i) => (float[2] y) { y = Gather(x, i) }", set()),
-        ("g (float[4] x, int64[4] i) => (float[4] y) { f = Cast <to = 1> (i)  y = Mul(x, f) }", set()),
-    ],
-)
-def test_which_inputs_become_shapes(text: str, expected: set[str]) -> None:
-    assert shape_inputs(graph(text)) == expected
-
-
-def test_numbers_of_a_shape_tensor_are_values() -> None:
+def test_numbers_of_an_integer_input_that_may_be_a_shape_are_left_to_the_parser() -> None:
     x = profile([1, 3, 8, 8], [1, 3, 8, 8], [1, 3, 16, 16])
     check = lambda size: check_profiles(graph(RESIZED), [{"x": x, "size": size}])  # noqa: E731
-    assert check(profile([8, 8], [16, 16], [32, 64])) == []
-    faults = check(profile([8], [16], [32]))
-    for (kind, value), fault in zip((("min", 8), ("opt", 16), ("max", 32)), faults, strict=True):
-        expect(fault, "wrong-shape", f"engine.profiles[0].size.{kind}:", "2 values", [2], [value])
+    assert check(profile([8, 8], [16, 16], [32, 64])) == [] == check(profile([2], [2], [2]))
     (fault,) = check(profile([8, 8], [4, 16], [32, 64]))
     expect(fault, "out-of-range", "engine.profiles[0].size.opt:", "value 0", "min <= opt <= max", "8, 4, 32")
-    (fault,) = check_profiles(graph(RESIZED), [{"x": x}])
-    expect(fault, "needs-value", "engine.profiles[0]:", "'size'", [2])
 
 
-def test_a_scalar_shape_tensor_has_one_value() -> None:
-    ranged = graph("g (int64 n) => (int64[N] y) <int64 a = {0}, int64 d = {1}> { y = Range(a, n, d) }")
-    assert check_profiles(ranged, [{"n": profile([1], [4], [9])}]) == []
+def test_each_point_is_there_once_in_the_order_of_the_profiles() -> None:
+    profiles = [{"x": profile([1, 3], [1, 3], [8, 3])}, {"x": profile([2, 3], [2, 3], [2, 3])}]
+    assert [(point.label, point.shapes["x"]) for point in points_of(profiles)] == [
+        ("profile 0, min and opt", [1, 3]),
+        ("profile 0, max", [8, 3]),
+        ("profile 1, min and opt and max", [2, 3]),
+    ]
+    assert [point.kinds for point in points_of([])] == [("min", "opt", "max")]

@@ -17,7 +17,7 @@ from tests.truehalf.models.small_modules import sized
 from truehalf.exporting.configured import export_configured
 from truehalf.exporting.onnx_source import PASSED_ON
 from truehalf.models.configuration import validated
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 
 def exported(folder: Path, *overrides: str) -> dict[str, Any]:

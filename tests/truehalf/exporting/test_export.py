@@ -15,7 +15,7 @@ from tests.tracing import trace_config
 from tests.truehalf.models.refusing import in_order
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.ir.model_file import load_model
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 BATCH = {"x": {0: "batch"}, "y": {0: "batch"}}
 EXPORTERS = [("torchscript", 17), ("dynamo", 18)]

@@ -14,7 +14,7 @@ from torch import nn
 from tests.messages import raises
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.exporting.module import export_module, made
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 X = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
 

@@ -35,7 +35,7 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.linting import RULES
 from truehalf.linting.report import REPAIRED_BY
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
 
 

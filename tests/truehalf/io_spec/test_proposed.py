@@ -84,7 +84,7 @@ def test_top_k_inside_the_model() -> None:
         ({"logits": RNG.normal(0, 1, (4, 10))}, "classes"),
         ({"anything": RNG.normal(0, 1, (4, 10))}, "classes"),
         ({"anything": RNG.normal(0, 1, (4, 10)), "other": LOGITS}, None),
-        ({"depth": RNG.random((4, 1, 32, 48))}, None),
+        ({"depth": RNG.random((4, 1, 32, 48))}, "map"),
         ({"boxes": CENTRED}, None),  # without scores they are no detections
         ({"scores": RNG.random((4, 10)), "keypoints": RNG.random((4, 10, 17, 2))}, None),  # one for each of ten
         ({"probs": RNG.random((4, 7)), "masks": RNG.random((4, 7, 8, 8))}, None),
@@ -116,11 +116,11 @@ UNIT = RNG.normal(0, 1, (4, 64))
 @pytest.mark.parametrize(
     ("outputs", "kind", "doubts"),
     [
-        ({"output": UNIT / np.linalg.norm(UNIT, axis=1, keepdims=True)}, None, 0),  # an embedding
-        ({"features": UNIT}, None, 0),
-        ({"image_embeds": UNIT}, None, 0),
+        ({"output": UNIT / np.linalg.norm(UNIT, axis=1, keepdims=True)}, "embedding", 0),
+        ({"features": UNIT}, "embedding", 0),
+        ({"image_embeds": UNIT}, "embedding", 0),
         ({"output": UNIT}, "classes", 1),  # or measures
-        ({"Identity": np.exp(UNIT) / np.exp(UNIT).sum(1, keepdims=True)}, "classes", 0),
+        ({"Identity": np.exp(UNIT) / np.exp(UNIT).sum(1, keepdims=True)}, "probabilities", 0),
         ({"cls": UNIT / np.linalg.norm(UNIT, axis=1, keepdims=True)}, "classes", 0),
         ({"rotation": UNIT[:, :4], "translation": UNIT[:, :3]}, None, 0),
     ],
@@ -219,13 +219,13 @@ def test_scores_that_are_none_are_said() -> None:
 
 def test_pixels_around_zero() -> None:
     (spec,) = of_run({"y": LOGITS}, {"x": IMAGES * 2 - 1}).spec.inputs
-    assert spec.normalization.mean == spec.normalization.std == [0.5, 0.5, 0.5]
+    assert spec.normalization.mean == spec.normalization.std == (0.5, 0.5, 0.5)
 
 
 def test_imagenets_normalization_is_recognised() -> None:
     normalised = (np.moveaxis(IMAGES, 1, -1) - MEAN) / STD
     (spec,) = of_run({"y": LOGITS}, {"x": np.moveaxis(normalised, -1, 1)}).spec.inputs
-    assert spec.normalization.mean == MEAN.tolist() and spec.normalization.std == STD.tolist()
+    assert spec.normalization.mean == tuple(MEAN.tolist()) and spec.normalization.std == tuple(STD.tolist())
 
 
 def test_further_inputs() -> None:

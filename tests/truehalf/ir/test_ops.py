@@ -35,7 +35,6 @@ ELSEWHERE = {
     ("linting/rules/restrictions.py", "_CHECKS"): "a function for each",
     ("linting/support.py", "_BUILT"): "what TensorRT has, by its documentation",
     ("linting/support.py", "_SINCE"): "what TensorRT has, by its documentation",
-    ("runtime/ort/types.py", "_CONTRIBUTED"): "operators of ONNX Runtime, which the table does not have",
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.ir.model_forms import as_ir
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 BRANCHES = "y = If (k) <then_branch = a () => (float[3] p) { p = Neg (z) }, else_branch = b () => (float[3] q) { %s }>"
 LOOP = "y = Loop (n, k, x) <body = b (int64 i, bool d, float[3] v) => (bool e, float[3] w) { %s e = Identity (d) }>"

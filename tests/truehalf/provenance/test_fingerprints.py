@@ -7,7 +7,7 @@ from PIL import Image
 from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.validate import validate
-from truehalf.data.samples import TRACE_SAMPLES, drawn
+from truehalf.data.run_samples import TRACE_SAMPLES, run_sources
 from truehalf.models.configuration import validated
 from truehalf.provenance.fingerprints import (
     check_plugins,
@@ -56,11 +56,14 @@ def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Pat
     config = validate(composed("data=images", f"data.folder={tmp_path}", *counts))
 
     def fingerprints() -> list[dict]:
-        return [fingerprint_samples(drawn(config, tmp_path, purpose)) for purpose in ("calibration", "verification")]
+        return [
+            fingerprint_samples(run_sources(config, tmp_path).of(purpose))
+            for purpose in ("calibration", "verification")
+        ]
 
     before = fingerprints()
     assert before == fingerprints() and [one["samples"] for one in before] == [2, 1]
-    calibration = drawn(config, tmp_path, "calibration")
+    calibration = run_sources(config, tmp_path).calibration
     assert [entry["file"] for entry in before[0]["files"]] == [path.name for path in calibration.paths]
     Image.new("RGB", (32, 32), (9, 9, 9)).save(calibration.paths[0])
     after = fingerprints()
@@ -69,7 +72,7 @@ def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Pat
 
 def test_made_samples_need_no_content() -> None:
     config = validate(composed())
-    assert fingerprint_samples(drawn(config, Path("unused"), "verification"))["samples"] == 500
+    assert fingerprint_samples(run_sources(config, Path("unused")).verification)["samples"] == 500
 
 
 def test_plugins_are_missed_before_the_work(tmp_path: Path) -> None:

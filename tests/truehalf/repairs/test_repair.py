@@ -18,7 +18,7 @@ from tests.truehalf.repairs.repairing import assert_equal, parsed, repaired, uni
 from truehalf.config.schema import DEFAULT_PASSES, RepairPass
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.repairs import PASSES, repair
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
 
 TEXT = """net (float[n, 3, 4, 6] x, float[n, p, q, 2] grid) => (float[n, 3, p, q] y)

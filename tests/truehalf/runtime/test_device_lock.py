@@ -1,4 +1,4 @@
-"""Measurements on one device take turns, whoever's they are; those on two do not wait."""
+"""Measurements on one device take turns; those on two do not wait."""
 
 import os
 import subprocess
@@ -10,16 +10,15 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.messages import expect
-from tests.other_users import as_user, needs_root, shared_folder
 from tests.waiting import HANG_S
 from truehalf.codes import codes_in
-from truehalf.runtime.device_lock import CPU, device_lock
+from truehalf.runtime.machine import CPU, device_lock
 
 # Holds a device until its input ends; prints when it has it.
-IMPORTS = "import sys; from pathlib import Path; from truehalf.runtime import device_lock"
+IMPORTS = "import sys; from pathlib import Path; from truehalf.runtime import machine"
 MEASURE = """
-device_lock.FOLDER = Path(sys.argv[2])
-with device_lock.device_lock(sys.argv[1]):
+machine.LOCKS = Path(sys.argv[2])
+with machine.device_lock(sys.argv[1]):
     print("measures", flush=True)
     sys.stdin.read()
 """
@@ -57,7 +56,7 @@ def test_processes_measure_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_another_device_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("truehalf.runtime.device_lock.FOLDER", tmp_path)
+    monkeypatch.setattr("truehalf.runtime.machine.LOCKS", tmp_path)
     with device_lock(CPU):
         assert measuring("cuda", tmp_path).communicate(timeout=HANG_S)[0] == "measures\n"
 
@@ -65,7 +64,7 @@ def test_another_device_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_killed_process_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("truehalf.runtime.device_lock.FOLDER", tmp_path)
+    monkeypatch.setattr("truehalf.runtime.machine.LOCKS", tmp_path)
     process = measuring(CPU, tmp_path)
     assert says(process) == "measures"
     process.kill()
@@ -75,25 +74,8 @@ def test_a_killed_process_holds_nothing(
 
 
 def test_the_lock_is_in_tmp_whatever_the_job_is_told(tmp_path: Path) -> None:
-    code = "from truehalf.runtime import device_lock; print(device_lock.FOLDER)"
+    code = "from truehalf.runtime import machine; print(machine.LOCKS)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={"TMPDIR": str(tmp_path)}, capture_output=True, text=True
     )
     assert done.stdout == "/tmp\n", done.stderr
-
-
-def test_its_rights_are_for_all_users_whatever_the_umask(tmp_path: Path) -> None:
-    code = f"{IMPORTS}; import os; os.umask(0o077)\n{MEASURE}"
-    subprocess.run([sys.executable, "-c", code, CPU, str(tmp_path)], cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
-    (lock,) = tmp_path.iterdir()
-    assert f"{lock.stat().st_mode & 0o777:o}" == "644"
-
-
-@needs_root
-def test_another_user_waits_as_well() -> None:
-    with shared_folder(0o1777) as folder:
-        first = as_user(64322, 0o077, IMPORTS, MEASURE, CPU, folder)
-        assert says(first) == "measures"
-        second = as_user(64323, 0o077, IMPORTS, MEASURE, CPU, folder)
-        expect(says(second), "waits-for-another", CPU)
-        assert first.communicate(timeout=HANG_S)[0] == "" and second.communicate(timeout=HANG_S)[0] == "measures\n"

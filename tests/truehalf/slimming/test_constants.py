@@ -10,7 +10,7 @@ import pytest
 
 from truehalf.ir.model_file import save_model
 from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim_model
 
 BODIES = {

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.messages import expect
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
 
 

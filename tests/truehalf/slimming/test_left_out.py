@@ -15,7 +15,7 @@ from tests.messages import expect
 from tests.truehalf.slimming.test_slim import left_out
 from truehalf.api import convert
 from truehalf.config.schema import SlimConfig
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
 
 # Pads computed from a shape: pairs of begin and end by axis, reversed. onnxslim's shape inference reverses the values,

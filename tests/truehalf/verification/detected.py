@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from truehalf.verification.metrics.detections import Detections
+from truehalf.io_spec.decode import Detections
 
 
 def detections(*rows: tuple[float, float, float, float, int, float]) -> Detections:

@@ -1,21 +1,16 @@
-"""A hand-made reference of five samples, and runs that answer as they are told, to hold against it."""
+"""A hand-made reference of five samples, to hold engines against."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import onnx.parser
-import onnx_ir as ir
 
 from tests.configurations import composed
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
-from truehalf.engines.parity import EngineReference
+from truehalf.engines.outputs import EngineReference
+from truehalf.io_spec.decode import Detections, decode
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.metrics.decoded import detections_of
-from truehalf.verification.metrics.detections import Detections
 
 OPTIONS = validate(composed()).verify
 SPEC = IoSpec.from_json(
@@ -50,22 +45,6 @@ def _frozen(name: str, numbers: range, labels: bool) -> Reference:
     samples = [Sample(f"{name}/{i}", {"x": np.array([i], np.float32)}, None, None) for i in numbers]
     names = [sample.name for sample in samples]
     outputs = outputs_of(np.array([[i] for i in numbers], np.float32))
-    found = detections_of(outputs, SPEC)
+    found = decode(outputs, SPEC)
     truth = [Detections(f.boxes[f.scores > 0.5], f.labels[f.scores > 0.5], f.scores[f.scores > 0.5]) for f in found]
     return Reference(samples, names, names, outputs, SPEC, found, truth if labels else None, None)
-
-
-def model(signature: str = "float[N,1] x") -> ir.Model:
-    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({signature}) => (float[N,1] y) {{ y = Relu (x) }}'
-    return ir.from_proto(onnx.parser.parse_model(text))
-
-
-class Answering:
-    """An engine that answers `answer` of its input; notes the batch and the profile of each run."""
-
-    def __init__(self, answer: Callable[[np.ndarray], Rows] = outputs_of) -> None:
-        self._answer, self.runs = answer, list[tuple[int, int]]()
-
-    def __call__(self, feeds: Rows, profile: int) -> Rows:
-        self.runs.append((len(feeds["x"]), profile))
-        return self._answer(feeds["x"])

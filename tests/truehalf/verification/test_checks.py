@@ -11,6 +11,7 @@ from tests.measuring.shipped import shipped
 from tests.messages import expect
 from truehalf.codes import coded, codes_in
 from truehalf.config.verification import GatesConfig
+from truehalf.io_spec.decode import Detections
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -31,7 +32,7 @@ from truehalf.verification.judging.checks import (
     unmet,
 )
 from truehalf.verification.judging.judge import same_detections
-from truehalf.verification.metrics.detections import Detections, match
+from truehalf.verification.metrics.detections import match
 from truehalf.verification.open_file import Ran
 from truehalf.verification.reaction import Reactions
 from truehalf.verification.runs import Run

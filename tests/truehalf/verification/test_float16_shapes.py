@@ -21,7 +21,7 @@ from truehalf.data.samples import Sample
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification import open_file
 from truehalf.verification.chain.chain import verify
 from truehalf.verification.chain.compare import compare

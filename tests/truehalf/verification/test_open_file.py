@@ -17,7 +17,7 @@ from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, mod
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification import lanes, open_file
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.open_file import FP32_CPU, OpenFile, evaluation_of, opened

@@ -11,7 +11,7 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.two_models import model, options
-from truehalf.data.arrays import digest_of
+from truehalf.data.samples import digest_of
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.reaction import Observed, reactions
 

@@ -32,7 +32,7 @@ from truehalf.exporting.baked.variations import NATURAL, SEARCHING, longer_axes,
 from truehalf.exporting.baked_report import SHOWN, Baked
 from truehalf.models.as_made import copied
 from truehalf.models.sizes import other_axes
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.metrics.tensors import query_outputs
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from truehalf.config.schema import Config
 from truehalf.conversion.report import Decision, Fp16Report
-from truehalf.data.samples import TRACE_SAMPLES, filled, trace_samples
+from truehalf.data.run_samples import TRACE_SAMPLES, trace_samples
+from truehalf.data.samples import filled
 from truehalf.exporting.routes.half_trace import HalfTracing, trace_in_fp16
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.source import dynamic_axes_of, open_model

@@ -34,7 +34,7 @@ from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.models.own_code import shown_file
-from truehalf.runtime.device_lock import CPU, device_lock
+from truehalf.runtime.machine import CPU, device_lock
 
 if TYPE_CHECKING:
     import numpy as np

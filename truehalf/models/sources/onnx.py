@@ -197,7 +197,7 @@ def _runtime_class() -> type[torch.nn.Module]:
         """Takes and returns tensors as the file does; a batch that the file fixes is filled up and cut again."""
 
         def __init__(self, path: Path, takes: list[str], gives: list[str], batch: int | None) -> None:
-            from truehalf.runtime.ort.session import Session
+            from truehalf.runtime.ort import Session
 
             super().__init__()
             self._path = path

@@ -21,7 +21,7 @@ from truehalf.config.options import problem_of_function
 from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
 from truehalf.data.arrays import Header
-from truehalf.data.npz import headers_of
+from truehalf.data.sources import npz_files
 from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import as_network, calling, parameters_of, returned_by
@@ -29,7 +29,7 @@ from truehalf.models.common_problems import key_of_no_checkpoint, own_decoder
 from truehalf.models.declared import IMAGES, declared_inputs, outputs_of, problems_of_declared, takes_images
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
-from truehalf.provenance.watched import watched
+from truehalf.provenance.user_files import user_files
 from truehalf.user_code import described, found_in_code, imported
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def problems(config: Config) -> Iterator[str]:
 
 
 def files(config: Config, root: Path) -> list[Path]:
-    """The checkpoint, and the code of what is named: truehalf/provenance/watched.py."""
+    """The checkpoint, and the code of what is named: truehalf/provenance/user_files.py."""
     options: Options = config.model.options
     found = [] if config.model.checkpoint is None else [root / config.model.checkpoint]
-    code = watched([name for name in (options.factory, options.prepare) if name is not None], root)
+    code = user_files([name for name in (options.factory, options.prepare) if name is not None], root)
     return found + [path for path in code if path not in found]
 
 
@@ -119,7 +119,7 @@ def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]
     inputs = declared_inputs(config)
     if config.model.inputs is not None or config.data.source is not DataSource.npz:
         return inputs
-    headers = headers_of(config, root)
+    headers = npz_files(config, root)[0].headers
     if [(name, _is_of_images(header)) for name, header in headers.items()] == [(IMAGES, True)]:
         return inputs
     taken = [name for name in parameters_of(network) if name in headers]
@@ -154,7 +154,8 @@ def _outputs(
     network: torch.nn.Module, inputs: list[Input], config: Config, root: Path
 ) -> tuple[list[OutputSpec], list[str]]:
     """What the module returns on a sample to trace on, in the batch that is traced."""
-    from truehalf.data.samples import stacked, trace_samples
+    from truehalf.data.run_samples import trace_samples
+    from truehalf.data.samples import stacked
     from truehalf.models.source import described
 
     declared = config.model.outputs

@@ -12,12 +12,12 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass, RemoveUnusedNodesPa
 from truehalf.codes import coded, codes_in
 from truehalf.errors import some_of
 from truehalf.io_spec.outputs import DECLARE, TENSORS
+from truehalf.io_spec.proposal import described
 from truehalf.io_spec.spec import InputSpec, IoSpec
 from truehalf.ir.facts import all_nodes, label_of
 from truehalf.ir.ops import Trait, has
 from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.contradictions import contradictions
-from truehalf.verification.declared.proposal import described
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding
 from truehalf.verification.open_file import FP32_CPU
 
@@ -114,8 +114,8 @@ def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: InputSpec) -
     Args:
         entry: of the input in the I/O spec.
     """
-    declared: Sequence[float] = entry.pixels.get("range") or ()
-    if not entry.normalization.inside or len(declared) != 2:
+    declared: Sequence[float] = entry.range or ()
+    if not entry.is_normalized_inside or len(declared) != 2:
         return []
     arrays = [array for feed in feeds if (array := feed.get(entry.name)) is not None and array.size]
     if not arrays:

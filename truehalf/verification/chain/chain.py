@@ -40,7 +40,7 @@ from truehalf.verification.chain.stage_results import (
     headline,
     precision_drop,
 )
-from truehalf.verification.declared.taken_apart import as_written, taken_apart
+from truehalf.verification.declared_file import declared_file
 from truehalf.verification.delivered import judge_file
 from truehalf.verification.findings import (
     FAILED,
@@ -129,15 +129,15 @@ def verify(
         an error: that takes no verdict away, and is listed as not verified.
     """
     made = made or Making()
-    opened = {name: taken_apart(file_of(file), reference.spec) for name, file in files.items()}
+    opened = {name: declared_file(file_of(file), reference.spec) for name, file in files.items()}
     fp32, last = opened["slim"], opened[FINAL]
     held, total = HeldAgainst(reference, made.adversarial, fp32, options), made.of_samples or len(reference.names)
     final, stages = _measured_all(held, opened, made, total)
     findings = [
-        *judge_file(as_written(last), as_written(fp32)),
+        *judge_file(last, fp32),
         *final.findings(options),
         *(Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open),
-        *of_files(as_written(fp32).model, as_written(last).model, reference.spec),
+        *of_files(fp32.model, last.model, reference.spec),
         *beyond(stages, total),
         *(not_checked(f"a sample that was left out: {what}") for what in made.left_out),
     ]
@@ -147,7 +147,7 @@ def verify(
         profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, reference, final, made.pinned))
     plots = out / "plots"
     pictures = _tried(_PICTURES, findings, lambda: draw(plots, reference, final, options), _MISSING) or []
-    graph = _tried(_GRAPH, findings, lambda: outline(as_written(last)), _MISSING)
+    graph = _tried(_GRAPH, findings, lambda: outline(last), _MISSING)
     facts, named = final.facts, {name: _short(each) for name, each in stages.items()}
     report = replace(
         report_on(final.seen, findings, final.ran, "torch", facts["labelled"]),
@@ -210,7 +210,7 @@ def _at_fault(
         return place, None
 
     def verify_again(path: Path) -> list[Finding]:
-        again = taken_apart(ModelFile(path), held.reference.spec)
+        again = declared_file(ModelFile(path), held.reference.spec)
         return held.measured_on_all(again, made.batch_sizes).findings(options)
 
     search = partial(suggested_pins, held.fp32, failing, options, conversion)
@@ -256,7 +256,7 @@ def profile_of(
     sample = reference.samples[worst_samples(facts_by_sample(final.seen), 1)[0]]
     feeds = stacked([sample] * (file.fixed_batch or fp32.fixed_batch or 1))
     pessimistic = is_pessimistic(final.facts["evaluation"])
-    files = BothFiles(as_written(fp32).model, as_written(file).model, pessimistic=pessimistic)
+    files = BothFiles(fp32.model, file.model, pessimistic=pessimistic)
     rows = error_profile(files, feeds)
     for rank, row in enumerate(worst_nodes(rows), start=1):
         row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}

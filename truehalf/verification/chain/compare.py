@@ -25,8 +25,8 @@ import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
-from truehalf.data.given import given_samples
-from truehalf.data.image_feeds import ImageFeeds, inputs_for_images
+from truehalf.data.model_images import image_inputs
+from truehalf.data.model_samples import model_samples
 from truehalf.errors import StageError, attempted
 from truehalf.io_spec.columns import ROWS, apart, has_parts, left_out
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
@@ -40,6 +40,7 @@ from truehalf.io_spec.outputs import (
     check_values,
     task_of,
 )
+from truehalf.io_spec.proposal import may_detect, proposal_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import lengths_of
 from truehalf.ir.model_forms import ModelFile, file_of
@@ -52,8 +53,8 @@ from truehalf.verification.chain.caveats import (
     without_draws,
 )
 from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
-from truehalf.verification.declared.proposal import may_detect, proposal_of
-from truehalf.verification.declared.taken_apart import taken_apart
+from truehalf.verification.contradictions import class_names_in
+from truehalf.verification.declared_file import declared_file
 from truehalf.verification.delivered import judge_file
 from truehalf.verification.findings import (
     FAILED,
@@ -68,7 +69,7 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
-from truehalf.verification.metrics.tensors import query_outputs
+from truehalf.verification.metrics.tensors import whole_queries
 from truehalf.verification.open_file import evaluation_of, is_pessimistic
 from truehalf.verification.report import Report, report_on, report_on_file
 from truehalf.verification.runs import Part
@@ -94,7 +95,7 @@ def compare(
     Args:
         reference, candidate: ONNX files with inputs and outputs of the same names, order, rank and type; float16
             against float32 is no difference.
-        inputs: samples, see truehalf.data.given.given_samples: an .npz file, a folder of them, Polygraphy's JSON,
+        inputs: samples, see truehalf.data.model_samples: an .npz file, a folder of them, Polygraphy's JSON,
             arrays by input name or a list of such mappings; or a folder of images, or one image. The outputs of
             all samples are held in memory.
         spec: I/O spec that declares the kinds of outputs (truehalf.io_spec.outputs), as a mapping or a YAML or JSON
@@ -106,8 +107,8 @@ def compare(
             no node's doing (boxes that the I/O spec misreads, inputs beyond FP16's largest).
         options: evaluation, of a candidate that holds FP16; score_threshold, iou_threshold and tie_margin, 0 to 1;
             gates, of which tensor_error_max, 0 or more, is the tolerance of the tensor rule; batch: samples a run at
-            most, where axis 0 counts samples: with images, and where kinds are declared (other feeds run as they
-            stand); skip_corrupt: leave out images that cannot be read instead of stopping, refused where inputs are
+            most, where axis 0 counts samples: with images, and where kinds are declared (others run one by
+            one); skip_corrupt: leave out images that cannot be read instead of stopping, refused where inputs are
             arrays.
         judged: findings on the candidate as it lies on disk, where it was judged already; None: it is judged first,
             and nothing is run of a file that fails there.
@@ -127,21 +128,24 @@ def compare(
         return report_on_file(judged, evaluation_of(other, options.evaluation.value))
     stated = _spec_of(source, spec)
     files = _opened(source, other, stated, options)
-    feeds = given_samples(inputs, files.reference.file.model, stated.image_input, preprocessing, options.skip_corrupt)
-    images = feeds.only(range(len(feeds.names)), batch) if isinstance(feeds, ImageFeeds) else None
-    feeds = feeds if images is None else images
-    is_declared = spec is not None or bool(stated.outputs) or not may_detect(files.reference.file.model)
-    proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, images is not None, options)
+    model = files.reference.file.model
+    samples = model_samples(inputs, model, stated.image_input, preprocessing, options.skip_corrupt)
+    of_images = samples.preprocessing is not None
+    is_declared = spec is not None or bool(stated.outputs) or not may_detect(model)
+    feeds = files.feeds(samples, batch, of_images)
+    proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, of_images, options)
     declared = apart(proposed or stated)
     if proposed is not None and has_parts(declared):
         files.close()
         files = _opened(source, other, proposed, options)
     task, entry = task_of(declared), declared.image_input
-    image, layout = (images.input, images.preprocessing.layout) if images is not None else (entry.name, entry.layout)
+    layout = (entry.layout or "") if samples.preprocessing is None else samples.preprocessing.layout
     models = files.reference.file.model, files.candidate.file.model
-    image = image or next((str(value.name) for value in inputs_for_images(models[0])), "")
-    by_samples = task != TENSORS or images is not None
-    runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
+    of_model = next((str(value.name) for value in image_inputs(models[0])), "")
+    image = of_model if of_images else entry.name or of_model
+    by_samples = task != TENSORS or of_images
+    feeds = files.feeds(samples, batch, by_samples)
+    runs = list(files.run(samples, batch, by_samples, (image, layout)))
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)
@@ -150,18 +154,18 @@ def compare(
     shapes = shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
     ran = files.candidate.ran
     found = without_draws(findings_on(seen, ran, shapes), *models)
-    caveats = list(outside_range(feeds, entry) if images is None else [])
+    caveats = list(() if of_images else outside_range(feeds, entry))
     caveats += not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in left_out(declared)]
     if unrun := not_run(source.model) or not_run(other.model):
         found.append(Finding("", NOT_VERIFIED, unrun, no_node=True, explains=True))
     found += [*judged, *of_files(source.model, other.model, stated)]
-    without = [] if images is None else [f"image {name}: left out, {why}" for name, why in images.left_out.items()]
+    without = [f"image {name}: left out, {why}" for name, why in samples.unreadable.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(
         report_on(seen, found, ran, files.reference.evaluation),
         left_out=without,
-        preprocessing=images.preprocessing.as_dict() if images is not None else None,
+        preprocessing=None if samples.preprocessing is None else samples.preprocessing.as_dict(),
         proposed=None if proposed is None else proposed.to_json(),
         plugins=[named(each) for each in plugins_of(source.model)],
     )
@@ -202,7 +206,7 @@ def _opened(reference: ModelFile, candidate: ModelFile, spec: IoSpec, options: V
     name_alike(reference.model, candidate.model)
     check_same_interface(reference.model, candidate.model)
     parts = apart(spec)
-    return ModelPair(taken_apart(reference, parts), taken_apart(candidate, parts), options.evaluation.value)
+    return ModelPair(declared_file(reference, parts), declared_file(candidate, parts), options.evaluation.value)
 
 
 def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
@@ -212,7 +216,7 @@ def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyCon
     def run(feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return files.reference.run(Part(feed, samples_of(feed) if by_samples else 0))
 
-    found = proposal_of(model, feeds, run, options.score_threshold)
+    found = proposal_of(model, feeds, run, class_names_in(model), options.score_threshold)
     task = task_of(found.spec)
     if task != DETECTIONS or found.doubts:
         return None, "" if task == CLASSIFICATION else "; ".join(found.doubts)
@@ -235,7 +239,7 @@ def _with_shapes(spec: IoSpec, graph: ir.Graph) -> IoSpec:
 
 def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec, sample: str) -> Report:
     files.close()
-    queries = query_outputs(spec) if spec.outputs else None
+    queries = whole_queries(spec) if spec.outputs else None
     pessimistic = is_pessimistic(report.evaluation)
     missing: list[str] = []
 

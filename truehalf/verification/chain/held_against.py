@@ -16,8 +16,8 @@ from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import FileResult, measure_file
-from truehalf.verification.declared.taken_apart import taken_apart
-from truehalf.verification.open_file import opened
+from truehalf.verification.declared_file import declared_file
+from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.stage_facts import StageFacts
 
 SUBSET = 64  # samples for the stages before the final file
@@ -44,13 +44,7 @@ class HeldAgainst:
         size = model.fixed_batch or self.options.batch
         runs = -(-count // size) if size <= self.options.batch else 1  # a larger one may take all the memory there is
         file = opened(model, self.options.evaluation.value, runs)
-        stage = measure_file(file, self.reference, count, self.options)
-        facts: StageFacts = {
-            **stage.facts,
-            "adversarial": measure_adversarial(file, self.images, self.options),
-            "batches": measure_batches(file, self.reference, stage, sizes, self.options),
-        }
-        return replace(stage, facts=facts)
+        return measured_file(file, self.reference, self.images, self.options, count, sizes)
 
     def measured_on_all(self, model: ModelFile, sizes: Sequence[int]) -> FileResult:
         """A file on all samples, and at these batch sizes."""
@@ -59,6 +53,28 @@ class HeldAgainst:
     def measured_on_first(self, model: ModelFile) -> StageFacts:
         """A file before the final one."""
         return self.measured(model, min(SUBSET, len(self.reference.names)), (1,)).facts
+
+
+def measured_file(
+    file: OpenFile,
+    reference: Reference,
+    images: Reference | str,
+    options: VerifyConfig,
+    count: int,
+    sizes: Sequence[int],
+) -> FileResult:
+    """An open file, or an engine, on the first samples, on the adversarial ones and at these batch sizes.
+
+    Args:
+        images: the reference on the adversarial samples, or why there is none.
+    """
+    stage = measure_file(file, reference, count, options)
+    facts: StageFacts = {
+        **stage.facts,
+        "adversarial": measure_adversarial(file, images, options),
+        "batches": measure_batches(file, reference, stage, sizes, options),
+    }
+    return replace(stage, facts=facts)
 
 
 class MeasuredFiles(TypedDict):
@@ -84,9 +100,9 @@ def measure_files(
         fp32: the slimmed file.
         paths: the files.
     """
-    slimmed = taken_apart(ModelFile(fp32), reference.spec)
+    slimmed = declared_file(ModelFile(fp32), reference.spec)
     held = HeldAgainst(reference, adversarial, slimmed, options)
-    files = [slimmed if path == fp32 else taken_apart(ModelFile(path), reference.spec) for path in paths]
+    files = [slimmed if path == fp32 else declared_file(ModelFile(path), reference.spec) for path in paths]
     return {"options": _measuring(options), "files": {file.digest: held.measured_on_first(file) for file in files}}
 
 

@@ -8,24 +8,23 @@ and as a file with a fixed batch asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import methodcaller
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
-from truehalf.data.arrays import digest_of
-from truehalf.data.feeds import refuse_nan
+from truehalf.data.samples import Feeds, Samples, digest_of, refuse_nan, repeated
 from truehalf.errors import refuse
+from truehalf.ir.facts import fixed_batch
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
 from truehalf.verification.open_file import Arrays, OpenFile, evaluation_of
 from truehalf.verification.runs import Arrays as Given
-from truehalf.verification.runs import Part, Run, part_of, repeated
+from truehalf.verification.runs import Part, Run, part_of
 from truehalf.verification.ties.settle import Inside
 
 REFERENCE, CANDIDATE = "reference", "candidate"
@@ -62,21 +61,20 @@ class ModelPair:
         self.candidate.close()
 
     def run(
-        self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool, image: tuple[str, str] | None = None
+        self, samples: Samples, batch: int, by_samples: bool, image: tuple[str, str] | None = None
     ) -> Iterator[Run]:
-        """Run both files on all feeds.
+        """Run both files on all samples.
 
         Args:
-            feeds: see truehalf.data.feeds.Feeds; checked against the reference.
-            names: one for each feed, or one for each sample of them all.
+            samples: as truehalf.data.model_samples has checked them against the reference.
             batch: samples a run at most.
-            by_samples: axis 0 of inputs and outputs counts samples.
+            by_samples: axis 0 of inputs and outputs counts samples; else a run has as few as the reference takes.
             image: name and layout (NCHW or NHWC) of the input that is an image.
 
         Raises:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
         """
-        for part in self._parts(feeds, names, batch, by_samples):
+        for part in self._parts(samples, batch, by_samples):
             reference, candidate = self.reference.run(part), self.candidate.run(part)
             self._note(part)
             if self.shape_problem is None and self.shapes_unknown is None:
@@ -86,39 +84,43 @@ class ModelPair:
             beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
             yield Run(part.names, part.rows, reference, candidate, *beside)
 
-    def _parts(self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool) -> Iterator[Part]:
+    def _parts(self, samples: Samples, batch: int, by_samples: bool) -> Iterator[Part]:
         """What goes into each run, checked; see `run`."""
-        first = 0
+        feeds = self.feeds(samples, batch, by_samples)
         for number, feed in enumerate(track(feeds, "compare", len(feeds))):
-            rows = samples_of(feed) if by_samples else 0
-            if len(names) != len(feeds):
-                called = list(names[first : first + rows])
-            else:
-                called = [f"{names[number]}[{i}]" for i in range(rows)] if rows > 1 else [names[number]]
-            first += rows
-            refuse_nan(feed, called)
+            rows, names = samples_of(feed) if by_samples else 0, feeds.sample_names[number]
+            if len(names) < rows:
+                names = [f"{names[0]}[{i}]" for i in range(rows)]
+            refuse_nan(feed, names)
             self._check_candidate(feed, rows)
             for start in range(0, rows, batch):
-                group = called[start : start + batch]
+                group = names[start : start + batch]
                 yield Part(part_of(feed, start, batch), min(batch, rows - start), group, number, start)
             if not rows:
-                yield Part(feed, 0, called, number)
+                yield Part(feed, 0, names[:1], number)
 
-    def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:
+    def feeds(self, samples: Samples, batch: int, by_samples: bool) -> Feeds:
+        """Inputs of the runs of `run`: images in batches, arrays in feeds as they stand, or in the batch that the
+        reference fixes, filled where axis 0 of outputs may count no samples.
+        """
+        size = fixed_batch(self.reference.file.model) if samples.preprocessing is None else batch
+        return Feeds(samples, size, fixed=not by_samples)
+
+    def one_sample(self, feeds: Sequence[Arrays], run: Run, row: int) -> Arrays:
         """The feed of a run; where axis 0 counts samples, only number `row` of the run, as often as a file with a
         fixed batch asks for it.
         """
-        feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
+        feed = feeds[run.feed]
         if not run.rows:
             return feed
         copies = self.candidate.file.fixed_batch or self.reference.file.fixed_batch or 1
         return repeated(part_of(feed, run.start + row, 1), copies)
 
-    def inside(self, feeds: Iterable[Arrays]) -> Inside:
+    def inside(self, feeds: Sequence[Arrays]) -> Inside:
         """See truehalf.verification.ties; of decisions inside those that both files have by one name."""
 
         def outputs(file: OpenFile, run: Run, given: Given) -> Arrays:
-            feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
+            feed = feeds[run.feed]
             return file.run(Part({**(part_of(feed, run.start, run.rows) if run.rows else feed), **given}, run.rows))
 
         return Inside(self.reference.file.model, lambda: self.reference, self.candidate, outputs)

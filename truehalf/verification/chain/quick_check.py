@@ -13,7 +13,6 @@ that they do on other samples, too.
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,13 +26,12 @@ from truehalf.codes import coded, codes_in, uncoded
 from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.conversion.convert import Conversion
 from truehalf.conversion.report import QuickCheck
-from truehalf.data.feeds import Feeds
-from truehalf.data.given import Given
 from truehalf.data.noise import feed_in_range
+from truehalf.data.samples import Feeds, Samples
 from truehalf.errors import attempted, told
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import all_nodes, with_subgraphs
+from truehalf.ir.facts import all_nodes, fixed_batch, with_subgraphs
 from truehalf.ir.model_file import save_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import PREPARE, concrete_shapes
@@ -116,7 +114,7 @@ def _unmoved(report: Report) -> set[str]:
 def quick_check(
     source: Path,
     out: Path,
-    samples: Given | None,
+    samples: Samples | None,
     conversion: Reconversion,
     slim: Callable[[ModelFile], Any] | None = None,
 ) -> QuickCheck:
@@ -162,19 +160,18 @@ def quick_check(
         return QuickCheck(NOT_VERIFIED, sample.name, sample.is_drawn, told(error))
 
 
-def _some_of(samples: Given | None, source: ir.Model) -> _Samples:
+def _some_of(samples: Samples | None, source: ir.Model) -> _Samples:
     if samples is None:
         return _Samples(_DRAWN, [feed_in_range(source, spec_inside(source))], True)
-    rows = samples.by_rows(source) if isinstance(samples, Feeds) else samples
-    feeds = iter(rows)
-    first = next(feeds)
-    count = min(SAMPLES, len(rows.names))
+    feeds = Feeds(samples, fixed_batch(source) or 1)
+    first = feeds[0]
+    count = min(SAMPLES, len(feeds))
     if count > 1:
         shapes = concrete_shapes(source, {name: array.shape for name, array in first.items()})
         arithmetic = sum(flops(node, shapes) for node in all_nodes(source))
         count = max(1, min(count, int(ARITHMETIC / max(1.0, arithmetic))))
-    name = rows.names[0] if count == 1 else f"{count} samples"
-    return _Samples(name, [first, *itertools.islice(feeds, count - 1)], False)
+    name = feeds.names[0] if count == 1 else f"{count} samples"
+    return _Samples(name, [first, *feeds[1:count]], False)
 
 
 def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, conversion: Reconversion) -> QuickCheck:

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from truehalf.config.verification import VerifyConfig
-from truehalf.data.arrays import digest_of, read_arrays, write_arrays
-from truehalf.data.samples import Sample
+from truehalf.data.arrays import read_arrays, write_arrays
+from truehalf.data.samples import Sample, digest_of
 from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.columns import apart, in_parts
+from truehalf.io_spec.decode import Detections
 from truehalf.io_spec.in_file import names_of
 from truehalf.io_spec.outputs import check_reference
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
-from truehalf.verification.declared.taken_apart import taken_apart
+from truehalf.verification.declared_file import declared_file
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
-from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
@@ -86,7 +86,7 @@ class Reference:
 
     def beside(self, file: ModelFile | None) -> Reference:
         """The reference with its FP32 file."""
-        return replace(self, file=None if file is None else taken_apart(file, self.spec))
+        return replace(self, file=None if file is None else declared_file(file, self.spec))
 
     def measured(
         self, outputs: Outputs, options: VerifyConfig, samples: int | None = None, file: OpenFile | None = None
@@ -162,7 +162,7 @@ class _Frozen(Sequence[Sample]):
         if isinstance(row, range):
             return _Frozen(self._samples, self._names, self._digests, self._index, row)
         sample, name = self._samples[row], self._names[row]
-        if (sample.name, digest_of(sample.feeds)) != (name, self._digests[row]):
+        if (sample.name, digest_of(sample.arrays)) != (name, self._digests[row]):
             raise StageError(
                 "wrong-file",
                 f"{self._index}: {sample.name} is not what {name} was when the reference was frozen; run `dvc repro "
@@ -191,7 +191,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
 
     def parts() -> Iterator[Part]:
         for part, group in parts_of(samples, batch, "reference: FP32 model"):
-            digests.extend(digest_of(sample.feeds) for sample in group)
+            digests.extend(digest_of(sample.arrays) for sample in group)
             truth.extend(_truth(sample) for sample in group)
             names.extend(part.names)
             yield part

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from truehalf.config.verification import VerifyConfig
+from truehalf.io_spec.decode import Detections
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.findings import Finding
@@ -15,7 +16,6 @@ from truehalf.verification.judging.detections import Drop
 from truehalf.verification.judging.judge import findings_on, judge
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.decoded import NOTHING
-from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
 from truehalf.verification.open_file import OpenFile, Ran
 from truehalf.verification.output_shapes import UNLIKE, shape_problems

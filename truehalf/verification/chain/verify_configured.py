@@ -10,7 +10,7 @@ from truehalf.config.schema import Config
 from truehalf.files import read_json
 from truehalf.io_spec.in_file import read_spec
 from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.device_lock import device_lock
+from truehalf.runtime.machine import device_lock
 from truehalf.verification.chain.chain import Making, verify
 from truehalf.verification.chain.configured import batch_sizes, read_frozen
 from truehalf.verification.chain.held_against import measured_with

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from truehalf.io_spec.decode import Detections
 from truehalf.io_spec.outputs import class_name, classes_of
 from truehalf.verification.measured import Measured
-from truehalf.verification.metrics.detections import Detections, Matching
+from truehalf.verification.metrics.detections import Matching
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.output_shapes import comparable
 

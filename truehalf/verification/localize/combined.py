@@ -16,7 +16,6 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import name_of
 from truehalf.ir.ops import Trait, has
-from truehalf.verification.declared.taken_apart import is_added
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.suspects import Suspect
 from truehalf.verification.pinning.as_argument import entry_of
@@ -52,7 +51,7 @@ def _with_readers(node: ir.Node) -> list[ir.Node]:
     for each in found:
         if each is node or has(each, Trait.PERMUTES):
             readers = (reader for output in each.outputs for reader in output.consumers())
-            found += [reader for reader in dict.fromkeys(readers) if reader not in found and not is_added(reader)]
+            found += [reader for reader in dict.fromkeys(readers) if reader not in found]
     return found
 
 

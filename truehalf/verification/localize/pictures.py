@@ -31,7 +31,7 @@ def draw(folder: Path, reference: Reference, final: StageResult, options: Verify
     drawn: list[JsonObject] = []
     for number, i in enumerate(chosen(rows, options.pictures), start=1):
         file = folder / f"sample_{number}.svg"
-        image = _image(reference.samples[i].feeds, reference.spec.image_input)
+        image = _image(reference.samples[i].arrays, reference.spec.image_input)
         write_text(file, side_by_side(image, _boxes(reference, final, i, options.score_threshold), rows[i].sample))
         drawn.append({"file": f"plots/{file.name}"} | asdict(rows[i]))
     return drawn

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.verification.metrics.detections import SCORE_SLACK, Detections
-from truehalf.verification.metrics.score_errors import LOW_SCORE, RANK_FLOOR, SCORE_ERROR
+from truehalf.io_spec.decode import RANK_FLOOR, Detections
+from truehalf.verification.metrics.detections import SCORE_SLACK
+from truehalf.verification.metrics.score_errors import LOW_SCORE, SCORE_ERROR
 
 FULL = 10  # detections; fewer are no rim of what a model finds
 

@@ -23,9 +23,9 @@ from typing import TypedDict
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.io_spec.decode import RANK_FLOOR, Detections
 from truehalf.verification.metrics.score_errors import (
     LOW_SCORE,
-    RANK_FLOOR,
     all_but_one,
     box_shift,
     rank_errors,
@@ -87,25 +87,6 @@ class DetectionSummary(TypedDict, total=False):
     self_ap50_95: float | None
     self_ap50_95_drop: float | None
     low_self_ap50_95_drop: float | None
-
-
-@dataclass(frozen=True)
-class Detections:
-    """Boxes of one image.
-
-    Attributes:
-        boxes: float32 [n, 4], xyxy in pixels.
-        labels: int64 [n].
-        scores: float32 [n], 0 to 1. Of true labels: 1, and 0 of a crowd, in which detections are not judged.
-    """
-
-    boxes: np.ndarray
-    labels: np.ndarray
-    scores: np.ndarray
-
-    def at(self, places: np.ndarray | slice) -> Detections:
-        """Those at some places, by bool [n], positions or a slice."""
-        return Detections(self.boxes[places], self.labels[places], self.scores[places])
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from truehalf.codes import coded
+from truehalf.io_spec.decode import Detections
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
 from truehalf.verification.metrics.decoded import of_anchors
-from truehalf.verification.metrics.detections import Detections, kept_of
+from truehalf.verification.metrics.detections import kept_of
 
 if TYPE_CHECKING:
     from truehalf.verification.chain.reference import Reference

@@ -22,7 +22,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.columns import ROWS, anchored
+from truehalf.io_spec.columns import ROWS, anchored, parts_of
 from truehalf.io_spec.outputs import MOST_QUERIES
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
@@ -71,6 +71,13 @@ class ComparedRuns(Parity, total=False):
 def query_outputs(spec: IoSpec) -> list[str]:
     """Outputs of an I/O spec whose axis 1 counts queries, or detections where top-k is inside the model."""
     return [each.name for each in spec.outputs if each.kind in _QUERY_KINDS or (each.kind == ROWS and each.axis == 2)]
+
+
+def whole_queries(spec: IoSpec) -> list[str]:
+    """As `query_outputs`, by the names that a file's outputs have, of an I/O spec that was taken apart."""
+    parts = {part.name: part.part_of for part in parts_of(spec)}
+    names = [name for name in query_outputs(spec) if name not in parts]
+    return names + list(dict.fromkeys(at.output for at in parts.values() if at.axis == 2))
 
 
 def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str], anchors: bool = False) -> np.ndarray:

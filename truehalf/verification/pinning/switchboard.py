@@ -18,15 +18,15 @@ import onnx_ir as ir
 from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.conversion.ports import FP16
-from truehalf.data.samples import Sample, batches, stacked
+from truehalf.data.samples import Sample, batches, repeated, stacked
 from truehalf.emulation.emulate import emulate
 from truehalf.emulation.sessions import widened
 from truehalf.errors import StageError, some_of
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_forms import loaded_from
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.pinning.switched_graph import switchboard
-from truehalf.verification.runs import joined, repeated
+from truehalf.verification.runs import joined
 
 Feeds = Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
 _NAMED = 5

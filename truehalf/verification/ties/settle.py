@@ -75,14 +75,15 @@ def without_ties(
         return measure(runs, {})
     decisions = Decisions.of(inside.model, inside.names)
     looked = _Looked(runs, options, inside, [{} for _ in runs])
-    settled, ties = looked.settled_at_outputs(decisions.at_outputs)
+    at_outputs = {name: each for name, each in decisions.at_outputs.items() if name in runs[0].reference}
+    settled, ties = looked.settled_at_outputs(at_outputs)
     seen = measure(settled, ties)
     if not decisions.inside or not is_beyond(seen):
         return seen
     anew, counts = looked.settled_inside(decisions)
     if not counts:
         return seen
-    settled, ties = anew.settled_at_outputs(decisions.at_outputs)
+    settled, ties = anew.settled_at_outputs(at_outputs)
     return measure(settled, {**counts, **ties})
 
 

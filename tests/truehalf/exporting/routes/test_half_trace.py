@@ -32,7 +32,7 @@ from truehalf.models.configuration import validated
 from truehalf.models.model import Input, Model
 from truehalf.models.source import dynamic_axes_of, open_model
 from truehalf.models.source import spec_of as spec_of_model
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
 
 FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16

@@ -15,7 +15,7 @@ from tests.tracing import trace_config
 from truehalf.exporting.export import export
 from truehalf.ir.model_file import load_model
 from truehalf.linting import lint
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 EXPORTERS = first_of([("torchscript", 17), ("dynamo", 18)])
 Axes = Mapping[str, Mapping[int, str]]

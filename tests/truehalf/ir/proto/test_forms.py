@@ -15,7 +15,7 @@ import truehalf
 from tests.messages import raises
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 Make = Callable[[], onnx.ModelProto]
 HEAD = '<ir_version: 9, opset_import: ["": 17, "my": 1]> g (float[2,4] x) => (float[2,4] y) '

@@ -13,7 +13,8 @@ from PIL import Image
 
 from tests.messages import raises
 from truehalf import compare, convert
-from truehalf.data.feeds import load_feeds
+from truehalf.data.model_samples import model_samples
+from truehalf.data.samples import Feeds
 from truehalf.ir.model_file import load_model, save_model
 
 SIZE = (24, 32)
@@ -130,11 +131,11 @@ def test_a_folder_of_images_feeds_it(tmp_path: Path) -> None:
 def test_arrays_of_one_image_and_of_several(tmp_path: Path) -> None:
     model = load_model(detector(tmp_path / "m.onnx"))
     for array, count in ((images(1)[0], 1), (images(1), 1), (images(3), 3)):
-        feeds = list(load_feeds({"image": array}, model))
+        feeds = list(Feeds(model_samples({"image": array}, model), 1))
         assert [feed["image"].shape for feed in feeds] == [(1, 3, *SIZE)] * count
         assert np.array_equal(np.concatenate([feed["image"] for feed in feeds]).reshape(array.shape), array)
     with raises("wrong-feeds", "'image'", "[1, 3, 24, 31]"):
-        load_feeds({"image": images(1)[0][..., 1:]}, model)
+        model_samples({"image": images(1)[0][..., 1:]}, model)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_images_beside_another_input(
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     count = given[0] if len(given) > 1 else 1
     arrays = {"x": images(count), "size": np.arange(np.prod(given), dtype=np.float32).reshape(given)}
-    feeds = list(load_feeds(arrays, load_model(tmp_path / "m.onnx")))
+    feeds = list(Feeds(model_samples(arrays, load_model(tmp_path / "m.onnx")), 1))
     assert [(feed["x"].shape, feed["size"].shape) for feed in feeds] == [((1, 3, *SIZE), fed)] * count
     assert np.array_equal(np.concatenate([feed["x"] for feed in feeds]), arrays["x"])
     assert np.array_equal(np.concatenate([feed["size"].ravel() for feed in feeds]), arrays["size"].ravel())

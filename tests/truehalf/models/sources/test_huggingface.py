@@ -34,7 +34,7 @@ from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.model import Model
 from truehalf.models.source import open_model, spec_of
 from truehalf.models.sources.huggingface import LOGITS, files
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 SIGMOID, SOFTMAX = {"activation": "sigmoid"}, {"activation": "softmax", "no_object": True}
 SOFTMAX_FAMILIES = {"detr", "table-transformer", "yolos"}

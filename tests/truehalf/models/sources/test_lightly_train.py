@@ -30,7 +30,7 @@ from truehalf.models.configuration import validated
 from truehalf.models.model import Model
 from truehalf.models.source import open_model, spec_of
 from truehalf.models.sources.lightly_train import files
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("lightly_train") is None, reason="lightly-train is not installed here: make test-lightly"

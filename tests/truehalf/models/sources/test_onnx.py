@@ -23,7 +23,7 @@ from truehalf.ir.model_file import load_model
 from truehalf.models.configuration import validated
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
 from truehalf.models.sources.onnx import files
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 POOLED = """ g (float[{ends}] images) => (float[{batch}, 3] classes) {{
@@ -135,7 +135,7 @@ def test_normalisation_inside_the_graph_stays_there(tmp_path: Path) -> None:
     ("spec", "facts"),
     [
         ("no json", [f"'{SPEC_KEY}'", "JSONDecodeError"]),
-        ({"inputs": [{}]}, [f"'{SPEC_KEY}'", "inputs", "name"]),
+        ({"inputs": [{}]}, [f"'{SPEC_KEY}'", "inputs[0].name"]),
         (SPEC | {"outputs": [{"name": "other"}]}, ["images, other", "images, classes"]),
     ],
 )

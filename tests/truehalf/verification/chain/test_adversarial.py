@@ -15,11 +15,11 @@ from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
+from truehalf.io_spec.decode import decode
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.open_file import FP32_CPU, OpenFile
 
 OPTIONS = validate(composed()).verify
@@ -46,7 +46,7 @@ def held(folder: Path, before: dict[str, np.ndarray], now: Any, unusable: str | 
     (folder / "m").mkdir()
     onnx.save(onnx.parser.parse_model(text), folder / "m" / "model.onnx")
     samples = [Sample(name, {"x": np.zeros(1, np.float32)}, None, None) for name in NAMES]
-    found = detections_of(before, SPEC)
+    found = decode(before, SPEC)
     reference = Reference(samples, NAMES, NAMES, before, SPEC, found, None, unusable)
 
     class Double:

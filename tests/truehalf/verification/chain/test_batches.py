@@ -16,12 +16,12 @@ from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
+from truehalf.io_spec.decode import decode
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult, measure
-from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.open_file import FP32_CPU, OpenFile
 
 OPTIONS = validate(composed()).verify
@@ -76,7 +76,7 @@ def held(path: Path, run: Callable[[np.ndarray], Rows], *sizes: int, before: Row
     outputs = outputs_of(np.arange(COUNT))
     samples = [Sample(f"s/{i}", feeds, None, None) for i, feeds in enumerate(FEEDS)]
     names = [sample.name for sample in samples]
-    reference = Reference(samples, names, names, outputs, SPEC, detections_of(outputs, SPEC), None, None)
+    reference = Reference(samples, names, names, outputs, SPEC, decode(outputs, SPEC), None, None)
     stage: StageResult = measure(reference, before or outputs, OPTIONS)
     session: Any = Double(run)
     return measure_batches(OpenFile(ModelFile(path), FP32_CPU, session), reference, stage, sizes, OPTIONS)

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 import torch
 from onnx import helper
 
 from tests.configurations import composed
-from tests.messages import expect
 from tests.truehalf.verification.chain.test_chain_pins import AMPLIFIED
 from tests.truehalf.verification.small_detector import (
     FP16,
@@ -30,10 +28,7 @@ from tests.truehalf.verification.small_detector import (
     write,
 )
 from truehalf.config.validate import validate
-from truehalf.engines.parity import EngineReference, measure_engine, points_of
 from truehalf.io_spec.spec import IoSpec
-from truehalf.ir.model_file import load_model
-from truehalf.runtime.ort.session import Session
 from truehalf.verification.chain.reference import freeze, read_reference, write_reference
 from truehalf.verification.pinning.reconversion import Reconversion
 
@@ -105,20 +100,3 @@ def test_a_reference_is_read_as_it_was_frozen(tmp_path: Path) -> None:
     assert not isinstance(again, str) and again.spec == frozen.spec
     for name, values in frozen.outputs.items():
         np.testing.assert_array_equal(again.outputs[name], values)
-
-
-@pytest.mark.parametrize(("factor", "state"), [(1.0, "verified"), (0.7, "failed")])
-def test_an_engine_is_judged_by_its_columns(factor: float, state: str, tmp_path: Path) -> None:
-    session = Session(in_one(write(tmp_path / "model.onnx", FP32)))
-
-    def run(feeds: dict[str, np.ndarray], profile: int) -> dict[str, np.ndarray]:
-        (found,) = session.run(feeds).values()
-        found[:, 4:] *= np.float32(factor)
-        return {"found": found}
-
-    profile = {"images": {key: [4, 3, SIZE, SIZE] for key in ("min", "opt", "max")}}
-    evidence = EngineReference(freeze(InOne(), unlabelled(), IN_ONE, 5), "none", OPTIONS)
-    (row,) = measure_engine(run, load_model(tmp_path / "model.onnx"), points_of([profile]), evidence)["points"]
-    assert row["state"] == state
-    if state == "failed":
-        expect(row["reason"], "beyond-gate", "score_error_p99")

@@ -21,7 +21,7 @@ from truehalf.codes import codes_in
 from truehalf.data.samples import Sample
 from truehalf.io_spec.spec import IoSpec
 from truehalf.report.page import page, verification_sections
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.metrics.decoded import found_in

@@ -5,7 +5,6 @@ samples and at a point of an engine, too; others are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,7 @@ import torch
 
 from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
-from truehalf.engines.parity import EngineReference, Point, measure_engine
 from truehalf.io_spec.spec import IoSpec
-from truehalf.ir.model_file import load_model
-from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import freeze
 
@@ -159,18 +155,3 @@ def test_near_ties_of_a_chain_pass_and_are_counted(kind: str, tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ALL)
 def test_indices_of_clearly_smaller_values_fail(kind: str, tmp_path: Path) -> None:
     assert verified(tmp_path, kind, CLEAR)["verdict"] == "failed"
-
-
-@pytest.mark.parametrize(("margin", "state"), [(NEAR, "verified"), (CLEAR, "failed")])
-@pytest.mark.parametrize("kind", KINDS)
-def test_near_ties_of_an_engine(kind: str, margin: float, state: str, tmp_path: Path) -> None:
-    fp32 = write(tmp_path / "fp32.onnx", kind, np.zeros((1, CLASSES, WIDE), np.float32))
-    reference = replace(frozen(kind, rows(margin)), file=ModelFile(fp32))
-    offset = torch.from_numpy(moved_by(margin))
-
-    def engine(feeds: dict[str, np.ndarray], profile: int) -> dict[str, np.ndarray]:
-        return {"y": KINDS[kind][2](torch.from_numpy(feeds["x"]) + offset).numpy()}
-
-    point = Point(0, ("opt",), {"x": [4, CLASSES, WIDE]})
-    parity = measure_engine(engine, load_model(fp32), [point], EngineReference(reference, "none", OPTIONS))
-    assert parity["points"][0]["state"] == state, parity["points"][0]["reason"]

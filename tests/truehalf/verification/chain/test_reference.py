@@ -131,7 +131,7 @@ def test_other_samples_are_refused(folder: Path) -> None:
     index = folder / "samples.json"
     with raises("wrong-file", index, 3, "s/0", 2, "dvc repro reference"):
         read_reference(folder, "reference", SAMPLES[:2], SPEC)
-    changed = [SAMPLES[0], SAMPLES[2], replace(SAMPLES[2], feeds={"x": np.zeros((1,), np.float32)})]
+    changed = [SAMPLES[0], SAMPLES[2], replace(SAMPLES[2], arrays={"x": np.zeros((1,), np.float32)})]
     read = read_reference(folder, "reference", changed, SPEC)
     assert not isinstance(read, str) and read.samples[0] is SAMPLES[0] and list(read.samples[:1]) == SAMPLES[:1]
     for position, name in ((1, "s/1"), (2, "s/2")):

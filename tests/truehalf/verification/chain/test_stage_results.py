@@ -9,10 +9,10 @@ import numpy as np
 from tests.configurations import composed
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
+from truehalf.io_spec.decode import decode
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure
-from truehalf.verification.metrics.decoded import detections_of
 
 
 def test_which_queries_are_confident_follows_the_declared_activation() -> None:
@@ -31,7 +31,7 @@ def test_which_queries_are_confident_follows_the_declared_activation() -> None:
         declared = IoSpec.from_json(spec | {"outputs": [spec["outputs"][0] | meaning, spec["outputs"][1]]})
         outputs = {"logits": logits, "boxes": boxes}
         sample = Sample("one", {"images": np.zeros((3, 8, 8), np.float32)}, None, None)
-        found = detections_of(outputs, declared)
+        found = decode(outputs, declared)
         reference = Reference([sample], ["one"], [""], outputs, declared, found, None, None)
         return measure(reference, other, validate(composed()).verify).facts["max_abs_error"]["logits"]
 

@@ -13,6 +13,7 @@ from tests.configurations import composed
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
+from truehalf.io_spec.decode import decode
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
@@ -20,7 +21,6 @@ from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.findings import FAILED, VERIFIED, Finding
 from truehalf.verification.localize import failing
 from truehalf.verification.localize.failing import Failing, failing_of
-from truehalf.verification.metrics.decoded import detections_of
 
 OPTIONS = validate(composed()).verify
 SPEC = IoSpec.from_json(
@@ -43,7 +43,7 @@ def reference(kind: str, *found: bool) -> Reference:
     names = [f"{kind}/{i}" for i in range(len(found))]
     samples = [Sample(name, {"x": np.zeros(1, np.float32)}, None, None) for name in names]
     values = outputs(*found)
-    return Reference(samples, names, names, values, SPEC, detections_of(values, SPEC), None, None)
+    return Reference(samples, names, names, values, SPEC, decode(values, SPEC), None, None)
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, gate: bool, failed: list[str], now: dict[str, np.ndarray]) -> Failing | None:

@@ -22,6 +22,7 @@ from tests.tiers import first_of
 from tests.truehalf.models.detectors import SIZE, detector, pictures
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample
+from truehalf.io_spec.decode import Detections
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
@@ -32,7 +33,6 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.locate import error_profile, first_bad_node, locate, place_of
 from truehalf.verification.localize.suspects import Suspect
-from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.pinning.as_argument import pins_argument
 
 W = ", ".join(str(round(((7 * i) % 11 - 5) / 5, 3)) for i in range(16))

@@ -5,8 +5,9 @@ import pytest
 
 from tests.messages import raises
 from tests.truehalf.verification.detected import REFERENCE, detections, edited
+from truehalf.io_spec.decode import Detections
 from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
-from truehalf.verification.metrics.detections import Detections, kept_of
+from truehalf.verification.metrics.detections import kept_of
 
 
 def test_average_precision_by_hand():

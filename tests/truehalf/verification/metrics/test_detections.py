@@ -7,9 +7,9 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.detected import REFERENCE, detections, edited
+from truehalf.io_spec.decode import Detections, corners, of_queries
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.verification.metrics.decoded import corners, decode
-from truehalf.verification.metrics.detections import Detections, box_iou, match, summarize
+from truehalf.verification.metrics.detections import box_iou, match, summarize
 
 SIZE = 128
 
@@ -31,7 +31,7 @@ def raw_outputs(seed: int = 0, pictures: int = 4, queries: int = 20, classes: in
 
 def compared(reference, candidate) -> dict:
     declared, size = OutputSpec("boxes"), (SIZE, SIZE)
-    found = [decode(one, corners(boxes, declared, size), declared) for one, boxes in (reference, candidate)]
+    found = [of_queries(one, corners(boxes, declared, size), declared) for one, boxes in (reference, candidate)]
     return summarize([match(r, c) for r, c in zip(*found, strict=True)])
 
 

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truehalf.verification.metrics.score_errors import RANK_FLOOR, all_but_one, rank_errors, share_beyond
+from truehalf.io_spec.decode import RANK_FLOOR
+from truehalf.verification.metrics.score_errors import all_but_one, rank_errors, share_beyond
 
 SCORES = st.lists(st.floats(0, 1, width=32), max_size=12)
 

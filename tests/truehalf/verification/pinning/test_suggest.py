@@ -18,7 +18,7 @@ from truehalf.files import read_json
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.selectors import Lists, select, selectors
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.pinning.suggest import Suggestion, suggest
 from truehalf.verification.pinning.switchboard import Switchboard
 

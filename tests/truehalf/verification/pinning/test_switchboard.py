@@ -32,7 +32,7 @@ from truehalf.files import read_json
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.selectors import Lists
 from truehalf.models.architectures.ltdetr import DECODERS
-from truehalf.runtime.ort.session import Session
+from truehalf.runtime.ort import Session
 from truehalf.verification.pinning.switchboard import Switchboard
 from truehalf.verification.pinning.switched_graph import with_subgraphs
 

@@ -1,0 +1,149 @@
+"""Outputs and latency of an engine that runs.
+
+An engine is a `Runner`, which truehalf.verification compares as any other: on all samples at the first profile's opt
+and on the adversarial ones with the FP32 reference, and at the batches of min, opt and max of each profile with its own
+outputs at opt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.config.engine import KINDS, LatencyConfig
+from truehalf.config.verification import VerifyConfig
+from truehalf.data.samples import Sample
+from truehalf.engines.engine_report import Parity, PointLatency
+from truehalf.engines.profiles import points_of
+from truehalf.errors import StageError
+from truehalf.ir.facts import fed_inputs, lengths_of
+from truehalf.ir.model_forms import ModelFile
+from truehalf.runtime.tensorrt import Profile
+from truehalf.runtime.timing import timed
+from truehalf.verification.chain.held_against import measured_file
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import headline
+from truehalf.verification.declared_file import declared_file
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, reasons_of, verdict_of, worst_of
+from truehalf.verification.open_file import OpenFile, Runner
+
+_ANY_MEMORY = 1e6  # GB: an engine's memory is the GPU's
+
+
+class Engine(Runner, Protocol):
+    """A Runner that can be timed."""
+
+    def prepared(self, feeds: Mapping[str, np.ndarray]) -> Callable[[], object]:
+        """A call that runs on these inputs and waits."""
+
+
+@dataclass(frozen=True)
+class EngineReference:
+    """The reference that an engine is compared with.
+
+    Attributes:
+        reference: the frozen outputs on the verification samples.
+        adversarial: those on the adversarial samples, or why there are none.
+        options: thresholds and gates.
+    """
+
+    reference: Reference
+    adversarial: Reference | str
+    options: VerifyConfig
+
+
+def compare_outputs(
+    engine: Runner, file: ModelFile, profiles: Sequence[Profile], evidence: EngineReference, evaluation: str
+) -> Parity:
+    """Compare an engine with the reference, and at min, opt and max with itself.
+
+    Args:
+        file: that it was made from.
+        evaluation: what the table of stages calls it.
+
+    Returns:
+        state ("verified" if verify passes it and it puts out the same at every batch, "failed" when one fails, else
+        "not verified") and reason; headline and gates of verify; samples; batches; adversarial.
+    """
+    reference = evidence.reference
+    parity: Parity = {"evaluation": evaluation, "provider": engine.provider, "samples": len(reference.names)}
+    sizes = _batches(profiles, KINDS) or [file.fixed_batch or 1]
+    batch = (_batches(profiles[:1], ("opt",)) or sizes)[-1]
+    options = replace(evidence.options, batch=batch, memory_gb=_ANY_MEMORY)
+    try:
+        opened = OpenFile(declared_file(file, reference.spec), evaluation, engine)
+        result = measured_file(opened, reference, evidence.adversarial, options, len(reference.names), sizes)
+    except StageError as error:
+        state = NOT_VERIFIED if error.code == "out-of-range" else FAILED  # of samples that no profile takes
+        return parity | {"state": state, "reason": f"the engine does not run: {error}"}
+    if missing := [name for name in reference.outputs if name not in result.outputs]:
+        reason = f"the engine has no output {', '.join(missing)}; it has {', '.join(result.outputs) or 'none'}"
+        return parity | {"state": FAILED, "reason": reason}
+    batches = result.facts["batches"]
+    findings = [finding for finding in result.findings(options) if finding.check != "batch"]
+    verdict = verdict_of(findings)
+    state = worst_of([VERIFIED if verdict == PASSED else verdict, batches["state"]])
+    reasons = [*reasons_of(findings), *([] if batches["state"] == VERIFIED else [batches["reason"]])]
+    return cast(
+        "Parity",
+        {
+            **parity,
+            **headline(result.facts),
+            "state": state,
+            "reason": "" if state == VERIFIED else "; ".join(reasons),
+            "batches": batches,
+            "adversarial": result.facts["adversarial"],
+            "gates": [finding.as_dict() for finding in findings if "gate" in finding.facts],
+        },
+    )
+
+
+def _batches(profiles: Sequence[Profile], kinds: Sequence[str]) -> list[int]:
+    """First axes of the inputs at these points of profiles, ascending; an empty batch compares nothing."""
+    shapes = [ranges[kind] for profile in profiles for ranges in profile.values() for kind in kinds]
+    return sorted({shape[0] for shape in shapes if shape and shape[0]})
+
+
+def latencies(
+    engine: Engine,
+    model: ir.Model,
+    profiles: Sequence[Profile],
+    samples: Sequence[Sample],
+    options: LatencyConfig,
+    on_gpu: bool,
+) -> tuple[list[PointLatency], list[str]]:
+    """Latency at every point of the profiles, and why others could not be timed."""
+    rows: list[PointLatency] = []
+    untimed = []
+    for point in points_of(profiles):
+        feeds = feeds_at(model, point.shapes, samples)
+        count = max((len(array) for array in feeds.values() if array.ndim), default=1)
+        try:
+            rows.append({**point.facts, **timed(engine.prepared(feeds), count, options, on_gpu)})
+        except StageError as error:
+            untimed.append(f"latency at {point.label}: {error}")
+    return rows, untimed
+
+
+def feeds_at(
+    model: ir.Model, shapes: Mapping[str, Sequence[int]], samples: Sequence[Sample] = ()
+) -> dict[str, np.ndarray]:
+    """Inputs of these shapes: samples, repeated, where they fit, else numbers drawn from 0 to 1, and 0 for integers."""
+    random = np.random.default_rng(0)
+    feeds = {}
+    for value in fed_inputs(model):
+        name, dtype = str(value.name), np.dtype(value.dtype.numpy()) if value.dtype else np.dtype(np.float32)
+        shape = [*shapes.get(name, [side or 1 for side in lengths_of(value) or []])]
+        rows: list[Any] = (
+            [sample.arrays[name] for sample in samples[: shape[0]] if name in sample.arrays] if shape else []
+        )
+        if rows and list(rows[0].shape) == shape[1:]:
+            array = np.stack([rows[i % len(rows)] for i in range(shape[0])]).astype(dtype)
+        else:
+            array = random.random(shape).astype(dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
+        feeds[name] = np.ascontiguousarray(array)
+    return feeds

@@ -1,0 +1,424 @@
+"""ONNX Runtime: sessions whose provider is chosen, read back and recorded, and the facts of the installed package.
+
+A session that has the CUDA provider still runs a node without a CUDA kernel on the CPU provider, which computes FP16 in
+FP32. A session on a GPU therefore profiles its first run and reads from it where each node ran. TF32 is off unless
+asked for: it would round values that the file keeps in FP32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from truehalf.errors import StageError, first_line, some_of
+from truehalf.files import read_json
+from truehalf.json_values import JsonObject
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+_FLOATS = {"float", "float16"}  # as profiles call the types
+_NAMES_REPEATED = ". `truehalf repair` gives each node a name of its own"
+_MESSAGE_MAX = 400  # characters of a message of ONNX Runtime's
+_BFLOAT16_ENDS = "; its inputs or outputs are bfloat16, which numpy has not: export it with float32 ones"
+_BFLOAT16_SHOWN = 3
+_SOURCE_LOCATION = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  # file, line and C++ function
+# Threads that wait spin as long as a small node takes: without, a run takes an eighth longer; and no longer: they would
+# take the processor from those that work, other jobs and Python between two runs.
+SPINNING = "session.intra_op.spin_duration_us"
+_SHARED_FROM = 1024  # bytes; smaller constants may be needed to infer shapes
+
+
+# --- the installed package --------------------------------------------------------------------------------------------
+
+
+def runtime_version() -> str:
+    """Version of the installed ONNX Runtime."""
+    import onnxruntime as ort
+
+    return str(ort.__version__)
+
+
+def built_providers() -> list[str]:
+    """Execution providers that the installed ONNX Runtime was built with; only a session shows if one loads."""
+    import onnxruntime as ort
+
+    return list(ort.get_available_providers())
+
+
+def loadable_providers() -> list[str]:
+    """Execution providers that a session gets on this machine, each tried with a model of one node."""
+    import onnxruntime as ort
+
+    loadable = []
+    ort.set_default_logger_severity(4)  # a provider that does not load is an answer, not an error
+    _load_cuda()
+    try:
+        for provider in ort.get_available_providers():
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
+                session = ort.InferenceSession(_one_node(), providers=[provider])
+                loadable += [str(provider)] if session.get_providers()[0] == provider else []
+    finally:
+        ort.set_default_logger_severity(2)  # as it is at first
+    return loadable
+
+
+@functools.cache
+def newest_ir_version() -> int:
+    """Latest version of ONNX's file format that ONNX Runtime reads; onnx may write a later one."""
+    import onnx
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    for version in range(onnx.IR_VERSION, 1, -1):
+        with contextlib.suppress(Exception):  # the exception types of ONNX Runtime share no base but Exception
+            ort.InferenceSession(_one_node(version), settings, providers=[CPU])
+            return version
+    return 1
+
+
+def _load_cuda() -> None:
+    """Load CUDA's libraries from the packages of this environment, torch's too: ONNX Runtime looks in the system's
+    folders alone.
+    """
+    import onnxruntime as ort
+
+    with contextlib.redirect_stdout(io.StringIO()):  # the session that needs a missing one says so
+        ort.preload_dlls()
+
+
+def _one_node(ir_version: int = 8) -> bytes:
+    import onnx.parser
+
+    text = f'<ir_version: {ir_version}, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) {{ y = Relu(x) }}'
+    return bytes(onnx.parser.parse_model(text).SerializeToString())
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+class Kernel(TypedDict):
+    """A node that ran; `outputs` as element types."""
+
+    name: str
+    type: str
+    provider: str
+    outputs: list[str]
+
+
+class Session:
+    """A loaded model, a `Runner` of truehalf.verification.open_file.
+
+    Attributes:
+        provider: the execution provider that runs it, read back from ONNX Runtime.
+        output_names: in the model's order.
+        cpu_nodes: of a profiled session, after its first run, the nodes of that run which computed floats on the CPU
+            provider (see cpu_float_nodes); None before, and of any other. A branch not taken is not seen.
+        kernels: of a profiled session, after its first run, all that ran in it (see kernels_of); None before.
+        not_split: FP16 nodes whose inner sums are not rounded though that was asked for, each with the reason: none.
+    """
+
+    cpu_nodes: list[str] | None = None
+    kernels: list[Kernel] | None = None
+
+    def __init__(
+        self,
+        model: Path | str | bytes | ir.Model,
+        provider: str = CPU,
+        optimize: bool = True,
+        *,
+        provider_options: Mapping[str, str] | None = None,
+        profiled: bool | None = None,
+        **options: Any,
+    ) -> None:
+        """Load a model from a file, from serialized bytes, or from an onnx_ir model in memory.
+
+        Args:
+            model: path (needed when weights are external), bytes, or model. The weights of a model in memory are
+                handed over as they lie there, so 2 GiB, where a protobuf message ends, are no limit.
+            provider: CPU or CUDA; neither is ever replaced by the other.
+            optimize: graph optimisations, all or none.
+            provider_options: of the provider, as ONNX Runtime names them.
+            profiled: whether the first run says what ran where; by default on a GPU.
+            options: further attributes of onnxruntime.SessionOptions; with a dot in the name, entries of its
+                configuration ("session.disable_prepacking"); None leaves ONNX Runtime's default.
+
+        Raises:
+            StageError: when ONNX Runtime cannot load the model, or the provider is not the one asked for.
+        """
+        import onnxruntime as ort
+
+        level = ort.GraphOptimizationLevel
+        settings = ort.SessionOptions()
+        settings.log_severity_level = 4  # it prints nothing but what ends the process: what fails is raised
+        settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+        settings.enable_mem_pattern = False  # it holds a second arena for every shape of feeds: 1.6 GB at 8 x 640 x 640
+        for name, value in ({SPINNING: "50"} | options).items():
+            if value is not None:
+                settings.add_session_config_entry(name, value) if "." in name else setattr(settings, name, value)
+        self._profile = _profiled(settings) if (provider != CPU if profiled is None else profiled) else None
+        if provider not in ort.get_available_providers():
+            message = f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}"
+            raise StageError("no-device", message)
+        if provider != CPU:
+            _load_cuda()
+        what = str(model) if isinstance(model, (Path, str)) else "the model"
+        wanted = [(provider, ({"use_tf32": "0"} if provider == CUDA else {}) | dict(provider_options or {}))]
+        try:
+            self._session = _open(model, settings, wanted)
+        except OSError:
+            raise
+        except Exception as error:  # the exception types of ONNX Runtime share no base but Exception
+            message = _first_line(error)
+            repeated = _NAMES_REPEATED if "two nodes with same node name" in message else ""
+            text = f"ONNX Runtime cannot load {what}: {message}{repeated}{bfloat16_remedy(model)}"
+            raise StageError("runtime-refuses", text) from error
+        self.provider: str = self._session.get_providers()[0]
+        if self.provider != provider:
+            message = f"ONNX Runtime fell back to {self.provider} where {provider} was asked for; check its libraries"
+            raise StageError("no-device", message)
+        self.output_names = [value.name for value in self._session.get_outputs()]
+        self.not_split: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Free the model; the session runs no more."""
+        self._session = None
+
+    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Outputs by name; a sequence or an optional is one vector of all its values.
+
+        Raises:
+            StageError: when the run fails, with ONNX Runtime's first line.
+        """
+        names = list(outputs) if outputs is not None else self.output_names
+        try:
+            values = self._session.run(names, dict(feeds))
+        except Exception as error:
+            ends = (*self._session.get_inputs(), *self._session.get_outputs()) if self._session is not None else ()
+            why = _BFLOAT16_ENDS if any("bfloat16" in value.type for value in ends) else ""
+            text = f"ONNX Runtime cannot run the model: {_first_line(error)}{why}"
+            raise StageError("runtime-refuses", text) from error
+        if self._profile is not None:
+            self.kernels = kernels_of(read_json(Path(self._session.end_profiling())))
+            self.cpu_nodes = cpu_float_nodes(self.kernels)
+            self._profile.cleanup()
+            self._profile = None
+        return {name: _as_array(value) for name, value in zip(names, values, strict=True)}
+
+    def prepared(self, feeds: Mapping[str, np.ndarray]) -> Callable[[], Callable[[], list[np.ndarray]]]:
+        """A call that runs the model on these inputs, to be timed: inputs and outputs stay on the provider's device.
+
+        Returns:
+            the call; the function that it returns reads the outputs, in the model's order, from the device.
+        """
+        import onnxruntime as ort
+
+        device = "cpu" if self.provider == CPU else "cuda"
+        binding = self._session.io_binding()
+        values = {name: ort.OrtValue.ortvalue_from_numpy(array, device, 0) for name, array in feeds.items()}
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self.output_names:
+            binding.bind_output(name, device)
+
+        def once(_inputs: Any = values) -> Callable[[], list[np.ndarray]]:  # the binding does not keep them alive
+            self._session.run_with_iobinding(binding)
+            binding.synchronize_outputs()
+            read: Callable[[], list[np.ndarray]] = binding.copy_outputs_to_cpu
+            return read
+
+        return once
+
+
+def cpu_float_nodes(kernels: Iterable[Kernel]) -> list[str]:
+    """The nodes that output floats from the CPU provider, each as `name (operator)`, in the order of their runs.
+
+    Shapes and indices belong on the CPU, so nodes without a float output do not count; nor do Casts, which round to
+    FP16 there as well.
+    """
+    floats = [kernel for kernel in kernels if kernel["type"] != "Cast" and _FLOATS.intersection(kernel["outputs"])]
+    return list(dict.fromkeys(f"{node['name']} ({node['type']})" for node in floats if node["provider"] == CPU))
+
+
+def kernels_of(events: Iterable[JsonObject]) -> list[Kernel]:
+    """Read the kernels that ran, in order, from the events of a profile of ONNX Runtime."""
+    ran: Any = events
+    return [
+        {
+            "name": str(event["name"]).removesuffix("_kernel_time"),
+            "type": event["args"]["op_name"],
+            "provider": event["args"]["provider"],
+            "outputs": [name for tensor in event["args"].get("output_type_shape", []) for name in tensor],
+        }
+        for event in ran
+        if (event.get("args") or {}).get("provider") and str(event.get("name", "")).endswith("_kernel_time")
+    ]
+
+
+def _as_array(value: Any) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    tensors = [np.ravel(tensor) for tensor in value or ()]
+    return np.concatenate(tensors) if tensors else np.zeros(0, np.float32)
+
+
+def _profiled(settings: Any) -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory(prefix="truehalf-profile-")
+    settings.enable_profiling = True
+    settings.profile_file_prefix = str(Path(folder.name) / "run")
+    return folder
+
+
+def _open(model: Path | str | bytes | ir.Model, settings: Any, providers: list[Any]) -> Any:
+    import onnxruntime as ort
+
+    if isinstance(model, (Path, str)):
+        try:
+            return ort.InferenceSession(str(model), settings, providers=providers)
+        except Exception:
+            if (newer := _of_newer_form(Path(model))) is None:
+                raise
+            model = newer
+    if isinstance(model, bytes):
+        return ort.InferenceSession(model, settings, providers=providers)
+    data, weights = _without_weights(model)
+    values = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+    settings.add_external_initializers(list(weights), values)  # copied when the session is made
+    return ort.InferenceSession(data, settings, providers=providers)
+
+
+def _of_newer_form(path: Path) -> ir.Model | None:
+    """A file of a later IR version than ONNX Runtime reads, in memory; None of any other file."""
+    from truehalf.ir.model_file import load_model
+
+    with contextlib.suppress(StageError):  # of no model; ONNX Runtime has said so
+        model = load_model(path)
+        return model if (model.ir_version or 0) > newest_ir_version() else None
+    return None
+
+
+def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
+    """A model in memory as bytes without its larger weights, and these; no weight is left in a file."""
+    import onnx_ir as ir
+
+    shared = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
+    tensors = {
+        value: tensor
+        for value in model.graph.initializers.values()
+        if (tensor := value.const_value) is not None and tensor.dtype in shared and tensor.nbytes >= _SHARED_FROM
+        if value.uses() and not value.is_graph_input()  # ONNX Runtime does not find one that nothing reads
+    }
+    weights = {str(value.name): np.ascontiguousarray(tensor.numpy()) for value, tensor in tensors.items()}
+    in_files = {
+        value: tensor
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if isinstance(tensor := value.const_value, ir.ExternalTensor) and value not in tensors
+    }
+    try:
+        for value, tensor in in_files.items():
+            value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, name=tensor.name)
+        for value, tensor in tensors.items():
+            value.const_value = ir.ExternalTensor(
+                "weights", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=str(value.name)
+            )
+        proto = ir.to_proto(model)
+        proto.ir_version = min(proto.ir_version, newest_ir_version())
+        return proto.SerializeToString(), weights
+    finally:
+        for value, tensor in (*tensors.items(), *in_files.items()):
+            value.const_value = tensor
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def check_loads(source: Path | ir.Model, model: ir.Model, remedy: str) -> None:
+    """Check that ONNX Runtime loads a model.
+
+    Args:
+        source: file or model that it loads.
+        model, remedy: as in `refusal`.
+
+    Raises:
+        StageError: when it does not.
+    """
+    try:
+        Session(source)
+    except StageError as error:
+        raise refusal(error, model, remedy) from error
+
+
+def refusal(error: StageError, model: ir.Model, remedy: str) -> StageError:
+    """ONNX Runtime's error with the operators of the model that are not ONNX's, if there are such.
+
+    Args:
+        remedy: how the model is converted without running it.
+    """
+    unknown = custom_operators(model) if error.code == "runtime-refuses" else []
+    if not unknown:
+        return StageError(error.code, error.text)
+    return StageError(
+        "not-supported",
+        f"{error.text}. The model has operators that neither ONNX nor a function of the file defines, and that "
+        f"ONNX Runtime may not have ({', '.join(unknown)}). Plugins of TensorRT are left out of a run where they stand "
+        f"in the graph itself, no body and no function, and behind something to run: export it so, or {remedy}",
+    )
+
+
+def custom_operators(model: ir.Model) -> list[str]:
+    """Operators that neither ONNX nor ONNX Runtime has, functions aside, as domain::Op."""
+    from onnx.defs import has
+
+    from truehalf.ir.facts import all_nodes
+    from truehalf.ir.proto.plugins import is_known
+
+    nodes = (node for node in all_nodes(model, functions=True) if node.op_identifier() not in model.functions)
+    unknown = (node for node in nodes if not (is_known(node.domain) if node.domain else has(node.op_type)))
+    return sorted({f"{node.domain}::{node.op_type}".removeprefix("::") for node in unknown})
+
+
+def bfloat16_remedy(model: Path | str | bytes | ir.Model) -> str:
+    """Names of the inputs, outputs and nodes in bfloat16 of a model that ONNX Runtime refuses, and what to do; "" if it
+    holds none.
+    """
+    import onnx_ir as ir
+
+    from truehalf.ir.facts import all_nodes, label_of
+    from truehalf.ir.model_file import load_model
+    from truehalf.ir.normalize import NORMALIZE
+
+    if isinstance(model, bytes):
+        return ""
+
+    def is_bfloat16(value: ir.Value | None) -> bool:
+        return value is not None and value.dtype == ir.DataType.BFLOAT16
+
+    try:
+        typed = model.clone() if isinstance(model, ir.Model) else load_model(model)
+        NORMALIZE(typed)
+    except StageError:
+        return ""
+    ends = {"input": typed.graph.inputs, "output": typed.graph.outputs}
+    places = [f"{kind} {value.name!r}" for kind, values in ends.items() for value in values if is_bfloat16(value)]
+    nodes = (node for node in all_nodes(typed) if any(map(is_bfloat16, (*node.inputs, *node.outputs))))
+    places += [f"{node.op_type} {label_of(node)!r}" for node in nodes]
+    if not places:
+        return ""
+    why = f"The model is bfloat16 ({some_of(places, _BFLOAT16_SHOWN)}), which ONNX Runtime does not compute on a CPU"
+    return f". {why}: give the float32 model, or export it in float32"
+
+
+def _first_line(error: Exception) -> str:
+    """Without the location in the sources of ONNX Runtime, and cut where it is long."""
+    return _SOURCE_LOCATION.sub("", first_line(error))[:_MESSAGE_MAX].rstrip(". ")

@@ -1,1 +1,0 @@
-"""Outputs as an I/O spec declares them, and specs proposed from a run: do the values bear them out?"""
