@@ -36,9 +36,9 @@ def engine_options(command: Any) -> Any:
     """Decorator of commands that make an engine of a model: --target, shapes of the profile, --no-gates."""
     of = partial(option, group=ENGINE)
     shape = partial(of, multiple=True, metavar="NAME:SHAPE")
-    of_target = "GPU that it is compiled for without one, such as sm86 [Ampere and later]; may be repeated"
+    target_help = "GPU that it is compiled for without one, such as sm86 [Ampere and later]; may be repeated"
     options = (
-        of("--target", multiple=True, type=click.Choice(ComputeCapability), metavar="GPU", help=of_target),
+        of("--target", multiple=True, type=click.Choice(ComputeCapability), metavar="GPU", help=target_help),
         shape("--min-shape", help="smallest [--opt-shape]"),
         shape("--opt-shape", help="optimised for [--max-shape]"),
         shape("--max-shape", help="largest [--opt-shape]"),

@@ -132,7 +132,7 @@ def _images(source: Path, model: ir.Model, preprocessing: Preprocessing | None, 
 
 @dataclass(frozen=True)
 class _Cut:
-    """How the arrays of a file become samples.
+    """Division of the arrays of a file into samples.
 
     Attributes:
         names: of the samples.

@@ -51,7 +51,7 @@ class Preprocessing:
     resample: Resample = Resample.bilinear
 
     def problems(self) -> Iterator[str]:
-        """As of any options (truehalf.config.typed)."""
+        """Yield an error line for each value that cannot be as declared (truehalf.config.typed)."""
         if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
             yield coded("wrong-shape", f"size: expected [height, width] in pixels, got {self.size}")
         for name, values in (("mean", self.mean), ("std", self.std)):

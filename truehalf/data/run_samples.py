@@ -95,7 +95,7 @@ def verification_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
 
 
 def adversarial_samples(config: Config, spec: IoSpec) -> list[Sample]:
-    """As truehalf.data.fitting.adversarial_samples, with the seed of the data."""
+    """Make adversarial samples by the seed of the data (truehalf.data.fitting.adversarial_samples)."""
     return made_adversarial(spec, config.data.seed)
 
 

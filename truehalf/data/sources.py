@@ -91,8 +91,8 @@ class Source:
 
 def images_under(folder: Path) -> list[Path]:
     """Image files in a folder and below, linked folders included, by name; none whose name begins with a dot."""
-    found = (path for path in _files_under(folder, {folder.resolve()}) if is_image(path))
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+    images = (path for path in _files_under(folder, {folder.resolve()}) if is_image(path))
+    return sorted(images, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def _files_under(folder: Path, parents: set[Path]) -> Iterator[Path]:

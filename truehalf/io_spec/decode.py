@@ -35,7 +35,7 @@ class Detections:
     scores: np.ndarray
 
     def at(self, places: np.ndarray | slice) -> Detections:
-        """Those at some places, by bool [n], positions or a slice."""
+        """Select detections by bool [n], positions or a slice."""
         return Detections(self.boxes[places], self.labels[places], self.scores[places])
 
 
@@ -66,8 +66,8 @@ def decode(outputs: Mapping[str, np.ndarray], spec: IoSpec, size: tuple[int, int
     xyxy = corners(values[boxes.name], boxes, known or (1, 1))
     if "logits" in kinds:
         return of_queries(values[kinds["logits"].name], xyxy, kinds["logits"])
-    found = [values[kinds[kind].name] for kind in ("scores", "labels")]
-    return of_top_k(*(each if rows is None else each[:, :rows] for each in (*found, xyxy)))
+    scores_and_labels = [values[kinds[kind].name] for kind in ("scores", "labels")]
+    return of_top_k(*(each if rows is None else each[:, :rows] for each in (*scores_and_labels, xyxy)))
 
 
 def confident(outputs: Mapping[str, np.ndarray], spec: IoSpec, score_threshold: float) -> np.ndarray:

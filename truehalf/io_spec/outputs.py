@@ -154,8 +154,8 @@ def _problems_of_columns(spec: IoSpec) -> Iterable[str]:
 
 def _problems_of_batches(spec: IoSpec) -> Iterable[str]:
     """Outputs that are not batched where others are, or whose kind is always batched."""
-    of_kind = [each for each in spec.outputs if each.kind not in (*_PLAIN, COUNTS)]
-    of_image = [each for each in of_kind if each.batched is False]
+    declared = [each for each in spec.outputs if each.kind not in (*_PLAIN, COUNTS)]
+    of_image = [each for each in declared if each.batched is False]
     for each in of_image:
         axes = _RANKS.get(each.kind or "", 0) - 1
         if each.kind in ("logits", *_OF_CLASSES):
@@ -163,7 +163,7 @@ def _problems_of_batches(spec: IoSpec) -> Iterable[str]:
         elif axes > 0 and each.shape is not None and len(each.shape) != axes:
             wrong = f"expected {axes} axes where it is not batched, got shape {list(each.shape)}"
             yield coded("wrong-shape", f"output {each.name!r}, kind {each.kind!r}: {wrong}")
-    batched = [each.name for each in of_kind if each.batched is not False]
+    batched = [each.name for each in declared if each.batched is not False]
     if of_image and batched:
         got = f"batched false for {', '.join(each.name for each in of_image)}, and not for {', '.join(batched)}"
         yield coded("in-conflict", f"batched: expected the same for all outputs that have a kind, got {got}")

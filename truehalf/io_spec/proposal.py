@@ -47,61 +47,65 @@ def proposal_of(
         class_names: that its file holds.
         score_threshold: 0 to 1, of the boxes that are looked at; None: the default of verification.
     """
-    taken = first_samples(feeds)
+    feeds_run = first_samples(feeds)
     others = [str(v.name) for v in model.graph.outputs if not isinstance(v.type, (ir.TensorType, type(None)))]
 
     def ran(feeds: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
         return [{name: array for name, array in run(feed).items() if name not in others} for feed in feeds]
 
     try:
-        runs = ran(taken)
+        runs = ran(feeds_run)
     except StageError:  # of a file that runs image by image
-        if not (taken := _alone(taken)):
+        if not (feeds_run := _alone(feeds_run)):
             raise
-        runs = ran(taken)
-    found = proposed(inputs_of(model), _joined(taken), _joined(runs), class_names, made_by=_made_by(model))
-    told = told_by_plugins(model, _joined(runs), found)
-    found = told or found
-    found.notes.extend(
+        runs = ran(feeds_run)
+    proposal = proposed(inputs_of(model), _joined(feeds_run), _joined(runs), class_names, made_by=_made_by(model))
+    told = told_by_plugins(model, _joined(runs), proposal)
+    proposal = told or proposal
+    proposal.notes.extend(
         coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in others
     )
-    found.notes.extend(_other_rows(taken[0], runs[0]))
-    if task_of(found.spec) != DETECTIONS and _may_be_of_one_image(model, runs[0]):
-        again, alone, runs_alone = _image_by_image(model, taken, ran, class_names)
+    proposal.notes.extend(_other_rows(feeds_run[0], runs[0]))
+    if task_of(proposal.spec) != DETECTIONS and _may_be_of_one_image(model, runs[0]):
+        again, alone, runs_alone = _image_by_image(model, feeds_run, ran, class_names)
         if again is not None:
-            found, taken, runs = replace(again, notes=found.notes), alone, runs_alone
+            proposal, feeds_run, runs = replace(again, notes=proposal.notes), alone, runs_alone
     for name in runs[0]:
         if not all(np.isfinite(outputs[name]).all() for outputs in runs if outputs[name].dtype.kind == "f"):
-            found.notes.append(
+            proposal.notes.append(
                 coded("not-finite", f"output {name!r} holds NaN or Inf; look at weights and preprocessing")
             )
-    if task_of(found.spec) != DETECTIONS:
-        return found
-    parts = apart(found.spec)
+    if task_of(proposal.spec) != DETECTIONS:
+        return proposal
+    parts = apart(proposal.spec)
     runs = [in_parts(outputs, parts) for outputs in runs]
     if not all(np.isfinite(outputs[each.name]).all() for outputs in runs for each in by_kind(parts).values()):
-        found.doubts.append("not all values are finite")
-        return found
+        proposal.doubts.append("not all values are finite")
+        return proposal
     threshold = VerifyConfig().score_threshold if score_threshold is None else score_threshold
-    image, axis = found.spec.image_input, 1 if found.spec.image_input.layout == "NHWC" else 2
+    image, axis = proposal.spec.image_input, 1 if proposal.spec.image_input.layout == "NHWC" else 2
     is_image = image.kind == "images"
-    sizes = [(feed[image.name].shape[axis], feed[image.name].shape[axis + 1]) if is_image else None for feed in taken]
+    sizes = [
+        (feed[image.name].shape[axis], feed[image.name].shape[axis + 1]) if is_image else None for feed in feeds_run
+    ]
     share = np.concatenate([confident(outputs, parts, threshold).ravel() for outputs in runs]).mean()
     if not told and "logits" in by_kind(parts) and share > _MOST_FOUND:
-        found.doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
-    sized, boxes = list(zip(runs, sizes, strict=True)), _holding_boxes(found.spec)
+        proposal.doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
+    sized, boxes = list(zip(runs, sizes, strict=True)), _holding_boxes(proposal.spec)
     layouts = layouts_of(sized, parts, threshold)
-    found.reasons[boxes.name] += f"; {in_words(layouts)}"
+    proposal.reasons[boxes.name] += f"; {in_words(layouts)}"
     if told:
         fitting = (each for each in layouts if each[0] == boxes.format)
-        return replace(found, spec=_with_layout(found.spec, *next(fitting, (boxes.format, boxes.normalized))))
+        return replace(proposal, spec=_with_layout(proposal.spec, *next(fitting, (boxes.format, boxes.normalized))))
     # Small boxes of cxcywh lie where such of x, y, width, height may, too, which no network is known to put out.
     if [box_format for box_format, _ in layouts] in (["cxcywh"], ["xyxy"], ["xywh"], ["cxcywh", "xywh"]):
-        return replace(found, spec=_with_layout(found.spec, *layouts[0]))
-    found.doubts.append(f"output {boxes.name!r}: its values do not say how boxes are to be read: {in_words(layouts)}")
+        return replace(proposal, spec=_with_layout(proposal.spec, *layouts[0]))
+    proposal.doubts.append(
+        f"output {boxes.name!r}: its values do not say how boxes are to be read: {in_words(layouts)}"
+    )
     of_all = layouts or layouts_of(sized, parts, 0.0)
     known = boxes.format if boxes.format == "cxcywh" or len(of_all) < 2 else None
-    return replace(found, spec=_with_layout(found.spec, known, boxes.normalized))
+    return replace(proposal, spec=_with_layout(proposal.spec, known, boxes.normalized))
 
 
 def _made_by(model: ir.Model) -> dict[str, str]:

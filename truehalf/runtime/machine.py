@@ -90,7 +90,7 @@ def package_version(module: str) -> str | None:
         return None
 
 
-# Of /proc/cpuinfo: instructions that kernels and layouts are chosen by.
+# Instruction sets named in /proc/cpuinfo by which ONNX Runtime chooses kernels and layouts.
 _INSTRUCTIONS = {
     *("avx", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_tile", "f16c", "fma"),
     *("asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2"),

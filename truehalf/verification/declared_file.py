@@ -24,7 +24,7 @@ class DeclaredFile(ModelFile):
 
     @cached_property
     def fixed_batch(self) -> int | None:
-        """As of any file; 1 where the outputs are those of one image.
+        """Samples in each run that the file fixes, None for any number; 1 where its outputs are those of one image.
 
         Raises:
             StageError: the inputs are fixed to more then.
