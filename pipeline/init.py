@@ -58,33 +58,21 @@ def main() -> None:
         print(f"not clear: {each}")
     kinds = ", ".join(f"{each['name']}: {each.get('kind', 'any tensor')}" for each in tensors)
     print(f"done: {place} ({kinds}). Confirm what it proposes, then:")
-    print(f"  {_next(arguments)}")
-    if labelled := _next_with_labels(arguments):
-        print(f"or, with COCO's labels, for average precision against the true boxes:\n  {labelled}")
+    first, *labelled = _next_commands(arguments)
+    print(f"  {first}")
+    for command in labelled:
+        print(f"or, with COCO's labels, for average precision against the true boxes:\n  {command}")
 
 
-def _next(arguments: argparse.Namespace) -> str:
-    """The command that runs the pipeline on the same samples."""
+def _next_commands(arguments: argparse.Namespace) -> list[str]:
+    """Commands that run the pipeline on the same samples; of images a second one, with COCO's labels."""
     samples = Path(arguments.samples)
-    data = ["data=npz", f"data.file={samples}"] if _is_npz(samples) else [f"data.folder={_image_folder(samples)}"]
-    return shlex.join(["python", "-m", "pipeline", f"model={arguments.name}", *data])
-
-
-def _next_with_labels(arguments: argparse.Namespace) -> str:
-    """The same command for images with COCO's annotations; "" where the samples are no images."""
-    samples = Path(arguments.samples)
-    if _is_npz(samples):
-        return ""
-    data = ["data=coco", f"data.folder={_image_folder(samples)}", "data.annotations=instances.json"]
-    return shlex.join(["python", "-m", "pipeline", f"model={arguments.name}", *data])
-
-
-def _is_npz(samples: Path) -> bool:
-    return samples.suffix == ".npz" or any(samples.glob("*.npz"))
-
-
-def _image_folder(samples: Path) -> Path:
-    return samples.parent if samples.is_file() else samples
+    if samples.suffix == ".npz" or any(samples.glob("*.npz")):
+        data = [["data=npz", f"data.file={samples}"]]
+    else:
+        folder = f"data.folder={samples.parent if samples.is_file() else samples}"
+        data = [[folder], ["data=coco", folder, "data.annotations=instances.json"]]
+    return [shlex.join(["python", "-m", "pipeline", f"model={arguments.name}", *each]) for each in data]
 
 
 def _is_module(arguments: argparse.Namespace) -> bool:
@@ -126,7 +114,7 @@ def _lines(arguments: argparse.Namespace, proposed: Json) -> Iterator[str]:
     weights = arguments.checkpoint if is_module else arguments.model
     images = next((each for each in spec["inputs"] if each.get("kind") == "images"), None)
     yield f"# Proposed by python -m pipeline.init from {arguments.samples}; confirm every line that has a reason."
-    yield f"# Use:  {_next(arguments)}"
+    yield f"# Use:  {_next_commands(arguments)[0]}"
     yield from ("defaults:", f"  - {'torch' if is_module else 'onnx'}", "  - _self_", f"name: {arguments.name}")
     if weights is not None:
         file = Path(weights).resolve()

@@ -83,7 +83,7 @@ class Run:
 
     folder: Path
     params: dict[str, Any]
-    json: dict[str, dict[str, Any]]
+    json: dict[str, dict[str, Any]] = field(default_factory=dict)
     crash: Crash | None = None
     overrides: tuple[str, ...] = ()
 
@@ -222,7 +222,12 @@ class Run:
     @property
     def names(self) -> list[str]:
         """Model, decoder where one is chosen, precision and how it was made where that is not the default."""
-        return names_of(self.params)
+        model, decoder, precision = (self.params.get(section, {}) for section in ("model", "decoder", "precision"))
+        made = str(precision.get("dtype", ""))
+        method = precision.get("method", Method.convert.value)
+        if made == "fp16" and method != Method.convert.value:
+            made += f" by {method}"
+        return [str(name) for name in (model.get("name"), decoder.get("name"), made) if name and name != "none"]
 
     @property
     def title(self) -> str:
@@ -230,13 +235,14 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Model, decoder and precision, such as ltdetr_nano-dfine-fp16."""
-        return run_name(self.params)
+        """Model, decoder and precision, such as ltdetr_nano-dfine-fp16 or onnx-fp16-half."""
+        return "-".join(self.names).replace(" by ", "-")
 
     @property
     def slug(self) -> str:
-        """Name of the run's folder in runs/."""
-        return slug_of(self.params)
+        """Name of the run's folder in runs/: its name and a digest of all parameters but those of ASIDE."""
+        content = json.dumps({key: value for key, value in self.params.items() if key not in ASIDE}, sort_keys=True)
+        return f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
     @property
     def model_digest(self) -> str:
@@ -302,28 +308,7 @@ class Run:
         return content if isinstance(content, dict) else None
 
 
-# --- names and parameters ---------------------------------------------------------------------------------------------
-
-
-def names_of(params: Mapping[str, Any]) -> list[str]:
-    """Model, decoder where one is chosen, precision and how it was made where that is not the default."""
-    model, decoder, precision = (params.get(section, {}) for section in ("model", "decoder", "precision"))
-    made = str(precision.get("dtype", ""))
-    method = precision.get("method", Method.convert.value)
-    if made == "fp16" and method != Method.convert.value:
-        made += f" by {method}"
-    return [str(name) for name in (model.get("name"), decoder.get("name"), made) if name and name != "none"]
-
-
-def run_name(params: Mapping[str, Any]) -> str:
-    """Model, decoder and precision, such as ltdetr_nano-dfine-fp16 or onnx-fp16-half."""
-    return "-".join(names_of(params)).replace(" by ", "-")
-
-
-def slug_of(params: Mapping[str, Any]) -> str:
-    """Name of a run's folder in runs/: run_name and a digest of all parameters but those of ASIDE."""
-    content = json.dumps({key: value for key, value in params.items() if key not in ASIDE}, sort_keys=True)
-    return f"{run_name(params)}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+# --- parameters -------------------------------------------------------------------------------------------------------
 
 
 def flat_params(params: Mapping[str, Any]) -> dict[str, str]:

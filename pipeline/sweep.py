@@ -29,7 +29,7 @@ from omegaconf import DictConfig
 
 from pipeline.entry import REFUSALS, composed_values, refusal_text
 from pipeline.run import FAILED, NOT_BEGUN, STOPPED, run
-from pipeline.run_record import Run, read_json_or_none, slug_of
+from pipeline.run_record import Run, read_json_or_none
 from pipeline.track import NOT_LOGGED
 from pipeline.workspace import SWEEP_VARIABLE, root
 from truehalf.codes import coded
@@ -93,7 +93,7 @@ def run_job(config: DictConfig) -> int:
     started = time.time()
     try:
         values = composed_values(config)
-        result.name = slug_of(values)
+        result.name = Run(root(), values).slug
         if hydra.launcher["_target_"] == _SERIAL_LAUNCHER:
             result.exit_code = run(root(), values)
             result.reason = _reason(result.exit_code, root())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.diff import main
-from pipeline.run_record import Run, slug_of
+from pipeline.run_record import Run
 from pipeline.track import track
 from tests.configurations import composed
 from tests.messages import expect
@@ -46,7 +46,7 @@ def diff(monkeypatch: pytest.MonkeyPatch, *names: str) -> int:
 
 
 def name(*overrides: str) -> str:
-    return slug_of(composed(*overrides))
+    return Run(Path(), composed(*overrides)).slug
 
 
 def test_two_runs_differ_in_options_figures_and_nodes(

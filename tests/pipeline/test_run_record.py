@@ -18,8 +18,6 @@ from pipeline.run_record import (
     Run,
     effective_params,
     flat_params,
-    run_name,
-    slug_of,
 )
 from tests.configurations import composed
 from tests.messages import expect
@@ -131,11 +129,14 @@ def test_broken_and_missing_files_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_names_of_a_run() -> None:
-    assert run_name(composed()) == "ltdetr_nano-dfine-fp16"
-    assert run_name(composed("precision.method=half")) == "ltdetr_nano-dfine-fp16-half"
-    assert run_name(composed("precision.method=half", "precision=fp32")) == "ltdetr_nano-dfine-fp32"
-    assert slug_of(composed()) == slug_of(composed("tracking.experiment=other")) != slug_of(composed("seed=1"))
-    assert slug_of(composed()) == slug_of(composed() | {"composed": {"overrides": ["seed=0"]}})
+    def run(*overrides: str) -> Run:
+        return Run(Path(), composed(*overrides))
+
+    assert run().name == "ltdetr_nano-dfine-fp16"
+    assert run("precision.method=half").name == "ltdetr_nano-dfine-fp16-half"
+    assert run("precision.method=half", "precision=fp32").name == "ltdetr_nano-dfine-fp32"
+    assert run().slug == run("tracking.experiment=other").slug != run("seed=1").slug
+    assert run().slug == Run(Path(), composed() | {"composed": {"overrides": ["seed=0"]}}).slug
 
 
 def test_keys_without_effect_in_fp32_do_not_differ() -> None:

@@ -13,7 +13,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from pipeline.entry import effective_values
-from pipeline.run_record import slug_of
+from pipeline.run_record import Run
 from pipeline.sweep import _FOLDERS, _LOCK, JobResult, begin, end, job_folder, note
 from pipeline.workspace import SWEEP_VARIABLE
 from tests.configurations import composed
@@ -90,7 +90,7 @@ def test_the_nightly_sweep_is_eight_runs() -> None:
         for decoder in ("dfine", "rtdetrv2")
         for precision in (("fp32", 512.0), ("fp16", 128.0), ("fp16", 512.0), ("fp16", 2048.0))
     ]
-    assert len({slug_of(each) for each in runs}) == 8
+    assert len({Run(Path(), each).slug for each in runs}) == 8
 
 
 # --- folders of jobs --------------------------------------------------------------------------------------------------

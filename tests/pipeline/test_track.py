@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pipeline import track as track_module
-from pipeline.run_record import STAGES, Run, slug_of
+from pipeline.run_record import STAGES, Run
 from pipeline.track import NOT_LOGGED, PAGE, SOURCE_TAG, Outcome, description, display_name, previous_run
 from pipeline.workspace import PROJECT_VARIABLE, SWEEP_VARIABLE
 from tests.configurations import composed
@@ -101,7 +101,7 @@ def test_a_server_that_does_not_answer_loses_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     outcome = track(tmp_path)
     assert outcome["status"] == NOT_LOGGED
-    name = slug_of(composed("tracking=remote"))
+    name = Run(Path(), composed("tracking=remote")).slug
     expect(outcome["message"], "not-logged", "127.0.0.1:9", f"python -m pipeline.track {name}")
     assert "secret" not in json.dumps(outcome)
 
@@ -118,7 +118,7 @@ def test_a_run_that_was_not_logged_outlives_the_workspaces_next_run(
         model.write_text(decoder)
         (tmp_path / "reports/cast_cleanup.json").write_text(json.dumps({"stage": "cast_cleanup"}))
         assert track(tmp_path)["status"] == NOT_LOGGED
-        names.append(slug_of(composed("tracking=remote", f"decoder={decoder}")))
+        names.append(Run(Path(), composed("tracking=remote", f"decoder={decoder}")).slug)
     kept = [Run.read(tmp_path / "runs" / name) for name in names]
     assert [record.params["decoder"]["name"] for record in kept] == ["dfine", "rtdetrv2"]
     assert [record.model_files[0].read_text() for record in kept] == ["dfine", "rtdetrv2"]
@@ -145,7 +145,7 @@ def test_a_crashed_run_is_kept_without_what_an_earlier_one_left(tmp_path: Path) 
     (tmp_path / "reports/trace.json").write_text("{}")
     crash(tmp_path, "verify")
     track(tmp_path)
-    kept = Run.read(tmp_path / "runs" / slug_of(composed()))
+    kept = Run.read(tmp_path / "runs" / Run(Path(), composed()).slug)
     assert kept.verdict == "crashed" and list(kept.json) == ["inputs", "trace"]
     assert not (kept.folder / "reports/verify.json").exists()
 
