@@ -97,7 +97,7 @@ def proven(found: Mapping[str, Any]) -> str:
 def machine() -> dict[str, Any]:
     """The processor, its cores and the GPU, and versions."""
     found = probe(processor=True)
-    name = str(found["processor"]).split(" avx")[0].split("@")[0].strip()
+    name = str(found["processor"]).split("@")[0].strip()
     return {key: found[key] for key in ("platform", "gpus", "tensorrt", "tensorrt_rtx", "onnxruntime")} | {
         **{"processor": name, "cores": os.cpu_count()}
     }

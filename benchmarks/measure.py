@@ -174,7 +174,7 @@ def _compiled(path: Path, feeds: Arrays) -> dict[str, Any]:
         "compiled": {
             "seconds": report.build_seconds,
             "engine_mb": report.engine_mb,
-            "layers": facts["computing_layers"],
+            "layers": facts["layers"],
             "half_share": facts["half_arithmetic"],
             "fused": facts["fused_attention"],
             "attentions": facts["attention_regions"],

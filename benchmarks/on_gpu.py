@@ -23,7 +23,7 @@ from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.config.verification import Evaluation
 from truehalf.engines.build import Order, build_engine
-from truehalf.engines.configured import evidence_of
+from truehalf.engines.front_doors import evidence_of
 from truehalf.errors import told
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import read_spec
@@ -48,8 +48,8 @@ _VERIFIED = (
     *("ap50_95", "nan", "inf", "max_abs_error"),
 )
 _BUILT = (
-    *("status", "reason", "tensorrt", "onnxruntime", "provider", "gpu", "build_seconds", "engine_mb", "half_layers"),
-    *("half_layers_fraction", "cpu_nodes", "latency", "precision", "not_verified", "warnings"),
+    *("status", "reason", "compiled", "onnxruntime", "provider", "gpu", "build_seconds", "engine_mb", "cpu_nodes"),
+    *("latency", "precision", "not_verified", "warnings"),
 )
 _PARITY = ("state", "reason", "samples", "matched_fraction", "box_error_px_p99", "score_error_p99", "ap50_95")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pipeline.figures import FIGURES, value_of
-from pipeline.run_record import NO_EFFECT, Run, effective_params
+from pipeline.run_record import Run, flat_params
 from pipeline.workspace import root
 from truehalf.codes import coded
 from truehalf.conversion.report import Decision
@@ -39,10 +39,10 @@ def main() -> int:
 
 
 def differing_options(before: Run, now: Run) -> list[Row]:
-    """Parameters that differ, by dotted key; those that one of the runs does not read are left out."""
-    old, new = effective_params(before.params), effective_params(now.params)
+    """Parameters that differ, by dotted key."""
+    old, new = flat_params(before.params), flat_params(now.params)
     rows = [(key, old.get(key, _ABSENT), new.get(key, _ABSENT)) for key in sorted({*old, *new})]
-    return [row for row in rows if row[1] != row[2] and NO_EFFECT not in row]
+    return [row for row in rows if row[1] != row[2]]
 
 
 def differing_figures(before: Run, now: Run) -> list[Row]:

@@ -67,7 +67,6 @@ FIGURES = (
     Figure("mb_fp32", "FP32 file, MB", "slim.model.size_mb", number),
     Figure("attentions", "attentions", "engine.compiled.attention_regions", count),
     Figure("fp16_compiled", "arithmetic in Half, as compiled", "engine.compiled.half_arithmetic", percent, "more"),
-    Figure("half_layers", "layers in Half", "engine.half_layers_fraction", percent, "more"),
     Figure("engine_mb", "engine, MB", "engine.engine_mb", number, "less"),
     Figure("engine_device_mb", "device memory, MB", "engine.device_memory_mb", number, "less"),
     Figure("build_s", "build, seconds", "engine.build_seconds", number, "less"),

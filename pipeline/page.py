@@ -13,12 +13,12 @@ import yaml
 
 from pipeline.deliver import path_of
 from pipeline.diff import differing_figures, differing_options
-from pipeline.engine import engine_sentence, exists, fact_rows, latency_rows, layer_rows
 from pipeline.figures import FIGURES, accuracy_sentence, low_precision_note, value_of
 from pipeline.run_record import FAILED, FINAL, PASSED, STAGES, Run
 from truehalf.engines.engine_report import EngineReport
 from truehalf.errors import some_of
 from truehalf.files import write_text
+from truehalf.report.engine import clocks_text, engine_sentence, fact_rows, layer_rows, point_text
 from truehalf.report.fp32_nodes import kept_in_fp32
 from truehalf.report.numbers import count, number
 from truehalf.report.page import Details, page, verification_sections
@@ -135,10 +135,10 @@ def judged(run: Run) -> list[dict[str, str]]:
         rows.append(("Engine", FAILED, reason))
     elif state == "verified":
         rows.append(("Engine", "verified", "built and run on this machine"))
-    elif engine.compiled:
+    elif engine.is_made and engine.parity is None:
         rows.append(("Engine", "compiled, not run", "no GPU executed it here"))
     else:
-        rows.append(("Engine", "built, not verified" if exists(engine) else "not built", reason))
+        rows.append(("Engine", "built, not verified" if engine.is_made else "not built", reason))
     return [{"what": what, "state": _STATES.get(word, "unknown"), "word": word, "how": how} for what, word, how in rows]
 
 
@@ -159,8 +159,8 @@ def _file(run: Run) -> dict[str, Any] | None:
     ]
     facts += [("external data", ", ".join(outline["external"]))] if outline["external"] else []
     engine = run.reports.engine
-    latency = latency_rows(engine) if engine else []
-    facts += [(f"latency, {row['where']}", f"p50 {number(row['p50_ms'])} ms") for row in latency]
+    latency = engine.latency if engine else []
+    facts += [(f"latency, {point_text(row)}", f"p50 {number(row['p50_ms'])} ms") for row in latency]
     tensors = [{"side": side, **tensor} for side in ("input", "output") for tensor in outline[f"{side}s"]]
     return {"facts": facts, "sha256": outline["sha256"], "tensors": tensors}
 
@@ -206,20 +206,20 @@ def _engine(run: Run) -> dict[str, Any]:
     engine = run.reports.engine or EngineReport()
     sentence = engine_sentence(engine) if run.reports.engine else "the engine stage has not run: no engine was built"
     plan: Mapping[str, Any] = engine.plan or {}
-    is_run = exists(engine) and not engine.compiled
     commands = [("TensorRT 11", plan.get("trtexec")), ("TensorRT 10", plan.get("trtexec_10"))]
     delivered = f"--onnx={FINAL.name if run.has_failed else path_of(run).name}"
     return {
         "by_hand": [
             (name, line.replace(f"--onnx={FINAL.name}", delivered).replace(" --", " \\\n  --"))
             for name, line in commands
-            if line and not is_run
+            if line and engine.parity is None
         ],
         "sentence": f"{sentence[:1].upper()}{sentence[1:]}.",
         "facts": fact_rows(engine),
-        "latency": latency_rows(engine),
+        "latency": [
+            {**row, "where": point_text(row), "clocks": clocks_text(row.get("clocks"))} for row in engine.latency
+        ],
         "layers": layer_rows(engine),
-        "layers_say": "ONNX nodes in it" if engine.tensorrt else "provider",
         "warnings": engine.warnings,
         "findings": engine.lint,
     }
@@ -250,7 +250,7 @@ def _parity(run: Run, stage: str) -> str:
                 return f"{100 * measured[key]:.2f} % {text}"
         return "not verified"
     if stage == "engine":
-        return run.engine_state[0] if engine and exists(engine) else ""
+        return run.engine_state[0] if engine and engine.is_made else ""
     return str((run.json[stage].get("parity") or {}).get("status", ""))
 
 

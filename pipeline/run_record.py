@@ -15,22 +15,21 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from pipeline.engine import state_of
 from truehalf.calibration.calibrate_report import CalibrateReport
 from truehalf.codes import coded, codes_in
 from truehalf.config.params import COMPOSED, read_composed, read_params
-from truehalf.config.precision import OF_CONVERT_ALONE, Method
+from truehalf.config.precision import Method
 from truehalf.conversion.report import CastsReport, Decision, Fp16Report
 from truehalf.engines.engine_report import EngineReport
 from truehalf.errors import StageError
 from truehalf.exporting.trace_report import TraceReport
 from truehalf.provenance.inputs_report import InputsReport
+from truehalf.report.engine import state_of
 from truehalf.slimming.slim_report import SlimReport
 from truehalf.verification.stage_numbers import VerifyReport
 
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "reference", "verify", "engine")
 PASSED, FAILED, NOT_VERIFIED, CRASHED = "passed", "failed", "not verified", "crashed"
-NO_EFFECT = "no effect"  # in place of the value of a parameter that this run does not read
 ASIDE = ("tracking", COMPOSED)  # sections of params.yaml that change nothing a run makes
 FINAL = Path("artifacts", "cast_cleanup", "model.onnx")
 _LEFT_TO_ENGINE = "the TensorRT engine: "  # caveat of verify that the engine stage's own report replaces
@@ -324,20 +323,6 @@ def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
 
     walk("", {key: value for key, value in params.items() if key not in ASIDE})
     return flat
-
-
-def effective_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """`flat_params` with NO_EFFECT for keys that the run does not read: in FP32, and where FP16 was traced.
-
-    MLflow gets the values, or its compare view would list every such key as different.
-    """
-    flat = flat_params(params)
-    idle: list[str] = []
-    if flat.get("precision.dtype") == "fp32":
-        idle = [key for key in flat if key.startswith("precision.") and key != "precision.dtype"]
-    elif flat.get("precision.method", Method.convert.value) != Method.convert.value:
-        idle = [f"precision.{key}" for key in OF_CONVERT_ALONE if f"precision.{key}" in flat]
-    return {**flat, **dict.fromkeys(idle, NO_EFFECT)}
 
 
 def read_json_or_none(path: Path) -> Any:

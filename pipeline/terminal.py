@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.engine import engine_sentence, exists, latency_rows
 from pipeline.figures import accuracy_sentence, figures_of, low_precision_note
 from pipeline.run_record import CRASHED, FAILED, Run
 from pipeline.track import NOT_LOGGED, Outcome
 from truehalf.codes import codes_in, uncoded
+from truehalf.report.engine import engine_sentence, fused_sentence, point_text
 from truehalf.report.fp32_nodes import rule_words
 from truehalf.report.numbers import count, number, percent
 
@@ -84,7 +84,7 @@ def _fact_rows(run: Run, delivered: Path | None) -> list[Row]:
         rows.append(("accuracy", _accuracy_text(run), 2))
     rows.append(("precision", _precision_text(run), 3))
     if engine:
-        latency = [f"p50 {number(row['p50_ms'])} ms at {row['where']}" for row in latency_rows(engine)[:1]]
+        latency = [f"p50 {number(row['p50_ms'])} ms at {point_text(row)}" for row in engine.latency[:1]]
         rows.append(("engine", "; ".join([engine_sentence(engine), *latency]), 2))
     return rows
 
@@ -119,14 +119,14 @@ def _precision_text(run: Run) -> str:
         parts.append(f"in FP32: {kept}")
     if figures["casts"] is not None:
         parts.append(f"{count(int(figures['casts']))} casts added")
-    fused = run.reports.engine.fused_sentence if run.reports.engine else ""
+    fused = fused_sentence(run.reports.engine) if run.reports.engine else ""
     return "; ".join(filter(None, [*parts, fused]))
 
 
 def _gaps(run: Run) -> str:
     """Parts that this run did not check and another may; of the gaps of every emulated run only the page's place."""
     engine = run.reports.engine
-    stated = (engine.not_verified or []) if engine and (engine.compiled or not exists(engine)) else []
+    stated = (engine.not_verified or []) if engine and engine.parity is None else []
     gaps = [gap for gap in run.not_verified if gap not in stated]
     own = [uncoded(gap) for gap in gaps if not _BEYOND_EMULATION & set(codes_in(gap))]
     return "; ".join([*own, *([f"limits of emulation ({_EMULATION_PAGE})"] if len(own) < len(gaps) else [])])

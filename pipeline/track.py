@@ -23,7 +23,7 @@ from typing import Any, NotRequired, TypedDict
 
 from pipeline.figures import accuracy_sentence, figures_of, mlflow_metrics
 from pipeline.redact import first_line
-from pipeline.run_record import ASIDE, CRASHED, NO_EFFECT, Run, effective_params, flat_params, read_json_or_none
+from pipeline.run_record import ASIDE, CRASHED, Run, flat_params, read_json_or_none
 from pipeline.workspace import PROJECT_VARIABLE, SWEEP_VARIABLE, root
 from truehalf.codes import coded
 from truehalf.files import file_sha256, locked, remove, swap_in, write_json
@@ -375,15 +375,11 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def shown_overrides(run: Run) -> dict[str, str]:
-    """Value by key or group of the command line, but those that the run's name says and those without effect."""
-    idle = {key for key, value in effective_params(run.params).items() if value == NO_EFFECT}
+    """Value by key or group of the command line, but those that the run's name says, and those of FP16 in FP32."""
+    unread = [*ASIDE, *(["precision"] if run.params["precision"]["dtype"] == "fp32" else [])]
     pairs = (each.lstrip("+~").partition("=")[::2] for each in run.overrides)
     named = {key.partition("@")[0]: value for key, value in pairs}
-    return {
-        key: value
-        for key, value in named.items()
-        if key not in idle and key not in _IN_NAME and key.partition(".")[0] not in ASIDE
-    }
+    return {key: value for key, value in named.items() if key not in _IN_NAME and key.partition(".")[0] not in unread}
 
 
 def display_name(run: Run) -> str:

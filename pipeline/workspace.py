@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,13 +33,8 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def write_params(folder: Path, values: Mapping[str, Any]) -> None:
-    """Write params.yaml atomically, and only when its content changes: to DVC 512 and 512.0 are different."""
-    path = folder / "params.yaml"
-    text = yaml.safe_dump(dict(values), sort_keys=False)
-    with contextlib.suppress(StageError):
-        if yaml.safe_dump(read_yaml(path), sort_keys=False) == text:
-            return
-    write_text(path, _HEADER + text)
+    """Write params.yaml whole."""
+    write_text(folder / "params.yaml", _HEADER + yaml.safe_dump(dict(values), sort_keys=False))
 
 
 def lock_problems(folder: Path) -> list[str]:

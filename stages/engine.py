@@ -1,9 +1,8 @@
 """engine: the final file as a strongly typed engine, or as ONNX Runtime serves it (truehalf/engines/build.py).
 
-A file whose dtypes contradict the declared precision is refused (truehalf/engines/precision.py), and one that is
-declared FP16 and holds none fails, and so does one that TensorRT refuses. Where nothing can be built, plan.json says
-what would be. An engine that does not find what the FP32 model finds is kept and failed: `gate` makes that the exit
-code.
+A file whose dtypes contradict the declared precision fails (truehalf/engines/precision.py), and so does one that
+TensorRT refuses. Where nothing can be built, plan.json says what would be. An engine that does not find what the FP32
+model finds is kept and failed: `gate` makes that the exit code.
 """
 
 from __future__ import annotations
@@ -20,18 +19,13 @@ def run(stage: Stage) -> Report:
     if (samples := config.verify.first_samples) is not None:
         return _none_built(stage, "skipped", _FIRST.format(samples))
     # a second that a verification for iterating does not wait for
-    from truehalf.engines.configured import build_configured
-    from truehalf.engines.precision import check_precision, nothing_in_fp16
+    from truehalf.engines.front_doors import build_configured
     from truehalf.ir.model_forms import ModelFile
 
-    file, declared = ModelFile(stage.artifact("cast_cleanup")), config.precision.dtype.value
-    if nothing := nothing_in_fp16(file, declared):
-        return _none_built(stage, "failed", nothing)
-    check_precision(file, declared)
     verdict = read_json(stage.artifact("verify", "verdict.json"))["verdict"]
     if verdict == "failed" and not config.engine.build_unverified:
         return _none_built(stage, "refused", _FAILED)
-    return build_configured(file, stage.out, config, stage.root).to_json()
+    return build_configured(ModelFile(stage.artifact("cast_cleanup")), stage.out, config, stage.root).to_json()
 
 
 def _none_built(stage: Stage, status: str, reason: str) -> Report:

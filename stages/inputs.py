@@ -35,12 +35,13 @@ def run(stage: Stage) -> Report:
     on_cpu = config.engine.backend is Backend.onnxruntime and config.engine.provider is Provider.cpu
     rule, metrics = config.precision.custom_rule, config.verify.metric_functions
     data, left_out = fingerprint_data(config, root)
+    rules = {} if rule is None else {"rule": rule, **fingerprint_code("precision.custom_rule", rule, root)}
     report: dict[str, object] = {
         "model": fingerprint_model(config, source(config.model.source).files(config, root), root),
         **data,
         "machine": probe(config.engine.plugins, root, on_cpu),
         "software": versions(config),
-        "custom_rule": None if rule is None else {"rule": rule} | fingerprint_code("precision.custom_rule", rule, root),
+        "custom_rule": rules or None,
         "metrics": {name: fingerprint_code("verify.metrics", name, root) for name in metrics},
     }
     files = report | {"retrace": _retrace(config, report), "pin_search": _pin_search(config)}

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from examples.digits.scenes import scene
 from tests.configurations import composed
 from tests.conftest import ROOT, in_workspace
 from tests.in_process import report, run_stages
 from tests.messages import expect
 from tests.pipeline.servers import MlflowServer
 from truehalf.config.validate import validate
-from truehalf.data.digits import scene
 from truehalf.data.run_samples import TRACE_SAMPLES, run_sources
 
 OPEN = "not verified"
@@ -105,7 +105,7 @@ def test_one_corrupt_picture_is_named_or_left_out_as_asked(
 ) -> None:
     folder = pictures(after_chain / "one_broken", TRACE_SAMPLES + 5)
     data = ("data=images", "data.folder=one_broken", "data.calibration_samples=2", "data.verification_samples=3")
-    corrupt = run_sources(validate(composed(*data)), folder.parent).verification.paths[1]
+    corrupt = run_sources(validate(composed(*data)), folder.parent)["verification"].paths[1]
     corrupt.write_bytes(corrupt.read_bytes()[:100])
     with pytest.raises(SystemExit) as ended:
         run_stages(after_chain, *data, stages=("reference",))

@@ -15,7 +15,8 @@ from tests.messages import raises
 from tests.tracing import trace_config
 from truehalf.config.schema import Config
 from truehalf.exporting.export import export
-from truehalf.io_spec.outputs import DETECTIONS, check_spec, task_of
+from truehalf.io_spec.checks import check_spec
+from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.models.configuration import validated
 from truehalf.models.model import Model
 from truehalf.models.source import open_model, spec_of

@@ -45,7 +45,7 @@ def test_quick_commands_from_top_to_bottom(chain: tuple[Path, object], tmp_path:
     """With the embedded detector's traced file as `model.onnx`, and images of its size."""
     shutil.copy2(chain[0] / "artifacts/trace/model.onnx", tmp_path / "model.onnx")
     digits = (
-        "from PIL import Image; from truehalf.data.digits import scene\n"
+        "from PIL import Image; from examples.digits.scenes import scene\n"
         "for i in range(8): Image.fromarray(scene(i, 'val').image).save(f'images/{i}.png')"
     )
     (tmp_path / "images").mkdir()

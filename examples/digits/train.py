@@ -27,8 +27,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from examples.digits.scenes import Scene, scene  # noqa: E402
 from truehalf.config.typed import typed  # noqa: E402
-from truehalf.data.digits import Scene, scene  # noqa: E402
 from truehalf.io_spec.decode import (  # noqa: E402
     Detections,
     corners,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from examples.digits.scenes import scene
 from tests.conftest import in_workspace, make_workspace
-from truehalf.data.digits import scene
 from truehalf.data.run_samples import TRACE_SAMPLES
 
 # The smallest that lightly-train has, and the smallest size that is a multiple of its strides and of its decoder's.

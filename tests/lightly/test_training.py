@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from examples.digits.scenes import scene
 from tests.configurations import composed
 from tests.messages import raises
-from truehalf.data.digits import scene
 from truehalf.models.configuration import validated
 from truehalf.models.source import open_model
 

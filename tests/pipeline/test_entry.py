@@ -116,3 +116,7 @@ def test_in_fp32_what_has_no_effect_says_nothing() -> None:
     assert effective_of("precision=fp32", "decoder=rtdetrv2") != plain
     for told in (["precision.data_max=128"], ["precision.method=half"]):
         assert effective_of(*told) == values_of(*told)
+
+
+def test_keys_of_fp16_do_not_differ_in_fp32() -> None:
+    assert effective_of("precision=fp32", "precision.data_max=100") == effective_of("precision=fp32")

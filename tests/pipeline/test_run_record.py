@@ -12,11 +12,9 @@ import yaml
 from pipeline.run_record import (
     CRASHED,
     FAILED,
-    NO_EFFECT,
     NOT_VERIFIED,
     PASSED,
     Run,
-    effective_params,
     flat_params,
 )
 from tests.configurations import composed
@@ -137,19 +135,6 @@ def test_the_names_of_a_run() -> None:
     assert run("precision.method=half", "precision=fp32").name == "ltdetr_nano-dfine-fp32"
     assert run().slug == run("tracking.experiment=other").slug != run("seed=1").slug
     assert run().slug == Run(Path(), composed() | {"composed": {"overrides": ["seed=0"]}}).slug
-
-
-def test_keys_without_effect_in_fp32_do_not_differ() -> None:
-    a = effective_params(composed("precision=fp32", "precision.data_max=100"))
-    b = effective_params(composed("precision=fp32"))
-    assert a == b and a["precision.data_max"] == NO_EFFECT and a["precision.dtype"] == "fp32"
-    assert flat_params(composed()) == effective_params(composed())
-
-
-def test_keys_of_the_conversion_have_no_effect_where_fp16_is_traced() -> None:
-    flat = effective_params(composed("precision.method=half"))
-    assert flat["precision.data_max"] == flat["precision.op_block_list"] == NO_EFFECT
-    assert flat["precision.keep_io_types"] == "true" and flat["precision.method"] == "half"
 
 
 def test_mlflow_sees_two_precisions_differ_in_nothing_else() -> None:

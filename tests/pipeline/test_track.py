@@ -17,7 +17,7 @@ from pipeline.workspace import PROJECT_VARIABLE, SWEEP_VARIABLE
 from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.empty_store import with_empty_store
-from tests.pipeline.test_engine import BUILT
+from tests.truehalf.report.test_engine import BUILT
 
 VERIFY = {
     "stage": "verify",
@@ -174,7 +174,7 @@ def test_the_engine_is_tracked_in_numbers_and_words(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         numbers = dict(database.execute("select key, value from latest_metrics").fetchall())
         words = dict(database.execute("select key, value from tags").fetchall())
-    assert numbers["p50_ms"] == 1.5 and numbers["half_layers"] == 0.95
+    assert numbers["p50_ms"] == 1.5 and numbers["fp16_compiled"] == 0.95
     assert (words["engine"], words["engine_backend"], words["engine_parity"]) == ("built", "tensorrt", "verified")
 
 

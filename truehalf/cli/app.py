@@ -20,7 +20,7 @@ COMMANDS = {
     "clean-casts": "remove needless Casts from any tool's file",
     "repair": "rewrite TensorRT-hostile patterns",
     "export": "torch module to FP32 ONNX, verified (needs truehalf[torch])",
-    "engine": "build the TensorRT engine of a file or plan, or compile it without a GPU",
+    "engine": "build the TensorRT engine of a file, or compile it without a GPU",
     "report": "draw the HTML page of a --json result",
 }
 _OF_THE_LIBRARY = {"compare": "verify"}  # what is called otherwise in Python

@@ -14,7 +14,6 @@ from truehalf.cli.form import FAILED, MODEL, NOT_VERIFIED, PASSED, Output, decor
 from truehalf.cli.form import command as command_of
 from truehalf.config.engine import KINDS, ComputeCapability
 from truehalf.errors import StageError
-from truehalf.report.numbers import number, percent
 from truehalf.report.text import WHOLE_WORDS, Screen
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def check_engine(file: ModelFile, given: Mapping[str, Any], is_made: bool) -> No
     Raises:
         StageError: flags of an engine where none is made, shapes that do not fit or are missing.
     """
-    from truehalf.engines.of_file import profile_of
+    from truehalf.engines.profiles import profile_of
 
     names = ("target", "no_gates", *(f"{kind}_shape" for kind in KINDS))
     stated = [f"--{name.replace('_', '-')}" for name in names if given[name]]
@@ -99,9 +98,9 @@ def default_folder(file: Path) -> Path:
 
 
 def engine_of_model(file: Path, out: Path, given: Mapping[str, Any]) -> EngineReport:
-    """Engine of an ONNX file as the flags of `engine_options` say; see truehalf.engines.of_file."""
+    """Engine of an ONNX file as the flags of `engine_options` say; see truehalf.engines.front_doors."""
     from truehalf.config.engine import NO_GATES, EngineConfig, EngineGates, TargetConfig
-    from truehalf.engines.of_file import engine_of_file
+    from truehalf.engines.front_doors import engine_of_file
 
     gates = NO_GATES if given["no_gates"] else EngineGates()
     options = EngineConfig(timing_cache=None, gates=gates)
@@ -109,32 +108,23 @@ def engine_of_model(file: Path, out: Path, given: Mapping[str, Any]) -> EngineRe
 
 
 def engine_lines(report: EngineReport, folder: Path, screen: Screen) -> list[str]:
-    """The state of the engine, its precision, outputs and latency, and what was not verified.
+    """The state of the engine, its facts and latency, and what was not verified.
 
     Args:
         folder: holds the engine and its report.
     """
     from truehalf.engines.build import REPORT_FILE
+    from truehalf.report.engine import fact_rows, point_text
 
-    precision, parity, compiled = report.precision, report.parity, report.compiled
-    built = folder / Path(report.engine or "").name
-    shown = f"{report.status}: {report.reason or built}".splitlines()
+    shown = f"{report.status}: {report.reason or folder / (report.engine or '')}".splitlines()
     lines = [line for part in shown for line in textwrap.wrap(part, screen.width, **WHOLE_WORDS)]
-    if precision is None:  # there was nothing to build
+    if report.plan is None:  # there was nothing to build
         return lines
-    rows = [("report", str(folder / REPORT_FILE))]
-    share = precision["fp16_fraction"]
-    nodes = "" if share is None else f", {percent(share)} of {precision['float_nodes']} float nodes FP16"
-    rows.append(("precision", f"{precision['declared']} declared{nodes}"))
-    if compiled is not None:
-        half = report.half_layers_fraction
-        layers = f"{'no known' if compiled['computing_layers'] is None else compiled['computing_layers']} layers"
-        layers += "" if half is None else f", {percent(half)} of those that compute floats in Half"
-        facts = [compiled["compiler"], f"{number(report.engine_mb)} MB", layers, report.fused_sentence]
-        rows += [("engine", str(built)), ("compiled", f"{', '.join(filter(None, facts))}; nothing was executed")]
-    if parity is not None:
-        rows.append(("outputs", ": ".join(filter(None, [parity["state"], parity.get("reason")]))))
+    rows = [
+        ("report", str(folder / REPORT_FILE)),
+        *([("engine", str(folder / report.engine))] if report.engine else []),
+    ]
+    rows += fact_rows(report)
     for row in report.latency:
-        point = f"profile {row['profile']}, {' and '.join(row['points'])}, batch {row['samples']}"
-        rows.append(("latency", f"{point}: p50 {row['p50_ms']:.3g} ms, p99 {row['p99_ms']:.3g} ms"))
+        rows.append(("latency", f"{point_text(row)}: p50 {row['p50_ms']:.3g} ms, p99 {row['p99_ms']:.3g} ms"))
     return [*lines, "", *(screen.labelled(*row) for row in rows), *screen.listed("not verified:", report.not_verified)]

@@ -9,7 +9,7 @@ from truehalf.codes import coded
 from truehalf.config.engine import shown
 from truehalf.config.options import default_of
 from truehalf.config.precision import OF_CONVERT_ALONE, Method, Precision, PrecisionName
-from truehalf.config.schema import Config, DataSource, Exporter
+from truehalf.config.schema import Config, Exporter
 from truehalf.config.typed import plain
 
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
@@ -49,16 +49,6 @@ def _rules_of_method(c: Config) -> Iterator[str]:
         yield coded("in-conflict", message)
 
 
-def _rules_of_digits(c: Config) -> Iterator[str]:
-    """Digit scenes are square and have the classes 0 to 9."""
-    if c.data.source is not DataSource.digits:
-        return
-    if len(set(c.model.image_size)) > 1:
-        yield coded("wrong-shape", f"model.image_size: digit scenes are square, got {plain(c.model.image_size)}")
-    if c.model.classes is not None and len(c.model.classes) != 10:
-        yield coded("in-conflict", f"model.classes: digit scenes have 10 classes, got {len(c.model.classes)}")
-
-
 def _rules_of_opset(c: Config) -> Iterator[str]:
     low, high = _OPSETS[c.trace.exporter]
     if not low <= c.trace.opset <= high:
@@ -66,4 +56,4 @@ def _rules_of_opset(c: Config) -> Iterator[str]:
         yield coded("out-of-range", message)
 
 
-RULES = (_rules_of_precision, _rules_of_method, _rules_of_digits, _rules_of_opset)
+RULES = (_rules_of_precision, _rules_of_method, _rules_of_opset)

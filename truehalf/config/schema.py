@@ -26,7 +26,7 @@ RepairPass = StrEnum(
 DEFAULT_PASSES = tuple(each.value for each in RepairPass)
 
 DecoderName = StrEnum("DecoderName", ["none", "dfine", "rtdetrv2"])  # none: of a model that brings one
-DataSource = StrEnum("DataSource", ["digits", "images", "coco", "npz", "random", "function"])
+DataSource = StrEnum("DataSource", ["images", "coco", "npz", "random", "function"])
 Resize = StrEnum("Resize", ["stretch", "letterbox"])
 Channels = StrEnum("Channels", {"rgb": "RGB", "bgr": "BGR"})
 Layout = StrEnum("Layout", {"nchw": "NCHW", "nhwc": "NHWC"})
@@ -180,7 +180,7 @@ DATA_NEEDS: dict[DataSource, dict[str, str]] = {
 class DataConfig:
     """Where samples come from."""
 
-    source: DataSource = key(DataSource.digits, "digits, images, coco, npz, random or function")
+    source: DataSource = key(DataSource.images, "images, coco, npz, random or function")
     folder: str | None = key(None, "of images; of coco: the folder that the annotations' file names are in")
     annotations: str | None = key(None, "of coco: its JSON with the boxes")
     file: str | None = key(None, "of npz: the file, or a folder of them")

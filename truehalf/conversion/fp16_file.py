@@ -32,8 +32,7 @@ def to_fp16(
         model_path, out_path: ONNX files, any opset, not the same; large weights go to <out>.data. A file that has
             nothing to convert is passed on to the byte.
         precision: options; None: the defaults.
-        calibration: samples to measure ranges on, see truehalf.data.model_samples. An array of the input's
-            rank is one feed; with one more leading axis it is a stack of them.
+        calibration: samples to measure ranges on, see truehalf.data.model_samples.
         ranges: instead of `calibration`: content or path of a ranges.json.
         input_shapes: as truehalf.conversion.convert.convert_model.
         decisions_path: where to write a JSON list with the decision for each node.

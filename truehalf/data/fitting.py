@@ -4,14 +4,16 @@ go in as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from truehalf.codes import coded
 from truehalf.data.preprocessing import PIXEL_MASK, Preprocessing, beside_images, declared_by
-from truehalf.data.samples import Arrays, Sample, Samples
+from truehalf.data.samples import Sample, Samples
 from truehalf.data.sources import Item, LabelledImage, Source
-from truehalf.errors import StageError, some_of
+from truehalf.errors import StageError, refuse, some_of
 from truehalf.io_spec.spec import InputSpec, IoSpec, fits
 
 
@@ -19,67 +21,81 @@ def fitted(source: Source, spec: IoSpec) -> Samples:
     """Make the samples of a source inputs of the model with this I/O spec.
 
     Raises:
-        StageError: a category of the source is no class of the model; and as `sample_of`, where a sample is read.
+        StageError: a category of the source is no class of the model; where a sample is read: arrays do not fit the
+            inputs, an input cannot be made from an image, or a label is no class.
     """
-    classes = _classes(source, spec.class_names)
+    classes = _classes(source.categories, spec.class_names)
+    images = _images(spec)
 
     def load(position: int) -> Sample:
-        return sample_of(source.names[position], source.load(position), spec, classes)
+        return _sample(source.names[position], source.load(position), spec, images, classes)
 
-    images = [entry for entry in spec.inputs if entry.kind == "images"]
-    preprocessing = declared_by(images[0]) if images else None
-    return Samples(source.names, load, source.paths, preprocessing=preprocessing)
-
-
-def sample_of(name: str, item: Item, spec: IoSpec, classes: np.ndarray | None = None) -> Sample:
-    """Make one sample.
-
-    Args:
-        classes: int64, the model's class of each number that labels may have; None: labels are classes.
-
-    Raises:
-        StageError: arrays do not fit the inputs, an input cannot be made from an image, or a label is no class.
-    """
-    if not isinstance(item, LabelledImage):
-        return Sample(name, _checked(name, item, spec.inputs))
-    arrays, boxes = {}, item.boxes
-    for entry in spec.inputs:
-        if entry.kind == "images":
-            preprocessing = _preprocessing(entry)
-            arrays[entry.name] = preprocessing.apply(item.image, entry.dtype)
-            boxes = None if item.boxes is None else preprocessing.boxes(item.boxes, item.image.size)
-        elif _is_beside_images(entry):
-            arrays[entry.name] = beside_images(entry.name, entry.sides[1:], _first_size(spec)).astype(entry.dtype)
-        else:
-            raise StageError(
-                "not-supported",
-                f"data: input {entry.name!r} is no image and no size of one; give arrays: data=npz or data=function",
-            )
-    return Sample(name, arrays, boxes, _labels(name, item, len(spec.class_names), classes), item.crowds)
+    return Samples(source.names, load, source.paths, preprocessing=next(iter(images.values()), None))
 
 
 def adversarial_samples(spec: IoSpec, seed: int) -> list[Sample]:
     """Make images at the rim of the input range: all white, all black, and noise of nothing but the two; none for a
     model that takes no images.
     """
-    others = [entry for entry in spec.inputs if entry.kind != "images"]
-    if len(others) == len(spec.inputs) or not all(map(_is_beside_images, others)):
+    images = _images(spec)
+    if not images or not all(entry.name in images or _is_beside_images(entry) for entry in spec.inputs):
         return []
-    height, width = _first_size(spec)
+    height, width = _first_size(images)
     dots = np.random.default_rng(seed).integers(0, 2, (3, height, width)).astype(np.uint8) * 255
     made = {"white": np.full_like(dots, 255), "black": np.zeros_like(dots), "noise": dots}
     return [
-        sample_of(f"adversarial/{name}", LabelledImage.of_array(pixels.transpose(1, 2, 0)), spec)
+        _sample(f"adversarial/{name}", LabelledImage.of_array(pixels.transpose(1, 2, 0)), spec, images)
         for name, pixels in made.items()
     ]
 
 
-def _classes(source: Source, class_names: Sequence[str]) -> np.ndarray | None:
-    """int64: the model's class of each category of the source; None where labels are classes already."""
-    if source.categories is None:
+def _sample(
+    name: str, item: Item, spec: IoSpec, images: dict[str, Preprocessing], classes: np.ndarray | None = None
+) -> Sample:
+    """Make one sample.
+
+    Args:
+        images: preprocessing by input of kind images.
+        classes: int64, the model's class of each number that labels may have; None: labels are classes.
+    """
+    if not isinstance(item, LabelledImage):
+        inputs = {entry.name: replace(entry, shape=entry.sides[1:]) for entry in spec.inputs}
+        problems = list(misfits(item, list(inputs.values()), inputs))
+        refuse("wrong-feeds", f"data: {name} does not fit the model, without the batch axis", problems)
+        return Sample(name, {key: item[key] for key in inputs})
+    arrays, boxes = {}, item.boxes
+    for entry in spec.inputs:
+        if entry.name in images:
+            arrays[entry.name] = images[entry.name].apply(item.image, entry.dtype)
+            boxes = None if item.boxes is None else images[entry.name].boxes(item.boxes, item.image.size)
+        elif _is_beside_images(entry):
+            arrays[entry.name] = beside_images(entry.name, entry.sides[1:], _first_size(images)).astype(entry.dtype)
+        else:
+            raise StageError(
+                "not-supported",
+                f"data: input {entry.name!r} is no image and no size of one; give arrays: data=npz or data=function",
+            )
+    labels = item.labels
+    if labels is not None and classes is not None:
+        labels = np.asarray(classes[labels])
+    if labels is not None and ((labels < 0) | (labels >= len(spec.class_names))).any():
+        message = f"data: {name}: expected labels from 0 to {len(spec.class_names) - 1}, got {labels.tolist()}"
+        raise StageError("out-of-range", message)
+    return Sample(name, arrays, boxes, labels, item.crowds)
+
+
+def _images(spec: IoSpec) -> dict[str, Preprocessing]:
+    """Preprocessing by input of kind images."""
+    declared = {entry.name: declared_by(entry) for entry in spec.inputs if entry.kind == "images"}
+    return {name: preprocessing for name, preprocessing in declared.items() if preprocessing is not None}
+
+
+def _classes(categories: Sequence[str] | None, class_names: Sequence[str]) -> np.ndarray | None:
+    """int64: the model's class of each category; None where labels are classes already."""
+    if categories is None:
         return None
     classes = list(class_names)
-    unknown = [name for name in source.categories if name not in classes]
+    unknown = [name for name in categories if name not in classes]
     if unknown:
         raise StageError(
             "wrong-name",
@@ -87,50 +103,50 @@ def _classes(source: Source, class_names: Sequence[str]) -> np.ndarray | None:
             f"{some_of(map(repr, classes), 20) or 'none'}. Name them alike: in the annotations, or by "
             "model.classes, in the order of the model's classes",
         )
-    return np.array([classes.index(name) for name in source.categories], np.int64)
+    return np.array([classes.index(name) for name in categories], np.int64)
 
 
 def _is_beside_images(entry: InputSpec) -> bool:
     return entry.kind == "picture_size" or (entry.name == PIXEL_MASK and len(entry.sides) == 3)
 
 
-def _labels(name: str, item: LabelledImage, count: int, classes: np.ndarray | None) -> np.ndarray | None:
-    if item.labels is None or classes is not None:
-        return None if item.labels is None or classes is None else np.asarray(classes[item.labels])
-    odd = item.labels[(item.labels < 0) | (item.labels >= count)]
-    if odd.size:
-        raise StageError("out-of-range", f"data: {name}: expected labels from 0 to {count - 1}, got {odd[0]}")
-    return item.labels
-
-
-def _preprocessing(entry: InputSpec) -> Preprocessing:
-    preprocessing = declared_by(entry)
-    assert preprocessing is not None, "of kind images"
-    return preprocessing
-
-
-def _first_size(spec: IoSpec) -> list[int]:
+def _first_size(images: dict[str, Preprocessing]) -> list[int]:
     """Height and width of the images that go in."""
-    sizes = [_preprocessing(entry).size for entry in spec.inputs if entry.kind == "images"]
-    if not sizes or sizes[0] is None:
+    size = next((preprocessing.size for preprocessing in images.values()), None)
+    if size is None:
         raise StageError("needs-value", "data: the size or mask of an image needs an input of kind images beside it")
-    return sizes[0]
+    return size
 
 
-def _checked(name: str, arrays: Arrays, inputs: Sequence[InputSpec]) -> Arrays:
-    """Arrays in the order of the inputs, each of its type and shape."""
-    expected = [entry.name for entry in inputs]
-    if sorted(expected) != sorted(arrays):
-        got = ", ".join(arrays) or "none"
-        message = f"data: {name}: expected arrays for the inputs {', '.join(expected)}, got {got}"
-        raise StageError("wrong-name", message)
-    for entry in inputs:
-        array, shape = arrays[entry.name], list(entry.sides[1:])
-        is_shape = fits(shape, array.shape)
-        if array.dtype != entry.dtype or not is_shape:
-            raise StageError(
-                "wrong-dtype" if is_shape else "wrong-shape",
-                f"data: {name}: input {entry.name!r}: expected {entry.dtype} {shape}, without the batch axis, got "
-                f"{array.dtype} {list(array.shape)}",
+def misfits(
+    arrays: Mapping[str, np.ndarray], inputs: Sequence[InputSpec], needed: Collection[str], skipped: int = 0
+) -> Iterator[str]:
+    """Yield an error line for each array that does not fit its input, and for each needed input without one.
+
+    Args:
+        arrays: by name; only their shape and type are read.
+        needed: names of inputs without a default.
+        skipped: leading axes that are not compared.
+    """
+    entries = {entry.name: entry for entry in inputs}
+    for name, array in arrays.items():
+        if name not in entries:
+            yield coded(
+                "wrong-name", f"{name!r} is no input of the model; it has {', '.join(map(repr, entries)) or 'none'}"
             )
-    return {each: arrays[each] for each in expected}
+            continue
+        shape, dtype = entries[name].shape, entries[name].dtype
+        expected = f"expected {_wanted(entries[name])}, got {array.dtype} {list(array.shape)}"
+        if shape is not None and not fits(shape[skipped:], array.shape[skipped:]):
+            yield coded("wrong-shape", f"input {name!r}: {expected}")
+        elif dtype and array.dtype != np.dtype(dtype):
+            yield coded("wrong-dtype", f"input {name!r}: {expected}; convert the array")
+    for name in needed:
+        if name not in arrays:
+            yield coded("missing-key", f"input {name!r} is missing; expected {_wanted(entries[name])}")
+
+
+def _wanted(entry: InputSpec) -> str:
+    """Type and shape of an input, such as "float32 [N, 3, 640, 640]"."""
+    shape = "of any shape" if entry.shape is None else f"[{', '.join(map(str, entry.shape))}]"
+    return f"{entry.dtype or 'an array of any type'} {shape}"

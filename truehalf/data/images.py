@@ -1,7 +1,9 @@
-"""Image files: which Pillow reads, and one of them opened."""
+"""Image files: found in a folder, and one of them opened by Pillow."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,35 +16,37 @@ if TYPE_CHECKING:
 _EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "LAB", "HSV")
 # Formats that Pillow knows only by name and does not decode; and EPS, a program that Ghostscript would have to run.
 _UNREAD = ("BUFR", "GRIB", "HDF5", "MPEG", "WMF", "EPS")
-_COMMON = (".jpg", ".png", ".webp", ".bmp", ".tiff")
 
 
 @lru_cache(maxsize=1)
-def formats() -> tuple[str, ...]:
-    """Formats that this installation of Pillow decodes by itself, as Pillow calls them."""
+def formats() -> dict[str, str]:
+    """Formats that this installation of Pillow decodes by itself: {suffix in lower case, with dot: Pillow's name}."""
     from PIL import Image
 
-    Image.init()
-    return tuple(name for name in sorted(Image.OPEN) if name not in _UNREAD)
-
-
-@lru_cache(maxsize=1)
-def suffixes() -> frozenset[str]:
-    """Endings of their files, in lower case, with the dot."""
-    from PIL import Image
-
-    known = formats()
-    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in known)
-
-
-def expected_files() -> str:
-    """Words for messages."""
-    return f"files that Pillow reads ({', '.join(_COMMON)} and {len(suffixes()) - len(_COMMON)} other endings)"
+    known = Image.registered_extensions()  # which fills Image.OPEN
+    return {suffix: name for suffix, name in known.items() if name in Image.OPEN and name not in _UNREAD}
 
 
 def is_image(path: Path) -> bool:
     """True for a file with an image's suffix."""
-    return path.suffix.lower() in suffixes() and path.is_file()
+    return path.suffix.lower() in formats() and path.is_file()
+
+
+def images_under(folder: Path) -> list[Path]:
+    """List image files in a folder and below, linked folders included, by name; none whose name begins with a dot."""
+    images = (path for path in _files_under(folder, {folder.resolve()}) if is_image(path))
+    return sorted(images, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _files_under(folder: Path, parents: set[Path]) -> Iterator[Path]:
+    for entry in os.scandir(folder):
+        path = folder / entry.name
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir():
+            yield path
+        elif (real := path.resolve()) not in parents:  # a link to a folder around it has no end
+            yield from _files_under(path, parents | {real})
 
 
 def open_image(path: Path) -> Image.Image:
@@ -55,7 +59,7 @@ def open_image(path: Path) -> Image.Image:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(path, formats=formats()) as opened:
+        with Image.open(path, formats=sorted({*formats().values()})) as opened:
             if opened.mode not in _EIGHT_BITS:
                 raise ValueError(f"its mode is {opened.mode}; expected 8 bits a channel")
             return ImageOps.exif_transpose(opened).convert("RGB")

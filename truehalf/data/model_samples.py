@@ -4,9 +4,8 @@ How an array becomes samples:
 
     axis 0 of all inputs counts samples   each row is a sample, of one file or feed; of several, each that has more than
                                           one row is a sample as it stands; one image, without that axis, is a sample
-    an array of its input's rank          else: one sample as it stands (Sample.whole), scalars and empty ones included
-    with one more leading axis            a stack, a sample for each entry; beside it arrays of one sample serve a stack
-                                          of one
+    else                                  one sample as it stands (Samples.whole), scalars and empty arrays included
+    all arrays have one more axis         a stack: each entry of axis 0 is such a sample
 
 Axis 0 counts samples where all inputs have it free under one name, or fixed to one number (`samples_on_axis_0`).
 Nothing is cast: an array of another type is an error. All problems are reported together, before an array is used.
@@ -15,8 +14,8 @@ Nothing is cast: an array of another type is an error. All problems are reported
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +23,16 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.data.arrays import ArrayFile, open_arrays
-from truehalf.data.fitting import fitted
-from truehalf.data.images import expected_files, is_image, open_image
-from truehalf.data.model_images import example_size, inputs_of_images, shown_in
+from truehalf.data.arrays import ArrayFile, open_arrays, rows_of
+from truehalf.data.fitting import fitted, misfits
+from truehalf.data.images import images_under, is_image
+from truehalf.data.model_inputs import example_size, input_spec, inputs_of_images, shown_in
 from truehalf.data.preprocessing import declared_by, preprocessing_of
-from truehalf.data.samples import Sample, Samples, unreadable, without
-from truehalf.data.sources import image_files, images_under
+from truehalf.data.samples import Sample, Samples, readable
+from truehalf.data.sources import LabelledImage, array_files, image_files
 from truehalf.errors import StageError, refuse
-from truehalf.io_spec.spec import InputSpec, IoSpec, fits
+from truehalf.io_spec.spec import InputSpec, IoSpec
 from truehalf.ir.facts import fed_inputs, fixed_batch, samples_on_axis_0
-from truehalf.ir.inlining import weights_taken_out
 from truehalf.ir.proto.one_image import IMAGE
 from truehalf.json_values import JsonObject
 
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from truehalf.data.preprocessing import Preprocessing
 
 _PROBLEMS_SHOWN = 20
-_AXES_OF_IMAGES = 4
+_AXES_OF_ONE_IMAGE = 3
 
 
 def model_samples(
@@ -68,19 +66,16 @@ def model_samples(
     if isinstance(source, Samples):
         return source
     if isinstance(source, (str, Path)) and _holds_images(Path(source)):
-        declared = None if entry is None else declared_by(entry)
-        applied = declared
+        applied = None if entry is None else declared_by(entry)
         if preprocessing is not None:
-            applied = preprocessing_of(preprocessing, declared or shown_in(model))
+            applied = preprocessing_of(preprocessing, applied or shown_in(model))
         return _images(Path(source), model, applied, skip_corrupt)
+    files = open_arrays(source)
     given = {"preprocessing": preprocessing is not None, "skip_corrupt": skip_corrupt}
-    options = [name for name, is_given in given.items() if is_given]
-    if options and _are_arrays(source):
+    if options := [name for name, is_given in given.items() if is_given]:
         message = f"{' and '.join(options)}: expected with images only; these samples are arrays already"
         raise StageError("in-conflict", message)
-    if not isinstance(source, (str, Path, Mapping, Sequence)) and hasattr(source, "__iter__"):
-        source = list(source)
-    return _arrays(source, model)
+    return _arrays([_with_axis_of_images(file, model) for file in files], model)
 
 
 def _holds_images(source: Path) -> bool:
@@ -95,17 +90,6 @@ def _holds_images(source: Path) -> bool:
     return images
 
 
-def _are_arrays(source: Any) -> bool:
-    """True of arrays, and of files that hold some; others are reported where they are opened."""
-    if not isinstance(source, (str, Path)):
-        return True
-    source = Path(source)
-    return source.is_dir() or (source.is_file() and source.suffix in (".npz", ".json"))
-
-
-# --- images -----------------------------------------------------------------------------------------------------------
-
-
 def _images(source: Path, model: ir.Model, preprocessing: Preprocessing | None, skip_corrupt: bool) -> Samples:
     if preprocessing is None:
         raise StageError(
@@ -114,189 +98,66 @@ def _images(source: Path, model: ir.Model, preprocessing: Preprocessing | None, 
             f"{example_size(model)}, and --range, --mean, --std, --layout, --resize or --channels where they differ "
             "from the defaults (in Python, preprocessing={...})",
         )
-    inputs = inputs_of_images(model, preprocessing)
     folder, paths = (source, images_under(source)) if source.is_dir() else (source.parent, [source])
-    if not paths:
-        raise StageError("file-missing", f"{folder} holds no image; expected {expected_files()}")
-    samples = fitted(image_files(paths, folder), IoSpec(inputs))
-    problems = unreadable(len(paths), lambda position: open_image(paths[position]))
-    if len(problems) == len(paths) or not skip_corrupt:
-        remedy = "" if skip_corrupt else " (verify.skip_corrupt=true leaves them out)"
-        what = f"{len(problems)} of {len(paths)} images cannot be read{remedy}"
-        refuse("file-unreadable", what, list(problems.values()), _PROBLEMS_SHOWN)
-    return without(samples, problems)
+    samples = fitted(image_files(paths, folder), IoSpec(inputs_of_images(model, preprocessing)))
+    return readable(samples, skip_corrupt)
 
 
-# --- arrays -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """Division of the arrays of a file into samples.
-
-    Attributes:
-        names: of the samples.
-        rows: True if axis 0 of each array counts them.
-        stacked: names of arrays that hold one entry for each.
-    """
-
-    names: list[str]
-    rows: bool
-    stacked: frozenset[str] = frozenset()
-
-
-def _arrays(source: Any, model: ir.Model) -> Samples:
-    problems: list[str] = []
-    checker = _Checker(model)
-    files = open_arrays(source, checker.inputs, problems)
-    cuts = [checker.cut(file, problems) for file in files]
-    is_whole = not all(cut.rows for cut in cuts)
-    if len(files) > 1 and not checker.fixes_batch:
-        is_whole |= any(len(cut.names) > 1 for cut in cuts)
-    if is_whole:  # of several files of several rows, each is one that was put together so
-        cuts = [
-            replace(cut, names=[file.label] if cut.rows else cut.names) for file, cut in zip(files, cuts, strict=True)
-        ]
-    names = [name for cut in cuts for name in cut.names]
-    if not problems and not names:
+def _arrays(files: Sequence[ArrayFile], model: ir.Model) -> Samples:
+    rows, stacks = ([count(file, model) for file in files] for count in (_rows, _entries))
+    is_free = fixed_batch(model) is None
+    is_whole = None in rows or (is_free and len(files) > 1 and any(count != 1 for count in rows))
+    inputs, needed = list(map(input_spec, model.graph.inputs)), [str(value.name) for value in fed_inputs(model)]
+    problems = [
+        f"{file.label}: {problem}"
+        for file, count, entries in zip(files, rows, stacks, strict=True)
+        for problem in misfits(_first(file, entries), inputs, needed, skipped=0 if count is None else 1)
+    ]
+    source = array_files(files, stacks if is_whole else rows)
+    if not problems and not source.names:
         problems.append(coded("too-few-samples", "there is no sample in it"))
-    of = f" {source}" if isinstance(source, (str, Path)) else ""
-    refuse("wrong-feeds", f"samples{of} do not fit the model", problems, _PROBLEMS_SHOWN)
-    places = [(file, cut, row) for file, cut in zip(files, cuts, strict=True) for row in range(len(cut.names))]
+    refuse("wrong-feeds", "samples do not fit the model", problems, _PROBLEMS_SHOWN)
+    names, load = source.names, source.load
+    ends = [0, *accumulate(count or 0 for count in rows)]
+    cut = [(file.label, range(*ends)) for file, ends in zip(files, pairwise(ends), strict=True)]
+    feeds = cut if is_free and not is_whole else ()
 
-    def load(position: int) -> Sample:
-        file, cut, row = places[position]
-        arrays = {name: checker.with_axis(name, array, cut) for name, array in file.arrays().items()}
-        is_taken = cut.stacked if is_whole else arrays.keys()
-        part = {name: array[row, ...] if name in is_taken else array for name, array in arrays.items()}
-        return Sample(names[position], part, whole=is_whole)
+    def sample(position: int) -> Sample:
+        arrays = load(position)
+        assert not isinstance(arrays, LabelledImage)
+        return Sample(names[position], arrays)
 
-    paths = [file.path for file, _, _ in places if file.path is not None]
-    if is_whole or checker.fixes_batch:
-        return Samples(names, load, paths, whole=is_whole)
-    ends = list(accumulate(len(cut.names) for cut in cuts))
-    rows = [range(end - len(cut.names), end) for end, cut in zip(ends, cuts, strict=True)]
-    return Samples(names, load, paths, feeds=[(file.label, each) for file, each in zip(files, rows, strict=True)])
+    return Samples(names, sample, source.paths, whole=is_whole, feeds=feeds)
 
 
-class _Checker:
-    """Holds arrays against the inputs of a model.
+def _with_axis_of_images(file: ArrayFile, model: ir.Model) -> ArrayFile:
+    """Give an image of three axes one of images, as its input was given (truehalf.ir.proto.one_image)."""
+    image = model.meta.get(IMAGE)
 
-    Attributes:
-        inputs: by name.
-        fixes_batch: True if the model fixes the number of samples.
-    """
+    def changed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        is_one = {name: name == image and array.ndim == _AXES_OF_ONE_IMAGE for name, array in arrays.items()}
+        return {name: array[np.newaxis] if is_one[name] else array for name, array in arrays.items()}
 
-    def __init__(self, model: ir.Model) -> None:
-        self.inputs = {str(value.name): value for value in model.graph.inputs}
-        self._needed = [str(value.name) for value in fed_inputs(model)]
-        self._weights = weights_taken_out(model)
-        self._image = model.meta.get(IMAGE)
-        self._counts_samples = samples_on_axis_0(model)
-        self.fixes_batch = fixed_batch(model) is not None
-
-    def with_axis(self, name: str, array: np.ndarray, cut: _Cut) -> np.ndarray:
-        """An array with the axis of images that the input of one image has been given."""
-        if name != self._image or array.ndim > _AXES_OF_IMAGES:
-            return array
-        if array.ndim < _AXES_OF_IMAGES:
-            return array[np.newaxis]
-        return array[:, np.newaxis] if name in cut.stacked else array
-
-    def _shape(self, name: str, shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:
-        """Shape of an array, as `with_axis` gives it."""
-        if name != self._image or len(shape) > _AXES_OF_IMAGES:
-            return shape
-        if len(shape) < _AXES_OF_IMAGES:
-            return (1, *shape)
-        return shape if rows or shape[0] == 1 else (shape[0], 1, *shape[1:])
-
-    def cut(self, file: ArrayFile, problems: list[str]) -> _Cut:
-        """How a file becomes samples; problems get a line for everything that does not fit."""
-        headers = file.headers
-        rows = self._rows(file)
-        counts: dict[str, int] = {}
-        stacked: set[str] = set()
-        wrong: list[str] = []
-        for name, header in headers.items():
-            if name in self._weights and name not in self.inputs:
-                remedy = "leave it out, or set precision.weights_as_inputs=true"
-                message = f"{name!r} is listed as an input and is a weight of the model: {remedy}"
-                wrong.append(coded("in-conflict", message))
-            elif name not in self.inputs:
-                known = ", ".join(f"{each!r}" for each in self.inputs) or "none"
-                wrong.append(coded("wrong-name", f"{name!r} is no input of the model; it has {known}"))
-            else:
-                value, shape = self.inputs[name], self._shape(name, header.shape, rows is not None)
-                counts[name] = 1
-                if value.shape is not None and len(shape) == len(value.shape) + 1:
-                    stacked.add(name)
-                    counts[name] = shape[0]
-                if problem := _misfit(value, shape, header.dtype, name in stacked, rows is not None):
-                    wrong.append(f"{name!r}: {problem}")
-        missing = [name for name in self._needed if name not in headers]
-        wrong += [
-            coded("missing-key", f"input {name!r} is missing; expected {_wanted(self.inputs[name])}")
-            for name in missing
-        ]
-        if not wrong and len(set(counts.values())) > 1:
-            wrong.append(coded("wrong-shape", f"expected as many samples for every input, got {counts}"))
-        problems += [f"{file.label}: {problem}" for problem in wrong]
-        count = 0 if wrong else rows if rows is not None else next(iter(counts.values()), 1)
-        several = count > 1 or stacked
-        names = [f"{file.label}[{i}]" if several else file.label for i in range(count)]
-        return _Cut(names, rows is not None, frozenset(stacked))
-
-    def _rows(self, file: ArrayFile) -> int | None:
-        """Number of rows, each of them a sample; None where axis 0 counts none."""
-        if not self._counts_samples or set(file.headers) != set(self._needed):
-            return None
-        lengths = set()
-        for name, header in file.headers.items():
-            shape, value = self._shape(name, header.shape, True), self.inputs[name]
-            if value.shape is None or len(shape) != len(value.shape):
-                return None
-            lengths.add(shape[0])
-        return lengths.pop() if len(lengths) == 1 else None
+    return replace(file, headers=changed(file.headers), arrays=lambda: changed(file.arrays()))
 
 
-def _misfit(value: ir.Value, shape: Sequence[int], dtype: np.dtype, is_stack: bool, is_rows: bool) -> str:
-    """Why an array is not what an input takes; "" where it is."""
-    wanted, got = _wanted(value), f"{_type_name(dtype)} {list(shape)}"
-    if not isinstance(value.type, (ir.TensorType, type(None))):
-        message = f"the input is {wanted}, but samples are arrays; such a model can be converted without them"
-        return coded("not-supported", message)
-    if dtype.hasobject and value.dtype != ir.DataType.STRING:
-        return coded("wrong-dtype", f"expected {wanted}, got an array of Python objects")
-    sides, lengths = list(value.shape or ()), list(shape[1:] if is_stack else shape)
-    if is_rows:
-        sides, lengths = sides[1:], lengths[1:]
-    if value.shape is not None and not fits(sides, lengths):
-        return coded("wrong-shape", f"expected {wanted}, or that with one more leading axis of samples, got {got}")
-    if value.dtype == ir.DataType.BFLOAT16:
-        message = "the input is bfloat16, which ONNX Runtime cannot be fed; export the model with float32 inputs"
-        return coded("not-supported", message)
-    is_string = value.dtype == ir.DataType.STRING and dtype.kind in "OUST"
-    if (
-        value.dtype is not None
-        and not is_string
-        and (value.dtype == ir.DataType.STRING or dtype != value.dtype.numpy())
-    ):
-        return coded("wrong-dtype", f"expected {wanted}, got {got}; convert the array")
-    return ""
+def _rows(file: ArrayFile, model: ir.Model) -> int | None:
+    """Number of samples on axis 0 of all arrays in a file; None where it counts none."""
+    return rows_of(file.headers) if samples_on_axis_0(model) and _axes_before(file, model) == 0 else None
 
 
-def _type_name(dtype: np.dtype) -> str:
-    return dtype.name if dtype.isnative else f"{dtype.name} with swapped bytes ({dtype.str})"
+def _entries(file: ArrayFile, model: ir.Model) -> int | None:
+    """Number of samples in a stack; None where a file is none."""
+    return rows_of(file.headers) if _axes_before(file, model) == 1 else None
 
 
-def _wanted(value: ir.Value) -> str:
-    """Type and shape of an input, such as "float32 [N, 3, 640, 640]"."""
-    if not isinstance(value.type, (ir.TensorType, type(None))):
-        return str(value.type)
-    dtype = "an array of any type"
-    if value.dtype is not None:
-        dtype = "string" if value.dtype == ir.DataType.STRING else value.dtype.numpy().name
-    if value.shape is None:
-        return f"{dtype} of any shape"
-    return f"{dtype} [{', '.join(str(dim) if isinstance(dim, int) else str(dim.value or '?') for dim in value.shape)}]"
+def _axes_before(file: ArrayFile, model: ir.Model) -> int | None:
+    """Axes that each array has before those of its input; None where arrays differ in it, or inputs are not known."""
+    ranks = {str(value.name): len(value.shape) for value in fed_inputs(model) if value.shape is not None}
+    more = {array.ndim - ranks.get(name, array.ndim + 1) for name, array in file.headers.items()}
+    return more.pop() if len(more) == 1 and ranks.keys() == file.headers.keys() else None
+
+
+def _first(file: ArrayFile, entries: int | None) -> Mapping[str, np.ndarray]:
+    """Shapes and types of one sample: of a stack those of an entry."""
+    return {name: array[0] for name, array in file.headers.items()} if entries else file.headers

@@ -4,12 +4,12 @@ the figures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from truehalf.data.model_inputs import input_spec
 from truehalf.data.preprocessing import declared_by
 from truehalf.data.samples import Arrays
 from truehalf.errors import StageError
@@ -28,7 +28,7 @@ WARNING = (
 
 
 def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
-    """One input of a model in the range that its I/O spec declares, else not negative (seed 1).
+    """Draw one input of a model in the range that its I/O spec declares, else not negative (seed 1).
 
     Returns:
         by input without a default, in their order: images of pixels uniform in their range, normalised as declared;
@@ -39,39 +39,25 @@ def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
         StageError: an input that is no tensor of numbers, or of an unknown rank; a preprocessing that cannot be as it
             is declared.
     """
-    rng, entries = np.random.RandomState(1), {entry.name: entry for entry in spec.inputs}
-    feed: Arrays = {}
-    for name, (dtype, sides) in _inputs(model).items():
-        entry = replace(entries.get(name, InputSpec(name)), shape=tuple(sides))
-        shape, image = traced_shape(entry), declared_by(entry)
-        if image is None or len(shape) != 4 or dtype.kind not in "fu":
-            feed[name] = _drawn(rng, dtype, shape)
-        else:
-            height_width = shape[2:] if image.layout == "NCHW" else shape[1:3]
-            pixels = 255 * rng.random_sample((*height_width, 3))
-            feed[name] = np.stack([image.of_pixels(pixels, dtype.name)] * shape[0])
-    return feed
-
-
-def _inputs(model: ir.Model) -> dict[str, tuple[np.dtype, list[int | str]]]:
-    """Type and sides of each input without a default; of a side that varies its name."""
     from truehalf.ir.facts import fed_inputs
 
-    found = {}
+    rng, entries = np.random.RandomState(1), {entry.name: entry for entry in spec.inputs}
+    feed: Arrays = {}
     for value in fed_inputs(model):
-        dtype = None if value.dtype is None else value.dtype.numpy()
-        if dtype is None or value.shape is None or dtype.kind not in "fiub":
+        stated = input_spec(value)
+        dtype = np.dtype(stated.dtype or "O")
+        if stated.shape is None or dtype.kind not in "fiub":
             message = (
                 f"input {value.name!r}: no value is drawn for {value.type}, shape {value.shape}; give calibration data"
             )
             raise StageError("needs-value", message)
-        found[str(value.name)] = dtype, [side if isinstance(side, int) else str(side) for side in value.shape]
-    return found
-
-
-def _drawn(rng: np.random.RandomState, dtype: np.dtype, sides: Sequence[int | str]) -> np.ndarray:
-    """Floats uniform in [0, 1), integers 0 and 1, true."""
-    shape = [side if isinstance(side, int) else 1 for side in sides]
-    if dtype.kind == "f":
-        return np.asarray(rng.random_sample(shape), dtype)
-    return np.asarray(rng.randint(int(dtype.kind == "b"), 2, shape, dtype), dtype)
+        entry = replace(entries.get(stated.name, InputSpec(stated.name)), shape=stated.shape)
+        shape, image = traced_shape(entry), declared_by(entry)
+        if image is not None and len(shape) == 4 and dtype.kind in "fu":
+            pixels = 255 * rng.random_sample((*(shape[2:] if image.layout == "NCHW" else shape[1:3]), 3))
+            feed[stated.name] = np.stack([image.of_pixels(pixels, dtype.name)] * shape[0])
+        elif dtype.kind == "f":
+            feed[stated.name] = np.asarray(rng.random_sample(shape), dtype)
+        else:
+            feed[stated.name] = np.asarray(rng.randint(int(dtype.kind == "b"), 2, shape, dtype), dtype)
+    return feed

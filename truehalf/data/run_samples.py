@@ -6,52 +6,28 @@ purpose.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from truehalf.config.schema import Config, DataSource
-from truehalf.data import digits, sources
+from truehalf.config.schema import Config, DataConfig, DataSource
+from truehalf.data.arrays import npz_files, rows_of
 from truehalf.data.coco import coco
 from truehalf.data.fitting import adversarial_samples as made_adversarial
 from truehalf.data.fitting import fitted
-from truehalf.data.samples import Sample, Samples, Split, split
-from truehalf.data.sources import PURPOSES, Source
+from truehalf.data.images import images_under
+from truehalf.data.samples import Sample, Samples, split
+from truehalf.data.sources import Source, array_files, function, image_files, noise
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec
 
+PURPOSES = ("trace", "calibration", "verification")
 TRACE_SAMPLES = 16  # at most; other samples than those of calibrate and verify where there are enough
-_AT_MOST = {"calibration": 32, "verification": 64}  # where data.*_samples is null
-# (config, root) -> all samples; and (config, root, number of the purpose, count) -> those of a purpose.
-_LISTED: dict[DataSource, Callable[[Config, Path], Source]] = {
-    DataSource.images: sources.images,
-    DataSource.coco: coco,
-    DataSource.npz: sources.npz,
-}
-_MADE: dict[DataSource, Callable[[Config, Path, int, int], Source]] = {
-    DataSource.digits: digits.digits,
-    DataSource.random: sources.noise,
-    DataSource.function: sources.function,
-}
+_CALIBRATION, _VERIFICATION = 32, 64  # at most, where data.*_samples is null
 
 
-@dataclass(frozen=True)
-class RunSources:
-    """Sources of the three purposes."""
-
-    trace: Source
-    calibration: Source
-    verification: Source
-
-    def of(self, purpose: str) -> Source:
-        source: Source = getattr(self, purpose)
-        return source
-
-
-def run_sources(config: Config, root: Path) -> RunSources:
-    """Share out the samples of the configured source; its listing is read once.
+def run_sources(config: Config, root: Path) -> dict[str, Source]:
+    """Share out the samples of the configured source between PURPOSES; its listing is read once.
 
     Args:
         root: the workspace; paths in data.* are relative to it.
@@ -60,38 +36,35 @@ def run_sources(config: Config, root: Path) -> RunSources:
         StageError: the source cannot be read, or holds fewer samples than the purposes need together.
     """
     data = config.data
-    wanted = {
-        "trace": TRACE_SAMPLES,
-        "calibration": data.calibration_samples or _AT_MOST["calibration"],
-        "verification": data.verification_samples or _AT_MOST["verification"],
-    }
-    if data.source in _MADE:
-        make = _MADE[data.source]
-        return RunSources(*(make(config, root, number, wanted[name]) for number, name in enumerate(PURPOSES)))
-    source = _LISTED[data.source](config, root)
-    order = [int(position) for position in np.random.default_rng(data.seed).permutation(len(source.names))]
-    parts = _shared_out(config, source, order, wanted)
-    # Rows of a file in the order in which they lie there, so that a file is read once.
-    in_order = sorted if data.source is DataSource.npz else list
-    return RunSources(*(source.only(in_order(getattr(parts, name))) for name in PURPOSES))
+    if data.source not in (DataSource.function, DataSource.random):
+        return _shared_out(data, _listed(data, root).distinct(), root)
+    calibration, verification = data.calibration_samples, data.verification_samples
+    counts = (TRACE_SAMPLES, calibration or _CALIBRATION, verification or _VERIFICATION)
+    sources = {}
+    for number, (purpose, count) in enumerate(zip(PURPOSES, counts, strict=True)):
+        names = [f"{data.function or data.source}/{purpose}/{position}" for position in range(count)]
+        if data.source is DataSource.random:
+            height, width = (side or 256 for side in config.model.image_size)
+            sources[purpose] = noise(names, (data.seed, number), (height, width))
+        else:
+            sources[purpose] = function(names, str(data.function), root, purpose, data.seed)
+    return sources
 
 
 def trace_samples(config: Config, count: int, root: Path, spec: IoSpec) -> Samples:
-    """Samples to trace on and to check the trace with: `count`, at most TRACE_SAMPLES, or fewer if there are fewer."""
-    if count > TRACE_SAMPLES:
-        raise ValueError(f"trace_samples: at most {TRACE_SAMPLES} are set apart, {count} were asked for")
-    samples = fitted(run_sources(config, root).trace, spec)
+    """Read samples to trace on and to check the trace with: `count` of TRACE_SAMPLES, or fewer if there are fewer."""
+    samples = fitted(run_sources(config, root)["trace"], spec)
     return samples.only(range(min(count, len(samples))))
 
 
 def calibration_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
-    """`data.calibration_samples` samples; also those that slim is checked with."""
-    return fitted(run_sources(config, root).calibration, spec)
+    """Read `data.calibration_samples` samples; also those that slim is checked with."""
+    return fitted(run_sources(config, root)["calibration"], spec)
 
 
 def verification_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
-    """`data.verification_samples` samples that no other stage has seen, unless there is only one."""
-    return fitted(run_sources(config, root).verification, spec)
+    """Read `data.verification_samples` samples that no other stage has seen, unless there is only one."""
+    return fitted(run_sources(config, root)["verification"], spec)
 
 
 def adversarial_samples(config: Config, spec: IoSpec) -> list[Sample]:
@@ -99,29 +72,53 @@ def adversarial_samples(config: Config, spec: IoSpec) -> list[Sample]:
     return made_adversarial(spec, config.data.seed)
 
 
-def _shared_out(config: Config, source: Source, order: list[int], wanted: dict[str, int]) -> Split:
+def _listed(data: DataConfig, root: Path) -> Source:
+    """List all samples of files."""
+    if data.source is DataSource.npz:
+        return _rows(root / str(data.file))
+    folder = root / str(data.folder)
+    if data.source is DataSource.coco:
+        return coco(root / str(data.annotations), folder)
+    paths = images_under(folder) if folder.is_dir() else []
+    if not paths:
+        message = f"data.folder: {folder} holds no image; expected a folder of .jpg, .png or other files of Pillow's"
+        raise StageError("file-missing", message)
+    return image_files(paths, folder)
+
+
+def _rows(place: Path) -> Source:
+    """List the samples in an .npz file or a folder of them: one for each entry of axis 0."""
+    files = npz_files(place)
+    rows = [rows_of(file.headers) for file in files]
+    for file, count in zip(files, rows, strict=True):
+        if count is None:
+            shapes = {name: list(array.shape) for name, array in file.headers.items()}
+            message = f"data.file: {file.path}: expected arrays with as many samples on axis 0, got {shapes}"
+            raise StageError("wrong-shape", message)
+    return array_files(files, rows, place if place.is_dir() else place.parent)
+
+
+def _shared_out(data: DataConfig, source: Source, root: Path) -> dict[str, Source]:
     """Share out as many samples as there are: numbers that are not given are lowered, to a third and two thirds.
 
     Raises:
-        StageError: the numbers that are given do not fit.
+        StageError: too-few-samples: the numbers that are given do not fit.
     """
-    held = len(order)
-    calibration, verification = config.data.calibration_samples, config.data.verification_samples
-    if held < sum(wanted.values()):
-        if calibration is None and verification is None and held < wanted["calibration"] + wanted["verification"]:
-            calibration = max(1, round(held / 3))
-        if verification is None:
-            verification = min(wanted["verification"], max(1, held - (calibration or wanted["calibration"])))
-        if calibration is None:
-            calibration = min(wanted["calibration"], max(1, held - verification))
+    held, calibration, verification = len(source.names), data.calibration_samples, data.verification_samples
+    third = held if verification else max(1, round(held / 3))
+    calibration = calibration or min(_CALIBRATION, third, max(1, held - (verification or 0)))
+    verification = verification or min(_VERIFICATION, max(1, held - calibration))
+    order = [int(position) for position in np.random.default_rng(data.seed).permutation(held)]
     try:
-        return split(
-            order, calibration or wanted["calibration"], verification or wanted["verification"], wanted["trace"]
-        )
+        parts = split(order, calibration, verification, TRACE_SAMPLES)
     except ValueError as error:
-        parts = ", ".join(f"{number} {name}" for name, number in wanted.items())
+        wanted = f"{TRACE_SAMPLES} trace, {calibration} calibration, {verification} verification"
         raise StageError(
             "too-few-samples",
-            f"{source.holds}; the run takes {sum(wanted.values())}: {parts}, of which trace can do with some of "
+            f"data: {root / str(data.file or data.folder)} holds {held} different samples; the run takes "
+            f"{TRACE_SAMPLES + calibration + verification}: {wanted}, of which trace can do with some of "
             f"calibration's; add some, or lower data.calibration_samples or data.verification_samples: {held} together",
         ) from error
+    # Rows of a file in the order in which they lie there, so that a file is read once.
+    in_order = sorted if data.source is DataSource.npz else list
+    return {purpose: source.only(in_order(getattr(parts, purpose))) for purpose in PURPOSES}

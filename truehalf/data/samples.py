@@ -1,7 +1,7 @@
 """Samples of a model: one at a time, shared out between purposes, put together in batches.
 
 A source of samples is a list of names and `load(position)`. Which samples calibrate and which verify is decided on
-positions (`split`), how many of them go into one run on arrays (`batched`); both whatever the source is.
+positions (`split`, `alternating`), how many of them go into one run on arrays (`Feeds`); both whatever the source is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from truehalf.data.images import open_image
 from truehalf.errors import StageError, refuse
 from truehalf.files import file_sha256
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from truehalf.data.preprocessing import Preprocessing
 
 Arrays = dict[str, np.ndarray]
+_SHOWN = 20  # problems of images in an error
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,10 @@ class Sample:
 
     Attributes:
         name: its name in reports.
-        arrays: by input name, without the batch axis; of a whole sample with all axes.
+        arrays: by input name, without the batch axis; of a whole sample (`Samples.whole`) with all axes.
         boxes: float32 [n, 4] xyxy in pixels of the model's input, or None.
         labels: int64 [n], or None.
         crowds: bool [n], True for a box around a crowd; None: no box is one.
-        whole: True if axis 0 of the arrays counts no samples: they go into a run as they stand.
     """
 
     name: str
@@ -41,84 +42,62 @@ class Sample:
     boxes: np.ndarray | None = None
     labels: np.ndarray | None = None
     crowds: np.ndarray | None = None
-    whole: bool = False
 
 
+@dataclass(frozen=True, eq=False)
 class Samples(Sequence[Sample]):
     """Samples that are read or made when they are asked for.
 
     Attributes:
         names: known before a sample is read.
+        load: reads or makes the sample at a position.
         paths: file of each sample; empty where samples are made or lie in memory.
-        whole: True if all samples are whole (see Sample).
+        whole: True if axis 0 of the arrays counts no samples: each sample goes into a run as it stands.
         preprocessing: applied to images; None of arrays.
-        unreadable: error message by name of each sample that was left out because it cannot be read.
-        feeds: name and samples of each feed that the samples are rows of; without such, each sample is one.
+        unreadable: error message by name of each image that was left out because it cannot be read.
+        feeds: name and rows of each feed that the samples were cut from; empty: each sample is one.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        load: Callable[[int], Sample],
-        paths: Sequence[Path] = (),
-        *,
-        whole: bool = False,
-        preprocessing: Preprocessing | None = None,
-        unreadable: Mapping[str, str] | None = None,
-        feeds: Sequence[tuple[str, range]] | None = None,
-    ) -> None:
-        self.names, self.paths, self.whole, self.preprocessing = list(names), list(paths), whole, preprocessing
-        self.unreadable = dict(unreadable or {})
-        self.feeds = feeds or [(name, range(i, i + 1)) for i, name in enumerate(self.names)]
-        self._load = load
+    names: Sequence[str]
+    load: Callable[[int], Sample]
+    paths: Sequence[Path] = ()
+    whole: bool = False
+    preprocessing: Preprocessing | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    feeds: Sequence[tuple[str, range]] = ()
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         positions = range(len(self))[index]
-        return self.only(positions) if isinstance(positions, range) else self._load(positions)
+        return self.only(positions) if isinstance(positions, range) else self.load(positions)
 
-    def only(self, positions: Sequence[int], unreadable: Mapping[str, str] | None = None) -> Samples:
-        """Samples at some positions, in this order."""
-        return Samples(
-            [self.names[i] for i in positions],
-            lambda position: self._load(positions[position]),
-            [self.paths[i] for i in positions] if self.paths else (),
-            whole=self.whole,
-            preprocessing=self.preprocessing,
-            unreadable=self.unreadable if unreadable is None else unreadable,
-        )
+    def only(self, positions: Sequence[int]) -> Samples:
+        """Select samples at some positions, in this order."""
+        names, load = [self.names[i] for i in positions], self.load
+        paths = [self.paths[i] for i in positions] if self.paths else ()
+        return replace(self, names=names, load=lambda position: load(positions[position]), paths=paths, feeds=())
 
 
-def readable(samples: Samples) -> Samples:
-    """Samples without those whose file cannot be read. Every file is read once.
+def readable(samples: Samples, skip_corrupt: bool = True) -> Samples:
+    """Select the samples whose image can be opened; arrays and made images all stay.
 
     Raises:
-        StageError: none can be read.
+        StageError: file-unreadable, listing images: none can be opened, or one cannot and is not to be skipped.
     """
-    problems = unreadable(len(samples.paths), samples.__getitem__)
-    if problems and len(problems) == len(samples):
-        message = f"none of the {len(samples)} images can be read; the first: {next(iter(problems.values()))}"
-        raise StageError("file-unreadable", message)
-    return without(samples, problems)
-
-
-def unreadable(count: int, read: Callable[[int], object]) -> dict[int, str]:
-    """Error message by position of each file that cannot be read."""
     problems: dict[int, str] = {}
-    for position in range(count):
+    for position, path in enumerate(samples.paths if samples.preprocessing is not None else ()):
         try:
-            read(position)
+            open_image(path)
         except StageError as error:
             problems[position] = str(error)
-    return problems
-
-
-def without(samples: Samples, problems: Mapping[int, str]) -> Samples:
-    """Samples without those at some positions; `Samples.unreadable` has the messages."""
-    kept = [position for position in range(len(samples)) if position not in problems]
-    return samples.only(kept, {samples.names[position]: problem for position, problem in problems.items()})
+    if problems and (len(problems) == len(samples) or not skip_corrupt):
+        remedy = "" if skip_corrupt else " (verify.skip_corrupt=true leaves them out)"
+        what = f"{len(problems)} of {len(samples)} images cannot be read{remedy}"
+        refuse("file-unreadable", what, list(problems.values()), _SHOWN)
+    kept = samples.only([position for position in range(len(samples)) if position not in problems])
+    return replace(kept, unreadable={samples.names[position]: text for position, text in problems.items()})
 
 
 # --- purposes ---------------------------------------------------------------------------------------------------------
@@ -145,13 +124,13 @@ class Split:
         return bool(set(self.calibration) & set(self.verification))
 
 
-def split(order: Sequence[int], calibration: int, verification: int, trace: int = 0) -> Split:
+def split(order: Sequence[int], calibration: int, verification: int, trace: int) -> Split:
     """Share out samples: the first are traced on, the next calibrate, the next verify.
 
     If they are too few for all, those to trace on are some of those that calibrate; one single sample serves all.
 
     Args:
-        order: positions of samples of different content (`distinct`), in the order in which they are used up.
+        order: positions of samples of different content, in the order in which they are used up.
         calibration, verification, trace: numbers of samples.
 
     Raises:
@@ -159,17 +138,13 @@ def split(order: Sequence[int], calibration: int, verification: int, trace: int 
     """
     total = len(order)
     if total == calibration == verification == 1:
-        return Split([*order], [*order], total, [*order][:trace])
+        return Split([*order], [*order], total, [*order])
     if total < calibration + verification:
         raise ValueError(f"expected {calibration + verification} samples, got {total}")
     first = trace if total >= trace + calibration + verification else 0
     end = first + calibration
-    return Split(
-        calibration=list(order[first:end]),
-        verification=list(order[end : end + verification]),
-        total=total,
-        trace=list(order[: first or min(trace, calibration)]),
-    )
+    traced = order[: first or min(trace, calibration)]
+    return Split([*order[first:end]], [*order[end : end + verification]], total, [*traced])
 
 
 def alternating(positions: Sequence[int], calibration: int, verification: int) -> Split:
@@ -183,10 +158,7 @@ def alternating(positions: Sequence[int], calibration: int, verification: int) -
     even, odd = positions[::2], positions[1::2]
     if not (calibration and verification and odd):
         even = odd = positions
-    calibrating, verifying = _spread(even, calibration), _spread(odd, verification)
-    if even is odd:
-        return Split(calibrating, verifying, len(positions))
-    return replace(split(calibrating + verifying, len(calibrating), len(verifying)), total=len(positions))
+    return Split(_spread(even, calibration), _spread(odd, verification), len(positions))
 
 
 def _spread(positions: Sequence[int], count: int) -> list[int]:
@@ -207,9 +179,9 @@ def distinct(samples: Samples) -> list[int]:
 
 
 def same_content(paths: Sequence[Path]) -> dict[Path, Path]:
-    """Files that hold the same bytes as an earlier one, by path with that one. Only files of equal size are read."""
+    """Find files with the bytes of an earlier one: {path: earlier path}. Only files of equal size are read."""
     by_size: dict[int, list[Path]] = {}
-    for path in paths:
+    for path in dict.fromkeys(paths):
         by_size.setdefault(path.stat().st_size, []).append(path)
     same: dict[Path, Path] = {}
     for group in by_size.values():
@@ -236,7 +208,7 @@ def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
-    """Consecutive groups of `size` samples, the last one possibly shorter; one group in memory at a time."""
+    """Yield consecutive groups of `size` samples, the last one possibly shorter; one group in memory at a time."""
     for start in range(0, len(samples), size):
         yield [samples[i] for i in range(start, min(start + size, len(samples)))]
 
@@ -259,11 +231,12 @@ class Feeds(Sequence[Arrays]):
         self._samples, self._size = samples, size if fixed else None
         count = len(samples)
         if samples.whole or size is None:
-            self._rows = [rows for _, rows in samples.feeds]
-            self.sample_names = [[name] for name, _ in samples.feeds]
+            feeds = samples.feeds or [(name, range(i, i + 1)) for i, name in enumerate(samples.names)]
+            self._rows = [rows for _, rows in feeds]
+            self.sample_names = [[name] for name, _ in feeds]
         else:
             self._rows = [range(start, min(start + size, count)) for start in range(0, count, size)]
-            self.sample_names = [samples.names[rows.start : rows.stop] for rows in self._rows]
+            self.sample_names = [[samples.names[row] for row in rows] for rows in self._rows]
         self.names = [names[0] for names in self.sample_names]
 
     def __len__(self) -> int:
@@ -275,16 +248,16 @@ class Feeds(Sequence[Arrays]):
 
     def _feed(self, number: int) -> Arrays:
         group: list[Sample] = [self._samples[position] for position in self._rows[number]]
-        if group[0].whole:
+        if self._samples.whole:
             return group[0].arrays
         return stacked(group) if self._size is None else repeated(stacked(group), self._size)
 
 
 def stacked(batch: Sequence[Sample]) -> Arrays:
-    """Arrays of some samples with a leading batch axis.
+    """Stack the arrays of some samples on a leading batch axis.
 
     Raises:
-        StageError: they differ in shape.
+        StageError: wrong-shape: they differ in shape.
     """
     first = batch[0]
     for sample in batch:
@@ -300,14 +273,14 @@ def stacked(batch: Sequence[Sample]) -> Arrays:
 
 
 def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
-    """Rows of a feed, and its last row again until there are `count`."""
+    """Pad a feed to `count` rows by repeating its last row."""
     return {
         name: np.concatenate([array, np.repeat(array[-1:], count - len(array), axis=0)]) for name, array in feed.items()
     }
 
 
 def filled(samples: Sequence[Sample], size: int, start: int = 0) -> Arrays:
-    """A batch of `size` samples from `start` on, from the first one again where there are fewer."""
+    """Stack `size` samples from `start` on, from the first one again where there are fewer."""
     return stacked([samples[(start + i) % len(samples)] for i in range(size)])
 
 

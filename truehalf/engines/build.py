@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,31 +13,30 @@ from truehalf.codes import coded, uncoded
 from truehalf.config.engine import COMPILED_FOR, Backend, EngineConfig, Provider, TargetConfig, WhenUnavailable
 from truehalf.config.schema import LintConfig
 from truehalf.config.typed import plain
-from truehalf.engines import provider
-from truehalf.engines.compiled import Attentions, attention_gate, compiler_facts, half_gate, outcome_of
-from truehalf.engines.engine_report import EngineGate, EngineReport, Parity
-from truehalf.engines.layers import NodeNames, half_layers, half_share, layers_of, named_file
+from truehalf.engines.compiled import attention_gate, compiler_facts, gate_sentence, half_gate
+from truehalf.engines.engine_report import EngineReport, Layer, Parity
+from truehalf.engines.layers import layers_of_inspector, layers_of_log, named_file, told_names
 from truehalf.engines.outputs import Engine, EngineReference, compare_outputs, feeds_at, latencies
-from truehalf.engines.precision import check_precision, precision_facts
+from truehalf.engines.precision import contradiction, precision_facts
 from truehalf.engines.profiles import check_profiles, points_of
 from truehalf.engines.refused import explained, is_shared
-from truehalf.engines.trtexec import PLAN_FILE, check_places, plan_of
-from truehalf.errors import StageError, attempted, refuse
-from truehalf.files import destination, explain, write_json, written_whole
+from truehalf.engines.trtexec import ENGINE_FILE, PLAN_FILE, plan_of
+from truehalf.errors import StageError, attempted, refuse, some_of
+from truehalf.files import check_outputs, destination, explain, write_json, written_whole
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.linting import Finding, lint
 from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
 from truehalf.linting.report import failing, failure
 from truehalf.runtime import ort, tensorrt
-from truehalf.runtime.machine import CPU, Machine, device_lock, file_key
+from truehalf.runtime.machine import CPU, NO_GPU, Machine, device_lock, file_key
 from truehalf.runtime.machine import probe as probe_machine
 from truehalf.runtime.tensorrt import RTX, BuildFacts, BuildOrder, BuildRefusal, Profile
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
-ENGINE_FILE, COMPILED_FILE = "model.engine", "model.rtx.engine"
-REPORT_FILE = "engine.json"
+COMPILED_FILE, REPORT_FILE = "model.rtx.engine", "engine.json"
 NO_EVIDENCE = "no reference was given to compare its outputs with"
 CPU_FP16 = "ONNX Runtime's CPU provider computes FP16 in FP32, so nothing here says what FP16 hardware does"
+PROVIDERS = {Provider.cpu: ort.CPU, Provider.cuda: ort.CUDA}
 # Options of the machine that builds, and those that TensorRT for RTX has for no engine that is built without a GPU.
 _OF_MACHINE = {"timing_cache": None, "editable_timing_cache": False, "hardware_compatibility": "none"}
 _OF_TENSORRT = {"version_compatible": False, "refit": False, "strip_weights": False}
@@ -51,7 +51,6 @@ class Order:
         profiles: optimization profiles.
         evidence: gives the reference of the outputs, or why there is none; called before an engine that runs is built.
         probe: facts of the machine (truehalf.runtime.machine.probe); by default of this one.
-        plan_names: how the plan calls the ONNX file and the engine; default: the path given, and the engine's file.
         lint: findings that are not wanted, and those of the file for which nothing is built.
         target: GPUs that the file is compiled for where there is none.
     """
@@ -60,7 +59,6 @@ class Order:
     profiles: Sequence[Profile]
     evidence: Callable[[], EngineReference | str] = lambda: NO_EVIDENCE
     probe: Machine | None = None
-    plan_names: tuple[str, str] | None = None
     lint: LintConfig = field(default_factory=LintConfig)
     target: TargetConfig = field(default_factory=TargetConfig)
 
@@ -78,30 +76,31 @@ def build_engine(
         the report; an engine that failed is kept for inspection.
 
     Raises:
-        StageError: when the file contradicts what is declared, a profile does not fit the graph, the engine would be
-            written over the model, an option is refused, or ONNX Runtime refuses the file.
+        StageError: when a profile does not fit the graph, the engine would be written over what it is made from, an
+            option is refused, or ONNX Runtime refuses the file.
         RuntimeError: a defect of truehalf in the process that builds.
     """
-    file, out_dir = _beside_data(model), Path(out_dir)
-    check_precision(file, order.declared)
+    file, out = _beside_data(model), Path(out_dir)
     problems = check_profiles(file.written.graph, order.profiles)
     problems += [f"engine.plugins: {library} is missing" for library in options.plugins if not Path(library).is_file()]
     refuse("wrong-plan", f"the plan does not fit {file.path}", problems)
-    order = replace(order, plan_names=order.plan_names or (str(file.path), ENGINE_FILE))
-    plan = plan_of(file, order.plan_names or ("", ""), options, order.profiles, order.declared)
-    check_places(file, out_dir, [PLAN_FILE, REPORT_FILE, ENGINE_FILE, COMPILED_FILE], options)
-    out_dir.mkdir(parents=True, exist_ok=True)
-    write_json(out_dir / PLAN_FILE, plan)
+    written = (PLAN_FILE, REPORT_FILE, ENGINE_FILE, COMPILED_FILE)
+    sources = [file.path, *file.data, *map(Path, options.plugins)]
+    check_outputs({name: out / name for name in written}, {f"what it is made from ({path})": path for path in sources})
+    plan = plan_of(file, options, order.profiles, order.declared)
+    write_json(out / PLAN_FILE, plan)
     machine = order.probe or probe_machine(options.plugins)
-    common = EngineReport(
+    report = EngineReport(
         backend=options.backend.value,
         declared=order.declared,
         plan=plan,
         precision=precision_facts(file.typed, order.declared),
         gpu=machine["gpus"][0]["name"] if machine["gpus"] else None,
     )
-    work = _Work(file, out_dir, order, options, machine)
-    return work.served(common) if options.backend is Backend.onnxruntime else work.by_tensorrt(common)
+    work = _Work(file, out, order, options, machine)
+    if problem := contradiction(file, order.declared):
+        return work.none_built(report, problem, status=FAILED)
+    return work.served(report) if options.backend is Backend.onnxruntime else work.by_tensorrt(report)
 
 
 def _beside_data(model: Path | str | ModelFile) -> ModelFile:
@@ -113,7 +112,7 @@ def _beside_data(model: Path | str | ModelFile) -> ModelFile:
 
 @dataclass(frozen=True)
 class _Work:
-    """One engine: the file, what is asked for, and the machine."""
+    """One engine: the file, the folder it is written to, what is asked for, and the machine."""
 
     file: ModelFile
     out: Path
@@ -121,59 +120,59 @@ class _Work:
     options: EngineConfig
     machine: Machine
 
-    def served(self, common: EngineReport) -> EngineReport:
-        """The report of a file on an execution provider of ONNX Runtime."""
-        options, is_half = self.options, self.order.declared == "fp16"
-        if missing := provider.unavailable_reason(self.machine, str(options.provider)):
-            return self._none_built(common, missing)
-        evidence, on_cpu = self.order.evidence(), options.provider is Provider.cpu
-        with device_lock(CPU if on_cpu else "cuda"):
-            served = provider.Served(self.file, options)
-            points = sorted(points_of(self.order.profiles), key=lambda point: "opt" not in point.kinds)
-            full = [point.shapes for point in points if all(shape[:1] != [0] for shape in point.shapes.values())]
-            served.run(feeds_at(self.file.typed, (full or [{}])[0]))  # what ran where is read from the first run
-            version, counts = ort.runtime_version(), served.nodes_by_provider()
-            report = replace(common, onnxruntime=version, nodes_by_provider=counts, cpu_nodes=served.cpu_nodes or [])
-            report = replace(report, provider=served.provider, layers=sum(counts.values()))
-            fell = [provider.cpu_nodes_sentence(served.cpu_nodes)] if served.cpu_nodes else []
-            why_open = CPU_FP16 if is_half and on_cpu else ""
-            return self._proven(report, served, evidence, f"onnxruntime-{options.provider}", (why_open, fell))
+    # --- ONNX Runtime ---------------------------------------------------------------------------------------------
 
-    def by_tensorrt(self, common: EngineReport) -> EngineReport:
+    def served(self, report: EngineReport) -> EngineReport:
+        """The report of a file on an execution provider of ONNX Runtime."""
+        provider = PROVIDERS[Provider(str(self.options.provider))]
+        if provider not in (ort.CPU, *self.machine["onnxruntime_providers"]):
+            text = f"ONNX Runtime's {provider} does not load (pip install onnxruntime-gpu, and its CUDA and cuDNN)"
+            return self.none_built(report, text if self.machine["gpus"] else f"{NO_GPU} and {text}")
+        evidence, points = self.order.evidence(), points_of(self.order.profiles)
+        full = [point["shapes"] for point in points if all(shape[:1] != [0] for shape in point["shapes"].values())]
+        # Not every link to external data is followed by ONNX Runtime.
+        model = self.file.written if self.file.external else self.file.path
+        tf32 = {"use_tf32": str(int(self.options.tf32))} if provider == ort.CUDA else None
+        with device_lock(CPU if provider == ort.CPU else "cuda"):
+            session = ort.Session(model, provider, provider_options=tf32, profiled=True)
+            session.run(feeds_at(self.file.typed, (full or [{}])[0]))  # what ran where is read from the first run
+            counts, on_cpu = session.nodes_by_provider(), session.cpu_nodes or []
+            report = replace(report, onnxruntime=ort.runtime_version(), provider=provider)
+            report = replace(report, nodes_by_provider=counts, cpu_nodes=on_cpu)
+            report = self._compared(report, session, evidence, f"onnxruntime-{self.options.provider}")
+            session.close()
+            as_served: dict[str, Any] = {"enable_mem_pattern": True, ort.SPINNING: None}
+            session = ort.Session(model, provider, provider_options=tf32, profiled=False, **as_served)
+            fell = [_cpu_nodes_sentence(on_cpu)] if on_cpu else []
+            return self._timed(report, session, evidence, fell)
+
+    # --- TensorRT -------------------------------------------------------------------------------------------------
+
+    def by_tensorrt(self, report: EngineReport) -> EngineReport:
         """The report of an engine of TensorRT or TensorRT for RTX: built, compiled, or recorded."""
         findings, assumed = self._findings()
-        common = replace(common, lint=[finding.as_dict() for finding in findings])
+        report = replace(report, lint=[finding.as_dict() for finding in findings])
         if severe := failing(findings, self.order.lint.fail_on.value):
             what = f"lint.fail_on is {self.order.lint.fail_on.value}, and the file that is built has"
-            return self._none_built(common, coded("lint-fails", f"{what}\n  {failure(severe)}"), assumed, FAILED)
+            return self.none_built(report, coded("lint-fails", f"{what}\n  {failure(severe)}"), *assumed, status=FAILED)
         module = self.options.backend.value
-        capability = self.machine["gpus"][0]["compute_capability"] if self.machine["gpus"] else None
-        missing = self._missing(module, capability)
-        names = NodeNames.of(self.file.typed)
+        missing = tensorrt.unavailable_reason(module, self.machine)
         try:
             if missing is None:
-                evidence = self.order.evidence()  # before the build, which takes long
-                with device_lock("cuda"):  # TensorRT chooses tactics by their time, too
-                    facts = self._built(module, ENGINE_FILE, names, {}, is_inspected=True)
-                    return self._run(common, facts, names, evidence, assumed)
+                return self._built_and_run(report, module, findings, assumed)
             if self.options.when_unavailable is WhenUnavailable.fail:
-                return self._none_built(common, missing, assumed)
-            return self._compiled(common, missing, names, findings, assumed)
+                return self.none_built(report, missing, *assumed)
+            return self._compiled(report, missing, findings, assumed)
         except BuildRefusal as error:
-            if not (error.errors or error.log) and error.code != "runtime-refuses":
+            is_judged = bool(error.errors or error.log)
+            if not is_judged and error.code != "runtime-refuses":
                 raise  # an option, a plugin or a package
             theirs = ops_of_plugins(self.file.typed, ["any"], self.options.plugin_ops)[0]
-            is_own = missing is None or module == RTX
-            nodes = names.nodes(self.file.typed)
+            nodes = told_names(self.file.typed)
             text = coded(error.code, f"{self.file.path}: {explained(error, nodes, findings)}")
-            if is_shared(error, nodes, theirs) or (is_own and (error.errors or error.log)):
-                return self._none_built(common, text, assumed, FAILED)
-            return self._none_built(common, missing or text, [f"not compiled: {text}", *assumed])
-
-    def _missing(self, module: str, capability: str | None) -> str | None:
-        """Reason why a machine with such a GPU builds and runs no engine of a module."""
-        versions: Mapping[str, Any] = self.machine
-        return tensorrt.unavailable_reason(module, capability, versions.get(module), versions.get("polygraphy"))
+            if is_shared(error, nodes, theirs) or (is_judged and (missing is None or module == RTX)):
+                return self.none_built(report, text, *assumed, status=FAILED)
+            return self.none_built(report, missing or text, f"not compiled: {text}", *assumed)
 
     def _findings(self) -> tuple[list[Finding], list[str]]:
         """TensorRT compatibility of the file, and what had to be assumed of its plugins."""
@@ -188,31 +187,75 @@ class _Work:
             raise StageError("lint-fails", text)
         return findings or [], [*([ASSUMED] if is_assumed else []), *missing]
 
-    # --- building -------------------------------------------------------------------------------------------------
+    def _built_and_run(
+        self, report: EngineReport, module: str, findings: Sequence[Finding], assumed: Sequence[str]
+    ) -> EngineReport:
+        """The report of an engine that this machine builds and runs."""
+        evidence = self.order.evidence()  # before the build, which takes long
+        with device_lock("cuda"):  # TensorRT chooses tactics by their time, too
+            facts = self._build(module, ENGINE_FILE, {})
+            layers = layers_of_log(facts["layer_log"])
+            weights = self.file.path if self.options.strip_weights else None
+            path, profiles = self.out / ENGINE_FILE, self.order.profiles
+            try:
+                runner = tensorrt.EngineRunner(path, module, plain(self.options), profiles, weights)
+            except StageError as error:  # the engine stays, for inspection or for another machine
+                parity: Parity = {"evaluation": module, "provider": module, "state": FAILED, "reason": str(error)}
+                report = self._with_layers(report, module, ENGINE_FILE, facts, layers, findings)
+                return _concluded(replace(report, parity=parity), "built", None, assumed)
+            if module != RTX:
+                with contextlib.suppress(StageError):  # layers that TensorRT does not tell are not verified
+                    layers = layers_of_inspector(runner.layers_json())
+            report = self._with_layers(report, module, ENGINE_FILE, facts, layers, findings)
+            report = replace(report, device_memory_mb=runner.device_memory_mb)
+            return self._timed(self._compared(report, runner, evidence, module), runner, evidence, assumed)
 
-    def _built(
-        self, module: str, name: str, names: NodeNames, changes: Mapping[str, Any], is_inspected: bool
-    ) -> BuildFacts:
+    def _compiled(
+        self, report: EngineReport, missing: str, findings: Sequence[Finding], assumed: Sequence[str]
+    ) -> EngineReport:
+        """The report of a file that cannot be built here, compiled by TensorRT for RTX if that is there."""
+        if uncovered := self._targets(is_covered=False):
+            known, plan = ", ".join(COMPILED_FOR), report.plan or {}
+            text = f"no compiler here covers {', '.join(uncovered)}: TensorRT for RTX compiles for {known}. On the "
+            text += f"device, run `truehalf engine {self.file.path.name}`, or: {plan['trtexec']}"
+            if not self._targets(is_covered=True):
+                return self.none_built(report, text, *assumed)
+            assumed = [*assumed, coded("not-supported", text)]
+        if compiler := tensorrt.unavailable_reason(RTX, self.machine, has_to_run=False):
+            reason = f"{missing}; without a GPU a file is compiled by TensorRT for RTX, and {compiler}"
+            return self.none_built(report, reason, *assumed)
+        changes = _OF_MACHINE | ({} if self.options.backend is Backend.tensorrt_rtx else _OF_TENSORRT)
+        facts = self._build(RTX, COMPILED_FILE, changes)
+        layers = layers_of_log(facts["layer_log"])
+        report = self._with_layers(report, RTX, COMPILED_FILE, facts, layers, findings)
+        not_run = f"nothing was executed: {missing}"
+        further = [f"the engine's outputs and latency: compiled, {not_run}", *assumed]
+        return _concluded(report, "compiled", not_run, further)
+
+    def _build(self, module: str, name: str, changes: Mapping[str, Any]) -> BuildFacts:
         """Build the engine `name` in the child process; one that was there is as it was if that fails.
+
+        Args:
+            changes: of the options.
 
         Raises:
             BuildRefusal: see truehalf.runtime.tensorrt.
             StageError: file-unwritable.
         """
-        options, minutes, targets = plain(self.options) | changes, self.options.build_minutes, self._targets(True)
+        options, minutes = plain(self.options) | changes, self.options.build_minutes
         if options["timing_cache"] is not None:  # one file for each GPU and version; editable ones have other entries
             versions: Mapping[str, Any] = self.machine
-            gpu = self.machine["gpus"][0]["name"] if self.machine["gpus"] else "unknown gpu"
+            gpu = file_key(self.machine["gpus"][0]["name"] if self.machine["gpus"] else "unknown gpu")
             kind = "-editable" if options["editable_timing_cache"] else ""
             folder = Path(options["timing_cache"]).resolve()
             folder.mkdir(parents=True, exist_ok=True)
-            cache = f"{file_key(gpu)}-tensorrt-{versions.get(module)}{kind}.cache"
-            options["timing_cache"] = str(folder / cache)
+            options["timing_cache"] = str(folder / f"{gpu}-tensorrt-{versions[module]}{kind}.cache")
+        nodes, targets = told_names(self.file.typed), self._targets(is_covered=True)
         try:
             destination(self.out / name)
-            with named_file(self.file, names) as path, written_whole(self.out / name) as building:
-                order = (module, str(path), str(building), self.order.profiles, options, targets, is_inspected)
-                return tensorrt.build(BuildOrder(*order), None if minutes is None else 60 * minutes)
+            with named_file(self.file, nodes) as path, written_whole(self.out / name) as building:
+                order = BuildOrder(module, str(path), str(building), self.order.profiles, options, targets)
+                return tensorrt.build(order, None if minutes is None else 60 * minutes)
         except OSError as error:
             raise StageError("file-unwritable", f"the engine, {self.out / name}: {explain(error)}") from error
 
@@ -221,146 +264,82 @@ class _Work:
         asked = self.order.target.compute_capability
         return [capability.value for capability in asked if (capability in COMPILED_FOR) == is_covered]
 
-    def _with_facts(
-        self, common: EngineReport, facts: BuildFacts, module: str, name: str, names: NodeNames
-    ) -> EngineReport:
-        """The report with the facts and layers of an engine that was built."""
-        layers = layers_of(facts, names)
-        half, fraction = half_layers(layers or [])
-        unread = "the builder's log lists layers in a format that is not known" if layers is None else None
-        return replace(
-            common,
-            tensorrt=facts["tensorrt"],
-            build_seconds=facts["build_seconds"],
-            warnings=facts["warnings"],
-            device_memory_mb=facts.get("device_memory_mb"),
-            inspection_fault=facts.get("inspection_fault") or unread,
-            provider=module,
-            engine=str(Path((self.order.plan_names or ("", ""))[1]).with_name(name)),
-            engine_mb=(self.out / name).stat().st_size / 1e6,
-            layers=None if layers is None else len(layers),
-            half_layers=half,
-            half_layers_fraction=fraction,
-            layer_table=layers or [],
-        )
-
-    def _compiled(
-        self, common: EngineReport, missing: str, names: NodeNames, findings: Sequence[Finding], assumed: list[str]
-    ) -> EngineReport:
-        """The report of a file that cannot be built here, compiled by TensorRT for RTX if that is there."""
-        if uncovered := self._targets(False):
-            known, plan = ", ".join(COMPILED_FOR), common.plan or {}
-            text = f"no compiler here covers {', '.join(uncovered)}: TensorRT for RTX compiles for {known}. On the "
-            text += f"device, run `truehalf engine {self.file.path.name}`, or: {plan['trtexec']}"
-            assumed = [*assumed, coded("not-supported", text)]
-            if not self._targets(True):
-                return self._none_built(common, text, assumed[:-1])
-        if compiler := self._missing(RTX, "8.6"):
-            reason = f"{missing}; without a GPU a file is compiled by TensorRT for RTX, and {compiler}"
-            return self._none_built(common, reason, assumed)
-        changes = _OF_MACHINE | ({} if self.options.backend is Backend.tensorrt_rtx else _OF_TENSORRT)
-        facts = self._built(RTX, COMPILED_FILE, names, changes, is_inspected=False)
-        report, model = self._with_facts(common, facts, RTX, COMPILED_FILE, names), self.file.typed
-        layers = None if report.layers is None else report.layer_table
-        share = half_share(model, layers, self.order.profiles, names)
-        attentions = Attentions.of(model, layers or [], names)
-        compiled = compiler_facts(facts, layers, share, attentions, names, self._targets(True))
-        gates: list[EngineGate] = []
-        if self.order.declared == "fp16":
-            gates = half_gate(share, layers or [], self.options, report.inspection_fault)
-            if self.options.gates.fused_attention and compiled["attention_regions"]:
-                gates.append(attention_gate(model, layers, attentions, findings))
-        not_run = f"the engine's outputs and latency: compiled, nothing was executed: {missing}"
-        report = replace(report, compiled=compiled, gates=gates)
-        return _concluded(report, ("compiled", f"nothing was executed: {missing}"), [], [not_run], assumed)
-
-    # --- proving --------------------------------------------------------------------------------------------------
-
-    def _run(
-        self,
-        common: EngineReport,
-        facts: BuildFacts,
-        names: NodeNames,
-        evidence: EngineReference | str,
-        assumed: list[str],
-    ) -> EngineReport:
-        """The report of an engine that was built on this machine."""
-        module, profiles = self.options.backend.value, self.order.profiles
-        report = self._with_facts(common, facts, module, ENGINE_FILE, names)
-        if self.order.declared == "fp16":
-            share = half_share(self.file.typed, report.layer_table, profiles, names)
-            gates = half_gate(share, report.layer_table, self.options, report.inspection_fault)
-            report = replace(report, gates=gates)
-        weights = self.file.path if self.options.strip_weights else None
-        try:
-            engine = tensorrt.EngineRunner(self.out / ENGINE_FILE, module, plain(self.options), profiles, weights)
-        except StageError as error:  # the engine stays, for inspection or for another machine
-            parity: Parity = {"evaluation": module, "provider": module, "state": FAILED, "reason": str(error)}
-            return _proven(report, parity, assumed)
-        return self._proven(report, engine, evidence, module, ("", assumed))
-
-    def _proven(
+    def _with_layers(
         self,
         report: EngineReport,
-        engine: Engine,
-        evidence: EngineReference | str,
-        evaluation: str,
-        open_parts: tuple[str, list[str]],
+        module: str,
+        name: str,
+        facts: BuildFacts,
+        layers: list[Layer] | None,
+        findings: Sequence[Finding],
     ) -> EngineReport:
-        """The report with outputs and latency.
+        """The report with the facts, layers and gates of an engine that was built."""
+        model, options, targets = self.file.typed, self.options, self._targets(is_covered=True)
+        compiler = f"{tensorrt.NAMES[module]} {facts['tensorrt']}"
+        compiled = compiler_facts(compiler, targets, model, told_names(model), layers, self.order.profiles)
+        gates = half_gate(compiled, layers or [], options)
+        if module == RTX and options.gates.fused_attention and compiled["attention_regions"]:
+            gates.append(attention_gate(model, compiled, layers or [], findings))
+        return replace(
+            report,
+            build_seconds=facts["build_seconds"],
+            warnings=facts["warnings"],
+            provider=module,
+            engine=name,
+            engine_mb=(self.out / name).stat().st_size / 1e6,
+            layer_table=layers or [],
+            compiled=compiled,
+            gates=gates if self.order.declared == "fp16" else [],
+        )
 
-        Args:
-            evaluation: what the outputs are called.
-            open_parts: why good outputs prove nothing, or ""; and what else is not verified.
-        """
-        why_open, further = open_parts
-        profiles, samples = self.order.profiles, () if isinstance(evidence, str) else evidence.reference.samples
-        parity: Parity = {"evaluation": evaluation, "provider": engine.provider, "state": NOT_VERIFIED}
-        if isinstance(evidence, str):
-            parity["reason"] = evidence
-        else:
-            parity = compare_outputs(engine, self.file, profiles, evidence, evaluation)
-        if why_open and parity["state"] == VERIFIED:
-            parity |= {"state": NOT_VERIFIED, "reason": why_open}
-        on_gpu = engine.provider != ort.CPU
-        timings, untimed = latencies(engine, self.file.typed, profiles, samples, self.options.latency, on_gpu)
+    # --- outputs and latency --------------------------------------------------------------------------------------
+
+    def _compared(
+        self, report: EngineReport, engine: Engine, evidence: EngineReference | str, evaluation: str
+    ) -> EngineReport:
+        """The report with the outputs of an engine against the reference."""
+        parity = compare_outputs(engine, self.file, self.order.profiles, evidence, evaluation)
+        if engine.provider == ort.CPU and self.order.declared == "fp16" and parity["state"] == VERIFIED:
+            parity |= {"state": NOT_VERIFIED, "reason": CPU_FP16}
+        return replace(report, parity=parity)
+
+    def _timed(
+        self, report: EngineReport, engine: Engine, evidence: EngineReference | str, further: Sequence[str]
+    ) -> EngineReport:
+        """The report with the latency of an engine, which is closed."""
+        samples = () if isinstance(evidence, str) else evidence.reference.samples
+        profiles, is_gpu = self.order.profiles, engine.provider != ort.CPU
+        timings, untimed = latencies(engine, self.file.typed, profiles, samples, self.options.latency, is_gpu)
         engine.close()
-        return _proven(replace(report, latency=timings), parity, [*untimed, *further])
+        return _concluded(replace(report, latency=timings), "built", None, [*untimed, *further])
 
-    def _none_built(
-        self, common: EngineReport, reason: str, further: Sequence[str] = (), status: str = "planned"
-    ) -> EngineReport:
+    def none_built(self, report: EngineReport, reason: str, *further: str, status: str = "planned") -> EngineReport:
         """The report of an engine that was not built, and why: "planned", or "failed"."""
         if status != FAILED and self.options.when_unavailable is WhenUnavailable.fail:
             status, reason = FAILED, f"engine.when_unavailable=fail, and {reason}"
         reasons = [reason] if status == FAILED else []
         unknown = [] if reasons else [f"the engine: none was built: {reason}"]
-        return replace(common, status=status, reason=reason, reasons=reasons, not_verified=[*unknown, *further])
+        return replace(report, status=status, reason=reason, reasons=reasons, not_verified=[*unknown, *further])
 
 
-def _proven(report: EngineReport, parity: Parity, further: Sequence[str]) -> EngineReport:
-    """The report of an engine that was built, with what is known of its outputs."""
-    sentences = {parity["state"]: [f"the engine's outputs: {parity['reason']}"]}
-    report = replace(report, parity=parity)
-    return _concluded(report, ("built", None), sentences.get(FAILED, []), further, sentences.get(NOT_VERIFIED, []))
-
-
-def _concluded(
-    report: EngineReport,
-    good: tuple[str, str | None],
-    failures: Sequence[str],
-    first: Sequence[str],
-    last: Sequence[str],
-) -> EngineReport:
-    """The report of an engine that was made, failed if one of its gates failed.
+def _concluded(report: EngineReport, good: str, why: str | None, further: Sequence[str]) -> EngineReport:
+    """The report of an engine that was made: failed if its outputs or one of its gates failed.
 
     Args:
-        good: status and reason, if nothing failed.
-        failures: reasons beside those of the gates.
-        first, last: what is not verified, before the gates and after them.
+        good: status if nothing failed; `why`: its reason.
+        further: what is not verified beside gates and outputs.
     """
-    failed, open_gates = outcome_of(report.gates)
-    reasons = [*failed, *failures]
-    status, reason = (FAILED, "; ".join(reasons)) if reasons else good
-    not_verified = [*first, *open_gates, *last]
-    return replace(report, status=status, reason=reason, reasons=reasons, not_verified=not_verified)
+    parts = [(gate["state"], gate_sentence(gate)) for gate in report.gates]
+    if report.parity is not None:
+        parts.append((report.parity["state"], f"the engine's outputs: {report.parity['reason']}"))
+    reasons = [text for state, text in parts if state == FAILED]
+    unknown = [text for state, text in parts if state == NOT_VERIFIED]
+    status, reason = (FAILED, "; ".join(reasons)) if reasons else (good, why)
+    return replace(report, status=status, reason=reason, reasons=reasons, not_verified=[*unknown, *further])
+
+
+def _cpu_nodes_sentence(nodes: Sequence[str]) -> str:
+    """Warning about nodes that fell back to the CPU, with the op_block_list that keeps them on the GPU in FP32."""
+    operators = ",".join(sorted({node.rpartition(" (")[2].removesuffix(")") for node in nodes}))
+    fell = f"{len(nodes)} nodes computed floats on the CPU provider, FP16 in FP32: {some_of(nodes)}"
+    return f"{fell}; where the GPU has kernels of FP32 alone, precision.op_block_list=[{operators}] keeps them there"

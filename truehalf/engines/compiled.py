@@ -1,8 +1,12 @@
-"""Facts of the layers that a builder made of an FP16 file, and the gates on them (engine.gates).
+"""Facts of the layers that a compiler made of a file, and the gates on them (engine.gates).
 
-    half_share_less    fails where the share of the arithmetic in Half (truehalf.engines.layers) is more than this below
-                       the file's
-    fused_attention    of a compiled engine; not verified where an attention is not fused, unless the conversion has
+With a(n) the operations of node n at the first profile's opt, H the nodes of the file that compute FP16, and L those of
+H that lie only in layers without Half,
+
+    file = sum of a(n) over H / sum of a(n)        engine = file - sum of a(n) over L / sum of a(n)
+
+    half_share_less    fails where `engine` is more than this below `file`
+    fused_attention    of TensorRT for RTX; not verified where an attention is not fused, unless the conversion has
                        evidence against it, which the file names (UNFUSED_KEY)
 
 What the layers do not tell is not verified. They are facts of this compiler: TensorRT on a GPU chooses kernels by their
@@ -13,173 +17,155 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.engine import EngineConfig
 from truehalf.engines.engine_report import CompilerFacts, EngineGate, Layer
-from truehalf.engines.layers import HalfShare, NodeNames, computes
+from truehalf.engines.layers import shown_name
 from truehalf.errors import some_of
-from truehalf.ir.facts import reached
+from truehalf.ir.arithmetic import flops
 from truehalf.ir.model_file import UNFUSED_KEY
-from truehalf.ir.patterns import Attention, Neighbours
+from truehalf.ir.normalize import concrete_shapes
+from truehalf.ir.ops import Trait, has
+from truehalf.ir.patterns import Neighbours
 from truehalf.linting import Finding
 from truehalf.linting.rules.attention import AttentionWillNotFuse
-from truehalf.runtime.tensorrt import BuildFacts
+from truehalf.runtime.tensorrt import Profile
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
 _NAMED = 5  # nodes that a reason names
+_KNOWN_MIN = 0.5  # of the arithmetic in FP16 that layers of known types must have: less is no sample of the rest
+_WIDE = {"Float", "BFloat16"}
 _ATTENTION = re.compile(r"mha|flash|fmha", re.IGNORECASE)  # in the names of fused attention kernels
-_CAST = re.compile(r"__myl_(?:Cast)+(?:_|$)")  # kernels that cast and do nothing else
-
-
-@dataclass(frozen=True)
-class Attentions:
-    """Attentions of a graph by the name of their Softmax.
-
-    Attributes:
-        fused: in an attention kernel.
-        unfused: the others, each with its FP32 nodes and casts, from Q K^T to the product with V.
-    """
-
-    fused: list[str]
-    unfused: dict[str, list[str]]
-
-    @classmethod
-    def of(cls, model: ir.Model, layers: Sequence[Layer], names: NodeNames) -> Attentions:
-        inside = {name for layer in layers if _ATTENTION.search(layer["name"]) for name in layer["onnx_nodes"]}
-        fused, unfused = [], {}
-        for attention in Neighbours(model).attentions():
-            name = names.node(attention.softmax)
-            if name in inside:
-                fused.append(name)
-            else:
-                wide = (node for node in _nodes_of(attention) if node.op_type == "Cast" or _is_fp32(node))
-                unfused[name] = [f"{node.op_type} {names.node(node)}" for node in wide]
-        return cls(fused, unfused)
-
-
-def _is_fp32(node: ir.Node) -> bool:
-    return any(value.dtype == ir.DataType.FLOAT for value in node.outputs)
-
-
-def _nodes_of(attention: Attention) -> list[ir.Node]:
-    """Softmax, products, and the nodes on the ways between them."""
-
-    def above(value: Any) -> list[ir.Value | None]:
-        producer = value.producer()
-        return [] if producer is None else list(producer.inputs)
-
-    def below(value: Any) -> list[ir.Value | None]:
-        return [output for node in value.consumers() for output in node.outputs]
-
-    softmax, products = attention
-    before = set(reached(softmax.inputs, above))
-    after = set(reached(softmax.outputs, below))
-    nodes = dict.fromkeys([softmax, *products])
-    for product in products:
-        between = before & set(reached(product.outputs, below)) | after & set(reached(product.inputs, above))
-        nodes |= dict.fromkeys(node for value in between if (node := value.producer()) is not None)
-    return list(nodes)
 
 
 def compiler_facts(
-    facts: BuildFacts,
-    layers: Sequence[Layer] | None,
-    share: HalfShare,
-    attentions: Attentions,
-    names: NodeNames,
+    compiler: str,
     targets: Sequence[str],
+    model: ir.Model,
+    nodes: Mapping[str, ir.Node],
+    layers: Sequence[Layer] | None,
+    profiles: Sequence[Profile],
 ) -> CompilerFacts:
-    """Facts of a compiled engine.
+    """Facts of an engine's layers.
 
     Args:
-        layers: None: the log lists none in a form that is known.
-        names: of all nodes of the file.
-        targets: compute capabilities that it is compiled for.
+        compiler, targets: as CompilerFacts has them.
+        model: of the file, typed.
+        nodes: all nodes of it, by the names that the compiler was told.
+        layers: None: their format is not known.
     """
-    rows, is_known = layers or [], layers is not None
-    named = {name for layer in rows for name in layer["onnx_nodes"]}
-    constants = [dtype for layer in rows for dtype in layer["constants"]]
+    shown = {node: shown_name(told) for told, node in nodes.items()}
+    shapes = concrete_shapes(model, {name: ranges["opt"] for name, ranges in profiles[0].items()} if profiles else {})
+    arithmetic = {name: flops(node, shapes) for node, name in shown.items()}
+    half = {name for node, name in shown.items() if _computes_fp16(node)}
+    lost, known = _in_fp32(layers or [], half)
+    total, in_file, told, gone = (sum(arithmetic[name] for name in some) for some in (arithmetic, half, known, lost))
+    is_known = told >= _KNOWN_MIN * in_file
+    softmaxes = [shown[attention.softmax] for attention in Neighbours(model).attentions()]
+    kernels = [layer for layer in layers or [] if _ATTENTION.search(layer["name"])]
+    fused = {name for layer in kernels for name in layer["onnx_nodes"]}.intersection(softmaxes)
     return {
-        "compiler": f"TensorRT for RTX {facts['tensorrt']}",
+        "compiler": compiler,
         "targets": list(targets),
-        "computing_layers": sum(map(computes, rows)) if is_known else None,
-        "fused_attention": len(attentions.fused) if is_known else None,
-        "attention_regions": len(attentions.fused) + len(attentions.unfused),
-        "attention_not_fused": list(attentions.unfused) if is_known else [],
-        "computed_in_fp32": share.lost,
-        "file_half_arithmetic": share.file,
-        "half_arithmetic": share.engine,
-        "cast_layers": sum(bool(_CAST.match(layer["name"])) for layer in rows) if is_known else None,
-        "constants": {dtype: constants.count(dtype) for dtype in sorted(filter(None, set(constants)))},
-        "nodes_without_layer": sum(name not in named for name in names.shown.values()) if is_known else None,
+        "layers": None if layers is None else len(layers),
+        "fused_attention": None if layers is None else len(fused),
+        "attention_regions": len(softmaxes),
+        "attention_not_fused": [] if layers is None else [name for name in softmaxes if name not in fused],
+        "computed_in_fp32": sorted(lost) if is_known else [],
+        "file_half_arithmetic": in_file / total if total else None,
+        "half_arithmetic": (in_file - gone) / total if total and is_known else None,
     }
+
+
+def _computes_fp16(node: ir.Node) -> bool:
+    """True if a node outputs FLOAT16, no other float, and does more than move values: an engine need not have casts,
+    constants and moves.
+    """
+    types = {output.dtype for output in node.outputs if output.name}
+    floats = {dtype for dtype in types if dtype is not None and dtype.is_floating_point()}
+    return None not in types and floats == {ir.DataType.FLOAT16} and not has(node, Trait.NO_ARITHMETIC)
+
+
+def _in_fp32(layers: Sequence[Layer], half: set[str]) -> tuple[set[str], set[str]]:
+    """Of the FP16 nodes of a file those that lie only in layers without Half, and those of which layers tell this.
+
+    A layer that fuses other nodes, too, may cast to FP16 and back inside: it counts only if it tells Half.
+    """
+    kept, lost = set[str](), set[str]()
+    for layer in layers:
+        nodes = half.intersection(layer["onnx_nodes"])
+        if "Half" in layer["types"]:
+            kept |= nodes
+        elif nodes.issuperset(layer["onnx_nodes"]) and _WIDE.intersection(layer["types"]) and not _is_opaque(layer):
+            lost |= nodes
+    return lost - kept, lost | kept
+
+
+def _is_opaque(layer: Layer) -> bool:
+    """True for a layer of unknown types, as Myelin and ForeignNode: a piece of the network compiled as a whole."""
+    return (
+        None in layer["types"]
+        or "ForeignNode[" in layer["name"]
+        or str(layer["type"]).lower() in ("foreignnode", "myelin")
+    )
 
 
 # --- gates ------------------------------------------------------------------------------------------------------------
 
 
-def half_gate(share: HalfShare, layers: Sequence[Layer], options: EngineConfig, fault: str | None) -> list[EngineGate]:
-    """The gate half_share_less of an FP16 file's engine; none if it is switched off.
-
-    Args:
-        fault: why TensorRT told no layers; None: it did.
-    """
+def half_gate(facts: CompilerFacts, layers: Sequence[Layer], options: EngineConfig) -> list[EngineGate]:
+    """The gate half_share_less of an FP16 file's engine; none if it is switched off."""
     less, limit = options.gates.half_share_less, None
     if less is None:
         return []
+    in_file, in_engine = facts["file_half_arithmetic"], facts["half_arithmetic"]
     state, reason = VERIFIED, ""
-    if share.file is None or share.engine is None:
-        state, reason = NOT_VERIFIED, fault or "the layers do not tell the types of enough nodes"
+    if in_file is None or in_engine is None:
+        state, reason = NOT_VERIFIED, "the layers do not tell the types of enough nodes"
         if options.profiling_verbosity != "detailed":
             verbosity = f"engine.profiling_verbosity={options.profiling_verbosity}"
             reason = f"{verbosity} hides the types of layers; detailed shows them"
-    elif share.engine < (limit := share.file - less):
+    elif in_engine < (limit := in_file - less):
         state = FAILED
         reason = (
-            f"{100 * share.engine:.1f} % of the arithmetic is in Half, and {100 * share.file:.1f} % of the file's; "
-            f"expected at most {100 * less:g} points less; in FP32 are {_placed(share.lost, layers)}"
+            f"{100 * in_engine:.1f} % of the arithmetic is in Half, and {100 * in_file:.1f} % of the file's; expected "
+            f"at most {100 * less:g} points less; in FP32 are {_placed(facts['computed_in_fp32'], layers)}"
         )
-    gate: EngineGate = {"gate": "half_share_less", "state": state, "value": share.engine, "limit": limit}
-    return [gate | {"reason": reason}]
+    return [{"gate": "half_share_less", "state": state, "value": in_engine, "limit": limit, "reason": reason}]
 
 
 def attention_gate(
-    model: ir.Model, layers: Sequence[Layer] | None, attentions: Attentions, findings: Sequence[Finding]
+    model: ir.Model, facts: CompilerFacts, layers: Sequence[Layer], findings: Sequence[Finding]
 ) -> EngineGate:
-    """The gate fused_attention of an FP16 file that was compiled.
+    """The gate fused_attention of an FP16 file.
 
     Args:
+        model: of the file.
         findings: of lint, on this file.
     """
-    fused, regions = len(attentions.fused), len(attentions.fused) + len(attentions.unfused)
-    gate: EngineGate = {"gate": "fused_attention", "state": NOT_VERIFIED, "value": fused, "limit": regions}
-    if layers is None:
-        return gate | {"value": None, "reason": "the compiler's log does not tell what is fused"}
+    fused, regions, unfused = facts["fused_attention"], facts["attention_regions"], facts["attention_not_fused"]
     evidence: Mapping[str, str] = json.loads(model.metadata_props.get(UNFUSED_KEY, "{}"))
-    excused = {name: evidence[name] for name in attentions.unfused if name in evidence}
-    gate |= {"excused": excused, "limit": regions - len(excused)}
-    missing = [name for name in attentions.unfused if name not in excused]
+    excused = {name: evidence[name] for name in unfused if name in evidence}
+    gate: EngineGate = {"gate": "fused_attention", "value": fused, "limit": regions - len(excused), "excused": excused}
+    if fused is None:
+        return gate | {"state": NOT_VERIFIED, "reason": "the compiler's log does not tell what is fused"}
+    missing = [name for name in unfused if name not in excused]
     if not missing:
         return gate | {"state": VERIFIED, "reason": ""}
-    held = some_of([node for name in missing for node in attentions.unfused[name]], _NAMED)
-    holding = f", which hold in FP32 or cast {held}" if held else ", which hold no FP32 node and no cast"
     rule = AttentionWillNotFuse.id
     why = [finding.message for finding in findings if finding.rule == rule and finding.node in missing]
-    sentence = f"{fused} of {regions} attentions are fused; not fused are {_placed(missing, layers)}{holding}"
-    return gate | {"reason": ". ".join([sentence, *why])}
+    sentence = f"{fused} of {regions} attentions are fused; not fused are {_placed(missing, layers)}"
+    return gate | {"state": NOT_VERIFIED, "reason": ". ".join([sentence, *why])}
 
 
-def outcome_of(gates: Iterable[EngineGate]) -> tuple[list[str], list[str]]:
-    """A sentence for each gate that failed, and for each that is not verified."""
-    sentences = [(gate["state"], f"engine.gates.{gate['gate']}: {gate['reason']}") for gate in gates]
-    failed = [coded("beyond-gate", sentence) for state, sentence in sentences if state == FAILED]
-    return failed, [sentence for state, sentence in sentences if state == NOT_VERIFIED]
+def gate_sentence(gate: EngineGate) -> str:
+    """Why a gate failed or is not verified."""
+    text = f"engine.gates.{gate['gate']}: {gate['reason']}"
+    return coded("beyond-gate", text) if gate["state"] == FAILED else text
 
 
 def _placed(names: Sequence[str], layers: Sequence[Layer]) -> str:

@@ -12,14 +12,13 @@ from truehalf.verification.stage_numbers import AdversarialFacts, StageNumbers
 
 
 class Layer(TypedDict):
-    """A row of the layer table. Types, of weights and constants, too, are TensorRT's names, None where not known."""
+    """A row of the layer table: a layer, its type, the element types of its inputs and outputs, and the ONNX nodes in
+    it. Types are TensorRT's names, each once; None: not known.
+    """
 
     name: str
     type: str | None
-    inputs: list[str | None]
-    outputs: list[str | None]
-    weights: str | None
-    constants: list[str | None]
+    types: list[str | None]
     onnx_nodes: list[str]
 
 
@@ -64,32 +63,26 @@ class Parity(StageNumbers, total=False):
 
 
 class CompilerFacts(TypedDict):
-    """Facts of a file that was compiled and not run, by the layers that the compiler logged; None: not known.
+    """Facts of the layers that TensorRT or TensorRT for RTX made of a file; None: not known.
 
     Attributes:
-        compiler, targets: which compiler; compute capabilities, none: its default.
-        computing_layers: layers that do more than move or convert.
+        compiler, targets: which compiler; compute capabilities, none: its default, or the GPU of the machine.
+        layers: number of layers.
         fused_attention: of the `attention_regions` of the graph, those whose Softmax lies in an attention kernel.
         attention_not_fused: the Softmax nodes of the others.
         computed_in_fp32: nodes that the file types FP16, in layers without Half.
         file_half_arithmetic, half_arithmetic: share of the arithmetic in FP16, 0 to 1: of the file, and as compiled.
-        cast_layers: kernels that only cast.
-        constants: number by type.
-        nodes_without_layer: nodes of the file that were folded or moved.
     """
 
     compiler: str
     targets: list[str]
-    computing_layers: int | None
+    layers: int | None
     fused_attention: int | None
     attention_regions: int
     attention_not_fused: list[str]
     computed_in_fp32: list[str]
     file_half_arithmetic: float | None
     half_arithmetic: float | None
-    cast_layers: int | None
-    constants: dict[str, int]
-    nodes_without_layer: int | None
 
 
 class EngineGate(TypedDict, total=False):
@@ -116,18 +109,16 @@ class EngineReport:
         plan: plan.json, what the build takes.
         lint: findings of the file that is built.
         precision: FP16 nodes of the file.
-        compiled: what a compiler made of it.
+        compiled: layers of an engine of TensorRT or TensorRT for RTX.
         gates: of its layers.
-        parity: outputs against the reference.
+        parity: outputs against the reference, of an engine that was run.
         latency: by profile point: p50, p95, p99 of a run in ms, p50 of each round, samples per second, clocks.
         not_verified: what is not known, and why.
-        tensorrt, gpu, onnxruntime, provider: versions and names.
+        gpu, onnxruntime, provider: names and version.
+        engine: the engine's file, as the plan calls it.
         engine_mb, build_seconds, device_memory_mb: 10^6 bytes; seconds; 10^6 bytes of one execution context.
-        layers, half_layers, half_layers_fraction: layers; those that compute with a Half output; their share of those
-            that compute floats.
         layer_table: each layer's name, type, types and ONNX nodes.
         nodes_by_provider, cpu_nodes: of ONNX Runtime.
-        inspection_fault: what TensorRT did not report, and why.
         warnings: of TensorRT, each once.
     """
 
@@ -144,21 +135,16 @@ class EngineReport:
     parity: Parity | None = None
     latency: Sequence[PointLatency] = ()
     not_verified: Sequence[str] = ()
-    tensorrt: str | None = None
     gpu: str | None = None
     onnxruntime: str | None = None
     provider: str | None = None
     engine: str | None = None
     engine_mb: float | None = None
     build_seconds: float | None = None
-    layers: int | None = None
-    half_layers: int | None = None
-    half_layers_fraction: float | None = None
     layer_table: Sequence[Layer] = ()
     nodes_by_provider: Mapping[str, int] = field(default_factory=dict)
     cpu_nodes: Sequence[str] = ()
     device_memory_mb: float | None = None
-    inspection_fault: str | None = None
     warnings: Sequence[str] = ()
 
     def to_json(self) -> JsonObject:
@@ -169,19 +155,11 @@ class EngineReport:
         return from_fields(cls, content)
 
     @property
+    def is_made(self) -> bool:
+        """True if there is an engine: good or bad, run or only compiled."""
+        return self.status == "built" or self.parity is not None or self.compiled is not None
+
+    @property
     def has_open_gate(self) -> bool:
         """True if there is no engine, or a gate of its layers is not verified."""
         return self.status in ("planned", "refused") or any(gate["state"] == "not verified" for gate in self.gates)
-
-    @property
-    def excused_count(self) -> int:
-        """Number of attentions that are not fused and that the conversion has evidence against."""
-        return sum(len(gate.get("excused", {})) for gate in self.gates)
-
-    @property
-    def fused_sentence(self) -> str:
-        """Number of attentions that the compiler fused, of all; "" where none was compiled or there are none."""
-        if self.compiled is None or self.compiled["fused_attention"] is None or not self.compiled["attention_regions"]:
-            return ""
-        excused = f" ({self.excused_count} hold nodes that the conversion keeps FP32)" if self.excused_count else ""
-        return f"{self.compiled['fused_attention']} of {self.compiled['attention_regions']} attentions fused{excused}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -27,7 +27,6 @@ from truehalf.runtime.timing import timed
 from truehalf.verification.chain.held_against import measured_file
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import headline
-from truehalf.verification.declared_file import declared_file
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, reasons_of, verdict_of, worst_of
 from truehalf.verification.open_file import OpenFile, Runner
 
@@ -57,25 +56,29 @@ class EngineReference:
 
 
 def compare_outputs(
-    engine: Runner, file: ModelFile, profiles: Sequence[Profile], evidence: EngineReference, evaluation: str
+    engine: Runner, file: ModelFile, profiles: Sequence[Profile], evidence: EngineReference | str, evaluation: str
 ) -> Parity:
     """Compare an engine with the reference, and at min, opt and max with itself.
 
     Args:
         file: that it was made from.
+        evidence: the reference, or why there is none.
         evaluation: what the table of stages calls it.
 
     Returns:
         state ("verified" if verify passes it and it puts out the same at every batch, "failed" when one fails, else
         "not verified") and reason; headline and gates of verify; samples; batches; adversarial.
     """
+    parity: Parity = {"evaluation": evaluation, "provider": engine.provider}
+    if isinstance(evidence, str):
+        return parity | {"state": NOT_VERIFIED, "reason": evidence}
     reference = evidence.reference
-    parity: Parity = {"evaluation": evaluation, "provider": engine.provider, "samples": len(reference.names)}
+    parity["samples"] = len(reference.names)
     sizes = _batches(profiles, KINDS) or [file.fixed_batch or 1]
     batch = (_batches(profiles[:1], ("opt",)) or sizes)[-1]
     options = replace(evidence.options, batch=batch, memory_gb=_ANY_MEMORY)
     try:
-        opened = OpenFile(declared_file(file, reference.spec), evaluation, engine)
+        opened = OpenFile(file, evaluation, engine)
         result = measured_file(opened, reference, evidence.adversarial, options, len(reference.names), sizes)
     except StageError as error:
         state = NOT_VERIFIED if error.code == "out-of-range" else FAILED  # of samples that no profile takes
@@ -120,12 +123,13 @@ def latencies(
     rows: list[PointLatency] = []
     untimed = []
     for point in points_of(profiles):
-        feeds = feeds_at(model, point.shapes, samples)
+        feeds = feeds_at(model, point["shapes"], samples)
         count = max((len(array) for array in feeds.values() if array.ndim), default=1)
         try:
-            rows.append({**point.facts, **timed(engine.prepared(feeds), count, options, on_gpu)})
+            rows.append({**point, **timed(engine.prepared(feeds), count, options, on_gpu)})
         except StageError as error:
-            untimed.append(f"latency at {point.label}: {error}")
+            where = f"profile {point['profile']}, {' and '.join(point['points'])}"
+            untimed.append(f"latency at {where}: {error}")
     return rows, untimed
 
 
@@ -138,12 +142,9 @@ def feeds_at(
     for value in fed_inputs(model):
         name, dtype = str(value.name), np.dtype(value.dtype.numpy()) if value.dtype else np.dtype(np.float32)
         shape = [*shapes.get(name, [side or 1 for side in lengths_of(value) or []])]
-        rows: list[Any] = (
-            [sample.arrays[name] for sample in samples[: shape[0]] if name in sample.arrays] if shape else []
-        )
-        if rows and list(rows[0].shape) == shape[1:]:
-            array = np.stack([rows[i % len(rows)] for i in range(shape[0])]).astype(dtype)
+        arrays = [sample.arrays[name] for sample in samples[: shape[0] if shape else 0] if name in sample.arrays]
+        if arrays and list(arrays[0].shape) == shape[1:]:
+            feeds[name] = np.stack([arrays[i % len(arrays)] for i in range(shape[0])]).astype(dtype)
         else:
-            array = random.random(shape).astype(dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
-        feeds[name] = np.ascontiguousarray(array)
+            feeds[name] = random.random(shape).astype(dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
     return feeds

@@ -2,7 +2,7 @@
 
 With F the float nodes of the file (Cast and Constant aside) and H those whose float outputs are all FP16,
 
-    declared fp32: refused unless H = 0          declared fp16: refused if H = 0
+    declared fp32: H = 0          declared fp16: H > 0
 
 A mixed file is a lawful FP16 file: pins, ranges and placement keep nodes FP32, and how many is the converter's choice,
 whose declared precision is what reports call the file's.
@@ -14,7 +14,6 @@ import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.engines.engine_report import PrecisionFacts
-from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_forms import ModelFile
 
@@ -27,32 +26,15 @@ def precision_facts(model: ir.Model, declared: str) -> PrecisionFacts:
     return {"declared": declared, "float_nodes": nodes, "fp16_nodes": fp16, "fp16_fraction": fraction}
 
 
-def nothing_in_fp16(file: ModelFile, declared: str) -> str | None:
-    """Error message about a file that is declared FP16 and has no FP16 float node; None of any other."""
-    facts = model_facts(file.typed)
-    if declared != "fp16" or facts["fp16_nodes"]:
+def contradiction(file: ModelFile, declared: str) -> str | None:
+    """Error message about a file that is declared fp16 and has no FP16 float node, or fp32 and has some; else None."""
+    facts = precision_facts(file.typed, declared)
+    if (declared == "fp16") == bool(facts["fp16_nodes"]):
         return None
     return coded(
         "wrong-file",
-        f"{file.path}: precision=fp16 is declared and none of its {facts['float_nodes']} float nodes is FP16; where "
-        "it was converted so, reports/fp16.json names the rule of each: change the rule or include the "
-        "node (precision.node_include_list), or declare precision=fp32; a file of an earlier run is made anew by "
-        "`dvc repro cast_cleanup`",
+        f"{file.path}: precision={declared} is declared, and {facts['fp16_nodes']} of its {facts['float_nodes']} float "
+        "nodes are FP16. Declare the other precision, or make the file anew by `dvc repro cast_cleanup`; where the "
+        "conversion kept all nodes FP32, reports/fp16.json names the rule of each: change the rule, or include the "
+        "node (precision.node_include_list)",
     )
-
-
-def check_precision(file: ModelFile, declared: str) -> None:
-    """Refuse a file that cannot give the declared engine.
-
-    Raises:
-        StageError: when "fp16" is declared and no node is FP16, or "fp32" and some node is.
-    """
-    if nothing := nothing_in_fp16(file, declared):
-        raise StageError("wrong-file", nothing)
-    facts = model_facts(file.typed)
-    if declared == "fp32" and facts["fp16_nodes"]:
-        raise StageError(
-            "wrong-file",
-            f"{file.path}: precision=fp32 is declared and {facts['fp16_nodes']} of its {facts['float_nodes']} float "
-            "nodes are FP16; run `dvc repro cast_cleanup`, or declare precision=fp16",
-        )

@@ -10,52 +10,33 @@ be a shape tensor, whose numbers are its values: TensorRT's parser knows, and sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.engine import KINDS, ProfileShapes
 from truehalf.engines.engine_report import PointOfProfile
+from truehalf.errors import StageError
+from truehalf.io_spec.in_file import spec_inside
+from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.spec import InputSpec
+from truehalf.ir.facts import fed_inputs
 from truehalf.runtime.tensorrt import Profile
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
+Shapes = Mapping[str, Sequence[int]]
 Sides = list[int | str | None]  # numbers, names, or None where an axis has neither
 
 
-@dataclass(frozen=True)
-class Point:
-    """A point of an optimization profile.
-
-    Attributes:
-        profile: its number, from 0.
-        kinds: "min", "opt", "max": those that are this point.
-        shapes: of each input in the profile, the shape there.
-    """
-
-    profile: int
-    kinds: tuple[str, ...]
-    shapes: dict[str, list[int]]
-
-    @property
-    def label(self) -> str:
-        """Such as "profile 0, min and opt"."""
-        return f"profile {self.profile}, {' and '.join(self.kinds)}"
-
-    @property
-    def facts(self) -> PointOfProfile:
-        return {"profile": self.profile, "points": list(self.kinds), "shapes": self.shapes}
-
-
-def points_of(profiles: Sequence[Profile]) -> list[Point]:
+def points_of(profiles: Sequence[Profile]) -> list[PointOfProfile]:
     """Every point of every profile once, in the order min, opt, max; one of a model without a profile."""
-    points = []
+    points: list[PointOfProfile] = []
     for number, profile in enumerate(profiles or [{}]):
         shapes_of = {kind: {name: list(ranges[kind]) for name, ranges in profile.items()} for kind in KINDS}
         for shapes in {str(shapes): shapes for shapes in shapes_of.values()}.values():
-            points.append(Point(number, tuple(kind for kind in KINDS if shapes_of[kind] == shapes), shapes))
+            kinds = [kind for kind in KINDS if shapes_of[kind] == shapes]
+            points.append({"profile": number, "points": kinds, "shapes": shapes})
     return points
 
 
@@ -72,66 +53,56 @@ def check_profiles(graph: ir.Graph, profiles: Sequence[Profile]) -> list[str]:
     """
     inputs = _inputs(graph)
     needed = {name: sides for name, sides in inputs.items() if sides is not None and not _is_fixed(sides)}
-    problems = []
     if needed and not profiles:
         message = f"engine.profiles: expected at least one; {', '.join(needed)} need min, opt and max"
-        problems.append(coded("needs-value", message))
+        return [coded("needs-value", message)]
+    problems = []
     for number, profile in enumerate(profiles):
         where = f"engine.profiles[{number}]"
-        for name, sides in needed.items():
-            if name not in profile:
-                message = f"{where}: input {name!r} is missing; it is dynamic: {_described(sides)}"
-                problems.append(coded("needs-value", message))
-        named: dict[str, tuple[str, tuple[int | None, ...]]] = {}
-        for name, ranges in profile.items():
-            if name not in inputs:
-                message = f"{where}.{name}: no such input; the graph has {', '.join(inputs) or 'none'}"
-                problems.append(coded("wrong-name", message))
-                continue
-            shapes, sides_there = ProfileShapes(**{kind: tuple(ranges[kind]) for kind in KINDS}), inputs[name]
-            misfits = [*shapes.problems(None if sides_there is None else 0)]
-            if not misfits and sides_there is not None:
-                misfits = [*_misfits(name, sides_there, shapes, named)]
-            problems += [f"{where}.{name}.{misfit}" for misfit in misfits]
+        for name in (each for each in needed if each not in profile):
+            form = f"it is dynamic: {_described(needed[name])}"
+            problems.append(coded("needs-value", f"{where}: input {name!r} is missing; {form}"))
+        for name in (each for each in profile if each not in inputs):
+            message = f"{where}.{name}: no such input; the graph has {', '.join(inputs) or 'none'}"
+            problems.append(coded("wrong-name", message))
+        known = {name: (inputs[name], profile[name]) for name in profile if name in inputs}
+        problems += [f"{where}.{problem}" for problem in _misfits(known)]
     return problems
 
 
-def _misfits(
-    name: str, sides: Sides, shapes: ProfileShapes, named: dict[str, tuple[str, tuple[int | None, ...]]]
-) -> Iterator[str]:
-    """Yield an error line for each axis at which numbers do not fit an input.
-
-    Args:
-        named: by the name of an axis an input that has it and its numbers there; gets those of this input.
-    """
-    if len(shapes.opt) != len(sides):
-        form = f"{len(sides)} axes as in the graph, {_described(sides)}"
-        yield coded("wrong-shape", f"opt: expected {form}, got {list(shapes.opt)}")
-        return
-    for i, (side, *numbers) in enumerate(zip(sides, shapes.min, shapes.opt, shapes.max, strict=True)):
-        asked = tuple(numbers)
-        listed = ", ".join(map(str, asked))
-        if isinstance(side, int) and {*asked} != {side}:
-            remedy = "give that number, or trace the model with this axis dynamic (trace.dynamic_axes)"
-            yield coded("axis-fixed", f"opt: axis {i} is fixed at {side}, got {listed}; {remedy}")
-        elif isinstance(side, str):
-            other, expected = named.setdefault(side, (name, asked))
-            if asked != expected:
-                wanted = f"the same min, opt and max, {', '.join(map(str, expected))}, got {listed}"
-                yield coded("in-conflict", f"opt: axis {i} is named {side!r} like one of {other}: expected {wanted}")
+def _misfits(known: Mapping[str, tuple[Sides | None, Mapping[str, list[int]]]]) -> Iterator[str]:
+    """Yield an error line for each axis at which the numbers of a profile do not fit an input."""
+    named: dict[str, tuple[str, list[int]]] = {}  # by the name of an axis an input that has it, and its numbers there
+    for name, (sides, ranges) in known.items():
+        shapes = ProfileShapes(**{kind: tuple(ranges[kind]) for kind in KINDS})
+        problems = [*shapes.problems(None if sides is None else 0)]
+        yield from (f"{name}.{problem}" for problem in problems)
+        if problems or sides is None:
+            continue
+        if len(shapes.opt) != len(sides):
+            form = f"{len(sides)} axes as in the graph, {_described(sides)}"
+            yield coded("wrong-shape", f"{name}.opt: expected {form}, got {list(shapes.opt)}")
+            continue
+        for axis, (side, *numbers) in enumerate(zip(sides, *(ranges[kind] for kind in KINDS), strict=True)):
+            where, got = f"{name}.opt: axis {axis}", ", ".join(map(str, numbers))
+            if isinstance(side, int) and {*numbers} != {side}:
+                remedy = "give that number, or trace the model with this axis dynamic (trace.dynamic_axes)"
+                yield coded("axis-fixed", f"{where} is fixed at {side}, got {got}; {remedy}")
+            elif isinstance(side, str) and (first := named.setdefault(side, (name, numbers)))[1] != numbers:
+                wanted = f"the same min, opt and max, {', '.join(map(str, first[1]))}, got {got}"
+                yield coded("in-conflict", f"{where} is named {side!r} like one of {first[0]}: expected {wanted}")
 
 
 def _inputs(graph: ir.Graph) -> dict[str, Sides | None]:
     """Sides of the inputs by name; None of an unknown rank, and of what may be a shape tensor."""
     inputs: dict[str, Sides | None] = {}
     for value in graph.inputs:
-        if value.name in graph.initializers:
+        if value.is_initializer():
             continue
-        sizes = None if value.shape is None else [side if isinstance(side, int) else side.value for side in value.shape]
-        sides = None if sizes is None else [None if isinstance(size, int) and size < 0 else size for size in sizes]
-        is_integer = value.dtype is not None and value.dtype.name in ("INT32", "INT64")
-        may_be_shape = is_integer and sides is not None and len(sides) <= 1 and _is_fixed(sides)
-        inputs[str(value.name)] = None if may_be_shape else sides
+        sizes = [side if isinstance(side, int) else side.value for side in value.shape or ()]
+        sides = [None if isinstance(size, int) and size < 0 else size for size in sizes]
+        may_be_shape = value.dtype in (ir.DataType.INT32, ir.DataType.INT64) and len(sides) <= 1 and _is_fixed(sides)
+        inputs[str(value.name)] = None if value.shape is None or may_be_shape else sides
     return inputs
 
 
@@ -141,3 +112,44 @@ def _is_fixed(sides: Sides) -> bool:
 
 def _described(sides: Sides) -> str:
     return f"[{', '.join('?' if side is None else str(side) for side in sides)}]"
+
+
+# --- profiles of a file -----------------------------------------------------------------------------------------------
+
+
+def profile_of(model: ir.Model, shapes: Mapping[str, Shapes]) -> Profile:
+    """The optimization profile of a file.
+
+    Args:
+        shapes: {"min" | "opt" | "max": {input: shape}}; an input that is given only one kind has it for all. Inputs
+            that are given none have the profile of truehalf.io_spec.profile_shapes.
+
+    Raises:
+        StageError: a shape of an unknown input, a side that varies and has no number.
+    """
+    declared = {entry.name: entry for entry in spec_inside(model).inputs}
+    inputs: dict[str, InputSpec] = {}
+    for value in fed_inputs(model):
+        sides = tuple(side if isinstance(side, int) else str(side.value or "?") for side in value.shape or ())
+        name = str(value.name)
+        inputs[name] = replace(declared.get(name, InputSpec(name)), shape=sides)
+    given = {name for of_kind in shapes.values() for name in of_kind}
+    if unknown := sorted(given - {*inputs}):
+        raise StageError("wrong-name", f"the model has no input {', '.join(unknown)}; it has {', '.join(inputs)}")
+    if still_open := [f"{name}: {list(entry.sides)}" for name, entry in inputs.items() if _is_open(entry, given)]:
+        raise StageError(
+            "needs-value",
+            "inputs have sides that vary besides the number of samples, and the file does not say their sizes: "
+            f"{', '.join(still_open)}; give their shapes, such as --opt-shape NAME:1x3x640x640",
+        )
+    (profile,) = completed(None, list(inputs.values()))
+    for name in given:
+        least, opt, most = (shapes.get(kind, {}).get(name) for kind in KINDS)
+        opt = opt or most or least or ()
+        profile[name] = {"min": list(least or opt), "opt": list(opt), "max": list(most or opt)}
+    return profile
+
+
+def _is_open(entry: InputSpec, given: Collection[str]) -> bool:
+    has_size = entry.name in given or entry.traced or entry.size
+    return not has_size and any(isinstance(side, str) for side in entry.sides[1:])

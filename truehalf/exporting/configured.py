@@ -79,7 +79,7 @@ def _at_other_sizes(
     others = at_other_sizes(model.inputs, axes)
     if not others:
         return []
-    source = run_sources(config, root).trace
+    source = run_sources(config, root)["trace"]
     if not isinstance(source.load(0), LabelledImage):
         return []
     rows = [fitted(source, described(replace(model, inputs=inputs)))[:2] for inputs in others]

@@ -1,20 +1,13 @@
-"""Detections in a model's outputs, as its I/O spec declares what outputs are.
-
-queries   logits [N, queries, classes], boxes [N, queries, 4]
-top-k     scores [N, n], labels [N, n], boxes [N, n, 4]
-rows      one tensor with columns (truehalf.io_spec.columns), which hold queries or top-k; batched or not
-"""
+"""Detections in a model's outputs, in boxes of pixels, by the layout that its I/O spec declares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from truehalf.errors import StageError
-from truehalf.io_spec.columns import apart, in_parts, parts_of
-from truehalf.io_spec.outputs import MOST_QUERIES, by_kind, picture_size
+from truehalf.io_spec.outputs import MOST_QUERIES, ROWS, Outputs, columns_of, read_columns
 from truehalf.io_spec.spec import FIRST, IoSpec, OutputSpec
 
 RANK_FLOOR = 0.05  # scores of anchors below it are not compared
@@ -25,60 +18,70 @@ class Detections:
     """Boxes of one image.
 
     Attributes:
-        boxes: float32 [n, 4], xyxy in pixels.
+        boxes_px: float32 [n, 4], xyxy in pixels of the model's input.
         labels: int64 [n].
         scores: float32 [n], 0 to 1. Of true labels: 1, and 0 of a crowd, in which detections are not judged.
     """
 
-    boxes: np.ndarray
+    boxes_px: np.ndarray
     labels: np.ndarray
     scores: np.ndarray
 
     def at(self, places: np.ndarray | slice) -> Detections:
         """Select detections by bool [n], positions or a slice."""
-        return Detections(self.boxes[places], self.labels[places], self.scores[places])
+        return Detections(self.boxes_px[places], self.labels[places], self.scores[places])
 
 
-def decode(outputs: Mapping[str, np.ndarray], spec: IoSpec, size: tuple[int, int] | None = None) -> list[Detections]:
+def decode(outputs: Outputs, spec: IoSpec, size: tuple[int, int] | None = None) -> list[Detections]:
     """Read the detections of each image, best first, boxes in pixels of the model's input: as many as the model has
     queries, or outputs.
 
     Args:
-        outputs: by name, [images, ...], or of one image where they are not batched; whole, or taken apart.
+        outputs: by name, [images, ...], or of one image where they are not batched.
         spec: of task "detections".
         size: height and width of the input in pixels; None: those of the spec's input of images.
 
     Raises:
         StageError: neither says the size and boxes are normalised, or an output has other axes than its kind.
     """
-    parts = apart(spec)
-    whole = [part.part_of.output for part in parts_of(parts) if part.part_of.is_one_image]
-    rows = next((len(outputs[name]) for name in whole if name in outputs), None)  # without the padding of `in_parts`
-    values, kinds = in_parts(outputs, parts), by_kind(parts)
-    boxes = kinds["boxes"]
-    known = picture_size(spec, size)
+    columns, boxes = read_columns(outputs, spec), columns_of(spec)["boxes"]
+    known = image_size(spec, size)
     if known is None and boxes.normalized is not False:
         raise StageError(
             "needs-value",
             "boxes are normalised, and the I/O spec does not say the size of the image: its input has shape "
             f"{list(spec.image_input.sides)}; expected height and width as numbers",
         )
-    xyxy = corners(values[boxes.name], boxes, known or (1, 1))
-    if "logits" in kinds:
-        return of_queries(values[kinds["logits"].name], xyxy, kinds["logits"])
-    scores_and_labels = [values[kinds[kind].name] for kind in ("scores", "labels")]
-    return of_top_k(*(each if rows is None else each[:, :rows] for each in (*scores_and_labels, xyxy)))
+    xyxy = corners(columns["boxes"], boxes, known or (1, 1))
+    if "scores" in columns:
+        return of_queries(columns["scores"], xyxy, score_output(spec))
+    return of_top_k(columns["score"][..., 0], columns["label"][..., 0], xyxy)
 
 
-def confident(outputs: Mapping[str, np.ndarray], spec: IoSpec, score_threshold: float) -> np.ndarray:
-    """bool [images, queries] of a detector whose outputs are taken apart: the best score of a query, or the score of a
-    detection where top-k is inside the model, reaches the threshold.
+def score_output(spec: IoSpec) -> OutputSpec:
+    """The output that holds the score of each class; those among other columns are scores already."""
+    output = columns_of(spec)["scores"]
+    return replace(output, activation="identity") if output.kind == ROWS else output
+
+
+def confident(outputs: Outputs, spec: IoSpec, score_threshold: float) -> np.ndarray:
+    """bool [images, rows]: the best score of a query or anchor, or the score of a detection where top-k is inside the
+    model, reaches the threshold.
     """
-    kinds = by_kind(spec)
-    if "logits" not in kinds:
-        return np.asarray(outputs[kinds["scores"].name] >= score_threshold)
-    scores = class_scores(outputs[kinds["logits"].name], kinds["logits"])
+    columns = read_columns(outputs, spec)
+    scores = columns["score"] if "score" in columns else class_scores(columns["scores"], score_output(spec))
     return np.asarray(scores.max(axis=2) >= score_threshold)
+
+
+def image_size(spec: IoSpec, size: tuple[int, int] | None = None) -> tuple[int, int] | None:
+    """Height and width of the model's input in pixels: `size`, or those of the spec's input of images, where they vary
+    the size that its samples have; None where neither says them.
+    """
+    first = spec.image_input
+    sides = first.sides[1:3] if first.layout == "NHWC" else first.sides[2:4]
+    fixed = [side for side in sides if isinstance(side, int)]
+    declared = fixed if len(fixed) == 2 else first.size
+    return size or (None if declared is None else (declared[0], declared[1]))
 
 
 def of_queries(logits: np.ndarray, boxes: np.ndarray, declared: OutputSpec) -> list[Detections]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from truehalf.errors import StageError, typed_line
 from truehalf.files import read_json, read_yaml
-from truehalf.io_spec.outputs import check_shapes, problem_of_classes
+from truehalf.io_spec.checks import check_shapes, problem_of_classes
 from truehalf.io_spec.spec import IoSpec, TensorSpec
 from truehalf.json_values import JsonObject
 

@@ -1,4 +1,4 @@
-"""What plugins for non-maximum suppression say of the tensors that enter them, by their attributes:
+"""Outputs that enter a plugin for non-maximum suppression, as its attributes declare them:
 
     EfficientNMS_TRT         boxes, scores    box_coding, score_activation, background_class
     BatchedNMS_TRT,          boxes, scores    corners, scores as they are, backgroundLabelId
@@ -11,13 +11,11 @@ Boxes are [N, n, 4] or [N, n, 1, 4]; boxes of each class, and offsets from ancho
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 
-import numpy as np
 import onnx_ir as ir
 
-from truehalf.io_spec.proposed import Proposal, boxes_of
+from truehalf.io_spec.boxes import box_layout
+from truehalf.io_spec.outputs import Outputs
 from truehalf.io_spec.spec import FIRST, OutputSpec
 from truehalf.ir.proto.plugins import named, plugins_of
 
@@ -26,12 +24,11 @@ _BACKGROUND = ("background_class", "backgroundLabelId", "background_label_id")
 _NMS = re.compile("EfficientNMS_TRT|BatchedNMS(Dynamic)?_TRT|TRTBatchedNMS")
 
 
-def told_by_plugins(model: ir.Model, outputs: Mapping[str, np.ndarray], found: Proposal) -> Proposal | None:
-    """A proposal in which outputs are what the first such plugin says that they enter; None where there is none.
+def outputs_of_plugins(model: ir.Model, outputs: Outputs) -> tuple[dict[str, OutputSpec], dict[str, str]]:
+    """Read boxes and scores from the first such plugin, and by output why; empty where there is none.
 
     Args:
         outputs: of the model by name, from a run.
-        found: what their values suggest.
     """
     for plugin in plugins_of(model):
         names = [str(value.name) for value in plugin.inputs if value is not None]
@@ -40,23 +37,22 @@ def told_by_plugins(model: ir.Model, outputs: Mapping[str, np.ndarray], found: P
         boxes, scores = (outputs[name] for name in names)
         if scores.ndim != 3 or boxes.shape not in {(*scores.shape[:2], 4), (*scores.shape[:2], 1, 4)}:
             continue
-        activation = "sigmoid" if _whole(plugin, "score_activation", 0) else "identity"
-        background = next((_whole(plugin, key, -1) for key in _BACKGROUND if key in plugin.attributes), -1)
+        activation = "sigmoid" if _integer(plugin, "score_activation", 0) else "identity"
+        background = next((_integer(plugin, key, -1) for key in _BACKGROUND if key in plugin.attributes), -1)
         none: dict[int, bool | str] = {0: FIRST, scores.shape[2] - 1: True}  # a sigmoid's scores have no such class
         no_object = none.get(background) if activation == "identity" else None
-        told = {
-            names[0]: replace(boxes_of(names[0], boxes, {}), format=_FORMATS[_whole(plugin, "box_coding", 0) == 1]),
+        box_format = _FORMATS[_integer(plugin, "box_coding", 0) == 1]
+        shape = ("images", "boxes", 1, 4) if boxes.ndim == 4 else None
+        found = {
+            names[0]: OutputSpec(names[0], "boxes", shape=shape, format=box_format, normalized=box_layout(boxes)[1]),
             names[1]: OutputSpec(names[1], "logits", activation=activation, no_object=no_object),
         }
-        plain = {name: OutputSpec(name) for name in outputs}
-        outs = tuple(replace((plain | told)[each], dtype=array.dtype.name) for each, array in outputs.items())
-        said = dict.fromkeys(names, f"enters {named(plugin)}, whose attributes say so")
-        return replace(found, spec=replace(found.spec, outputs=outs), reasons=found.reasons | said, doubts=[])
-    return None
+        return found, dict.fromkeys(names, f"enters {named(plugin)}, whose attributes say so")
+    return {}, {}
 
 
-def _whole(plugin: ir.Node, key: str, default: int) -> int:
-    """An attribute that is a whole number, or a list of one, as some exporters write it."""
+def _integer(plugin: ir.Node, key: str, default: int) -> int:
+    """An attribute that is an integer, or a list of one, as some exporters write it."""
     attribute = plugin.attributes.get(key)
     value = None if attribute is None else attribute.value
     value = value[0] if isinstance(value, (list, tuple)) and value else value

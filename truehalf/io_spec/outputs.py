@@ -1,17 +1,33 @@
-"""Roles of a model's outputs, as its I/O spec declares them; nothing is guessed from names or values.
+"""Kinds of a model's outputs, as its I/O spec declares them; nothing is guessed from names or values.
 
 kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity (they are scores); no_object: the
                                        last class is none (true), or the first is (first)
 kind "boxes"    [N, queries, 4] or     format: cxcywh | xyxy | xywh (x and y of the corner) | yxyx;
                 [N, queries, 1, 4]     normalized: true | false (then pixels of the input)
 kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
+kind "rows"     [N, n, columns] or [N, columns, n]: boxes and scores in the columns of one tensor, on `axis`
 kind "classes"  [N, classes]           classification logits; "probabilities" if they add up to 1 in each image
 kind "map"      [N, channels, height, width], "sequence" [N, steps, values], "embedding" [N, values]: compared as any
                 tensor; "tensor": as no kind
 kind "counts"   of detections in each image, in any shape; not compared, as what is lost shows in the others
-kind "rows"     [N, n, columns] or [N, columns, n]: boxes and scores in one tensor, see truehalf.io_spec.columns
-                batched: false: boxes, scores, labels and rows have no axis of images, such as boxes [n, 4]
 no kind         any tensor
+
+columns of "rows"   "boxes"       4
+                    "objectness"  1, which scores are multiplied by
+                    "scores"      one for each class: as many as there are names of classes, else all that are left
+                    "score"       1, and "label", 1: top-k or non-maximum suppression inside the model
+                    "image"       1, its number in the batch, which is not compared
+                    "others"      all that are left, such as coefficients of masks
+
+boxes, scores                 YOLOv8, 11, 12: [N, 4 + classes, anchors], axis 1
+boxes, objectness, scores     YOLOv5, v7, YOLOX: [N, anchors, 5 + classes], axis 2
+boxes, score, label           YOLOv10, 26, and whatever has non-maximum suppression inside: [N, n, 6], axis 2
+boxes, score                  MMDetection: [N, n, 5], axis 2, beside an output of kind "labels"
+image, boxes, score, label    EfficientDet: [N, n, 7], axis 2
+image, boxes, label, score    YOLOv7 with non-maximum suppression: [n, 7], axis 1, not batched
+label, score, boxes           PaddleDetection: [n, 6], axis 1, not batched
+
+batched: false  boxes [n, 4], scores [n], labels [n] and rows [n, columns] of one image: the model runs image by image
 
 detections      logits + boxes, or scores + labels + boxes, or rows
 classification  classes
@@ -21,64 +37,114 @@ tensors         none of these
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.errors import refuse
-from truehalf.io_spec.columns import COUNTS, ROWS, ROWS_OF_IMAGE, Part, apart, left_out, problems_of_rows
-from truehalf.io_spec.spec import FIRST, IoSpec, OutputSpec, fits
+from truehalf.errors import StageError
+from truehalf.io_spec.spec import IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
-TENSOR = "tensor"
+ROWS, COUNTS, TENSOR = "rows", "counts", "tensor"
 DECLARE = (  # a remedy
     "let `truehalf inspect MODEL --samples SOURCE --spec FILE` write an I/O spec, correct it, and give it as --spec "
     "FILE (in Python, spec=...; of the pipeline, model.outputs, which `python -m pipeline.init` proposes)"
 )
 MOST_QUERIES = 1200  # of a decoder; more rows are anchors, of which several find one object
-_SLACK = 1e-3  # of scores: sums of roundings
 Outputs = Mapping[str, np.ndarray]
 
-_AXES = {
-    "logits": "[N, queries, classes]",
-    "boxes": "[N, boxes, 4]",
-    "scores": "[N, n]",
-    "labels": "[N, n]",
-    "classes": "[N, classes]",
-    "probabilities": "[N, classes]",
-    "map": "[N, channels, height, width]",
-    "sequence": "[N, steps, values]",
-    "embedding": "[N, values]",
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of output.
+
+    Attributes:
+        axes: of a batched output, as messages name them; empty: any.
+        columns: of detections in it; of "rows" its spec declares them.
+        choices: values of the keys that it has to declare.
+    """
+
+    axes: str = ""
+    columns: tuple[str, ...] = ()
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+_BOX_LAYOUT = {"format": ("cxcywh", "xyxy", "xywh", "yxyx"), "normalized": (True, False)}
+KINDS = {
+    "logits": Kind("[N, queries, classes]", ("scores",), {"activation": ("sigmoid", "softmax", "identity")}),
+    "boxes": Kind("[N, boxes, 4]", ("boxes",), _BOX_LAYOUT),
+    "scores": Kind("[N, n]", ("score",)),
+    "labels": Kind("[N, n]", ("label",)),
+    "classes": Kind("[N, classes]"),
+    "probabilities": Kind("[N, classes]"),
+    "map": Kind("[N, channels, height, width]"),
+    "sequence": Kind("[N, steps, values]"),
+    "embedding": Kind("[N, values]"),
+    ROWS: Kind("[N, n, columns]", (), _BOX_LAYOUT),
+    COUNTS: Kind(),
+    TENSOR: Kind(),
 }
-_RANKS = {kind: axes.count(",") + 1 for kind, axes in _AXES.items()}
-_KINDS = (*_RANKS, ROWS, COUNTS, TENSOR)
-_PLAIN = (None, "map", "sequence", "embedding", TENSOR)  # judged by themselves; several may be of a kind
-_OF_CLASSES = ("classes", "probabilities")
-_OF_ROWS = ("logits", "boxes", "scores", "labels")
-_OF_QUERIES, _OF_TOP_K = {"logits", "boxes"}, {"scores", "labels", "boxes"}
-_LAYOUT_OF_BOXES: dict[str, tuple[Any, ...]] = {
-    "format": ("cxcywh", "xyxy", "xywh", "yxyx"),
-    "normalized": (True, False),
-}
-_CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {  # by kind, what must be declared
-    "logits": {"activation": ("sigmoid", "softmax", "identity")},
-    "boxes": _LAYOUT_OF_BOXES,
-    ROWS: _LAYOUT_OF_BOXES,
-}
+OF_CLASSES = ("classes", "probabilities")
+ORDERS = (  # of columns in one tensor; "others" may follow each
+    ("boxes", "scores"),
+    ("boxes", "objectness", "scores"),
+    ("boxes", "score", "label"),
+    ("boxes", "score"),  # beside labels
+    ("image", "boxes", "score", "label"),
+    ("image", "boxes", "label", "score"),
+    ("label", "score", "boxes"),
+)
+_AXES_OF_SINGLE = 4  # of boxes [N, n, 1, 4], as YOLOv4 has them
+WIDTHS = {"boxes": 4, "objectness": 1, "score": 1, "label": 1, "image": 1}
+LAYOUTS = ({"boxes", "scores"}, {"boxes", "score", "label"})  # columns that make up detections
+
+
+def columns_in(output: OutputSpec) -> tuple[str, ...]:
+    """List an output's columns of detections, in their order; empty for other outputs."""
+    return (output.columns or ()) if output.kind == ROWS else KINDS.get(output.kind or "", Kind()).columns
+
+
+def columns_of(spec: IoSpec) -> dict[str, OutputSpec]:
+    """Map each column of detections to its output; empty unless together they make up detections."""
+    found = {column: output for output in spec.outputs for column in columns_in(output)}
+    return found if any(layout <= found.keys() for layout in LAYOUTS) else {}
 
 
 def task_of(spec: IoSpec) -> str:
     """ "detections", "classification" or "tensors"."""
-    kinds = set(by_kind(apart(spec)))
-    if kinds >= _OF_QUERIES or kinds >= _OF_TOP_K:
+    if columns_of(spec):
         return DETECTIONS
-    return CLASSIFICATION if kinds & {*_OF_CLASSES} else TENSORS
+    return CLASSIFICATION if any(output.kind in OF_CLASSES for output in spec.outputs) else TENSORS
 
 
 def detecting(spec: IoSpec) -> list[str]:
     """Names of the outputs that make up detections; none where the task is another."""
-    return [each.name for each in by_kind(spec).values()] if task_of(spec) == DETECTIONS else []
+    return list(dict.fromkeys(output.name for output in columns_of(spec).values()))
+
+
+def finds_top_k(spec: IoSpec) -> bool:
+    """True if the model itself chooses its detections, each with a score and a label."""
+    return "score" in columns_of(spec)
+
+
+def is_of_one_image(spec: IoSpec) -> bool:
+    """True if detections have no axis of images, so that the model runs image by image."""
+    return any(output.batched is False for output in columns_of(spec).values())
+
+
+def finds_anchors(spec: IoSpec, outputs: Outputs) -> bool:
+    """True for YOLO-style outputs: one row per anchor, before non-maximum suppression, so that several find one object;
+    also for more than MOST_QUERIES rows of logits.
+    """
+    output = columns_of(spec).get("scores")
+    return output is not None and (output.kind == ROWS or outputs[output.name].shape[1] > MOST_QUERIES)
+
+
+def skipped_outputs(spec: IoSpec) -> list[str]:
+    """Names of the outputs that are not compared: counts, and rows of one image without a kind."""
+    return [each.name for each in spec.outputs if each.kind == COUNTS or (not each.kind and each.batched is False)]
 
 
 def plain_outputs(spec: IoSpec, names: Iterable[str] | None = None) -> list[str]:
@@ -87,181 +153,88 @@ def plain_outputs(spec: IoSpec, names: Iterable[str] | None = None) -> list[str]
     Args:
         names: of all outputs; None: those that the spec lists.
     """
-    taken = {*detecting(spec), *left_out(spec)}
+    others = {*detecting(spec), *skipped_outputs(spec)}
     listed = names if names is not None else (output.name for output in spec.outputs)
-    return [name for name in listed if name not in taken]
+    return [name for name in listed if name not in others]
 
 
-def check_spec(
-    spec: IoSpec, names: Sequence[str], inputs: Mapping[str, Sequence[int | None] | None] | None = None
-) -> None:
-    """Compare an I/O spec with a model.
-
-    Args:
-        spec: as above.
-        names: of the model's outputs.
-        inputs: shapes of the model's inputs by name, None where a side, or all of it, is free; not given: not
-            looked at.
+def rows_of(array: np.ndarray, output: OutputSpec) -> np.ndarray:
+    """View an output of detections as [images, rows, columns], floats as float32.
 
     Raises:
-        StageError: listing every problem: an output that the model does not have, an unknown kind, a layout that is not
-            declared, kinds that do not make up a task, a shape that does not fit its kind or the other outputs'.
+        StageError: wrong-shape, where it has other axes than its kind.
     """
-    problems = [*_problems(spec, names), *(_problems_of_inputs(spec, inputs) if inputs is not None else ())]
-    refuse("wrong-spec", "the I/O spec does not fit", problems)
+    values = np.asarray(array)
+    if problem := shape_problem(replace(output, shape=values.shape)):
+        raise StageError("wrong-shape", problem)
+    values = values if values.dtype.kind in "iub" else values.astype(np.float32, copy=False)
+    values = values[None] if output.batched is False else values
+    if output.kind == ROWS:
+        return values if output.batched is False else np.swapaxes(values, output.axis or 2, 2)
+    return values[:, :, 0] if values.ndim == _AXES_OF_SINGLE else values[..., None] if values.ndim == 2 else values
 
 
-def _problems(spec: IoSpec, names: Sequence[str]) -> Iterable[str]:
-    for output in spec.outputs:
-        name, kind = output.name, output.kind
-        if name not in names:
-            message = f"output {name!r}: the model has none of this name; it has {', '.join(map(repr, names))}"
-            yield coded("wrong-name", message)
-        if kind is None:
-            continue
-        if kind not in _KINDS:
-            message = f"output {name!r}: expected a kind among {', '.join(_KINDS)}, or none, got {kind!r}"
-            yield coded("unknown-choice", message)
-            continue
-        for key, values in _CHOICES.get(kind, {}).items():
-            if (given := getattr(output, key)) not in values:
-                got = "none" if given is None else repr(given)
-                message = f"output {name!r}, kind {kind!r}: expected {key} {' or '.join(map(str, values))}, got {got}"
-                yield coded("missing-key" if given is None else "unknown-choice", message)
-        if output.no_object and output.activation == "sigmoid":
-            message = f"output {name!r}: no_object goes with activation softmax or identity, got {output.activation!r}"
-            yield coded("in-conflict", message)
-        if output.no_object not in (None, True, False, FIRST):
-            message = f"output {name!r}: no_object: expected true, false or {FIRST}, got {output.no_object!r}"
-            yield coded("unknown-choice", message)
-    yield from _problems_of_columns(spec)
-    yield from _problems_of_batches(spec)
-    taken = apart(spec).outputs
-    yield from _problems_of_shapes(_shaped(taken))
-    kinds = [output.kind for output in taken if output.kind in _KINDS and output.kind not in _PLAIN]
-    for repeated in dict.fromkeys(kind for kind in kinds if kinds.count(kind) > 1):
-        yield coded("given-twice", f"kind {repeated!r}: expected once, got {kinds.count(repeated)} times")
-    if kinds and ROWS not in kinds and set(kinds) not in (_OF_QUERIES, _OF_TOP_K, *({kind} for kind in _OF_CLASSES)):
-        got = ", ".join(map(str, dict.fromkeys(kinds)))
-        message = f"kinds: expected logits and boxes, or scores, labels and boxes, or classes, got {got}"
-        yield coded("in-conflict", message)
+def split_columns(rows: np.ndarray, columns: Sequence[str], classes: int) -> dict[str, np.ndarray]:
+    """Split [images, rows, width] into columns by name; scores before others are as many as classes have a name."""
+    found, start = {}, 0
+    for column in columns:
+        width = WIDTHS.get(column) or (classes if column == "scores" and "others" in columns else rows.shape[2] - start)
+        found[column] = rows[..., start : start + width]
+        start += width
+    return found
 
 
-def _problems_of_columns(spec: IoSpec) -> Iterable[str]:
-    for output in (each for each in spec.outputs if each.kind == ROWS):
-        yield from problems_of_rows(output, len(spec.class_names))
-
-
-def _problems_of_batches(spec: IoSpec) -> Iterable[str]:
-    """Outputs that are not batched where others are, or whose kind is always batched."""
-    declared = [each for each in spec.outputs if each.kind not in (*_PLAIN, COUNTS)]
-    of_image = [each for each in declared if each.batched is False]
-    for each in of_image:
-        axes = _RANKS.get(each.kind or "", 0) - 1
-        if each.kind in ("logits", *_OF_CLASSES):
-            yield coded("in-conflict", f"output {each.name!r}: kind {each.kind!r} is batched, got batched false")
-        elif axes > 0 and each.shape is not None and len(each.shape) != axes:
-            wrong = f"expected {axes} axes where it is not batched, got shape {list(each.shape)}"
-            yield coded("wrong-shape", f"output {each.name!r}, kind {each.kind!r}: {wrong}")
-    batched = [each.name for each in declared if each.batched is not False]
-    if of_image and batched:
-        got = f"batched false for {', '.join(each.name for each in of_image)}, and not for {', '.join(batched)}"
-        yield coded("in-conflict", f"batched: expected the same for all outputs that have a kind, got {got}")
-
-
-def check_shapes(spec: IoSpec) -> None:
-    """Compare the shapes of outputs with their kinds.
+def read_columns(outputs: Outputs, spec: IoSpec) -> dict[str, np.ndarray]:
+    """Split the outputs of a detector into columns: [images, rows, width] by their name, scores times objectness.
 
     Raises:
-        StageError: listing every output whose axes are not those of its kind, and queries or boxes that are not as many
-            as those of the others. A side with a name may be any.
+        StageError: as `rows_of`.
     """
-    refuse(
-        "wrong-shape",
-        "outputs are not what they are declared to be",
-        [*_problems_of_columns(spec), *_problems_of_shapes(_shaped(apart(spec).outputs))],
-    )
+    found: dict[str, np.ndarray] = {}
+    for output in dict.fromkeys(columns_of(spec).values()):
+        found |= split_columns(rows_of(outputs[output.name], output), columns_in(output), len(spec.class_names))
+    if "objectness" in found:
+        found["scores"] = found["scores"] * found.pop("objectness")
+    return found
 
 
-def _shaped(outputs: Sequence[OutputSpec]) -> list[tuple[str, str, Sequence[int | str]]]:
-    """Name, kind and shape of outputs that have a known kind and a shape."""
-    return [(each.name, each.kind, each.shape) for each in outputs if each.kind in _RANKS and each.shape is not None]
+def holds_columns(outputs: Outputs, spec: IoSpec) -> bool:
+    """True if the outputs that make up detections are there, with the axes of their kinds."""
+    found = [each for each in columns_of(spec).values() if each.name in outputs]
+    shaped = (replace(each, shape=np.shape(outputs[each.name])) for each in found)
+    return len(found) == len(columns_of(spec)) and not any(map(shape_problem, shaped))
 
 
-def _problems_of_shapes(shaped: Sequence[tuple[str, str, Sequence[int | str]]]) -> Iterable[str]:
-    """What does not fit of (output, kind, shape); a side with a name may be any."""
-    problems = [
-        coded("wrong-shape", f"output {name!r}, kind {kind!r}: expected {_AXES[kind]}, got shape {list(shape)}")
-        for name, kind, shape in shaped
-        if len(shape) != _RANKS[kind] or (kind == "boxes" and isinstance(shape[-1], int) and shape[-1] != 4)
-    ]
-    if problems:
-        yield from problems
-        return
-    counts = {name: list(shape[:2]) for name, kind, shape in shaped if kind in _OF_ROWS}
-    known = [{count[axis] for count in counts.values() if isinstance(count[axis], int)} for axis in (0, 1)]
-    if any(len(sides) > 1 for sides in known):
-        yield coded("wrong-shape", f"expected as many images and boxes in each output, got {counts}")
+def with_other_columns(outputs: Outputs, spec: IoSpec) -> Outputs:
+    """Add what no detection shows, such as coefficients of masks, as `<output>.others`, [images, rows, columns]."""
+    output = columns_of(spec).get("others")
+    if output is None or not holds_columns(outputs, spec):
+        return outputs
+    return {**outputs, f"{output.name}.others": read_columns(outputs, spec)["others"]}
 
 
-def problem_of_classes(spec: IoSpec) -> str | None:
-    """What is wrong with the number of names in a checked spec whose outputs have shapes; None where nothing is, where
-    there are no names, or where no output says how many classes there are.
-    """
-    kinds = by_kind(apart(spec))
-    output = kinds.get("logits") or kinds.get("classes") or kinds.get("probabilities")
-    width = None if output is None else output.sides[-1]
-    if not spec.class_names or output is None or not isinstance(width, int):
+def shape_problem(output: OutputSpec) -> str | None:
+    """What is wrong with the shape of an output for its kind; None where nothing is, or one of them is not declared."""
+    axes = KINDS.get(output.kind or "", Kind()).axes
+    if output.shape is None or not axes:
         return None
-    classes, names = width - bool(output.no_object), len(spec.class_names)
-    if names == classes:
+    if output.batched is False and columns_in(output):
+        axes = axes.replace("N, ", "")
+    count, last = len(output.shape), output.shape[-1:]
+    if output.kind == "boxes" and count == _AXES_OF_SINGLE and output.shape[2] in (1, str(output.shape[2])):
+        count -= 1
+    is_box = output.kind != "boxes" or last == (4,) or isinstance(last[0] if last else 0, str)
+    if count == axes.count(",") + 1 and is_box:
         return None
-    beside = " beside no_object" if output.no_object else ""
-    return f"expected {classes} names, as many as output {output.name!r} has classes{beside}, got {names}"
+    named = f"output {output.name!r}, kind {output.kind!r}"
+    return coded("wrong-shape", f"{named}: expected {axes}, got shape {list(output.shape)}")
 
 
-def _problems_of_inputs(spec: IoSpec, inputs: Mapping[str, Sequence[int | None] | None]) -> Iterable[str]:
-    for entry in spec.inputs:
-        if entry.name not in inputs:
-            message = f"input {entry.name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"
-            yield coded("wrong-name", message)
-        elif entry.shape is not None and (shape := inputs[entry.name]) is not None and not fits(entry.shape, shape):
-            sides = ", ".join("any" if side is None else str(side) for side in shape)
-            message = f"input {entry.name!r}: the model takes [{sides}], the spec says {list(entry.shape)}"
-            yield coded("wrong-shape", message)
-
-
-def check_values(outputs: Outputs, spec: IoSpec) -> None:
-    """Hold arrays against the kinds of a checked spec.
-
-    Raises:
-        StageError: listing every output whose axes are not those of its kind, or whose images or boxes are not as
-            many as those of the others.
-    """
-    shaped = [(each.name, each.kind, np.shape(outputs[each.name])) for each in spec.outputs if each.kind in _RANKS]
-    refuse("wrong-shape", "outputs are not what the I/O spec declares", list(_problems_of_shapes(shaped)))
-
-
-def check_reference(outputs: Outputs, spec: IoSpec) -> None:
-    """Hold what a reference puts out against a checked spec, as far as only values tell.
-
-    Raises:
-        StageError: listing labels, which may be floats, that are no whole numbers, and scores among other columns that
-            are none.
-    """
-    problems = []
-    for output in (each for each in spec.outputs if each.kind in ("labels", "scores", "logits")):
-        values = np.asarray(outputs[output.name], np.float64)
-        values = values[np.isfinite(values)]
-        if output.kind == "labels":
-            if wrong := int((values != np.rint(values)).sum()):
-                problems.append(f"output {output.name!r}: {wrong} of {values.size} labels are no whole numbers")
-        elif isinstance(output, Part) and values.size and (values.min() < -_SLACK or values.max() > 1 + _SLACK):
-            found = f"from {values.min():.3g} to {values.max():.3g}"
-            problems.append(f"output {output.name!r}: expected scores, 0 to 1, got values {found}")
-        elif isinstance(output, Part) and output.part_of.is_one_image and outputs[output.name][:, -1].any():
-            problems.append(f"output {output.name!r}: expected fewer than {ROWS_OF_IMAGE} rows for an image, got more")
-    refuse("wrong-spec", "outputs of the reference are not what the I/O spec declares", problems)
+def images_and_rows(output: OutputSpec) -> list[int | str]:
+    """Sides of an output of detections that count images and rows, as far as its spec has a shape."""
+    if output.batched is False:
+        return [1, *output.sides[:1]]
+    return [output.sides[0], output.sides[3 - (output.axis or 2) if output.kind == ROWS else 1]] if output.sides else []
 
 
 def class_name(class_names: Sequence[str], label: int) -> str:
@@ -271,21 +244,4 @@ def class_name(class_names: Sequence[str], label: int) -> str:
 
 def classes_of(spec: IoSpec) -> str:
     """The output whose largest value says the class of an image."""
-    kinds = by_kind(spec)
-    return next(kinds[kind].name for kind in _OF_CLASSES if kind in kinds)
-
-
-def by_kind(spec: IoSpec) -> dict[str, OutputSpec]:
-    """Outputs that are judged together, by their kind."""
-    return {str(output.kind): output for output in spec.outputs if output.kind not in _PLAIN}
-
-
-def picture_size(spec: IoSpec, size: tuple[int, int] | None = None) -> tuple[int, int] | None:
-    """Height and width of the model's input in pixels: `size`, or those of the spec's input of images, where they vary
-    the size that its samples have; None where neither says them.
-    """
-    first = spec.image_input
-    sides = first.sides[1:3] if first.layout == "NHWC" else first.sides[2:4]
-    fixed = [side for side in sides if isinstance(side, int)]
-    declared = fixed if len(fixed) == 2 else first.size
-    return size or (None if declared is None else (declared[0], declared[1]))
+    return next(output.name for output in spec.outputs if output.kind in OF_CLASSES)

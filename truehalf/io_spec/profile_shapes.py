@@ -66,44 +66,35 @@ def traced_shape(entry: InputSpec) -> list[int]:
 
 def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[InputSpec], where: str) -> Profile:
     sides_of = {entry.name: entry.sides for entry in inputs}
-    found: Profile = {}
     if unknown := [name for name in profile if name not in sides_of]:
-        raise StageError(
-            "wrong-name", f"{where}: the model has no input {', '.join(unknown)}; it has {', '.join(sides_of)}"
-        )
+        known = ", ".join(sides_of)
+        raise StageError("wrong-name", f"{where}: the model has no input {', '.join(unknown)}; it has {known}")
+    found: Profile = {}
+    by_name: dict[str, dict[str, int]] = {}  # lengths of the sides that have a name
     for name, shapes in profile.items():
-        found[name] = {kind: _numbers(getattr(shapes, kind), sides_of[name], f"{where}.{name}") for kind in KINDS}
-    named = _sides_by_name(found, sides_of)
+        sides = sides_of[name]
+        found[name] = {kind: _numbers(getattr(shapes, kind), sides, f"{where}.{name}") for kind in KINDS}
+        for axis, side in enumerate(sides[: len(shapes.opt)]):
+            if isinstance(side, str):
+                by_name.setdefault(side, {kind: found[name][kind][axis] for kind in KINDS})
     for name, sides in sides_of.items():
-        symbols = [side for side in sides if isinstance(side, str)]
-        if name not in found and symbols and all(symbol in named for symbol in symbols):
-            found[name] = {
-                kind: [named[side][kind] if isinstance(side, str) else side for side in sides] for kind in KINDS
-            }
+        named = [side for side in sides if isinstance(side, str)]
+        if name not in found and named and by_name.keys() >= {*named}:
+            found[name] = {kind: [by_name[e][kind] if isinstance(e, str) else e for e in sides] for kind in KINDS}
     return found
 
 
 def _numbers(given: Sequence[int | None], sides: Sequence[int | str], where: str) -> list[int]:
     numbers = []
     for axis, number in enumerate(given):
-        side = sides[axis] if axis < len(sides) else None
-        if number is None and not isinstance(side, int):
-            raise StageError(
-                "needs-value", f"{where}: axis {axis} varies ({side or 'not known'}); expected a number, got null"
-            )
-        if number is not None and isinstance(side, int) and number != side:
+        side = sides[axis] if axis < len(sides) else "not known"
+        fixed = side if isinstance(side, int) else number
+        if fixed is None:
+            raise StageError("needs-value", f"{where}: axis {axis} varies ({side}); expected a number, got null")
+        if number not in (None, fixed):
             raise StageError("axis-fixed", f"{where}: axis {axis} is fixed at {side}, got {number}; give that number")
-        numbers.append(int(side) if number is None else number)  # type: ignore[arg-type]
+        numbers.append(fixed)
     return numbers
-
-
-def _sides_by_name(found: Profile, sides_of: Mapping[str, Sequence[int | str]]) -> dict[str, dict[str, int]]:
-    named: dict[str, dict[str, int]] = {}
-    for name, shapes in found.items():
-        for axis, side in enumerate(sides_of[name]):
-            if isinstance(side, str) and axis < len(shapes["opt"]):
-                named.setdefault(side, {kind: shapes[kind][axis] for kind in KINDS})
-    return named
 
 
 def named_shape(text: str, where: str) -> tuple[str, list[int]]:

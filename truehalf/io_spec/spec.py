@@ -97,7 +97,7 @@ class OutputSpec(TensorSpec):
         format: "cxcywh", "xyxy", "xywh" or "yxyx".
         normalized: whether boxes are in 0..1, not in pixels of the input.
         no_object: whether the last class is none; "first": the first is.
-        columns: what is in them, in order, where one tensor holds detections (truehalf.io_spec.columns).
+        columns: what is in them, in order, where one tensor holds detections (truehalf.io_spec.outputs).
         axis: of these columns, 1 or 2.
         batched: false where axis 0 counts the detections of an image, not images; without a kind such as masks, which
             are not compared.

@@ -145,7 +145,7 @@ def _problems_of_input(where: str, declared: InputConfig) -> Iterator[str]:
 
 
 def _problems_of_outputs(outputs: Sequence[OutputConfig], classes: Sequence[str]) -> Iterator[str]:
-    from truehalf.io_spec.outputs import check_spec
+    from truehalf.io_spec.checks import check_spec
 
     if not outputs:
         yield coded("needs-value", "model.outputs: expected one output or more, or null for all of them; got none")

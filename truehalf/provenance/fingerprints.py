@@ -14,36 +14,19 @@ from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
 from truehalf.data.run_samples import run_sources
 from truehalf.data.samples import Arrays, digest_of
-from truehalf.data.sources import PURPOSES, LabelledImage, Source
+from truehalf.data.sources import LabelledImage, Source
 from truehalf.errors import StageError, some_of
 from truehalf.files import file_sha256
-from truehalf.json_values import Json
+from truehalf.json_values import Json, JsonObject
 from truehalf.provenance.user_files import user_files
 from truehalf.user_code import imported
 
 
 class Fingerprint(TypedDict):
-    """Of a file; its size in bytes."""
+    """Size in bytes and SHA-256 of a file."""
 
     bytes: int
     sha256: str
-
-
-class CodePrint(TypedDict, total=False):
-    """Of the files of a function of the user's, by their places; `function` is its name, where it makes samples."""
-
-    function: str
-    sha256: str
-    files: dict[str, Fingerprint]
-
-
-class UsedFile(TypedDict):
-    file: str
-    sha256: str
-
-
-class LabelFile(Fingerprint):
-    file: str
 
 
 class SamplesPrint(TypedDict, total=False):
@@ -51,18 +34,20 @@ class SamplesPrint(TypedDict, total=False):
 
     Attributes:
         drawn: the settings by which the source chooses or makes them.
-        sha256: of their names and files; of a function's samples of their content.
-        annotations, code: of sources that have such.
+        sha256: of their names and files; of a function's samples of their content, unless it reads no files.
+        files: [{"file": place, "sha256": digest}].
+        annotations: fingerprint of the labels' file, and its name as "file".
+        code: of a function: "function", "sha256" and "files", see `fingerprint_code`.
         also_verifies: true of a sample to calibrate with that is the one to verify with, too.
     """
 
-    drawn: dict[str, Json]
+    drawn: JsonObject
     also_verifies: bool
     samples: int
     sha256: str
-    files: list[UsedFile]
-    annotations: LabelFile
-    code: CodePrint
+    files: Sequence[Mapping[str, str]]
+    annotations: JsonObject
+    code: JsonObject
 
 
 class ModelPrint(TypedDict):
@@ -77,10 +62,9 @@ class ModelPrint(TypedDict):
     sha256: str
     files: dict[str, Fingerprint]
     seed: int
-    settings: dict[str, Json]
+    settings: JsonObject
 
 
-_MADE = (DataSource.digits, DataSource.random)  # sources of samples that the settings make, not files
 # Keys of `data` left out of the settings: files have fingerprints, and the samples' names show their number.
 _SEEN_IN_SAMPLES = {"folder", "annotations", "file", "function", "calibration_samples", "verification_samples"}
 _NO_IDENTITY = {"name", "checkpoint"}  # of `model`: what a model is called, and where its weights lie
@@ -92,34 +76,27 @@ def fingerprint(path: Path) -> Fingerprint:
 
 
 def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Fingerprint]:
-    """Fingerprints of the files of a model's source, folders with all that is in them, by their place: in the
-    workspace, or beside the file or folder that was named, from as far up as it takes to tell them apart.
+    """Fingerprints of files, and of all files in folders, by their place in the workspace; of those elsewhere by their
+    place beside the file or folder that was named, from as far up as it takes to tell them apart.
 
     What Python compiles beside its sources is left out: it changes by being imported.
 
     Raises:
-        StageError: when there is no such file.
+        StageError: file-missing.
     """
-    inside: dict[str, Path] = {}
-    outside: list[tuple[Path, int]] = []  # a file, and how many parts of its path are its name
-    for path in paths:
+    prints: dict[str, Fingerprint] = {}
+    for path in sorted(paths, key=lambda path: not path.is_relative_to(root)):
         if not path.exists():
-            raise StageError(
-                "file-missing",
-                f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none",
-            )
-        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        for file in (file for file in files if "__pycache__" not in file.parts):
-            if path.is_relative_to(root):
-                inside[file.relative_to(root).as_posix()] = file
-            else:
-                outside.append((file, len(file.relative_to(path.parent).parts)))
-    named = dict(inside)
-    for file, parts in outside:
-        while (name := Path(*file.parts[-parts:]).as_posix()) in named and parts < len(file.parts):
-            parts += 1
-        named[name] = file
-    return {name: fingerprint(file) for name, file in named.items()}
+            message = f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
+            raise StageError("file-missing", message)
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if not file.is_file() or "__pycache__" in file.parts:
+                continue
+            parts = len(file.relative_to(root if file.is_relative_to(root) else path.parent).parts)
+            while (name := Path(*file.parts[-parts:]).as_posix()) in prints and parts < len(file.parts):
+                parts += 1
+            prints[name] = fingerprint(file)
+    return prints
 
 
 def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> ModelPrint:
@@ -138,52 +115,38 @@ def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> Mode
     prints = fingerprint_files(files, root)
     is_random = config.model.checkpoint is None and getattr(config.model.options, "random", True)
     content = [settings, sorted(each["sha256"] for each in prints.values()), config.seed if is_random else None]
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    digest = _sha256(json.dumps(content, sort_keys=True))
     return {"sha256": digest[:12], "files": prints, "seed": config.seed, "settings": settings}
 
 
 def fingerprint_samples(samples: Source) -> SamplesPrint:
     """Number of samples, and the files that they come from with SHA-256: by their place in the source's folder, in
-    order.
-
-    Made samples (digit scenes, noise) have no files: their names count.
+    order. Samples without files are known by their names.
     """
-    digest, folder = hashlib.sha256(), samples.folder
-    files: list[UsedFile] = []
-    for path in dict.fromkeys(samples.paths):  # one file may hold many samples
-        inside = folder is not None and path.is_relative_to(folder)
-        name = path.relative_to(folder).as_posix() if inside and folder is not None else path.name
-        files.append({"file": name, "sha256": fingerprint(path)["sha256"]})
-        digest.update(name.encode())
-        digest.update(bytes.fromhex(files[-1]["sha256"]))
-    if samples.names != [file["file"] for file in files]:  # rows of files, or made
-        digest.update(" ".join(samples.names).encode())
-    return {"samples": len(samples.names), "sha256": digest.hexdigest(), "files": files}
+    digests = {samples.place(path): file_sha256(path) for path in dict.fromkeys(samples.paths)}
+    return {
+        "samples": len(samples.names),
+        "sha256": _sha256(json.dumps([samples.names, digests])),
+        "files": [{"file": name, "sha256": digest} for name, digest in digests.items()],
+    }
 
 
-def fingerprint_code(key: str, name: str, root: Path) -> CodePrint:
+def fingerprint_code(key: str, name: str, root: Path) -> JsonObject:
     """Fingerprints of the files that a module:function of the user's comes from (truehalf.provenance.user_files), and
     one digest of them all. The module is imported, so that what is wrong with it ends the run here.
 
     Args:
         key: of the configuration, for the message.
 
+    Returns:
+        {"sha256": digest, "files": {place: fingerprint}}.
+
     Raises:
         StageError: when there is no such module or function, or it cannot be imported.
     """
-    found = user_files([name], root)
-    if not found:
-        raise StageError(
-            "function-fails",
-            f"{key}: {name!r}: expected a module that can be imported from the workspace or is "
-            f"installed, found no file of {name.partition(':')[0]!r}",
-        )
     imported(key, name, root)
-    files = fingerprint_files(found, root)
-    digest = hashlib.sha256()
-    for place, each in files.items():
-        digest.update(f"{place} {each['sha256']} ".encode())
-    return {"sha256": digest.hexdigest(), "files": files}
+    files = fingerprint_files(user_files([name], root), root)
+    return {"sha256": _sha256(json.dumps(files)), "files": plain(files)}
 
 
 def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint], dict[str, list[str]]]:
@@ -192,44 +155,43 @@ def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint
     Raises:
         StageError: when a sample has two purposes.
     """
-    sources = run_sources(config, root)
-    samples = {purpose: sources.of(purpose) for purpose in PURPOSES}
-    data: dict[str, Json] = plain(config.data)
-    settings = {key: value for key, value in data.items() if key not in _SEEN_IN_SAMPLES}
-    if config.data.source in _MADE:
-        settings |= {"image_size": plain(config.model.image_size), "labelled": config.model.classes is not None}
-    found: dict[str, SamplesPrint] = {
-        purpose: {"drawn": settings, **fingerprint_samples(each)} for purpose, each in samples.items()
+    data, sources = config.data, run_sources(config, root)
+    settings = {key: value for key, value in plain(data).items() if key not in _SEEN_IN_SAMPLES}
+    if data.source is DataSource.random:
+        settings["image_size"] = plain(config.model.image_size)
+    prints: dict[str, SamplesPrint] = {
+        purpose: {"drawn": settings, **fingerprint_samples(source)} for purpose, source in sources.items()
     }
-    if samples["calibration"].names == samples["verification"].names:
-        found["calibration"]["also_verifies"] = True
-    if config.data.annotations is not None and config.data.source is DataSource.coco:
-        path = root / config.data.annotations  # only verification reads labels
-        found["verification"]["annotations"] = {"file": path.name, **fingerprint(path)}
-    if config.data.source is DataSource.npz:
-        _digests(samples)
-    if config.data.source is DataSource.function:
-        name = str(config.data.function)
-        code: CodePrint = {"function": name, **fingerprint_code("data.function", name, root)}
-        made = _digests(samples)
-        for purpose in PURPOSES:  # content, too: what the function reads may change while its code does not
-            digest = hashlib.sha256(" ".join(made[purpose]).encode()).hexdigest()
-            found[purpose] |= {"code": code, "sha256": digest}
-    left_out = samples["verification"].left_out
-    return found, {reason: list(names) for reason, names in left_out.items()}
+    if sources["calibration"].names == sources["verification"].names:
+        prints["calibration"]["also_verifies"] = True
+    if data.source is DataSource.coco:
+        path = root / str(data.annotations)  # only verification reads labels
+        prints["verification"]["annotations"] = {"file": path.name, **plain(fingerprint(path))}
+    if data.source is DataSource.npz:
+        _digests(sources)
+    if data.source is DataSource.function:
+        name = str(data.function)
+        code = {"function": name, **fingerprint_code("data.function", name, root)}
+        reads_files = getattr(imported("data.function", name, root), "reads_files", True)
+        for purpose, digests in (_digests(sources) if reads_files else {}).items():
+            prints[purpose]["sha256"] = _sha256(" ".join(digests))  # what it reads may change while its code does not
+        for purpose in sources:
+            prints[purpose]["code"] = code
+    return prints, {reason: list(names) for reason, names in sources["verification"].left_out.items()}
 
 
-def _digests(samples: Mapping[str, Source]) -> dict[str, list[str]]:
+def _digests(sources: Mapping[str, Source]) -> dict[str, list[str]]:
     """SHA-256 of every sample of each purpose, one sample in memory at a time.
 
     Raises:
         StageError: when two purposes share one.
     """
     first: dict[str, tuple[str, str]] = {}  # purpose and name of the first sample of a content
-    digests: dict[str, list[str]] = {}
     shared: list[str] = []
-    for purpose, source in samples.items():
-        digests[purpose] = [_digest(source.load(number)) for number in range(len(source.names))]
+    digests = {
+        purpose: [_digest(source.load(i)) for i in range(len(source.names))] for purpose, source in sources.items()
+    }
+    for purpose, source in sources.items():
         for name, digest in zip(source.names, digests[purpose], strict=True):
             earlier, of_earlier = first.setdefault(digest, (purpose, name))
             if earlier != purpose and of_earlier != name:  # of one name: a single sample serves both
@@ -246,6 +208,10 @@ def _digests(samples: Mapping[str, Source]) -> dict[str, list[str]]:
 def _digest(item: LabelledImage | Arrays) -> str:
     """SHA-256 of a sample's content, without its name."""
     return digest_of({"image": np.asarray(item.image)} if isinstance(item, LabelledImage) else item)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_plugins(plugins: Sequence[str], root: Path) -> None:

@@ -16,6 +16,7 @@ from typing import TypedDict
 from truehalf.files import file_sha256, locked
 
 CPU = "cpu"
+NO_GPU = "no NVIDIA GPU (nvidia-smi finds none)"  # where one is needed
 LOCKS = Path("/tmp")  # TMPDIR differs by job on many clusters
 
 
@@ -31,13 +32,12 @@ class Machine(TypedDict):
 
     Attributes:
         platform: operating system and architecture.
-        processor: name and vector instructions, on which latency on the CPU provider depends; else None.
+        processor: name, on which latency on the CPU provider depends; else None.
         gpus: the GPU that CUDA shows first, alone; None without one.
         tensorrt, tensorrt_rtx, polygraphy: versions; None if the package cannot be imported.
         plugins: SHA-256 by file; None if there is none.
         onnxruntime: version.
-        onnxruntime_providers_built, onnxruntime_providers: execution providers of the package; those that load (without
-            a GPU only the CPU provider is tried).
+        onnxruntime_providers: execution providers that load; without a GPU only the CPU provider is tried.
     """
 
     platform: str
@@ -48,7 +48,6 @@ class Machine(TypedDict):
     polygraphy: str | None
     plugins: dict[str, str | None]
     onnxruntime: str
-    onnxruntime_providers_built: list[str]
     onnxruntime_providers: list[str]
 
 
@@ -77,7 +76,6 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
         "polygraphy": package_version("polygraphy"),
         "plugins": {name: file_sha256(file) if file.is_file() else None for name, file in files.items()},
         "onnxruntime": ort.runtime_version(),
-        "onnxruntime_providers_built": ort.built_providers(),
         "onnxruntime_providers": ort.loadable_providers() if gpus else [ort.CPU],
     }
 
@@ -90,23 +88,12 @@ def package_version(module: str) -> str | None:
         return None
 
 
-# Instruction sets named in /proc/cpuinfo by which ONNX Runtime chooses kernels and layouts.
-_INSTRUCTIONS = {
-    *("avx", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_tile", "f16c", "fma"),
-    *("asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2"),
-}
-
-
 def _processor() -> str:
-    """Name and vector instructions of the processor; virtual machines may have one name with others."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        named = re.search(r"^(?:model name|CPU part)\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        return platform.processor() or "unknown"
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    name = facts.get("model name") or facts.get("CPU part") or "unknown"
-    instructions = _INSTRUCTIONS.intersection((facts.get("flags") or facts.get("Features") or "").split())
-    return " ".join([name, *sorted(instructions)])
+        named = None
+    return named[1] if named else platform.processor() or "unknown"
 
 
 # --- the GPU ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import functools
 import io
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
-_NAMES_REPEATED = ". `truehalf repair` gives each node a name of its own"
 _MESSAGE_MAX = 400  # characters of a message of ONNX Runtime's
-_BFLOAT16_ENDS = "; its inputs or outputs are bfloat16, which numpy has not: export it with float32 ones"
 _BFLOAT16_SHOWN = 3
 _SOURCE_LOCATION = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  # file, line and C++ function
 # Threads that wait spin as long as a small node takes: without, a run takes an eighth longer; and no longer: they would
@@ -48,27 +47,14 @@ def runtime_version() -> str:
     return str(ort.__version__)
 
 
-def built_providers() -> list[str]:
-    """Execution providers that the installed ONNX Runtime was built with; only a session shows if one loads."""
-    import onnxruntime as ort
-
-    return list(ort.get_available_providers())
-
-
 def loadable_providers() -> list[str]:
     """Execution providers that a session gets on this machine, each tried with a model of one node."""
     import onnxruntime as ort
 
     loadable = []
-    ort.set_default_logger_severity(4)  # a provider that does not load is an answer, not an error
-    _load_cuda()
-    try:
-        for provider in ort.get_available_providers():
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
-                session = ort.InferenceSession(_one_node(), providers=[provider])
-                loadable += [str(provider)] if session.get_providers()[0] == provider else []
-    finally:
-        ort.set_default_logger_severity(2)  # as it is at first
+    for provider in ort.get_available_providers():
+        with contextlib.suppress(StageError):
+            loadable.append(Session(_one_node(), str(provider), profiled=False).provider)
     return loadable
 
 
@@ -87,12 +73,33 @@ def newest_ir_version() -> int:
     return 1
 
 
+@functools.cache
+def contributed_types() -> dict[tuple[str, str], tuple[list[str], list[str], dict[str, set[str]]]]:
+    """Type parameters of inputs and of outputs by domain and operator, of all that ONNX Runtime has, "" where a slot
+    may have several; and the types that each parameter of an output allows.
+    """
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    def parameters(slots: Iterable[Any]) -> list[str]:
+        return [slot.typeStr if slot.isHomogeneous else "" for slot in slots]
+
+    return {
+        (each.domain, each.name): (
+            parameters(each.inputs),
+            parameters(each.outputs),
+            {slot.typeStr: set(slot.types) for slot in each.outputs},
+        )
+        for each in sorted(get_all_operator_schema(), key=lambda schema: schema.since_version)
+    }
+
+
 def _load_cuda() -> None:
     """Load CUDA's libraries from the packages of this environment, torch's too: ONNX Runtime looks in the system's
-    folders alone.
+    folders alone, and prints what it does not find.
     """
     import onnxruntime as ort
 
+    ort.set_default_logger_severity(4)
     with contextlib.redirect_stdout(io.StringIO()):  # the session that needs a missing one says so
         ort.preload_dlls()
 
@@ -122,8 +129,8 @@ class Session:
     Attributes:
         provider: the execution provider that runs it, read back from ONNX Runtime.
         output_names: in the model's order.
-        cpu_nodes: of a profiled session, after its first run, the nodes of that run which computed floats on the CPU
-            provider (see cpu_float_nodes); None before, and of any other. A branch not taken is not seen.
+        cpu_nodes: of a profiled session on a GPU, after its first run, the nodes of that run which computed floats on
+            the CPU provider (see cpu_float_nodes); None before, and of any other. A branch not taken is not seen.
         kernels: of a profiled session, after its first run, all that ran in it (see kernels_of); None before.
         not_split: FP16 nodes whose inner sums are not rounded though that was asked for, each with the reason: none.
     """
@@ -154,7 +161,8 @@ class Session:
                 configuration ("session.disable_prepacking"); None leaves ONNX Runtime's default.
 
         Raises:
-            StageError: when ONNX Runtime cannot load the model, or the provider is not the one asked for.
+            StageError: when ONNX Runtime cannot load the model, the provider is not the one asked for, or the model
+                computes, takes or returns bfloat16.
         """
         import onnxruntime as ort
 
@@ -175,14 +183,18 @@ class Session:
         what = str(model) if isinstance(model, (Path, str)) else "the model"
         wanted = [(provider, ({"use_tf32": "0"} if provider == CUDA else {}) | dict(provider_options or {}))]
         try:
-            self._session = _open(model, settings, wanted)
+            with contextlib.redirect_stdout(io.StringIO()):  # on which ONNX Runtime says that it falls back
+                self._session = _open(model, settings, wanted)
         except OSError:
             raise
         except Exception as error:  # the exception types of ONNX Runtime share no base but Exception
+            check_no_bfloat16(model)
             message = _first_line(error)
-            repeated = _NAMES_REPEATED if "two nodes with same node name" in message else ""
-            text = f"ONNX Runtime cannot load {what}: {message}{repeated}{bfloat16_remedy(model)}"
-            raise StageError("runtime-refuses", text) from error
+            if "two nodes with same node name" in message:
+                message += ". `truehalf repair` gives each node a name of its own"
+            raise StageError("runtime-refuses", f"ONNX Runtime cannot load {what}: {message}") from error
+        if any("bfloat16" in value.type for value in (*self._session.get_inputs(), *self._session.get_outputs())):
+            check_no_bfloat16(model)
         self.provider: str = self._session.get_providers()[0]
         if self.provider != provider:
             message = f"ONNX Runtime fell back to {self.provider} where {provider} was asked for; check its libraries"
@@ -204,23 +216,28 @@ class Session:
         try:
             values = self._session.run(names, dict(feeds))
         except Exception as error:
-            ends = (*self._session.get_inputs(), *self._session.get_outputs()) if self._session is not None else ()
-            why = _BFLOAT16_ENDS if any("bfloat16" in value.type for value in ends) else ""
-            text = f"ONNX Runtime cannot run the model: {_first_line(error)}{why}"
-            raise StageError("runtime-refuses", text) from error
+            raise StageError("runtime-refuses", f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
         if self._profile is not None:
             self.kernels = kernels_of(read_json(Path(self._session.end_profiling())))
-            self.cpu_nodes = cpu_float_nodes(self.kernels)
+            self.cpu_nodes = None if self.provider == CPU else cpu_float_nodes(self.kernels)
             self._profile.cleanup()
             self._profile = None
         return {name: _as_array(value) for name, value in zip(names, values, strict=True)}
 
-    def prepared(self, feeds: Mapping[str, np.ndarray]) -> Callable[[], Callable[[], list[np.ndarray]]]:
-        """A call that runs the model on these inputs, to be timed: inputs and outputs stay on the provider's device.
+    def nodes_by_provider(self) -> dict[str, int]:
+        """Number of the nodes of a profiled session's first run by the execution provider that ran them.
 
-        Returns:
-            the call; the function that it returns reads the outputs, in the model's order, from the device.
+        Raises:
+            StageError: when no node ran on the provider that was asked for.
         """
+        counts = Counter(kernel["provider"] for kernel in self.kernels or [])
+        if not counts[self.provider]:
+            text = f"{self.provider} was asked for and none of the {counts.total()} nodes that ran did so on it"
+            raise StageError("no-device", text)
+        return dict(sorted(counts.items()))
+
+    def prepared(self, feeds: Mapping[str, np.ndarray]) -> Callable[[], object]:
+        """A call that runs the model on these inputs and waits, to be timed: inputs and outputs stay on the device."""
         import onnxruntime as ort
 
         device = "cpu" if self.provider == CPU else "cuda"
@@ -231,11 +248,9 @@ class Session:
         for name in self.output_names:
             binding.bind_output(name, device)
 
-        def once(_inputs: Any = values) -> Callable[[], list[np.ndarray]]:  # the binding does not keep them alive
+        def once(_inputs: Any = values) -> None:  # the binding does not keep them alive
             self._session.run_with_iobinding(binding)
             binding.synchronize_outputs()
-            read: Callable[[], list[np.ndarray]] = binding.copy_outputs_to_cpu
-            return read
 
         return once
 
@@ -343,22 +358,6 @@ def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def check_loads(source: Path | ir.Model, model: ir.Model, remedy: str) -> None:
-    """Check that ONNX Runtime loads a model.
-
-    Args:
-        source: file or model that it loads.
-        model, remedy: as in `refusal`.
-
-    Raises:
-        StageError: when it does not.
-    """
-    try:
-        Session(source)
-    except StageError as error:
-        raise refusal(error, model, remedy) from error
-
-
 def refusal(error: StageError, model: ir.Model, remedy: str) -> StageError:
     """ONNX Runtime's error with the operators of the model that are not ONNX's, if there are such.
 
@@ -388,9 +387,11 @@ def custom_operators(model: ir.Model) -> list[str]:
     return sorted({f"{node.domain}::{node.op_type}".removeprefix("::") for node in unknown})
 
 
-def bfloat16_remedy(model: Path | str | bytes | ir.Model) -> str:
-    """Names of the inputs, outputs and nodes in bfloat16 of a model that ONNX Runtime refuses, and what to do; "" if it
-    holds none.
+def check_no_bfloat16(model: Path | str | bytes | ir.Model) -> None:
+    """Refuse a model that holds bfloat16 values, as far as it can be read.
+
+    Raises:
+        StageError: naming the first inputs and nodes.
     """
     import onnx_ir as ir
 
@@ -399,24 +400,18 @@ def bfloat16_remedy(model: Path | str | bytes | ir.Model) -> str:
     from truehalf.ir.normalize import NORMALIZE
 
     if isinstance(model, bytes):
-        return ""
-
-    def is_bfloat16(value: ir.Value | None) -> bool:
-        return value is not None and value.dtype == ir.DataType.BFLOAT16
-
+        return
     try:
         typed = model.clone() if isinstance(model, ir.Model) else load_model(model)
         NORMALIZE(typed)
     except StageError:
-        return ""
-    ends = {"input": typed.graph.inputs, "output": typed.graph.outputs}
-    places = [f"{kind} {value.name!r}" for kind, values in ends.items() for value in values if is_bfloat16(value)]
-    nodes = (node for node in all_nodes(typed) if any(map(is_bfloat16, (*node.inputs, *node.outputs))))
-    places += [f"{node.op_type} {label_of(node)!r}" for node in nodes]
-    if not places:
-        return ""
-    why = f"The model is bfloat16 ({some_of(places, _BFLOAT16_SHOWN)}), which ONNX Runtime does not compute on a CPU"
-    return f". {why}: give the float32 model, or export it in float32"
+        return
+    made = [(f"input {value.name!r}", value) for value in typed.graph.inputs]
+    made += [(f"{node.op_type} {label_of(node)!r}", value) for node in all_nodes(typed) for value in node.outputs]
+    places = [place for place, value in made if value.dtype == ir.DataType.BFLOAT16]
+    if places:
+        text = f"the model is bfloat16 ({some_of(places, _BFLOAT16_SHOWN)}), which neither ONNX Runtime on a CPU nor"
+        raise StageError("not-supported", f"{text} numpy computes: give the float32 model, or export it in float32")
 
 
 def _first_line(error: Exception) -> str:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from truehalf.errors import StageError
 from truehalf.json_values import JsonObject
+from truehalf.runtime.machine import NO_GPU, Machine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +42,11 @@ _QUOTED = 20  # messages of the log in an error
 _NO_DRIVER = re.compile(r"\n?\[checkMacros\.cpp::catchCudaError.*")  # beside each refusal where there is no GPU
 _RTX_VARIABLE = {"POLYGRAPHY_USE_TENSORRT_RTX": "1"}  # read when Polygraphy is imported
 
+_LEVELS = (  # option, argument of Polygraphy, enum of TensorRT
+    ("hardware_compatibility", "hardware_compatibility_level", "HardwareCompatibilityLevel"),
+    ("tiling_optimization_level", "tiling_optimization_level", "TilingOptimizationLevel"),
+)
+
 Profile = dict[str, dict[str, list[int]]]  # input -> {"min" | "opt" | "max": a shape; of a shape tensor its values}
 
 
@@ -54,7 +60,6 @@ class BuildOrder:
         profiles: optimization profiles.
         options: EngineConfig as plain values.
         targets: compute capabilities that RTX compiles for, such as "sm86"; none: its default.
-        is_inspected: whether the engine is read back, which takes the GPU that it is for.
     """
 
     module: str
@@ -63,28 +68,21 @@ class BuildOrder:
     profiles: Sequence[Profile]
     options: JsonObject
     targets: Sequence[str] = ()
-    is_inspected: bool = False
 
 
-class BuildFacts(TypedDict, total=False):
+class BuildFacts(TypedDict):
     """Facts of an engine that was written.
 
     Attributes:
         tensorrt, build_seconds: version, and what the builder took.
         warnings: of TensorRT, each once; a newer major version than is known is one.
         layer_log: the message of the builder's log that lists the layers; "": none.
-        inspection: the inspector's JSON, of an engine that was read back.
-        inspection_fault: what TensorRT did not report of it; None: nothing.
-        device_memory_mb: 10^6 bytes of one execution context; None: not reported.
     """
 
     tensorrt: str
     build_seconds: float
     warnings: list[str]
     layer_log: str
-    inspection: str
-    inspection_fault: str | None
-    device_memory_mb: float | None
 
 
 class BuildRefusal(StageError):
@@ -101,20 +99,22 @@ class BuildRefusal(StageError):
         self.errors, self.log = errors, log
 
 
-def unavailable_reason(module: str, capability: str | None, version: str | None, polygraphy: str | None) -> str | None:
-    """Reason why a machine builds and runs no engine of a module; None if it does.
+def unavailable_reason(module: str, machine: Machine, has_to_run: bool = True) -> str | None:
+    """Reason why a machine builds no engine of a module; None if it does.
 
     Args:
-        capability: compute capability of the GPU, such as "8.6"; None: there is none.
-        version, polygraphy: of the packages; None: not importable.
+        has_to_run: whether it has to run there, too: on a GPU that the module supports.
     """
     missing = []
-    if capability is None:
-        missing.append("no NVIDIA GPU (nvidia-smi finds none)")
-    elif module == RTX and capability not in _RTX_RUNS_ON and not capability.startswith("12."):
-        runs = f"{', '.join(_RTX_RUNS_ON)} and from 12.0 on"
-        missing.append(f"a GPU of compute capability {capability}: TensorRT for RTX runs on {runs}")
-    if packages := [NAMES[module]] * (not version) + ["Polygraphy"] * (not polygraphy):
+    if has_to_run and not machine["gpus"]:
+        missing.append(NO_GPU)
+    elif has_to_run and machine["gpus"]:
+        capability = machine["gpus"][0]["compute_capability"]
+        if module == RTX and capability not in _RTX_RUNS_ON and not capability.startswith("12."):
+            runs = f"{', '.join(_RTX_RUNS_ON)} and from 12.0 on"
+            missing.append(f"a GPU of compute capability {capability}: TensorRT for RTX runs on {runs}")
+    versions: Mapping[str, Any] = machine
+    if packages := [name for key, name in ((module, NAMES[module]), ("polygraphy", "Polygraphy")) if not versions[key]]:
         missing.append(f"{' and '.join(packages)} cannot be imported (pip install {_EXTRAS[module]})")
     return " and ".join(missing) or None
 
@@ -192,13 +192,12 @@ def _build(order: BuildOrder) -> BuildFacts:
         text = "\n  ".join([f"TensorRT {version} built no engine from {order.onnx}", *messages])
         raise BuildRefusal("no-engine", text, log=messages) from error
     Path(order.engine).write_bytes(data)
-    facts: BuildFacts = {
+    return {
         "tensorrt": version,
         "build_seconds": seconds,
         "warnings": [*([warning] if warning else []), *log.warnings],
         "layer_log": log.layers,
     }
-    return facts | _inspected(trt, log, data, order.options) if order.is_inspected else facts
 
 
 def version_warning(module: str, version: str) -> str | None:
@@ -288,15 +287,13 @@ def _config(trt: Any, order: BuildOrder, network: Any, parser: Any) -> Any:
 
     options: Any = order.options
 
-    def member(kind: str, key: str, name: str) -> Any:
+    def member(kind: str, name: str) -> Any:
         """A member of an enum of TensorRT by its name in lower case."""
-        members = getattr(getattr(trt, kind, None), "__members__", {})
-        if name.upper() not in members:
-            raise BuildRefusal("unknown-choice", f"engine.{key}: TensorRT {trt.__version__} knows no {name!r}")
-        return members[name.upper()]
-
-    def level(kind: str, key: str) -> Any:
-        return None if options[key] == "none" else member(kind, key, options[key])
+        found = getattr(getattr(trt, kind, None), name.upper(), None)
+        if found is None:
+            text = f"an option of engine: TensorRT {trt.__version__} has no {kind} {name!r}"
+            raise BuildRefusal("unknown-choice", text)
+        return found
 
     inputs = [network.get_input(place) for place in range(network.num_inputs)]
     fixed = {tensor.name for tensor in inputs if not tensor.is_shape_tensor and -1 not in tuple(tensor.shape)}
@@ -304,21 +301,17 @@ def _config(trt: Any, order: BuildOrder, network: Any, parser: Any) -> Any:
     for profile, ranges in zip(profiles, order.profiles, strict=False):
         for name in ranges.keys() - fixed:  # of these the shape is known
             profile.add(name, *(tuple(ranges[name][kind]) for kind in ("min", "opt", "max")))
-    pools = options["memory_pools_gb"].items()
+    pools = {member("MemoryPoolType", pool): int(gib * 2**30) for pool, gib in options["memory_pools_gb"].items()}
+    chosen = [level for level in _LEVELS if options[level[0]] != "none"]  # the default, which old versions do not name
     common: dict[str, Any] = {
         "profiles": profiles,
-        "memory_pool_limits": {
-            member("MemoryPoolType", "memory_pools_gb", pool): int(limit * 2**30) for pool, limit in pools
-        },
-        "profiling_verbosity": member("ProfilingVerbosity", "profiling_verbosity", options["profiling_verbosity"]),
+        "memory_pool_limits": pools,
+        "profiling_verbosity": member("ProfilingVerbosity", options["profiling_verbosity"]),
         "load_timing_cache": options["timing_cache"],
         "refittable": options["refit"],
         "strip_plan": options["strip_weights"],
-        "version_compatible": options["version_compatible"],
-        "builder_optimization_level": options["builder_optimization_level"],
-        "max_aux_streams": options["max_aux_streams"],
-        "hardware_compatibility_level": level("HardwareCompatibilityLevel", "hardware_compatibility"),
-        "tiling_optimization_level": level("TilingOptimizationLevel", "tiling_optimization_level"),
+        **{name: options[name] for name in ("version_compatible", "builder_optimization_level", "max_aux_streams")},
+        **{argument: member(kind, options[option]) for option, argument, kind in chosen},
     }
 
     def further(builder: Any, network: Any, config: Any) -> None:
@@ -338,37 +331,6 @@ def _config(trt: Any, order: BuildOrder, network: Any, parser: Any) -> Any:
     return PostprocessConfig(CreateConfigRTX(compute_capabilities=capabilities or None, **common), further)
 
 
-def _inspected(trt: Any, log: Any, data: bytes, options: JsonObject) -> BuildFacts:
-    """`BuildFacts` that an engine and its inspector tell on the GPU; types of dynamic shapes are not known without an
-    execution context at opt.
-    """
-    engine = _deserialized(trt, log, data, options)
-    if engine is None:
-        text = f"TensorRT {trt.__version__} cannot read the engine that it built"
-        return {"inspection_fault": "\n  ".join([text, *log.errors])}
-    inspector, fault = engine.create_engine_inspector(), None
-    try:
-        inspector.execution_context = context = engine.create_execution_context()
-        for name in map(engine.get_tensor_name, range(engine.num_io_tensors)):
-            if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT and -1 in engine.get_tensor_shape(name):
-                context.set_input_shape(name, engine.get_tensor_profile_shape(name, 0)[1])
-    except RuntimeError as error:  # by which the bindings say what the library refuses
-        fault = f"the inspector had no execution context: {error}"
-    size = getattr(engine, "device_memory_size_v2", None)  # from 10.1 on
-    return {
-        "inspection": inspector.get_engine_information(trt.LayerInformationFormat.JSON),
-        "inspection_fault": fault,
-        "device_memory_mb": None if size is None else size / 1e6,
-    }
-
-
-def _deserialized(trt: Any, log: Any, data: bytes, options: JsonObject) -> Any:
-    """The engine; None if TensorRT cannot read it."""
-    runtime = _started(trt.Runtime, trt, log)
-    runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings a runtime
-    return runtime.deserialize_cuda_engine(data)
-
-
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
@@ -378,6 +340,7 @@ class EngineRunner:
 
     Attributes:
         provider: the module that runs it.
+        device_memory_mb: 10^6 bytes of one execution context; None: not reported, before TensorRT 10.1.
         cpu_nodes, not_split: nothing of the kind.
     """
 
@@ -405,7 +368,9 @@ class EngineRunner:
 
         with self._refusing("load"):
             _load_plugins(trt, self._log, options)
-            engine = _deserialized(trt, self._log, path.read_bytes(), options)
+            runtime = _started(trt.Runtime, trt, self._log)
+            runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings a runtime
+            engine = runtime.deserialize_cuda_engine(path.read_bytes())
             if engine is None:
                 raise RuntimeError(f"build it anew with TensorRT {trt.__version__} on this GPU")
             if weights is not None:
@@ -417,8 +382,19 @@ class EngineRunner:
                 {name: ranges for name, ranges in profile.items() if not engine.is_shape_inference_io(name)}
                 for profile in profiles
             ]
+            self._inspector, self._json = engine.create_engine_inspector(), trt.LayerInformationFormat.JSON
             self._runner = TrtRunner(engine)
             self._runner.activate()
+        size = getattr(engine, "device_memory_size_v2", None)
+        self.device_memory_mb: float | None = None if size is None else size / 1e6
+
+    def layers_json(self) -> str:
+        """Layers as TensorRT's inspector tells them, in JSON; types at dynamic shapes are those at the first opt."""
+        with self._refusing("tell its layers"):
+            for name, ranges in (self._shapes or [{}])[0].items():
+                self._runner.context.set_input_shape(name, tuple(ranges["opt"]))
+            self._inspector.execution_context = self._runner.context
+            return str(self._inspector.get_engine_information(self._json))
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name.

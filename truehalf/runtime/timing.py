@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypedDict
 
 from truehalf.runtime.machine import gpu_facts
@@ -32,7 +31,7 @@ class Timing(TypedDict):
         spread: (largest - smallest p50 of a round) / smallest.
         samples: in one run.
         throughput_per_s: samples per second, of runs one after the other.
-        clocks: of a GPU with runs going on; None on the CPU and without nvidia-smi.
+        clocks: of a GPU right after the runs; None on the CPU and without nvidia-smi.
     """
 
     p50_ms: float
@@ -71,22 +70,13 @@ def timed(once: Callable[[], object], samples: int, options: LatencyConfig, on_g
         "spread": (max(medians) - min(medians)) / min(medians) if min(medians) else None,
         "samples": samples,
         "throughput_per_s": float(np.median([1e3 * samples * options.runs / times.sum() for times in rounds])),
-        "clocks": clocks_during(once) if on_gpu else None,
+        "clocks": _clocks() if on_gpu else None,
     }
 
 
-def clocks_during(work: Callable[[], object]) -> Clocks | None:
-    """Clocks (MHz), temperature (degrees Celsius) and power (W) by nvidia-smi; None without it.
-
-    Args:
-        work: repeated until nvidia-smi has answered: an idle GPU lowers its clocks.
-    """
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(gpu_facts, *_CLOCKS, units=False)
-        work()
-        while not answer.done():
-            work()
-    cells = answer.result()
+def _clocks() -> Clocks | None:
+    """Clocks (MHz), temperature (degrees Celsius) and power (W) by nvidia-smi; None without it."""
+    cells = gpu_facts(*_CLOCKS, units=False)
     return None if cells is None else dict(zip(_CLOCKS.values(), map(_number, cells), strict=True))
 
 

@@ -34,7 +34,7 @@ from truehalf.ir.proto.one_image import IMAGE
 from truehalf.ir.proto.refusals import checker_refusal
 from truehalf.repairs import RepairReport, check_passes
 from truehalf.repairs import repair as repaired
-from truehalf.runtime.ort import bfloat16_remedy, check_loads
+from truehalf.runtime.ort import Session, refusal
 from truehalf.slimming.comparison import Arrays, Comparison
 from truehalf.slimming.constants import constants_as_tensors
 from truehalf.slimming.ends import KeepEnds
@@ -166,7 +166,10 @@ def slim_model(
     try:
         made = attempt((), passes)
     except StageError as error:
-        check_loads(file.runnable, before, _UNSLIMMED)
+        try:
+            Session(file.runnable)
+        except StageError as refused:
+            raise refusal(refused, before, _UNSLIMMED) from refused
         comparison.check_source()
         try:
             made, left_out = without_cause()
@@ -210,7 +213,7 @@ def slim_or_keep(file: ModelFile, check_feeds: Sequence[Arrays] = ()) -> Slimmed
     try:
         return slim_model(file, check_feeds=check_feeds)
     except StageError as error:
-        if error.code != "runtime-refuses" or checker_refusal(file.path) or bfloat16_remedy(file.model):
+        if error.code != "runtime-refuses" or checker_refusal(file.path):
             raise
         nodes = model_facts(file.model)["nodes"]
         failed, model = f"the model is neither slimmed nor repaired: {error}", cloned(file.model)

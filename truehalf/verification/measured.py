@@ -13,12 +13,20 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.boxes import box_format_problem, in_words, layouts_of
-from truehalf.io_spec.columns import anchored
 from truehalf.io_spec.decode import Detections, confident, decode
-from truehalf.io_spec.outputs import DETECTIONS, by_kind, detecting, plain_outputs, task_of
+from truehalf.io_spec.outputs import (
+    DETECTIONS,
+    columns_of,
+    detecting,
+    finds_anchors,
+    plain_outputs,
+    skipped_outputs,
+    task_of,
+    with_other_columns,
+)
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import ClassAgreement
-from truehalf.verification.metrics.decoded import near_labels, of_anchors, with_tied_labels
+from truehalf.verification.metrics.decoded import near_labels, with_tied_labels
 from truehalf.verification.metrics.detections import DetectionSummary, Matching, match, of_objects, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone, masked_in
@@ -103,6 +111,7 @@ class Measured:
             known: by sample, what the reference finds, where it was decoded before.
             untrained: see above; default: what the I/O spec says.
         """
+        runs = [_with_other_columns(run, spec) for run in runs]
         self.runs, self.spec, self.options, self.task = runs, spec, options, task_of(spec)
         self.plain = judged_alone(runs, spec)
         self.untrained = untrained or (None if spec.trained else UNTRAINED)
@@ -124,7 +133,7 @@ class Measured:
                 self.tied_labels += count
         thresholds = options.score_threshold, options.iou_threshold
         self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.found]
-        if self.found and of_anchors(runs[0].reference, spec):
+        if self.found and finds_anchors(spec, runs[0].reference):
             both = zip(self.matchings, self.found, strict=True)
             self.matchings = [of_objects(one, *pair, options.score_threshold) for one, pair in both]
 
@@ -186,7 +195,7 @@ class Measured:
         """
         if self.meaningless or self.misinterpreted or not detecting(self.spec):
             return ""
-        declared, threshold = by_kind(self.spec)["boxes"], self.options.score_threshold
+        declared, threshold = columns_of(self.spec)["boxes"], self.options.score_threshold
         layouts = layouts_of([(run.reference, run.size) for run in self.runs], self.spec, threshold)
         others = [each for each in layouts if each != (declared.format, declared.normalized)]
         return f"{in_words(others)}, too" if others else "" if layouts else in_words([])
@@ -253,11 +262,16 @@ class Measured:
 
     # --- all tasks
 
+    @property
+    def _compared(self) -> list[str]:
+        return [name for name in self.runs[0].reference if name not in skipped_outputs(self.spec)]
+
     @cached_property
     def errors(self) -> dict[str, OutputErrors]:
         """By output, of all runs; of queries after pairing them."""
         found = {}
-        for name, first in self.runs[0].reference.items():
+        compared = {name: self.runs[0].reference[name] for name in self._compared}
+        for name, first in compared.items():
             if all(name in run.candidate for run in self.runs):
                 pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self.runs]
                 found[name] = self.queries.errors.get(name) or self._by_tensor_rule(name, pairs, self.runs)
@@ -289,6 +303,12 @@ class Measured:
 
 
 def _paired(run: Run, names: Sequence[str], spec: IoSpec, threshold: float) -> Paired:
-    rows = pair_queries(run.reference, run.candidate, names, anchored(spec))
+    rows = pair_queries(run.reference, run.candidate, names)
     outputs = {name: in_rows(run.candidate[name], rows) for name in names}
     return Paired(rows, outputs, confident(run.reference, spec, threshold))
+
+
+def _with_other_columns(run: Run, spec: IoSpec) -> Run:
+    """The run with columns that no detection shows as outputs of their own."""
+    reference, candidate = (with_other_columns(side, spec) for side in (run.reference, run.candidate))
+    return replace(run, reference=reference, candidate=candidate)

@@ -24,12 +24,9 @@ from truehalf.config.verification import Evaluation
 from truehalf.data.samples import Sample, repeated
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError
-from truehalf.io_spec.columns import in_parts, parts_of
-from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import holds_fp16
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort import CUDA, Session
-from truehalf.verification.declared_file import DeclaredFile
 from truehalf.verification.float16_shapes import causes, float16_shape_arithmetic, shape_problem, shapes_unknown
 from truehalf.verification.lanes import lanes_of, threads_of
 from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_on, part_of
@@ -208,9 +205,6 @@ class OpenFile:
             return self._probes[key]
         self._close_probes()
         model = self.file.model.clone()
-        spec = self.file.spec if isinstance(self.file, DeclaredFile) else IoSpec()
-        whole = {part.name: part.part_of.output for part in parts_of(spec)}
-        names = list(dict.fromkeys(whole.get(name, name) for name in names))
         values = {value.name: value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
         values |= {value.name: value for node in model.graph for value in node.outputs}
         model.graph.outputs.clear()
@@ -248,21 +242,12 @@ class OpenFile:
         fixed = self.file.fixed_batch if part.rows else None
         with self._naming():
             if fixed is None or fixed == part.rows:
-                return self._run(typed)
+                return self.runner.run(typed)
             parts = []
             for start in range(0, part.rows, fixed):
-                outputs = self._run(repeated(part_of(typed, start, fixed), fixed))
+                outputs = self.runner.run(repeated(part_of(typed, start, fixed), fixed))
                 parts.append(_trimmed(outputs, fixed, min(fixed, part.rows - start)))
             return joined(parts)
-
-    def _run(self, feed: Mapping[str, np.ndarray]) -> Arrays:
-        """Outputs by name, as the I/O spec of the file takes them apart."""
-        outputs = self.runner.run(feed)
-        if not isinstance(self.file, DeclaredFile):
-            return outputs
-        whole = {part.part_of.output for part in parts_of(self.file.spec)}  # float32, as parts are
-        floats = {name: np.asarray(outputs[name], np.float32) for name in whole if name in outputs}
-        return in_parts({**outputs, **floats}, self.file.spec)
 
     def run_all(
         self,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import DETECTIONS, Outputs, by_kind, check_values, task_of
+from truehalf.io_spec.checks import check_values
+from truehalf.io_spec.outputs import OF_CLASSES, Outputs, columns_in, detecting, finds_top_k, read_columns
 from truehalf.io_spec.spec import IoSpec
 
 UNLIKE = coded("not-comparable", "outputs that have not the reference's shape cannot be compared with it")
@@ -27,14 +28,13 @@ def shape_problems(expected: Outputs, outputs: Outputs, spec: IoSpec) -> list[st
         expected, outputs: of the same samples; one that is missing had no shape to compare.
     """
     other = [name for name in expected if name in outputs and name not in comparable(expected, outputs)]
-    kinds = by_kind(spec) if task_of(spec) == DETECTIONS else {}
     problems = []
-    if "boxes" in kinds and "logits" not in kinds and decodable(expected, outputs, spec):
-        name = kinds["boxes"].name
-        if name in other:
-            count = f"expected {expected[name].shape[1]} detections an image, as the reference has"
-            problems.append(coded("outputs-differ", f"{count}, got {outputs[name].shape[1]}"))
-            other = [each for each in other if each not in {kind.name for kind in kinds.values()}]
+    if {*other} & {*detecting(spec)} and finds_top_k(spec) and decodable(expected, outputs, spec):
+        counts = [read_columns(side, spec)["boxes"].shape[1] for side in (expected, outputs)]
+        if counts[0] != counts[1]:
+            reason = f"expected {counts[0]} detections an image, as the reference has, got {counts[1]}"
+            problems.append(coded("outputs-differ", reason))
+            other = [each for each in other if each not in detecting(spec)]
     return problems + [
         coded(
             "wrong-shape",
@@ -46,9 +46,10 @@ def shape_problems(expected: Outputs, outputs: Outputs, spec: IoSpec) -> list[st
 
 def decodable(expected: Outputs, outputs: Outputs, spec: IoSpec) -> bool:
     """Whether the outputs that make up detections still do, of as many images."""
-    names = [each.name for each in by_kind(spec).values()]
-    if any(name not in outputs or outputs[name].shape[:1] != expected[name].shape[:1] for name in names):
-        return False
+    for each in (each for each in spec.outputs if columns_in(each) or each.kind in OF_CLASSES):
+        images = slice(0, 0 if each.batched is False else 1)
+        if each.name not in outputs or outputs[each.name].shape[images] != expected[each.name].shape[images]:
+            return False
     try:
         check_values(outputs, spec)
     except StageError:

@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from truehalf.data.model_images import shown_in
+from truehalf.data.model_inputs import shown_in
 from truehalf.data.model_samples import model_samples
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.data.samples import Feeds
 from truehalf.io_spec.in_file import spec_inside
-from truehalf.io_spec.proposal import first_samples, inputs_of, proposal_of
-from truehalf.io_spec.proposed import Proposal
+from truehalf.io_spec.proposal import Proposal, first_samples, inputs_of, proposal_of
 from truehalf.io_spec.spec import InputSpec, TensorSpec, input_of
 from truehalf.ir.facts import fixed_batch
 from truehalf.ir.model_forms import ModelFile

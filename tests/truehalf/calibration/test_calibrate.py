@@ -178,7 +178,7 @@ def test_bad_arguments_are_refused(model: Path) -> None:
 def test_names_come_from_the_feeds(model: Path) -> None:
     x = samples(2)
     x[1] = 9
-    feeds = Feeds(model_samples({"x": x[:, np.newaxis]}, load_model(model)), 1)
+    feeds = Feeds(model_samples({"x": x}, load_model(model)), 1)
     assert calibrate(model, feeds)["tensors"]["x"]["sample"] == "feed[1]"
     assert calibrate(model, list(feeds))["tensors"]["x"]["sample"] == "1"
 

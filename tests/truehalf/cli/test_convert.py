@@ -287,7 +287,7 @@ def test_corrupt_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["model.onnx", "-o", "model.onnx"], "would-overwrite", ["model.onnx"]),
         (["absent.onnx", "-o", "out.onnx"], "file-missing", ["absent.onnx"]),
-        (["model.onnx", "-o", "out.onnx", "--samples", "absent"], "wrong-feeds", ["absent"]),
+        (["model.onnx", "-o", "out.onnx", "--samples", "absent"], "file-missing", ["absent"]),
         (["model.onnx", "-o", "out.onnx", "--samples", "images"], "needs-value", ["preprocessing"]),
         (["model.onnx", "-o", "out.onnx", "--data-max", "-1"], "bad-options", ["data_max"]),
         (["model.onnx", "-o", "images"], "file-unwritable", ["images"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,9 +13,6 @@ from tests.measuring.attention_graphs import Form, attention
 from tests.messages import expect
 from tests.tiers import compiled
 from truehalf.cli.app import run as truehalf
-from truehalf.cli.engine import engine_lines
-from truehalf.engines.engine_report import EngineReport
-from truehalf.report.text import Screen
 
 pytestmark = compiled
 
@@ -174,7 +170,7 @@ def test_a_conversion_compiles_what_it_wrote(
 def test_an_engine_that_fails_its_gates_fails_the_conversion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("truehalf.engines.layers.lost_nodes", lambda layers, half: sorted(half))
+    monkeypatch.setattr("truehalf.engines.compiled._in_fp32", lambda layers, half: (half, half))
     onnx.save(convolution(), tmp_path / "model.onnx")
     assert convert(tmp_path / "model.onnx", "--engine") == 1
     expect(capsys.readouterr().out, "beyond-gate", "conv")
@@ -217,11 +213,3 @@ def test_a_file_that_failed_its_verification_is_not_compiled(
     onnx.save(convolution(), tmp_path / "model.onnx")
     assert convert(tmp_path / "model.onnx", "--engine") == 1
     assert "engine:" in capsys.readouterr().out and not (tmp_path / "model_fp16_engine").exists()
-
-
-def test_what_the_compilers_log_does_not_tell_is_called_unknown() -> None:
-    precision = {"declared": "fp16", "fp16_fraction": 1.0, "float_nodes": 2}
-    compiled = {"compiler": "TensorRT for RTX 9", "computing_layers": None, "fused_attention": None}
-    facts: Any = {"precision": precision, "compiled": compiled | {"attention_regions": 4}}
-    lines = engine_lines(EngineReport(status="compiled", engine_mb=1.0, **facts), Path("folder"), Screen())
-    assert not any("None" in line for line in lines)

@@ -85,9 +85,7 @@ def test_the_same_folder_gives_the_same_samples(source: str, folder: Path) -> No
     of_command = {sample.name: sample for sample in model_samples(folder / "images", model, spec.image_input)}
     labels = ["data.annotations=labels.json"] if source == "coco" else []
     sources = run_sources(validate(composed(f"data={source}", "data.folder=images", *labels)), folder)
-    of_run = [
-        sample for purpose in ("trace", "calibration", "verification") for sample in fitted(sources.of(purpose), spec)
-    ]
+    of_run = [sample for source in sources.values() for sample in fitted(source, spec)]
     assert {sample.name for sample in of_run} == {*of_command} and len(of_command) == COUNT
     assert all(alike(sample, of_command[sample.name]) for sample in of_run)
 
@@ -100,7 +98,7 @@ def test_arrays_of_the_same_samples_are_the_same(folder: Path) -> None:
     np.savez(folder / "all.npz", **stacked)
     rows = {sample.name: sample for sample in model_samples(folder / "all.npz", model)}
     sources = run_sources(validate(composed("data=npz", "data.file=all.npz")), folder)
-    of_run = [sample for purpose in ("calibration", "verification") for sample in fitted(sources.of(purpose), spec)]
+    of_run = [sample for purpose in ("calibration", "verification") for sample in fitted(sources[purpose], spec)]
     assert all(alike(sample, rows[sample.name]) for sample in of_run) and len(of_run) == COUNT
 
 
@@ -147,7 +145,7 @@ BAD_FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 BAD_LABELS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no JSON": (no_json, "file-unreadable"),
-    "no categories": (changed(categories=None), "wrong-file"),
+    "no categories": (changed(categories=None), "file-unreadable"),
     "a box of three numbers": (changed(annotations__bbox=[1, 2, 3]), "wrong-type"),
     "an unknown category": (changed(annotations__category_id=7), "wrong-name"),
     "an image that is not there": (changed(images__file_name="gone.png"), "file-missing"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +63,7 @@ def test_arrays_and_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ),
         ("return np.zeros((9, 9, 3))", "wrong-return", ["uint8 [height, width, 3]", "ndarray float64 [9, 9, 3]"]),
         ("return None", "wrong-return", ["uint8 [height, width, 3]", "NoneType"]),
-        (f"return {OWN}, [[0, 0, 5, 5]], None", "needs-value", ["boxes", "labels"]),
+        (f"return {OWN}, [[0, 0, 5, 5]], None", "wrong-return", ["boxes", "labels"]),
         (
             f"return {OWN}, [[0, 0, 5, 5]], [1, 2]",
             "wrong-return",
@@ -73,7 +72,7 @@ def test_arrays_and_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (f"return {OWN}, [[0, 0, 5, 5]], [1.5]", "wrong-return", ["labels [n]", "labels float64 [1]"]),
         (f"return {OWN}, [[5, 0, 5, 5]], [1]", "wrong-return", ["x0 < x1", "y0 < y1"]),
         (f"return {OWN}, [[0, 0, 5, 5]], [10]", "out-of-range", [0, 9, 10]),
-        ("return {'pixels': np.zeros(3)}", "wrong-name", ["images", "pixels"]),
+        ("return {'pixels': np.zeros(3)}", "wrong-feeds", ["[wrong-name]", "images", "pixels"]),
     ],
 )
 def test_faults_name_the_sample(
@@ -108,31 +107,6 @@ def test_a_function_that_ignores_the_purpose_is_refused(tmp_path: Path, monkeypa
         fingerprint_data(config, tmp_path)
 
 
-def test_samples_that_two_purposes_share_late_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = "return {'x': np.int64(number if number >= 16 else -1 - number - 100 * PURPOSES.index(purpose))}"
-    config_of(tmp_path, body, monkeypatch)
-    counts = ["data.calibration_samples=18", "data.verification_samples=30"]
-    config = validate(composed("data=function", "data.function=my_data:sample", *counts))
-    facts = ["my_data:sample/verification/17 (verification)", "my_data:sample/calibration/17 (calibration)"]
-    with raises("given-twice", *facts) as error:
-        fingerprint_data(config, tmp_path)
-    assert str(error.value).count("(verification)") == 2
-
-
-def test_many_samples_are_compared_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = "return {'x': np.full((512, 512), number + 20_000 * PURPOSES.index(purpose), np.int32)}"  # 1 MB each
-    config_of(tmp_path, body, monkeypatch)
-    counts = ["data.calibration_samples=100", "data.verification_samples=400"]
-    config = validate(composed("data=function", "data.function=my_data:sample", *counts))
-    tracemalloc.start()
-    try:
-        fingerprint_data(config, tmp_path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 16 * 2**20, "a sample takes 1 MB, all of them 516 MB"
-
-
 def test_fingerprints_follow_the_code_and_what_it_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = f"return {OWN} + len(open({str(tmp_path / 'data.txt')!r}).read())"
     (tmp_path / "data.txt").write_text("a")
@@ -144,3 +118,13 @@ def test_fingerprints_follow_the_code_and_what_it_makes(tmp_path: Path, monkeypa
     assert other["verification"]["sha256"] != before["verification"]["sha256"]
     longer, _ = fingerprint_data(config_of(tmp_path, f"{reads}  # longer", monkeypatch), tmp_path)
     assert longer["verification"]["code"]["sha256"] != before["verification"]["code"]["sha256"]
+
+
+def test_a_function_that_reads_no_files_is_known_by_its_code_and_not_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, "raise RuntimeError", monkeypatch)
+    with (tmp_path / "my_data.py").open("a") as file:
+        file.write("sample.reads_files = False\n")
+    found, _ = fingerprint_data(config, tmp_path)
+    assert [each["samples"] for each in found.values()] == [16, 3, 4]

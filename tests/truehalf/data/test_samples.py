@@ -1,6 +1,5 @@
 """trace, calibrate and verify never share a sample."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from tests.configurations import composed
 from tests.conftest import PICTURES, SPEC
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
-from truehalf.config.typed import ConfigErrors
 from truehalf.config.validate import validate
 from truehalf.data.run_samples import (
     TRACE_SAMPLES,
@@ -197,23 +195,6 @@ def test_scenes_in_bgr_and_nhwc_are_the_same_scenes() -> None:
     turned = spec_of(channels="BGR", layout="NHWC", shape=["batch", 128, 128, 3])
     other = verification_samples(digits_config(), Path("unused"), turned)[1].arrays["images"]
     assert np.array_equal(other, plain.transpose(1, 2, 0)[..., ::-1])
-
-
-def test_scenes_of_another_size_and_square_alone() -> None:
-    size = ["model.image_size=[256,256]"]
-    sample = verification_samples(validate(composed(*size)), Path("unused"), spec_of(size=[256, 256]))[2]
-    assert sample.arrays["images"].shape == (3, 256, 256) and sample.boxes is not None
-    with raises("wrong-shape", "model.image_size", "[128, 256]", error=ConfigErrors):
-        validate(composed("model.image_size=[128,256]"))
-    unknown = validate(composed("model.image_size=[null,null]"))
-    with raises("needs-value", "model.image_size"):
-        verification_samples(unknown, Path("unused"), SPEC)
-
-
-def test_scenes_have_no_labels_for_a_model_whose_classes_are_not_digits() -> None:
-    config = validate(composed("model.classes=null", "data.verification_samples=1"))
-    (sample,) = verification_samples(config, Path("unused"), replace(SPEC, class_names=("person", "bicycle")))
-    assert sample.boxes is None and sample.labels is None
 
 
 def test_noise_is_seeded_and_its_purposes_are_disjoint() -> None:

@@ -17,7 +17,6 @@ NO_GPU: dict[str, Any] = {
     "tensorrt_rtx": None,
     "polygraphy": None,
     "onnxruntime_providers": ["CPUExecutionProvider"],
-    "onnxruntime_providers_built": ["CUDAExecutionProvider", "CPUExecutionProvider"],
 }
 PROFILES = [PROFILE]
 FEW = {"warm_up": 1, "runs": 10, "rounds": 2}

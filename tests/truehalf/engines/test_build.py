@@ -20,11 +20,14 @@ from tests.truehalf.runtime.test_device_lock import measuring, says
 from tests.waiting import HANG_S
 from truehalf.codes import codes_in
 from truehalf.engines.build import NO_EVIDENCE
-from truehalf.engines.precision import check_precision
+from truehalf.engines.precision import contradiction
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
 from truehalf.linting.plugin_ops import ASSUMED
 from truehalf.runtime.machine import probe
+from truehalf.runtime.ort import CPU, CUDA, Session
+
+GPU = {"name": "NVIDIA T4", "compute_capability": "7.5"}
 
 # --- plans and refusals
 
@@ -53,7 +56,7 @@ def test_the_plan_is_complete(models: dict[str, Path], tmp_path: Path) -> None:
     ):
         assert part in command
     assert "--onnx=fp16.onnx" in command and "--saveEngine=model.engine" in command
-    assert report["plan"]["onnx"] == str(models["fp16"]) and report["plan"]["engine"] == "model.engine"
+    assert report["plan"]["onnx"] == "fp16.onnx" and report["plan"]["engine"] == "model.engine"
     assert report["plan"]["onnx_sha256"] == hashlib.sha256(models["fp16"].read_bytes()).hexdigest()
     assert "--fp16" not in command, "precision is in the graph; TensorRT 11 has no such flag"
     assert sorted(path.name for path in out.iterdir()) == ["plan.json"]
@@ -63,23 +66,19 @@ def test_the_plan_is_complete(models: dict[str, Path], tmp_path: Path) -> None:
 def test_two_plans_are_the_same_bytes(models: dict[str, Path], tmp_path: Path) -> None:
     texts = []
     for name in ("a", "b"):
-        names = ("artifacts/cast_cleanup/model.onnx", "artifacts/engine/model.engine")
-        build_engine(
-            models["fp16"], tmp_path / name, profiles=PROFILES, declared="fp16", probe=NO_GPU, plan_names=names
-        )
+        build_engine(models["fp16"], tmp_path / name, profiles=PROFILES, declared="fp16", probe=NO_GPU)
         texts.append((tmp_path / name / "plan.json").read_bytes())
     assert texts[0] == texts[1] and str(tmp_path).encode() not in texts[0]
 
 
 @pytest.mark.parametrize(("declared", "holds"), [("fp16", "fp32"), ("fp32", "fp16")])
-def test_a_file_that_contradicts_the_declared_precision_is_refused(
+def test_a_file_that_contradicts_the_declared_precision_fails(
     models: dict[str, Path], declared: str, holds: str, tmp_path: Path
 ) -> None:
-    check_precision(ModelFile(models[holds]), holds)
-    facts = (models[holds], f"precision={declared}", f"precision={holds}")
-    with raises("wrong-file", *facts):  # before wrong profiles
-        build_engine(models[holds], tmp_path / "out", profiles=[], declared=declared)
-    assert not (tmp_path / "out").exists()
+    assert contradiction(ModelFile(models[holds]), holds) is None
+    report = build_engine(models[holds], tmp_path / "out", profiles=PROFILES, declared=declared)
+    assert report["status"] == "failed" and report["reasons"] == [report["reason"]]
+    expect(report["reason"], "wrong-file", models[holds], f"precision={declared}")
 
 
 def test_wrong_options_come_all_at_once_and_wrong_profiles_before_anything_is_built(
@@ -227,7 +226,7 @@ def test_fp16_on_the_cpu_provider_is_never_a_proof(models: dict[str, Path], tmp_
         provider="cpu",
         latency=FEW,
     )
-    assert report["status"] == "built" and "half_layers_fraction" not in report
+    assert report["status"] == "built" and "compiled" not in report
     assert report["parity"]["reason"] == NO_EVIDENCE and not report["gates"]
 
 
@@ -263,7 +262,7 @@ def test_a_defect_of_truehalf_is_no_verdict(
     options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW, "profiles": PROFILES, "declared": "fp32"}
     for step in ("run", "nodes_by_provider", "prepared"):
         with monkeypatch.context() as patched, pytest.raises(KeyError):
-            patched.setattr(f"truehalf.engines.provider.Served.{step}", stops)
+            patched.setattr(f"truehalf.runtime.ort.Session.{step}", stops)
             build_engine(models["fp32"], tmp_path / "out", **options)
 
 
@@ -271,16 +270,14 @@ def test_a_profile_from_no_sample_on_is_first_run_with_samples(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What ran where is read from the first run, in which an empty batch runs nothing."""
-    from truehalf.engines.provider import Served
-
     batches: list[int] = []
-    run = Served.run
+    run = Session.run
 
-    def counted(self: Served, feeds: Any) -> Any:
+    def counted(self: Session, feeds: Any) -> Any:
         batches.append(len(feeds["images"]))
         return run(self, feeds)
 
-    monkeypatch.setattr(Served, "run", counted)
+    monkeypatch.setattr(Session, "run", counted)
     profiles = [{"images": {"min": [0, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}]
     options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW, "declared": "fp32"}
     report = build_engine(models["fp32"], tmp_path / "out", profiles=profiles, **options)
@@ -288,6 +285,33 @@ def test_a_profile_from_no_sample_on_is_first_run_with_samples(
     profiles[0]["images"]["opt"] = [0, 3, 8, 8]
     build_engine(models["fp32"], tmp_path / "out", profiles=profiles, **options)
     assert batches == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "loads", "facts"),
+    [(None, [CPU], ["nvidia-smi", CUDA, "cuDNN"]), ([GPU], [CPU], [CUDA, "onnxruntime-gpu"])],
+)
+def test_a_provider_that_cannot_run_says_why(
+    gpus: Any, loads: list[str], facts: list[str], models: dict[str, Path], tmp_path: Path
+) -> None:
+    machine = NO_GPU | {"gpus": gpus, "onnxruntime_providers": loads}
+    options = {"backend": "onnxruntime", "declared": "fp16", "profiles": PROFILES, "probe": machine}
+    report = build_engine(models["fp16"], tmp_path / "out", **options)
+    assert report["status"] == "planned" and ("nvidia-smi" in report["reason"]) == (gpus is None)
+    expect(report["reason"], None, *facts)
+
+
+def test_nodes_that_fall_to_the_cpu_are_named(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [*(f"/n{i} (Mul)" for i in range(11)), "/sample (1) (GridSample)"]
+    monkeypatch.setattr(Session, "cpu_nodes", property(lambda _: nodes, lambda *_: None))
+    monkeypatch.setattr(Session, "nodes_by_provider", lambda _: {CPU: 12, CUDA: 1})
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW, "declared": "fp32", "profiles": PROFILES}
+    report = build_engine(models["fp32"], tmp_path / "out", **options)
+    (said,) = (each for each in report["not_verified"] if "op_block_list" in each)
+    expect(said, None, 12, "CPU", "FP16", "FP32", ", ".join(nodes[:10]), 2, "precision.op_block_list=[GridSample,Mul]")
+    assert "/n10" not in said and report["nodes_by_provider"] == {CPU: 12, CUDA: 1}
 
 
 def test_a_reference_that_is_missing_is_said_before_the_build(models: dict[str, Path], tmp_path: Path) -> None:
@@ -305,7 +329,7 @@ def test_an_fp16_file_becomes_an_engine_of_half_layers(models: dict[str, Path], 
     assert machine["tensorrt"], "there is a GPU and TensorRT cannot be imported: pip install 'truehalf[tensorrt]'"
     report = build_engine(models["fp16"], tmp_path / "out", profiles=PROFILES, declared="fp16", probe=machine)
     assert report["status"] == "built", report
-    assert report["half_layers"] > 0 and (tmp_path / "out/model.engine").stat().st_size > 0
+    assert report["compiled"]["half_arithmetic"] == 1 and (tmp_path / "out/model.engine").stat().st_size > 0
     assert len(report["latency"]) == 3
 
 

@@ -153,16 +153,19 @@ def test_a_place_that_cannot_be_written_is_an_error(backend: str, tmp_path: Path
         report(tmp_path, attention(Form(16, 16, 1, 16)), backend)
 
 
-NAMES = {"brackets": "blocks[{}].{}", "none": "", "repeated": "{1}", "a line break": "a\nb{}{}", "odd": "a, {}: {}"}
+NAMES = {
+    **{"brackets": "blocks[{}].{}", "none": "", "repeated": "{1}", "a line break": "a\nb{}{}", "odd": "a, {}: {}"},
+    **{"dots and slashes": "/a.b/{}//{}/", "unicode": "größe·層{}/{}", "300 characters": 290 * "x" + "{}{}"},
+}
 
 
-@pytest.mark.parametrize("external", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_nodes_of_any_name_are_found_in_the_layers(name: str, external: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*NAMES, "external data"])
+def test_nodes_of_any_name_are_found_in_the_layers(name: str, tmp_path: Path) -> None:
     model = attention(Form(32, 32, 2, 16))
     for number, node in enumerate(model.graph.node):
-        node.name = NAMES[name].format(number, node.op_type)
-    folder = {"save_as_external_data": True, "location": "w/data.bin", "size_threshold": 0} if external else {}
+        node.name = NAMES.get(name, "b[{}]{}").format(number, node.op_type)
+    is_external = name == "external data"
+    folder = {"save_as_external_data": True, "location": "w/data.bin", "size_threshold": 0} if is_external else {}
     (tmp_path / "w").mkdir()
     onnx.save(model, tmp_path / "model.onnx", **folder)
     before = (tmp_path / "model.onnx").read_bytes()
@@ -170,7 +173,8 @@ def test_nodes_of_any_name_are_found_in_the_layers(name: str, external: bool, tm
     found = build_engine(tmp_path / "model.onnx", tmp_path / "out", order, EngineConfig())
     facts = found.compiled
     assert facts is not None and facts["file_half_arithmetic"] == facts["half_arithmetic"] == 1.0
-    if name == "brackets":
+    assert facts["attention_regions"] == 1
+    if name not in ("none", "repeated"):
         named = {node for layer in found.layer_table for node in layer["onnx_nodes"]}
         assert named and named <= {node.name for node in model.graph.node}, "by the names of the file"
     assert (tmp_path / "model.onnx").read_bytes() == before

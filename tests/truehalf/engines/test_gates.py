@@ -16,8 +16,9 @@ from tests.tiers import compiled
 from truehalf.config.engine import EngineConfig
 from truehalf.conversion.convert import convert_model
 from truehalf.engines.build import Order, build_engine
-from truehalf.engines.compiled import half_gate
-from truehalf.engines.layers import Layer, NodeNames, half_share
+from truehalf.engines.compiled import compiler_facts, half_gate
+from truehalf.engines.engine_report import Layer
+from truehalf.engines.layers import told_names
 from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.selectors import Lists
 from truehalf.runtime.tensorrt import RTX
@@ -115,18 +116,24 @@ g (float16[4,8] x, float16[8,8] u, float16[8,2] v) => (float16[4,2] y) {
 }"""
 
 
-def gate_of(types: dict[str, str], less: float = 0.02, verbosity: str = "detailed") -> Any:
-    """The gate on a layer for each node of a graph, of such inputs and outputs."""
-    layers: list[Layer] = [
-        {"name": f"k_{node}", "type": "gemm", "inputs": [dtype], "outputs": [dtype], "onnx_nodes": [node]}
-        for node, dtype in types.items()
-    ]
+def gate_on(layers: list[Layer], less: float = 0.02, verbosity: str = "detailed") -> Any:
+    """The gate on TWO, compiled into these layers."""
     model = ir.from_onnx_text(TWO)
     NORMALIZE(model)
-    share = half_share(model, layers, [], NodeNames.of(model))
+    facts = compiler_facts("a compiler", [], model, told_names(model), layers, [])
     gates: Any = {"half_share_less": less}
-    (gate,) = half_gate(share, layers, EngineConfig(gates=gates, profiling_verbosity=verbosity), None)
+    (gate,) = half_gate(facts, layers, EngineConfig(gates=gates, profiling_verbosity=verbosity))
     return gate
+
+
+def layer(nodes: str, *types: str | None, **further: Any) -> Any:
+    """A layer of these ONNX nodes ("a b c") and types."""
+    return {"name": f"k_{nodes}", "type": "gemm", "types": list(types), "onnx_nodes": nodes.split(), **further}
+
+
+def gate_of(types: dict[str, str], less: float = 0.02, verbosity: str = "detailed") -> Any:
+    """The gate on a layer for each node of a graph, of such inputs and outputs."""
+    return gate_on([layer(node, dtype) for node, dtype in types.items()], less, verbosity)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +154,23 @@ def test_the_share_in_half_is_of_the_arithmetic(types: dict[str, str], less: flo
         expect(gate["reason"], None, *(f"k_{node}" for node, dtype in types.items() if dtype != "Half"))
 
 
-def test_a_log_that_names_too_few_nodes_tells_nothing() -> None:
-    assert gate_of({})["state"] == "not verified"
-    assert gate_of({"another": "Half"})["state"] == "not verified"
+def test_layers_that_tell_of_little_arithmetic_tell_nothing() -> None:
+    hides = [  # the larger product
+        layer("large", None, "Float"),
+        layer("large", "Float", name="{ForeignNode[large]}", type="Myelin"),
+        layer("large in/Cast", "Float"),
+        layer("another", "Half"),
+    ]
+    for layers in ([], [hides[3]], *([hiding, layer("small", "Half")] for hiding in hides)):
+        assert gate_on(layers)["state"] == "not verified"
+    assert gate_on([layer("large", "Half"), layer("small", None)])["state"] == "verified"
     hidden = gate_of({}, verbosity="none")
     expect(hidden["reason"], None, "engine.profiling_verbosity=none", "detailed")
+
+
+def test_a_node_in_several_layers_is_kept_where_one_of_them_has_half() -> None:
+    layers = [layer("large", "Float"), layer("large small", "Half", "Float"), layer("small", "Float")]
+    assert gate_on(layers)["value"] == 1.0
 
 
 @compiled

@@ -48,6 +48,7 @@ class Answering:
     provider: str = RTX
     cpu_nodes: None = None
     not_split: dict[str, str] = field(default_factory=dict)
+    device_memory_mb: float | None = None
     timed: list[Any] = field(default_factory=list)
     fails_at: int = 0
 
@@ -186,8 +187,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         return bench.engine
 
     def without_gpu(order: BuildOrder, limit_s: float | None) -> BuildFacts:
-        options = {**order.options, "strip_weights": False}
-        return build(replace(order, options=options, is_inspected=False), limit_s)
+        return build(replace(order, options={**order.options, "strip_weights": False}), limit_s)
 
     monkeypatch.setattr(tensorrt, "build", without_gpu)
     monkeypatch.setattr(tensorrt, "EngineRunner", opened)
@@ -198,7 +198,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 def test_an_engine_that_is_half_and_finds_the_same_is_built_and_verified(bench: Bench) -> None:
     report = bench.built(evidence())
     assert report["status"] == "built" and report["not_verified"] == [] and "reason" not in report, report
-    assert report["half_layers"] > 0 and report["layer_table"] and report["gpu"] == "NVIDIA T4"
+    assert report["compiled"]["half_arithmetic"] == 1 and report["layer_table"] and report["gpu"] == "NVIDIA T4"
     assert report["parity"]["state"] == "verified" and report["parity"]["evaluation"] == RTX
     assert [(row["points"], row["samples"]) for row in report["latency"]] == [(["min"], 1), (["opt"], 2), (["max"], 4)]
     assert [gate["state"] for gate in report["gates"]] == ["verified"] and report["engine"] == report["plan"]["engine"]

@@ -66,8 +66,8 @@ def test_a_fault_is_named(given: dict[str, Any], key: str, code: str, facts: lis
 def test_every_fault_is_said_at_once() -> None:
     profiles = [{"images": profile([2, 3, 8, 8], [1, 3, 8, 8], [4, 4, 8, 8]), "other": FITTING}, {}]
     assert [fault.split(":")[0] for fault in check_profiles(graph(IMAGES), profiles)] == [
-        "engine.profiles[0].images.opt",
         "engine.profiles[0].other",
+        "engine.profiles[0].images.opt",
         "engine.profiles[1]",
     ]
 
@@ -110,9 +110,9 @@ def test_numbers_of_an_integer_input_that_may_be_a_shape_are_left_to_the_parser(
 
 def test_each_point_is_there_once_in_the_order_of_the_profiles() -> None:
     profiles = [{"x": profile([1, 3], [1, 3], [8, 3])}, {"x": profile([2, 3], [2, 3], [2, 3])}]
-    assert [(point.label, point.shapes["x"]) for point in points_of(profiles)] == [
-        ("profile 0, min and opt", [1, 3]),
-        ("profile 0, max", [8, 3]),
-        ("profile 1, min and opt and max", [2, 3]),
+    assert [(point["profile"], point["points"], point["shapes"]["x"]) for point in points_of(profiles)] == [
+        (0, ["min", "opt"], [1, 3]),
+        (0, ["max"], [8, 3]),
+        (1, ["min", "opt", "max"], [2, 3]),
     ]
-    assert [point.kinds for point in points_of([])] == [("min", "opt", "max")]
+    assert [point["points"] for point in points_of([])] == [["min", "opt", "max"]]

@@ -24,7 +24,7 @@ def plan(
     """The plan of a model, which is saved, with options beside no timing cache."""
     onnx.save(parsed(model) if isinstance(model, str) else model, path)
     chosen = EngineConfig(**{"timing_cache": None} | options)
-    return plan_of(ModelFile(path), (str(path), "model.engine"), chosen, profiles, declared)
+    return plan_of(ModelFile(path), chosen, profiles, declared)
 
 
 def test_a_plan_is_complete_and_plain(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_external_data_counts_for_the_digest(tmp_path: Path, location: str) -> N
     path = tmp_path / "big.onnx"
     (tmp_path / "weights").mkdir()
     onnx.save(model, path, save_as_external_data=True, location=location, size_threshold=0)
-    made: Any = plan_of(ModelFile(path), (str(path), "e"), EngineConfig(), [], "fp32")
+    made: Any = plan_of(ModelFile(path), EngineConfig(), [], "fp32")
     both = path.read_bytes() + (tmp_path / location).read_bytes()
     assert made["onnx_data"] == [location] and made["onnx_sha256"] == hashlib.sha256(both).hexdigest()
 
@@ -59,16 +59,16 @@ def test_the_trtexec_line_of_the_defaults(tmp_path: Path) -> None:
         "trtexec",
         "--onnx=model.onnx",
         "--saveEngine=model.engine",
-        "--noTF32",
         "--memPoolSize=workspace:4096M",
         "--profilingVerbosity=detailed",
+        "--noTF32",
         "--minShapes=images:1x3x8x8",
         "--optShapes=images:2x3x8x8",
         "--maxShapes=images:4x3x8x8",
         "--skipInference",
     ]
     assert shlex.split(made["trtexec"]) == expected
-    assert shlex.split(made["trtexec_10"]) == [*expected[:3], "--stronglyTyped", *expected[3:]]
+    assert shlex.split(made["trtexec_10"]) == [*expected[:5], "--stronglyTyped", *expected[5:]]
     assert not any(flag in made["trtexec"] + made["trtexec_10"] for flag in ("--fp16", "--best", "--int8"))
 
 
@@ -100,10 +100,10 @@ def test_the_trtexec_line_of_all_options(tmp_path: Path) -> None:
         "--tilingOptimizationLevel=2",
         "--hardwareCompatibilityLevel=ampere+",
         "--timingCacheFile=trtexec-tensorrt-11.cache",
+        "--profilingVerbosity=none",
         "--versionCompatible",
         "--refit",
         "--stripWeights",
-        "--profilingVerbosity=none",
         "--dynamicPlugins=./a.so",
         "--profile=0",
         *shapes,

@@ -93,15 +93,8 @@ def compared(folder: Path, reference: Outputs, candidate: Outputs, **more: Any) 
     return compare(*files, images(), locate=False, **more)
 
 
-def drawn() -> list[tuple[Any, str, bool]]:
-    """Makers and layouts by chance."""
-    rng = np.random.default_rng(25)
-    makers = (as_queries, as_top_k, softmax)
-    return [(makers[rng.integers(3)], ("xyxy", "cxcywh")[rng.integers(2)], bool(rng.integers(2))) for _ in range(3)]
-
-
 LAYOUTS = [(as_queries, "cxcywh", True), (as_queries, "xyxy", False), (as_top_k, "xyxy", False)]
-LAYOUTS += [(softmax, "cxcywh", True), (lambda s: as_queries(s, "identity"), "xyxy", True), *drawn()]
+LAYOUTS += [(softmax, "cxcywh", True), (lambda s: as_queries(s, "identity"), "xyxy", True)]
 
 
 @pytest.mark.parametrize(("make", "box_format", "normalized"), LAYOUTS)
@@ -194,10 +187,7 @@ def small_boxes(box_format: str, normalized: bool, seed: int) -> Outputs:
     return {"boxes": boxes, "scores": scores, "labels": labels}
 
 
-SMALL = [(each, normalized, seed) for seed, normalized in enumerate((True, False)) for each in ("xyxy", "xywh")]
-
-
-@pytest.mark.parametrize(("box_format", "normalized", "seed"), [*SMALL, ("xywh", True, 9)])
+@pytest.mark.parametrize(("box_format", "normalized", "seed"), [("xyxy", True, 0), ("xywh", False, 1)])
 def test_a_format_that_small_boxes_do_not_show_is_not_proposed(
     box_format: str, normalized: bool, seed: int, tmp_path: Path
 ) -> None:
@@ -391,7 +381,7 @@ def keeping(level: float) -> onnx.ModelProto:
     )
 
 
-@pytest.mark.parametrize(("level", "empty"), [(2.0, 0), (0.7, 0), (0.7, 2), (0.7, 5)])
+@pytest.mark.parametrize(("level", "empty"), [(2.0, 0), (0.7, 2)])
 def test_detectors_that_find_nothing_on_some_samples(level: float, empty: int, tmp_path: Path) -> None:
     draw, model = np.random.default_rng(17), keeping(level)
     feeds = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.data.digits import scene
+from examples.digits.scenes import scene
 from truehalf.models.architectures.ltdetr import Architecture, Backbone, ConvNext, Vit, build
 
 SIZE, QUERIES = 64, 20

@@ -175,32 +175,26 @@ def test_a_package_that_is_missing_is_said(good: Path, monkeypatch: pytest.Monke
 # --- machines and versions --------------------------------------------------------------------------------------------
 
 
+def machine(capability: str | None, **versions: str | None) -> Any:
+    known: dict[str, Any] = {TENSORRT: "11.4", RTX: "1.7", "polygraphy": "0.53", **versions}
+    return known | {"gpus": None if capability is None else [{"compute_capability": capability}]}
+
+
 def test_what_is_missing_is_named() -> None:
     for name, extra in ((TENSORRT, "truehalf[tensorrt]"), (RTX, "truehalf[rtx]")):
-        assert unavailable_reason(name, "8.6", "11.4", "0.53") is None
-        for capability, version, polygraphy in (
-            (None, None, "1"),
-            (None, "11.4", "1"),
-            ("8.6", None, "1"),
-            ("8.6", "1", None),
-        ):
-            reason = str(unavailable_reason(name, capability, version, polygraphy))
-            is_missing = version is None or polygraphy is None
-            assert ("nvidia-smi" in reason, extra in reason) == (capability is None, is_missing)
-            assert ("Polygraphy" in reason) == (polygraphy is None)
+        assert unavailable_reason(name, machine("8.6")) is None
+        for capability, package in ((None, None), (None, name), ("8.6", name), ("8.6", "polygraphy")):
+            reason = str(unavailable_reason(name, machine(capability, **({package: None} if package else {}))))
+            assert ("nvidia-smi" in reason, extra in reason) == (capability is None, package is not None)
+            assert ("Polygraphy" in reason) == (package == "polygraphy")
+        assert unavailable_reason(name, machine(None), has_to_run=False) is None
 
 
 def test_tensorrt_for_rtx_runs_on_no_gpu_of_a_data_centre_but_ampere() -> None:
-    for capability, runs in (
-        ("7.5", True),
-        ("8.0", True),
-        ("8.7", False),
-        ("9.0", False),
-        ("10.0", False),
-        ("12.1", True),
-    ):
-        assert (unavailable_reason(RTX, capability, "1.7", "0.53") is None) == runs
-        assert unavailable_reason(TENSORRT, capability, "11.4", "0.53") is None
+    for capability in ("7.5", "8.0", "8.7", "9.0", "10.0", "12.1"):
+        runs = capability not in ("8.7", "9.0", "10.0")
+        assert (unavailable_reason(RTX, machine(capability)) is None) == runs
+        assert unavailable_reason(TENSORRT, machine(capability)) is None
 
 
 def test_a_newer_major_version_is_a_warning_and_an_older_one_refused() -> None:

@@ -1,8 +1,7 @@
-"""Timings: what is measured, how often, and what nvidia-smi says of the GPU meanwhile."""
+"""Timings: what is measured, how often, and what nvidia-smi says of the GPU."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from tests.truehalf.runtime.test_machine import fake_nvidia_smi
 from truehalf.config.engine import LatencyConfig
 from truehalf.runtime import timing
-from truehalf.runtime.timing import clocks_during, timed
+from truehalf.runtime.timing import timed
 
 
 class Clock:
@@ -45,35 +44,6 @@ def test_the_noise_between_rounds_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert row["rounds"] == pytest.approx([2.0, 2.5]) and row["spread"] == pytest.approx(0.25)
 
 
-def test_work_goes_on_until_the_answer_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """nvidia-smi takes longer than two hundred runs of a quick engine."""
-    done, enough = [], threading.Event()
-
-    def answer(*keys: str, units: bool) -> list[str]:
-        assert enough.wait(20) and not units, "the work stopped before the answer"
-        return ["1500"] * len(keys)
-
-    def work() -> None:
-        done.append(1)
-        if len(done) == 50:
-            enough.set()
-
-    monkeypatch.setattr(timing, "gpu_facts", answer)
-    assert (clocks_during(work) or {})["sm_mhz"] == 1500.0 and len(done) >= 50
-
-
-def test_what_stops_the_work_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fault = RuntimeError("out of memory")
-
-    def fails() -> None:
-        raise fault
-
-    monkeypatch.setattr(timing, "gpu_facts", lambda *_, **__: None)
-    with pytest.raises(RuntimeError) as caught:
-        clocks_during(fails)
-    assert caught.value is fault
-
-
 CLOCKS = ["sm_mhz", "sm_max_mhz", "memory_mhz", "temperature_c", "power_w", "performance_state"]
 
 
@@ -90,4 +60,5 @@ def test_clocks_are_those_of_nvidia_smi(
 ) -> None:
     fake_nvidia_smi(tmp_path, f"echo '{answer}'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    assert clocks_during(lambda: None) == (None if expected is None else dict(zip(CLOCKS, expected, strict=True)))
+    row = timed(lambda: None, 1, LatencyConfig(0, 10, 2), on_gpu=True)
+    assert row["clocks"] == (None if expected is None else dict(zip(CLOCKS, expected, strict=True)))

@@ -13,6 +13,8 @@ from truehalf.runtime.types import infer_types
 TOKENS = "float[1,2,8] x"
 QUANTIZED = "float s, uint8 z"
 CALLS = {  # inputs, outputs and the node
+    "QuantizeLinear": ("float[4] x, float s, int8 z", "a", "QuantizeLinear(x, s, z)"),
+    "DynamicTimeWarping": ("float[3,4] x", "a", "DynamicTimeWarping(x)"),
     "GridSample": ("float[1,1,4,4] x, float[1,2,2,2] g", "a", "GridSample(x, g)"),
     "Range": ("float x", "a", "Range(x, x, x)"),
     "RotaryEmbedding": (f"{TOKENS}, int64[1] i, float[4,2] c", "a", "RotaryEmbedding<num_heads = 2>(x, i, c, c)"),
@@ -57,8 +59,6 @@ CALLS = {  # inputs, outputs and the node
     ),
 }
 OPEN = {  # whose type no input has
-    "QuantizeLinear": ("float[4] x, float s, int8 z", "a", "QuantizeLinear(x, s, z)"),
-    "DynamicTimeWarping": ("float[3,4] x", "a", "DynamicTimeWarping(x)"),
     "MurmurHash3": ("float[4] x", "a", "MurmurHash3(x)"),
     "QGemm": (f"uint8[2,4] x, uint8[4,3] w, {QUANTIZED}", "a", "QGemm(x, s, z, w, s, z)"),
 }

@@ -19,7 +19,7 @@ REFERENCE = detections(
 
 
 def edited(index: int, **changes) -> Detections:
-    boxes, labels, scores = REFERENCE.boxes.copy(), REFERENCE.labels.copy(), REFERENCE.scores.copy()
+    boxes, labels, scores = REFERENCE.boxes_px.copy(), REFERENCE.labels.copy(), REFERENCE.scores.copy()
     boxes[index] += changes.get("shift", 0.0)
     labels[index] = changes.get("label", labels[index])
     scores[index] = changes.get("score", scores[index])

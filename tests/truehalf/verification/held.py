@@ -46,5 +46,5 @@ def _frozen(name: str, numbers: range, labels: bool) -> Reference:
     names = [sample.name for sample in samples]
     outputs = outputs_of(np.array([[i] for i in numbers], np.float32))
     found = decode(outputs, SPEC)
-    truth = [Detections(f.boxes[f.scores > 0.5], f.labels[f.scores > 0.5], f.scores[f.scores > 0.5]) for f in found]
+    truth = [Detections(f.boxes_px[f.scores > 0.5], f.labels[f.scores > 0.5], f.scores[f.scores > 0.5]) for f in found]
     return Reference(samples, names, names, outputs, SPEC, found, truth if labels else None, None)

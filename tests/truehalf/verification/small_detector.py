@@ -133,7 +133,7 @@ def labelled(count: int = 12) -> list[Sample]:
     samples = unlabelled(count)
     found = freeze(Detector(), samples, SPEC, 5).found
     kept = [detections.scores >= 0.5 for detections in found]
-    return [Sample(s.name, s.arrays, f.boxes[k], f.labels[k]) for s, f, k in zip(samples, found, kept, strict=True)]
+    return [Sample(s.name, s.arrays, f.boxes_px[k], f.labels[k]) for s, f, k in zip(samples, found, kept, strict=True)]
 
 
 def saturated(module: torch.nn.Module | None = None, spec: IoSpec = SPEC) -> Reference:

@@ -36,7 +36,8 @@ def reference_of(outputs: dict[str, np.ndarray], declared: Any, labelled: bool =
     found = found_in(outputs, spec)
     kept = [each.scores >= 0.5 for each in found]
     truth = [
-        replace(f, boxes=f.boxes[k], labels=f.labels[k], scores=f.scores[k]) for f, k in zip(found, kept, strict=True)
+        replace(f, boxes_px=f.boxes_px[k], labels=f.labels[k], scores=f.scores[k])
+        for f, k in zip(found, kept, strict=True)
     ]
     samples = [Sample(name, {}, None, None) for name in names]
     return Reference(samples, names, names, outputs, spec, found, truth if labelled else None, None)

@@ -20,8 +20,7 @@ from truehalf.codes import coded
 from truehalf.config.options import problem_of_function
 from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
-from truehalf.data.arrays import Header
-from truehalf.data.sources import npz_files
+from truehalf.data.arrays import npz_files
 from truehalf.errors import StageError, failing
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import as_network, calling, parameters_of, returned_by
@@ -33,6 +32,7 @@ from truehalf.provenance.user_files import user_files
 from truehalf.user_code import described, found_in_code, imported
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 
@@ -119,7 +119,7 @@ def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]
     inputs = declared_inputs(config)
     if config.model.inputs is not None or config.data.source is not DataSource.npz:
         return inputs
-    headers = npz_files(config, root)[0].headers
+    headers = npz_files(root / str(config.data.file))[0].headers
     if [(name, _is_of_images(header)) for name, header in headers.items()] == [(IMAGES, True)]:
         return inputs
     taken = [name for name in parameters_of(network) if name in headers]
@@ -133,7 +133,7 @@ def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]
     return [Input(name, "tensor", str(headers[name].dtype), tuple(headers[name].shape[1:])) for name in names]
 
 
-def _is_of_images(header: Header) -> bool:
+def _is_of_images(header: np.ndarray) -> bool:
     return len(header.shape) == 4 and 3 in (header.shape[1], header.shape[3])
 
 

@@ -40,7 +40,6 @@ from truehalf.verification.chain.stage_results import (
     headline,
     precision_drop,
 )
-from truehalf.verification.declared_file import declared_file
 from truehalf.verification.delivered import judge_file
 from truehalf.verification.findings import (
     FAILED,
@@ -129,7 +128,7 @@ def verify(
         an error: that takes no verdict away, and is listed as not verified.
     """
     made = made or Making()
-    opened = {name: declared_file(file_of(file), reference.spec) for name, file in files.items()}
+    opened = {name: file_of(file) for name, file in files.items()}
     fp32, last = opened["slim"], opened[FINAL]
     held, total = HeldAgainst(reference, made.adversarial, fp32, options), made.of_samples or len(reference.names)
     final, stages = _measured_all(held, opened, made, total)
@@ -210,8 +209,7 @@ def _at_fault(
         return place, None
 
     def verify_again(path: Path) -> list[Finding]:
-        again = declared_file(ModelFile(path), held.reference.spec)
-        return held.measured_on_all(again, made.batch_sizes).findings(options)
+        return held.measured_on_all(ModelFile(path), made.batch_sizes).findings(options)
 
     search = partial(suggested_pins, held.fp32, failing, options, conversion)
     return place, _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))

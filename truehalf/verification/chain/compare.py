@@ -25,19 +25,19 @@ import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
-from truehalf.data.model_images import image_inputs
+from truehalf.data.model_inputs import image_inputs
 from truehalf.data.model_samples import model_samples
 from truehalf.errors import StageError, attempted
-from truehalf.io_spec.columns import ROWS, apart, has_parts, left_out
+from truehalf.io_spec.checks import check_reference, check_shapes, check_spec, check_values
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import (
     CLASSIFICATION,
     DETECTIONS,
+    ROWS,
     TENSORS,
-    check_reference,
-    check_shapes,
-    check_spec,
-    check_values,
+    columns_in,
+    is_of_one_image,
+    skipped_outputs,
     task_of,
 )
 from truehalf.io_spec.proposal import may_detect, proposal_of
@@ -54,7 +54,6 @@ from truehalf.verification.chain.caveats import (
 )
 from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
 from truehalf.verification.contradictions import class_names_in
-from truehalf.verification.declared_file import declared_file
 from truehalf.verification.delivered import judge_file
 from truehalf.verification.findings import (
     FAILED,
@@ -69,7 +68,7 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
-from truehalf.verification.metrics.tensors import whole_queries
+from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import evaluation_of, is_pessimistic
 from truehalf.verification.report import Report, report_on, report_on_file
 from truehalf.verification.runs import Part
@@ -127,17 +126,15 @@ def compare(
     if any(each.state == FAILED for each in judged):
         return report_on_file(judged, evaluation_of(other, options.evaluation.value))
     stated = _spec_of(source, spec)
-    files = _opened(source, other, stated, options)
+    files = _opened(source, other, options)
     model = files.reference.file.model
     samples = model_samples(inputs, model, stated.image_input, preprocessing, options.skip_corrupt)
     of_images = samples.preprocessing is not None
     is_declared = spec is not None or bool(stated.outputs) or not may_detect(model)
     feeds = files.feeds(samples, batch, of_images)
     proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, of_images, options)
-    declared = apart(proposed or stated)
-    if proposed is not None and has_parts(declared):
-        files.close()
-        files = _opened(source, other, proposed, options)
+    declared = proposed or stated
+    batch, of_one_image = _runs_of(declared, files, batch)
     task, entry = task_of(declared), declared.image_input
     layout = (entry.layout or "") if samples.preprocessing is None else samples.preprocessing.layout
     models = files.reference.file.model, files.candidate.file.model
@@ -145,7 +142,7 @@ def compare(
     image = of_model if of_images else entry.name or of_model
     by_samples = task != TENSORS or of_images
     feeds = files.feeds(samples, batch, by_samples)
-    runs = list(files.run(samples, batch, by_samples, (image, layout)))
+    runs = list(files.run(samples, batch, by_samples, (image, layout), of_one_image))
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)
@@ -156,7 +153,7 @@ def compare(
     found = without_draws(findings_on(seen, ran, shapes), *models)
     caveats = list(() if of_images else outside_range(feeds, entry))
     caveats += not_compared(task, files, why_not, proposed)
-    caveats += [_UNEVEN.format(name) for name in left_out(declared)]
+    caveats += [_UNEVEN.format(name) for name in skipped_outputs(declared)]
     if unrun := not_run(source.model) or not_run(other.model):
         found.append(Finding("", NOT_VERIFIED, unrun, no_node=True, explains=True))
     found += [*judged, *of_files(source.model, other.model, stated)]
@@ -200,13 +197,27 @@ def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSp
     return declared
 
 
-def _opened(reference: ModelFile, candidate: ModelFile, spec: IoSpec, options: VerifyConfig) -> ModelPair:
-    """Both files, outputs that hold detections in one tensor taken apart."""
+def _opened(reference: ModelFile, candidate: ModelFile, options: VerifyConfig) -> ModelPair:
+    """Both files, of one interface."""
     check_same_interface(reference.written, candidate.written)
     name_alike(reference.model, candidate.model)
     check_same_interface(reference.model, candidate.model)
-    parts = apart(spec)
-    return ModelPair(declared_file(reference, parts), declared_file(candidate, parts), options.evaluation.value)
+    return ModelPair(reference, candidate, options.evaluation.value)
+
+
+def _runs_of(spec: IoSpec, files: ModelPair, batch: int) -> tuple[int, list[str]]:
+    """Samples in each run, 1 where the outputs are those of one image; and these outputs.
+
+    Raises:
+        StageError: in-conflict, where they are, and a file fixes its inputs to more.
+    """
+    if not is_of_one_image(spec):
+        return batch, []
+    for file in (files.reference.file, files.candidate.file):
+        if (fixed := file.fixed_batch or 1) > 1:
+            message = f"{file.path}: its inputs take {fixed} images, and the I/O spec says that its outputs are of one"
+            raise StageError("in-conflict", message)
+    return 1, [each.name for each in spec.outputs if columns_in(each) or each.name in skipped_outputs(spec)]
 
 
 def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
@@ -239,7 +250,7 @@ def _with_shapes(spec: IoSpec, graph: ir.Graph) -> IoSpec:
 
 def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec, sample: str) -> Report:
     files.close()
-    queries = whole_queries(spec) if spec.outputs else None
+    queries = query_outputs(spec) if spec.outputs else None
     pessimistic = is_pessimistic(report.evaluation)
     missing: list[str] = []
 

@@ -16,7 +16,6 @@ from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import FileResult, measure_file
-from truehalf.verification.declared_file import declared_file
 from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.stage_facts import StageFacts
 
@@ -100,9 +99,9 @@ def measure_files(
         fp32: the slimmed file.
         paths: the files.
     """
-    slimmed = declared_file(ModelFile(fp32), reference.spec)
+    slimmed = ModelFile(fp32)
     held = HeldAgainst(reference, adversarial, slimmed, options)
-    files = [slimmed if path == fp32 else declared_file(ModelFile(path), reference.spec) for path in paths]
+    files = [slimmed if path == fp32 else ModelFile(path) for path in paths]
     return {"options": _measuring(options), "files": {file.digest: held.measured_on_first(file) for file in files}}
 
 

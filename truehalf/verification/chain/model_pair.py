@@ -8,7 +8,7 @@ and as a file with a fixed batch asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import methodcaller
 
 import numpy as np
@@ -61,7 +61,12 @@ class ModelPair:
         self.candidate.close()
 
     def run(
-        self, samples: Samples, batch: int, by_samples: bool, image: tuple[str, str] | None = None
+        self,
+        samples: Samples,
+        batch: int,
+        by_samples: bool,
+        image: tuple[str, str] | None = None,
+        of_one_image: Collection[str] = (),
     ) -> Iterator[Run]:
         """Run both files on all samples.
 
@@ -70,6 +75,7 @@ class ModelPair:
             batch: samples a run at most.
             by_samples: axis 0 of inputs and outputs counts samples; else a run has as few as the reference takes.
             image: name and layout (NCHW or NHWC) of the input that is an image.
+            of_one_image: outputs whose axis 0 counts the detections of an image, so that shapes may differ.
 
         Raises:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
@@ -78,8 +84,9 @@ class ModelPair:
             reference, candidate = self.reference.run(part), self.candidate.run(part)
             self._note(part)
             if self.shape_problem is None and self.shapes_unknown is None:
+                fixed = {name: array for name, array in reference.items() if name not in of_one_image}
                 self.shape_problem, self.shapes_unknown = self.candidate.unrounded_shapes(
-                    reference, candidate, methodcaller("run", part), part.names[0], self.reference.file.model
+                    fixed, candidate, methodcaller("run", part), part.names[0], self.reference.file.model
                 )
             beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
             yield Run(part.names, part.rows, reference, candidate, *beside)

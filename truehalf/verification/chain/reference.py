@@ -17,14 +17,12 @@ from truehalf.data.arrays import read_arrays, write_arrays
 from truehalf.data.samples import Sample, digest_of
 from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
-from truehalf.io_spec.columns import apart, in_parts
+from truehalf.io_spec.checks import check_reference
 from truehalf.io_spec.decode import Detections
 from truehalf.io_spec.in_file import names_of
-from truehalf.io_spec.outputs import check_reference
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
-from truehalf.verification.declared_file import declared_file
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.precision import Precision, precision
@@ -46,7 +44,7 @@ class Reference:
         samples: the verification samples.
         names, sha256: of each sample its name and the SHA-256 of its inputs.
         outputs: of the FP32 model, [samples, ...] by name, floats as float32.
-        spec: the I/O spec, outputs that hold detections in one tensor taken apart (truehalf.io_spec.columns).
+        spec: the I/O spec.
         found: its detections.
         truth: the true boxes, or None where a sample has no labels.
         unusable: why detections mean nothing here, or None.
@@ -86,7 +84,7 @@ class Reference:
 
     def beside(self, file: ModelFile | None) -> Reference:
         """The reference with its FP32 file."""
-        return replace(self, file=None if file is None else declared_file(file, self.spec))
+        return replace(self, file=file)
 
     def measured(
         self, outputs: Outputs, options: VerifyConfig, samples: int | None = None, file: OpenFile | None = None
@@ -187,7 +185,6 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
     names: list[str] = []
     digests: list[str] = []
     truth: list[Detections | None] = []
-    taken = apart(spec)
 
     def parts() -> Iterator[Part]:
         for part, group in parts_of(samples, batch, "reference: FP32 model"):
@@ -207,9 +204,9 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
         }
         for name, value in outputs.items():
             _refuse_unusable(name, value, part)
-        return in_parts(outputs, taken)
+        return outputs
 
-    return _reference(samples, names, digests, outputs_of(parts(), run), truth, taken)
+    return _reference(samples, names, digests, outputs_of(parts(), run), truth, spec)
 
 
 def write_reference(folder: Path, reference: Reference, adversarial: Reference | str, batch: int) -> None:
@@ -249,7 +246,7 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoS
             "run `dvc repro reference`",
         )
     outputs, kept = read_arrays(folder / f"{name}.npz"), _Frozen(samples, names, digests, path)
-    frozen = _reference(kept, names, digests, outputs, [_of_rows(rows) for rows in truth], apart(spec))
+    frozen = _reference(kept, names, digests, outputs, [_of_rows(rows) for rows in truth], spec)
     return replace(frozen, kept_precision=cast("Precision", known.get("precision"))) if name == "reference" else frozen
 
 
@@ -305,7 +302,7 @@ def _truth(sample: Sample) -> Detections | None:
 
 
 def _rows(truth: Detections) -> list[list[float]]:
-    rows: list[list[float]] = np.column_stack([truth.boxes, truth.labels, truth.scores]).tolist()
+    rows: list[list[float]] = np.column_stack([truth.boxes_px, truth.labels, truth.scores]).tolist()
     return rows
 
 

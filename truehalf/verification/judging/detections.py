@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from truehalf.codes import coded
-from truehalf.io_spec.outputs import DECLARE, by_kind, detecting
+from truehalf.io_spec.outputs import DECLARE, columns_of, detecting, finds_top_k, images_and_rows, is_of_one_image
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked, verdict_of
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import detection_values, evaluate
@@ -74,7 +74,7 @@ def is_broken(seen: Measured, errors: OutputErrors) -> bool:
     """Whether an output is wrong whatever is found: more new NaN or Inf than the gate allows; another shape, unless it
     is that of another number of detections from top-k inside the model (`_count`).
     """
-    counted = seen.decodable and "logits" not in by_kind(seen.spec)
+    counted = seen.decodable and finds_top_k(seen.spec)
     other_shape = errors.max_abs is None and errors.passed is False and not counted
     return errors.nonfinite_new > seen.options.gates.nonfinite_max or other_shape
 
@@ -118,14 +118,12 @@ def _count(seen: Measured) -> Iterator[Finding]:
     """As many detections as the reference's file fixes. Where the number varies from run to run, rounding may move one
     across a limit inside the model, and the gates judge it.
     """
-    kinds = by_kind(seen.spec)
-    name = kinds["boxes"].name
-    counts = [(run.reference[name].shape[1], run.candidate[name].shape[1]) for run in seen.runs]
+    counts = [(len(expected.scores), len(found.scores)) for expected, found in seen.found]
     different = next((pair for pair in counts if pair[0] != pair[1]), None)
-    if "logits" in kinds or different is None:
+    if different is None or not finds_top_k(seen.spec) or is_of_one_image(seen.spec):
         return
     reason = f"expected {different[0]} detections an image, as the reference has, got {different[1]}"
-    if any(len(kind.sides) > 1 and isinstance(kind.sides[1], int) for kind in kinds.values()):
+    if any(isinstance(side, int) for output in columns_of(seen.spec).values() for side in images_and_rows(output)[1:]):
         yield Finding("detections", FAILED, coded("outputs-differ", reason))
     elif len({count for count, _ in counts}) == 1:
         reason += f"; nothing says whether the model fixes this number: {DECLARE}, with their shapes"

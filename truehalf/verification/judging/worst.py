@@ -118,7 +118,7 @@ def _matched_samples(seen: Measured) -> Iterator[tuple[str, Detections, Detectio
 
 
 def _item(sample: str, seen: Measured, found: Detections, index: int, error: str) -> Worst:
-    box = ", ".join(f"{value:.1f}" for value in found.boxes[index])
+    box = ", ".join(f"{value:.1f}" for value in found.boxes_px[index])
     what = f"{_name(seen, found, index)}, score {found.scores[index]:.3f}, box ({box})"
     return Worst(sample, what, error)
 
@@ -132,4 +132,4 @@ def _class(seen: Measured, number: int) -> str:
 
 
 def _shift(a: Detections, b: Detections, i: int, j: int) -> float:
-    return float(np.abs(a.boxes[i] - b.boxes[j]).max())
+    return float(np.abs(a.boxes_px[i] - b.boxes_px[j]).max())

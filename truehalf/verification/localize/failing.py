@@ -25,7 +25,7 @@ from truehalf.verification.judging.checks import OF_OUTPUTS
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import facts_by_sample, worst_samples
-from truehalf.verification.metrics.tensors import whole_queries
+from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import BACKENDS, FP32_CPU, is_pessimistic, opened
 
 _SAMPLES = 4  # the worst, looked at
@@ -90,7 +90,7 @@ class Failing:
         files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
         if evaluation in BACKENDS:
             looked_at += f", in emulated FP16 (the file failed on {evaluation})"
-        return place_of(files, batches, whole_queries(self.reference.spec), samples[0].name, looked_at)
+        return place_of(files, batches, query_outputs(self.reference.spec), samples[0].name, looked_at)
 
 
 def failing_of(

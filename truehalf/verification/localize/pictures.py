@@ -58,7 +58,7 @@ def _boxes(reference: Reference, final: StageResult, i: int, threshold: float) -
     return {
         side: [
             (box.tolist(), class_name(names, int(label)), float(score))
-            for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True)
+            for box, label, score in zip(found.boxes_px, found.labels, found.scores, strict=True)
             if side == "truth" or score >= threshold
         ]
         for side, found in sides.items()

@@ -40,7 +40,7 @@ def average_precision(
         raise ValueError(coded("no-labels", reason))
     annotations: list[dict[str, Any]] = []
     for image_id, image in enumerate(truth):
-        for box, label, score in zip(image.boxes, image.labels, image.scores, strict=True):
+        for box, label, score in zip(image.boxes_px, image.labels, image.scores, strict=True):
             x, y, w, h = _xywh(box)
             annotations.append(
                 {"id": len(annotations) + 1, "image_id": image_id, "category_id": int(label), "bbox": [x, y, w, h]}
@@ -56,7 +56,7 @@ def average_precision(
     results = [
         {"image_id": i, "category_id": int(label), "bbox": list(_xywh(box)), "score": float(score)}
         for i, image in enumerate(found)
-        for box, label, score in zip(image.boxes, image.labels, image.scores, strict=True)
+        for box, label, score in zip(image.boxes_px, image.labels, image.scores, strict=True)
     ]
     if not results:
         return {"ap50_95": 0.0, "ap50": 0.0}
@@ -116,7 +116,7 @@ def low_self_ap_drop(
     places = max(FULL, *(len(_positive(each.scores)) for each in reference_found))
     labels = []
     for each in reference_found:
-        kept = each.at((each.scores >= floor) & (each.boxes[:, 2:] > each.boxes[:, :2]).all(axis=1))
+        kept = each.at((each.scores >= floor) & (each.boxes_px[:, 2:] > each.boxes_px[:, :2]).all(axis=1))
         last = 0.0
         if len(_positive(each.scores)) == places:
             last = min(float(each.scores.min()) + SCORE_ERROR, score_threshold)

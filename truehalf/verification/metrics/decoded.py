@@ -1,4 +1,4 @@
-"""Detections of a reference and a candidate: near ties of classes, and anchors."""
+"""Detections of a reference and a candidate: near ties of classes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from truehalf.io_spec.columns import anchored
 from truehalf.io_spec.decode import Detections, class_scores, decode
-from truehalf.io_spec.outputs import DETECTIONS, MOST_QUERIES, Outputs, by_kind, task_of
+from truehalf.io_spec.outputs import DETECTIONS, Outputs, columns_of, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.detections import match
 from truehalf.verification.metrics.scales import spread_along
@@ -21,7 +20,7 @@ def near_labels(outputs: Outputs, spec: IoSpec, margin: float) -> list[np.ndarra
     """Of a softmax detector, by sample and in the order of its detections, bool [n, classes]: the class is as good as
     the label, its logit within `margin` of the logits' spread. Empty of other models.
     """
-    declared = by_kind(spec).get("logits")
+    declared = columns_of(spec).get("scores")
     if declared is None or declared.activation != "softmax":
         return []
     logits = np.asarray(outputs[declared.name], np.float64)
@@ -58,9 +57,3 @@ def found_in(outputs: Outputs, spec: IoSpec) -> list[Detections]:
     if task_of(spec) == DETECTIONS:
         return decode(outputs, spec)
     return [NOTHING] * len(next(iter(outputs.values())))
-
-
-def of_anchors(outputs: Outputs, spec: IoSpec) -> bool:
-    """Whether a detector's rows are anchors (truehalf.io_spec.columns.anchored), or are more than queries are."""
-    declared = by_kind(spec).get("logits")
-    return anchored(spec) or (declared is not None and outputs[declared.name].shape[1] > MOST_QUERIES)

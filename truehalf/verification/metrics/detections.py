@@ -163,7 +163,7 @@ def match(
     pool_c = np.flatnonzero(candidate.scores >= floor)
     counts_r = reference.scores[pool_r] >= score_threshold
     counts_c = candidate.scores[pool_c] >= score_threshold
-    iou = box_iou(reference.boxes[pool_r], candidate.boxes[pool_c])
+    iou = box_iou(reference.boxes_px[pool_r], candidate.boxes_px[pool_c])
     same = reference.labels[pool_r][:, None] == candidate.labels[pool_c][None, :]
     score_error = candidate.scores[pool_c][None, :].astype(np.float64) - reference.scores[pool_r][:, None]
     likeness = iou - np.abs(score_error)
@@ -184,15 +184,15 @@ def match(
 
     kept = np.array([pair for pair in found if counts_r[pair[0]]], np.int64).reshape(-1, 2)
     pairs = np.stack([pool_r[kept[:, 0]], pool_c[kept[:, 1]]], axis=1)
-    boxes = reference.boxes[pairs[:, 0]].astype(np.float64)
+    boxes = reference.boxes_px[pairs[:, 0]].astype(np.float64)
     return Matching(
         reference=int(counts_r.sum()),
         candidate=int(counts_c.sum()),
         pairs=pairs,
         iou=iou[kept[:, 0], kept[:, 1]],
-        corner_error_px=candidate.boxes[pairs[:, 1]] - boxes,
+        corner_error_px=candidate.boxes_px[pairs[:, 1]] - boxes,
         side_px=(boxes[:, 2:] - boxes[:, :2]).max(axis=1, initial=0.0),
-        extent_px=float(np.abs(reference.boxes).max(initial=0.0)),
+        extent_px=float(np.abs(reference.boxes_px).max(initial=0.0)),
         score_error=score_error[kept[:, 0], kept[:, 1]],
         low_score_error=low_score_errors(reference, candidate, score_threshold, iou_threshold),
         rank_error=rank_errors(reference.scores, candidate.scores),
@@ -211,7 +211,7 @@ def kept_of(found: Detections, iou_threshold: float = 0.7) -> np.ndarray:
     Args:
         found: best first.
     """
-    hides = (box_iou(found.boxes, found.boxes) > iou_threshold) & (found.labels[:, None] == found.labels)
+    hides = (box_iou(found.boxes_px, found.boxes_px) > iou_threshold) & (found.labels[:, None] == found.labels)
     kept = np.ones(len(found.labels), bool)
     for i in range(len(kept)):
         kept[i + 1 :] &= ~(kept[i] & hides[i, i + 1 :])
@@ -247,7 +247,7 @@ def low_score_errors(
     low = np.flatnonzero((reference.scores >= LOW_SCORE) & (reference.scores < score_threshold))
     pool = np.flatnonzero(candidate.scores >= RANK_FLOOR)
     same = reference.labels[low][:, None] == candidate.labels[pool][None, :]
-    same &= box_iou(reference.boxes[low], candidate.boxes[pool]) >= iou_threshold
+    same &= box_iou(reference.boxes_px[low], candidate.boxes_px[pool]) >= iou_threshold
     apart = np.abs(candidate.scores[pool][None, :].astype(np.float64) - reference.scores[low][:, None])
     nearest = np.where(same, apart, np.inf).min(axis=1, initial=np.inf)
     return np.asarray(nearest[np.isfinite(nearest)])

@@ -21,7 +21,16 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, Outputs, by_kind, classes_of, plain_outputs, task_of
+from truehalf.io_spec.outputs import (
+    CLASSIFICATION,
+    Outputs,
+    classes_of,
+    finds_top_k,
+    holds_columns,
+    plain_outputs,
+    read_columns,
+    task_of,
+)
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import ClassAgreement, classification_metrics
 from truehalf.verification.metrics.output_errors import FLOOR
@@ -37,17 +46,16 @@ def judged_alone(runs: Sequence[Run], spec: IoSpec) -> list[str]:
     [N] or [N, 1], that count in both files: of those the detections say all.
     """
     names = plain_outputs(spec, runs[0].reference)
-    scores = by_kind(spec).get("scores") if task_of(spec) == DETECTIONS else None
-    if scores is None:
+    if not finds_top_k(spec):
         return names
     sides = [side for run in runs for side in (run.reference, run.candidate)]
-    return [name for name in names if not all(_counts(side, name, scores.name) for side in sides)]
+    return [name for name in names if not all(_counts(side, name, spec) for side in sides)]
 
 
-def _counts(outputs: Outputs, name: str, scores: str) -> bool:
-    if name not in outputs or scores not in outputs:
+def _counts(outputs: Outputs, name: str, spec: IoSpec) -> bool:
+    if name not in outputs or not holds_columns(outputs, spec):
         return False
-    count, positive = np.asarray(outputs[name]), np.asarray(outputs[scores]) > 0
+    count, positive = np.asarray(outputs[name]), read_columns(outputs, spec)["score"][..., 0] > 0
     return count.shape in ((len(positive),), (len(positive), 1)) and bool((count.ravel() == positive.sum(axis=1)).all())
 
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, TypedDict
 
 from truehalf.codes import coded
 from truehalf.io_spec.decode import Detections
-from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.io_spec.outputs import DETECTIONS, finds_anchors, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
-from truehalf.verification.metrics.decoded import of_anchors
 from truehalf.verification.metrics.detections import kept_of
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def precision(reference: Reference, found: Sequence[Detections]) -> Precision:
     """Of detections on the first samples; of anchors, after non-maximum suppression."""
     if reason := _why_no_precision(reference, len(found)):
         return Precision(ap50=None, ap50_95=None, reason=reason)
-    if of_anchors(reference.outputs, reference.spec):
+    if finds_anchors(reference.spec, reference.outputs):
         found = [each.at(kept_of(each)) for each in found]
     truth = (reference.truth or [])[: len(found)]
     measured = average_precision(found, truth, classes_in(reference.spec, found, truth))

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
-from truehalf.io_spec.outputs import by_kind
+from truehalf.io_spec.outputs import columns_of, read_columns
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import values_read
 from truehalf.verification.metrics.score_errors import SCORE_ERROR
@@ -106,16 +106,16 @@ def without_last_places(
     image's least in the reference, give or take SCORE_ERROR, and less than `threshold`. At a score s that is
     4 s (1 - s) SCORE_ERROR: the same error before the sigmoid.
     """
-    kinds = by_kind(spec)
-    if "scores" not in kinds:
+    holder = columns_of(spec).get("score")
+    if holder is None:
         return dict(paired)
-    of_scores = kinds["scores"].name
-    scores = np.asarray(reference[of_scores], np.float64)
+    scores, theirs = (np.asarray(read_columns(side, spec)["score"][..., 0], np.float64) for side in (reference, paired))
     least = scores.min(axis=1, keepdims=True, initial=1.0)
     most = least * (1 + 4 * SCORE_ERROR * (1 - least) * (least > 0))  # empty places may hold less than 0
-    free = (scores <= most) & (paired[of_scores] <= most) & (scores < threshold)
+    free = (scores <= most) & (theirs <= most) & (scores < threshold)
     result = {}
     for name, values in paired.items():
         places = free.reshape(free.shape + (1,) * (values.ndim - 2))
-        result[name] = values if name == of_scores else np.where(places, reference[name], values)
+        is_score = name == holder.name and holder.kind == "scores"
+        result[name] = values if is_score else np.where(places, reference[name], values)
     return result

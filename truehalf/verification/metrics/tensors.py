@@ -8,13 +8,14 @@ Query rule      detectors of the DETR family put their queries in top-k order, s
                 compared: the pairing p -> q with the least total of
                     distance(p, q) = sum over outputs of mean(min(1, |o_q - r_p|))
                 A value's part ends at 1 so that one truly different query cannot push others out of their pairs.
-                Anchors have their places, and so have, of more rows than MOST_QUERIES (truehalf.io_spec.outputs), those
-                that are off by at most STAYED of the largest |r|; if as many others are left, so have all.
+                Of more rows than MOST_QUERIES (truehalf.io_spec.outputs) those that are off by at most STAYED of the
+                largest |r| keep their places; if as many others are left, so do all.
                 A query is matched when the value rule holds for all its values.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
@@ -22,8 +23,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.columns import ROWS, anchored, parts_of
-from truehalf.io_spec.outputs import MOST_QUERIES
+from truehalf.io_spec.outputs import MOST_QUERIES, ROWS, columns_in, read_columns
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 
@@ -31,7 +31,6 @@ SHARE = 0.999  # of the values that must agree: single values at a kink (a sampl
 SHARE_OF_EACH = 0.9  # of the values of each output, of which there may be few
 STAYED = 0.02
 _AT_ONCE = 256  # rows, each against all
-_QUERY_KINDS = ("logits", "boxes", "scores", "labels")
 Outputs = Mapping[str, np.ndarray]
 
 
@@ -69,25 +68,22 @@ class ComparedRuns(Parity, total=False):
 
 
 def query_outputs(spec: IoSpec) -> list[str]:
-    """Outputs of an I/O spec whose axis 1 counts queries, or detections where top-k is inside the model."""
-    return [each.name for each in spec.outputs if each.kind in _QUERY_KINDS or (each.kind == ROWS and each.axis == 2)]
+    """List the outputs whose axis 1 counts queries, or detections where top-k is inside the model; of anchors in one
+    tensor none, as each has its place.
+    """
+    in_one = {each.name for each in spec.outputs if each.kind == ROWS}
+    chosen = {each.name for each in spec.outputs if each.axis == 2 and "score" in columns_in(each)}
+    batched = (each.name for each in spec.outputs if columns_in(each) and each.batched is not False)
+    return [name for name in batched if name not in in_one or name in chosen]
 
 
-def whole_queries(spec: IoSpec) -> list[str]:
-    """As `query_outputs`, by the names that a file's outputs have, of an I/O spec that was taken apart."""
-    parts = {part.name: part.part_of for part in parts_of(spec)}
-    names = [name for name in query_outputs(spec) if name not in parts]
-    return names + list(dict.fromkeys(at.output for at in parts.values() if at.axis == 2))
-
-
-def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str], anchors: bool = False) -> np.ndarray:
+def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np.ndarray:
     """The row of `other` that belongs to each row of `reference`, by the query rule.
 
     Args:
         reference, other: [images, queries, values], or [images, queries], by name; non-finite values count as far
             away.
         names: the outputs that take part.
-        anchors: whether rows are these, not queries.
 
     Returns:
         int64 [images, queries].
@@ -96,7 +92,7 @@ def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str], ancho
 
     images, queries = reference[names[0]].shape[:2]
     rows = np.tile(np.arange(queries), (images, 1))
-    for image in range(0 if anchors else images):
+    for image in range(images):
         ours, theirs = ({name: outputs[name][image] for name in names} for outputs in (reference, other))
         left = np.arange(queries) if queries <= MOST_QUERIES else _moved(ours, theirs)
         distance = np.zeros((len(left), len(left)))
@@ -133,15 +129,24 @@ def total_error(spec: IoSpec, reference: Outputs, other: Outputs) -> float:
     names = query_outputs(spec)
     paired = dict(other)
     if names:
-        rows = pair_queries(reference, other, names, anchored(spec))
+        rows = pair_queries(reference, other, names)
         paired |= {name: in_rows(other[name], rows) for name in names}
+    sides = [_by_scale(outputs, spec) for outputs in (reference, paired)]
     total = 0.0
-    for name, expected in reference.items():
+    for name, expected in sides[0].items():
         with np.errstate(over="ignore", invalid="ignore"):
-            difference = np.asarray(paired[name], np.float64) - expected
+            difference = np.asarray(sides[1][name], np.float64) - expected
             scale = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))) or 1.0
             total += float(np.sqrt(np.mean(np.square(difference)))) / scale
     return total
+
+
+def _by_scale(outputs: Outputs, spec: IoSpec) -> Outputs:
+    """Split tensors with boxes and scores in their columns, which have scales of their own."""
+    in_one = {each.name for each in spec.outputs if each.kind == ROWS}
+    if not in_one:
+        return outputs
+    return {name: values for name, values in outputs.items() if name not in in_one} | read_columns(outputs, spec)
 
 
 def compare_runs(
@@ -263,9 +268,9 @@ def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) 
 
 
 def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """[queries, queries]: rows of the reference against rows of the other, each a value or values on axis 1."""
+    """[queries, queries]: rows of the reference against rows of the other."""
     r, o = (np.asarray(each, np.float64) for each in (reference, other))
-    r, o = (each[:, None] if each.ndim == 1 else each for each in (r, o))
+    r, o = (each.reshape(len(each), math.prod(each.shape[1:])) for each in (r, o))  # of no rows, too
     found = np.zeros((len(r), len(o)))
     for start in range(0, len(r), _AT_ONCE):
         with np.errstate(invalid="ignore"):

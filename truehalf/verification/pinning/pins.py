@@ -19,7 +19,6 @@ from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.conversion.report import Decision
 from truehalf.errors import StageError
-from truehalf.io_spec.columns import in_parts
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Outputs
 from truehalf.verification.chain.stage_results import measure
@@ -79,7 +78,7 @@ def suggested_pins(
     feeds = full_batches(part.samples, size)
 
     def kept(outputs: Outputs) -> Outputs:
-        return in_parts({name: value[: len(rows)] for name, value in outputs.items()}, part.spec)
+        return {name: value[: len(rows)] for name, value in outputs.items()}
 
     def gates_hold(outputs: Outputs) -> bool:
         return verdict_of(judge(measure(part, kept(outputs), options))) != FAILED

@@ -340,7 +340,7 @@ def test_trace_holds_the_prepared_file_against_the_module_as_it_is(mine: str, tm
 def test_files_are_the_weights_and_the_code(mine: str, tmp_path: Path) -> None:
     configured = config(mine, "model.checkpoint=w.pt", f"model.options.prepare={mine}:fuse")
     extra = mine.replace("mine", "extra_of_mine")
-    assert files(configured, tmp_path) == [tmp_path / name for name in ("w.pt", f"{mine}.py", f"{extra}.py")]
+    assert files(configured, tmp_path) == [tmp_path / name for name in ("w.pt", f"{extra}.py", f"{mine}.py")]
     assert files(config("absent_package.models"), tmp_path) == []
 
 

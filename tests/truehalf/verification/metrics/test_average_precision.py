@@ -43,7 +43,7 @@ def test_self_ap_takes_the_reference_as_labels():
         "self_ap50_95": pytest.approx(1),
         "self_ap50": pytest.approx(1),
     }
-    kept = Detections(REFERENCE.boxes[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
+    kept = Detections(REFERENCE.boxes_px[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
     # class 3 has lost its better one of two, class 7 is whole: precision 1 up to recall 0.5, 51 of 101 points
     assert self_ap([kept], [REFERENCE], 8, 0.5)["self_ap50_95"] == pytest.approx((1 + 51 / 101) / 2)
     assert self_ap([edited(1, label=4)], [REFERENCE], 8, 0.5)["self_ap50"] == pytest.approx(0.5)

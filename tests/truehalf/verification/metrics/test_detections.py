@@ -15,7 +15,7 @@ SIZE = 128
 
 
 def joined(a: Detections, b: Detections) -> Detections:
-    return Detections(*(np.concatenate([getattr(a, n), getattr(b, n)]) for n in ("boxes", "labels", "scores")))
+    return Detections(*(np.concatenate([getattr(a, n), getattr(b, n)]) for n in ("boxes_px", "labels", "scores")))
 
 
 def raw_outputs(seed: int = 0, pictures: int = 4, queries: int = 20, classes: int = 10):
@@ -77,13 +77,13 @@ def test_small_box_shifted_by_two_pixels_is_missed_as_moved():
 
 def test_large_box_shifted_by_two_pixels_shows_in_the_box_error():
     large = detections((0, 0, 120, 120, 3, 0.9))
-    shifted = Detections(large.boxes + np.float32(2), large.labels, large.scores)
+    shifted = Detections(large.boxes_px + np.float32(2), large.labels, large.scores)
     result = summarize([match(large, shifted)])
     assert result["missed"] == 0 and result["box_error_px"]["max"] == pytest.approx(2.0)
 
 
 def test_a_lost_detection_is_gone():
-    kept = Detections(REFERENCE.boxes[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
+    kept = Detections(REFERENCE.boxes_px[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
     found = match(REFERENCE, kept)
     assert found.absent == [0] and found.missed == 1 and not found.extra
 
@@ -181,7 +181,7 @@ def test_scores_below_the_threshold_are_held_against_the_nearest_of_their_kind()
     both = joined(low, detections((70, 80, 120, 120, 3, 0.15)))  # a double of it
     found = match(both, both)
     assert len(found.low_score_error) == 3 and not found.low_score_error.any()
-    exchanged = Detections(low.boxes, low.labels, low.scores[[0, 1, 3, 2]])
+    exchanged = Detections(low.boxes_px, low.labels, low.scores[[0, 1, 3, 2]])
     assert sorted(match(low, exchanged).low_score_error) == pytest.approx([0.3, 0.3])
     result = summarize([match(low, exchanged)] * 2)
     assert result["score_error"]["max"] == 0.0 and result["rank_error"]["max"] == 0.0
@@ -192,7 +192,7 @@ def test_scores_below_the_threshold_are_held_against_the_nearest_of_their_kind()
 
 def test_rank_changes_count_pairs_that_changed_their_order():
     def scored(*scores: float) -> Detections:
-        return Detections(REFERENCE.boxes[:3], REFERENCE.labels[:3], np.array(scores, np.float32))
+        return Detections(REFERENCE.boxes_px[:3], REFERENCE.labels[:3], np.array(scores, np.float32))
 
     for scores, changes in (((0.95, 0.8, 0.6), 0), ((0.8, 0.95, 0.6), 1), ((0.6, 0.8, 0.95), 3), ((0.7, 0.7, 0.7), 0)):
         assert summarize([match(scored(0.95, 0.8, 0.6), scored(*scores))])["rank_changes"] == changes

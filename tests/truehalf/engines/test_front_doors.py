@@ -13,7 +13,7 @@ from tests.truehalf.verification.small_detector import SPEC, Detector
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.data.run_samples import adversarial_samples, verification_samples
-from truehalf.engines.configured import evidence_of
+from truehalf.engines.front_doors import evidence_of
 from truehalf.files import write_json
 from truehalf.verification.chain.reference import freeze, write_reference
 

@@ -10,19 +10,20 @@ import onnx
 import onnx.parser
 import pytest
 
-from pipeline.engine import (
-    clocks_text,
-    engine_sentence,
-    fact_rows,
-    latency_rows,
-    layer_rows,
-    state_of,
-)
 from tests.messages import expect
 from tests.truehalf.engines.building import build_engine
 from tests.truehalf.engines.conftest import FEW, NO_GPU
 from truehalf.codes import codes_in
 from truehalf.engines.engine_report import EngineReport
+from truehalf.report.engine import (
+    clocks_text,
+    engine_sentence,
+    fact_rows,
+    fused_sentence,
+    layer_rows,
+    point_text,
+    state_of,
+)
 
 PARITY: dict[str, Any] = {
     "state": "verified",
@@ -35,23 +36,22 @@ PARITY: dict[str, Any] = {
 LATENCY = {"profile": 0, "points": ["min", "opt"], "shapes": {"images": [1, 3, 64, 64]}, "p50_ms": 1.5, "p95_ms": 1.7}
 LATENCY |= {"p99_ms": 1.8, "rounds": [1.5, 1.6], "spread": 0.07, "samples": 1, "throughput_per_s": 600.0}
 FINDING = {"rule": "dynamic-topk", "node": "/head/TopK", "message": "k varies.", "remedy": "Fix k."}
+FACTS = {
+    **{"compiler": "TensorRT 11.4.0.106", "targets": [], "layers": 200, "fused_attention": 6, "attention_regions": 7},
+    **{"attention_not_fused": ["/a/Softmax"], "computed_in_fp32": ["/b/Add", "/c/Mul"]},
+    **{"file_half_arithmetic": 0.97, "half_arithmetic": 0.95},
+}
 BUILT: dict[str, Any] = {
-    **{"status": "built", "backend": "tensorrt", "tensorrt": "11.4.0.106", "provider": "tensorrt", "engine_mb": 12.345},
-    **{"layers": 200, "half_layers": 190, "half_layers_fraction": 0.95, "build_seconds": 30.0},
-    **{"parity": PARITY, "latency": [LATENCY], "not_verified": [], "device_memory_mb": 40.0},
+    **{"status": "built", "backend": "tensorrt", "provider": "tensorrt", "engine_mb": 12.345, "build_seconds": 30.0},
+    **{"compiled": FACTS, "parity": PARITY, "latency": [LATENCY], "not_verified": [], "device_memory_mb": 40.0},
     "lint": [FINDING | {"severity": severity} for severity in ("error", "warning", "warning", "info")],
 }
-ON_CPU = BUILT | {"tensorrt": None, "onnxruntime": "1.31.1", "provider": "CPUExecutionProvider"}
-ON_CPU |= {"half_layers_fraction": None}
+ON_CPU = BUILT | {"compiled": None, "onnxruntime": "1.31.1", "provider": "CPUExecutionProvider"}
+ON_CPU |= {"nodes_by_provider": {"CPUExecutionProvider": 7, "CUDAExecutionProvider": 90}, "cpu_nodes": ["/x (Mul)"]}
 COMPILED = {key: value for key, value in BUILT.items() if key not in ("parity", "latency")} | {
-    **{"status": "compiled", "reason": "nothing was executed: no GPU", "tensorrt": "1.7.1", "provider": "tensorrt_rtx"},
+    **{"status": "compiled", "reason": "nothing was executed: no GPU", "provider": "tensorrt_rtx"},
     "not_verified": ["the engine's outputs: compiled, no GPU"],
-    "compiled": {
-        **{"compiler": "TensorRT for RTX 1.7.1", "targets": ["sm86"], "computing_layers": 150, "fused_attention": 6},
-        **{"attention_regions": 7, "attention_not_fused": ["/a/Softmax"], "computed_in_fp32": ["/b/Add", "/c/Mul"]},
-        **{"file_half_arithmetic": 0.97, "half_arithmetic": 0.96},
-        **{"cast_layers": 3, "constants": {"Float": 2, "Half": 9}, "nodes_without_layer": 11},
-    },
+    "compiled": FACTS | {"compiler": "TensorRT for RTX 1.7.1", "targets": ["sm86"]},
 }
 read = EngineReport.from_json
 OF_BUILT = ["TensorRT 11.4.0.106", "12.35 MB", "95.0 %"]
@@ -113,47 +113,42 @@ def test_reports_as_the_library_writes_them_have_their_state(tmp_path: Path) -> 
 
 
 def test_latency_says_where_it_was_measured() -> None:
-    (row,) = latency_rows(read(BUILT))
-    expect(row["where"], None, "profile 0", "min", "opt", "images 1x3x64x64")
-    assert row["p99_ms"] == 1.8 and row["spread"] == 0.07
-    assert latency_rows(read({"status": "planned"})) == []
+    (row,) = read(BUILT).latency
+    expect(point_text(row), None, "profile 0", "min", "opt", "images 1x3x64x64")
 
 
 @pytest.mark.parametrize(
     ("clocks", "numbers", "facts"),
     [
+        (None, [], []),
         ({"sm_mhz": None}, [], ["nvidia-smi"]),
         ({"sm_mhz": 1590.0, "power_w": None}, ["1590"], ["1590 MHz"]),
         (
-            {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "temperature_c": 61.0},
-            ["1590", "1980", "61"],
-            ["1980 MHz", "61 °C"],
+            {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "temperature_c": 61.0, "performance_state": "P0"},
+            ["1590", "1980", "61", "0"],
+            ["1980 MHz", "61 °C", "P0"],
         ),
     ],
 )
-def test_clocks_are_said_as_far_as_they_are_known(clocks: dict[str, Any], numbers: list[str], facts: list[str]) -> None:
-    said = clocks_text(clocks)
-    assert re.findall(r"[\d.]+", said) == numbers
-    expect(said, None, *facts)
-
-
-def test_of_no_clocks_nothing_is_said() -> None:
-    assert clocks_text(None) == ""
+def test_clocks_are_said_as_far_as_they_are_known(clocks: Any, numbers: list[str], facts: list[str]) -> None:
+    text = clocks_text(clocks)
+    assert re.findall(r"[\d.]+", text) == numbers and bool(text) == (clocks is not None)
+    expect(text, None, *facts)
 
 
 def test_facts_are_those_of_an_engine_that_there_is() -> None:
-    rows = dict(fact_rows(read(BUILT | {"half_layers_fraction": 0.9999})))
-    expect(rows["layers in Half"], None, 190, 200, "99.9 %")
-    assert rows["build"] == "30 s"
-    expect(rows["device memory"], None, "40 MB")
-    assert "GPU" not in rows and fact_rows(read({"status": "planned"})) == []
+    rows = dict(fact_rows(read(BUILT | {"compiled": FACTS | {"half_arithmetic": 0.9999}})))
+    expect(rows["in Half"], None, "99.9 %", "97.0 %")
+    expect(rows["build"], None, 30, "12.3 MB")
+    expect(rows["memory"], None, "40 MB")
+    assert rows["layers"] == "200" and "GPU" not in rows and fact_rows(read({"status": "planned"})) == []
+    expect(dict(fact_rows(read(ON_CPU)))["nodes"], None, "7 on CPUExecutionProvider", "/x (Mul)")
 
 
 def test_a_layer_of_many_nodes_stays_a_line() -> None:
-    row = {"name": "fused", "type": "kgen", "inputs": ["Half"] * 3 + ["Float"], "outputs": [None], "weights": None}
-    (shown,) = layer_rows(read({"layer_table": [row | {"onnx_nodes": [f"/n{i}" for i in range(9)]}]}))
-    assert shown["inputs"] == "Half ×3, Float" and shown["outputs"] and shown["weights"] == ""
-    assert "Half" not in shown["outputs"] and "Float" not in shown["outputs"] and "None" not in shown["outputs"]
+    row = {"name": "fused", "type": "kgen", "types": ["Half", None], "onnx_nodes": [f"/n{i}" for i in range(9)]}
+    (shown,) = layer_rows(read({"layer_table": [row]}))
+    assert shown["types"].startswith("Half, ") and "None" not in shown["types"]
     assert shown["nodes"].startswith("/n0, /n1, /n2, /n3, /n4, /n5 ") and "/n6" not in shown["nodes"]
     assert re.findall(r" (\d+) ", shown["nodes"]) == ["3"], "so many more"
 
@@ -162,13 +157,13 @@ def test_a_compiled_engine_is_not_verified_and_tells_what_the_compiler_made() ->
     state, why = state_of(read(COMPILED))
     assert state == "not verified" and "no GPU" in why
     rows = dict(fact_rows(read(COMPILED)))
-    expect(rows["fused attention"], None, "6 of 7", "/a/Softmax")
-    expect(rows["FP16 nodes computed in FP32"], None, "2", "/b/Add", "/c/Mul")
-    expect(rows["compiled for"], None, "sm86")
+    expect(rows["attention"], None, "6 of 7", "/a/Softmax")
+    expect(rows["FP16 in FP32"], None, "2", "/b/Add", "/c/Mul")
+    expect(rows["compiler"], None, "TensorRT for RTX 1.7.1", "sm86")
     gate = {"gate": "fused_attention", "state": "verified", "value": 6, "limit": 6, "reason": ""}
     gated = read(COMPILED | {"gates": [gate | {"excused": {"/a/Softmax": "overflow of scores"}}]})
-    expect(dict(fact_rows(gated))["gate fused_attention"], None, "verified", "/a/Softmax", "overflow of scores")
-    unknown = read(COMPILED | {"compiled": COMPILED["compiled"] | {"fused_attention": None}})
-    assert "not known" in dict(fact_rows(unknown))["fused attention"] and not unknown.fused_sentence
-    expect(read(COMPILED).fused_sentence, None, "6 of 7")
-    expect(gated.fused_sentence, None, "6 of 7", "1")
+    expect(dict(fact_rows(gated))["gate"], None, "fused_attention", "verified", "/a/Softmax", "overflow of scores")
+    unknown = read(COMPILED | {"compiled": FACTS | {"fused_attention": None, "layers": None, "half_arithmetic": None}})
+    assert "None" not in str(fact_rows(unknown)) and not fused_sentence(unknown)
+    expect(fused_sentence(read(COMPILED)), None, "6 of 7")
+    expect(fused_sentence(gated), None, "6 of 7", "1")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from truehalf.io_spec.outputs import check_spec
-from truehalf.io_spec.proposed import Proposal, proposed
+from truehalf.io_spec.checks import check_spec
+from truehalf.io_spec.proposal import Proposal, proposal_from_values
 from truehalf.io_spec.spec import TensorSpec
 
 RNG = np.random.default_rng(0)
@@ -28,7 +28,7 @@ def of_run(
 ) -> Proposal:
     fed = {"images": IMAGES} if feeds is None else feeds
     inputs = [TensorSpec(name, None, array.dtype.name, ("batch", *array.shape[1:])) for name, array in fed.items()]
-    found = proposed(inputs, fed, outputs, names)
+    found = proposal_from_values(inputs, fed, outputs, names)
     check_spec(found.spec, list(outputs))
     assert set(found.reasons) <= {each.name for each in found.spec.tensors}
     return found

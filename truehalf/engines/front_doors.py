@@ -1,19 +1,44 @@
-"""Engine of the configured model: the configuration and the frozen reference of a workspace, as an order."""
+"""Engines as the two front doors order them: of an ONNX file by itself, and of a workspace and its configuration."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
+from truehalf.config.engine import EngineConfig, TargetConfig
 from truehalf.config.schema import Config
-from truehalf.engines.build import ENGINE_FILE, Order, build_engine
+from truehalf.engines.build import REPORT_FILE, Order, build_engine
 from truehalf.engines.engine_report import EngineReport
 from truehalf.engines.outputs import EngineReference
-from truehalf.files import read_json
+from truehalf.engines.profiles import Shapes, profile_of
+from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.profile_shapes import completed
+from truehalf.ir.facts import model_facts
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.configured import read_frozen
+
+
+def engine_of_file(
+    model_path: Path, out_dir: Path, shapes: Mapping[str, Shapes], target: TargetConfig, options: EngineConfig
+) -> EngineReport:
+    """Build a file's engine where the machine can, else compile it, and write plan.json and engine.json beside it.
+
+    Args:
+        model_path: ONNX file; one that holds FP16 nodes is declared fp16.
+        shapes: as truehalf.engines.profiles.profile_of.
+        target: GPUs that it is compiled for where there is none.
+
+    Raises:
+        StageError: as profile_of and build_engine.
+    """
+    file = ModelFile(model_path)
+    declared = "fp16" if model_facts(file.typed)["fp16_nodes"] else "fp32"
+    order = Order(declared=declared, profiles=[profile_of(file.written, shapes)], target=target)
+    report = build_engine(file, out_dir, order, options)
+    write_json(out_dir / REPORT_FILE, {"stage": "engine", **report.to_json()})
+    return report
 
 
 def build_configured(file: ModelFile, out: Path, config: Config, root: Path) -> EngineReport:
@@ -28,7 +53,6 @@ def build_configured(file: ModelFile, out: Path, config: Config, root: Path) -> 
         profiles=completed(config.engine.profiles, spec.inputs),
         evidence=lambda: evidence_of(config, root),
         probe=read_json(root / "artifacts" / "inputs" / "machine.json"),
-        plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{ENGINE_FILE}"),
         lint=config.lint,
         target=config.target,
     )

@@ -5,6 +5,7 @@ scikit-learn (8x8 grey) and photographs of scikit-learn and scikit-image. A scen
 (seed, split, index): the same three numbers give the same bytes on every machine with the same package versions.
 
 The digits are split by sample (four fifths train, one fifth validation), so that no handwriting is seen in both.
+`sample` and `large_sample` serve a run: data=function data.function=examples.digits.scenes:sample.
 """
 
 from __future__ import annotations
@@ -16,11 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from truehalf.config.schema import Config
-from truehalf.data.sources import PURPOSES, LabelledImage, Source
-from truehalf.errors import StageError
-
-CLASSES = tuple(str(digit) for digit in range(10))
 SPLITS = ("train", "val")
 
 _SPLIT_SEED = 20260101  # of the digit split only; independent of the scene seed, so that no seed can leak samples
@@ -68,9 +64,9 @@ def scene(index: int, split: str, size: int = 128, seed: int = 0) -> Scene:
         ValueError: on an unknown split, a negative index or a size below 32.
     """
     if split not in SPLITS:
-        raise ValueError(f"data.digits: unknown split {split!r}, expected one of {SPLITS}")
+        raise ValueError(f"scene: unknown split {split!r}, expected one of {SPLITS}")
     if index < 0 or size < 32:
-        raise ValueError(f"data.digits: expected index >= 0 and size >= 32, got index {index} and size {size}")
+        raise ValueError(f"scene: expected index >= 0 and size >= 32, got index {index} and size {size}")
     rng = np.random.default_rng([seed, SPLITS.index(split), index])
     canvas = _background(rng, size)
     images, digit_labels = _handwriting(split)
@@ -176,23 +172,19 @@ def _paste(rng: np.random.Generator, canvas: np.ndarray, alpha: np.ndarray, top:
     patch += alpha[:, :, None] * (colour.astype(np.float32) - patch)
 
 
-def digits(config: Config, root: Path, purpose: int, count: int) -> Source:
-    """Scenes for a purpose: trace and calibrate from the training handwriting, far from each other; verify from the
-    validation handwriting. Without labels where `model.classes` is null: the classes are then not digits.
+def sample(purpose: str, number: int, seed: int, size: int = 128) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Make image, boxes and labels for a purpose of a run, in the size that the embedded detector is trained on.
 
-    Raises:
-        StageError: when `model.image_size` is null.
+    Tracing and calibration take the training handwriting, far from each other; verification that of validation.
     """
-    size = config.model.image_size[0]
-    if size is None:
-        raise StageError("needs-value", "data: digit scenes are made in the size of the model; set model.image_size")
-    split = "val" if PURPOSES[purpose] == "verification" else "train"
-    start = _CALIBRATION_START if PURPOSES[purpose] == "calibration" else 0
-    names = [f"digits/{split}/{number}" for number in range(start, start + count)]
+    start = _CALIBRATION_START if purpose == "calibration" else 0
+    made = scene(start + number, "val" if purpose == "verification" else "train", size, seed)
+    return made.image, made.boxes, made.labels
 
-    def load(position: int) -> LabelledImage:
-        made = scene(start + position, split, size, config.data.seed)
-        labels = (None, None) if config.model.classes is None else (made.boxes, made.labels)
-        return LabelledImage.of_array(made.image, *labels)
 
-    return Source(names, load)
+def large_sample(purpose: str, number: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Make a sample as `sample` does, of 640 x 640 pixels."""
+    return sample(purpose, number, seed, 640)
+
+
+sample.reads_files = large_sample.reads_files = False  # type: ignore[attr-defined]  # a function of the arguments alone

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
+from examples.digits.scenes import _handwriting, scene
 from tests.messages import raises
-from truehalf.data.digits import _handwriting, scene
 
 SCENES = "9f85158ed9605b9804321fee33c24b851f6810c3d0da35b49aaf86ac940ecb68"  # of the boxes and labels of five scenes
 
@@ -50,5 +50,5 @@ def test_larger_scenes_scale() -> None:
 
 @pytest.mark.parametrize("arguments", [(0, "test", 128), (-1, "val", 128), (0, "val", 16)])
 def test_wrong_arguments_are_refused(arguments: tuple[int, str, int]) -> None:
-    with raises(None, "data.digits", error=ValueError):
+    with raises(None, "scene", error=ValueError):
         scene(*arguments)

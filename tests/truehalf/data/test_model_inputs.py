@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.messages import expect, raises
-from truehalf.data.model_images import shown_in
+from truehalf.data.model_inputs import shown_in
 from truehalf.data.model_samples import model_samples
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.data.samples import Feeds, Samples
@@ -113,7 +113,7 @@ def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
         ("float[N,3,8,16] a, int64[N,8,16] mask", {}, "not-supported", ["'a', 'mask'", "pixel_mask", ".npz"]),
         ("float[N,3,8,16] a, int64[N,8] pixel_mask", {}, "not-supported", ["'a', 'pixel_mask'", ".npz"]),
         ("int64[N,2] size", {}, "not-supported", ["'size'", ".npz"]),
-        ("int64[N,3,8,16] a", {}, "wrong-dtype", ["'a'", "float32", "float16", "float64", "uint8", "INT64"]),
+        ("int64[N,3,8,16] a", {}, "wrong-dtype", ["'a'", "float32", "float16", "float64", "uint8", "int64"]),
         ("float[3,8,16] a", {}, "wrong-shape", ["'a'", 4, 3]),
         ("float[N,3,h,w] a", {}, "needs-value", ["'a'", "size: [height, width]"]),
         ("float[N,3,8,16] a", {"size": [16, 8]}, "wrong-shape", ["NCHW", "'a'", "height 8", 16]),

@@ -1,0 +1,150 @@
+"""Inputs of an ONNX file as entries of an I/O spec; those that a folder of images feeds: images, their size, a mask."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from truehalf.config.schema import Layout
+from truehalf.data.preprocessing import PIXEL_MASK, Preprocessing
+from truehalf.errors import StageError
+from truehalf.io_spec.proposal import FLOAT_SIZES, NAMED_AS_SIZE
+from truehalf.io_spec.spec import InputSpec, input_of
+from truehalf.ir.facts import constant_of, fed_inputs, is_op, reached
+from truehalf.ir.ops import MOVES
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_DTYPES = ("float32", "float16", "float64", "uint8")  # of images
+_AXES = 4
+_OF_BYTES = 50  # below 255, and deviations of pixels in 0..255 (ImageNet's are 57 to 59); far above those of 0..1
+
+
+def input_spec(value: ir.Value) -> InputSpec:
+    """Name, dtype ("" if unknown) and shape of an input; a side that varies by its name, "?" without one."""
+    dtype = "" if value.dtype is None else value.dtype.numpy().name
+    if value.shape is None:
+        return InputSpec(str(value.name), dtype=dtype)
+    sides = (side if isinstance(side, int) else str(side.value or "?") for side in value.shape)
+    return InputSpec(str(value.name), dtype=dtype, shape=tuple(sides))
+
+
+def image_inputs(model: ir.Model) -> list[ir.Value]:
+    """Inputs without a default, those of four axes first."""
+    return sorted(fed_inputs(model), key=lambda value: value.shape is None or len(value.shape) != _AXES)
+
+
+def inputs_of_images(model: ir.Model, preprocessing: Preprocessing) -> tuple[InputSpec, ...]:
+    """Inputs of a model that images feed, with the preprocessing, whose size is that of the input where it has none.
+
+    Raises:
+        StageError: the model has other inputs than one of images, integers [N, 2] named as a size, and a mask; or the
+            preprocessing does not fit it.
+    """
+    needed = [input_spec(value) for value in image_inputs(model)]
+    beside = {entry.name: kind for entry in needed if (kind := _kind_beside_images(entry))}
+    images = [entry for entry in needed if entry.name not in beside]
+    if len(images) != 1:
+        names = ", ".join(repr(entry.name) for entry in needed) or "none"
+        message = (
+            "a folder of images feeds a model with one input of images, integers [N, 2] named as a size, and a "
+            f"{PIXEL_MASK} [N, height, width]; this one has {names}; give arrays (.npz)"
+        )
+        raise StageError("not-supported", message)
+    (image,) = images
+    if image.dtype not in _DTYPES:
+        message = (
+            f"input {image.name!r}: expected images in {', '.join(_DTYPES)}, got {image.dtype}; give arrays (.npz)"
+        )
+        raise StageError("wrong-dtype", message)
+    if image.shape is not None and len(image.shape) != _AXES:
+        message = f"input {image.name!r}: expected 4 axes for images, got {len(image.shape)}; give arrays (.npz)"
+        raise StageError("wrong-shape", message)
+    others = (replace(entry, kind=beside[entry.name]) for entry in needed if entry is not image)
+    return (input_of(image, "images", _resolved(preprocessing, image).declared()), *others)
+
+
+def shown_by(value: ir.Value) -> Preprocessing:
+    """Layout and range as an input of images shows them, by its channels' axis, its type and the first arithmetic with
+    constants: images of 0..255 are bytes, or what is divided by 255 or by deviations of such pixels, or has their means
+    subtracted. Other keys are the defaults.
+    """
+    sides = tuple(value.shape or ())
+    is_last = len(sides) == _AXES and sides[3] == 3 != sides[1]
+    is_of_bytes = value.dtype is not None and value.dtype.name == "UINT8"
+    return Preprocessing(
+        layout=Layout.nhwc if is_last else Layout.nchw, range=(0, 255) if is_of_bytes or _takes_bytes(value) else (0, 1)
+    )
+
+
+def shown_in(model: ir.Model) -> Preprocessing:
+    """As `shown_by`, of the input that images feed; the defaults of a model without inputs."""
+    return next(map(shown_by, image_inputs(model)), Preprocessing())
+
+
+def example_size(model: ir.Model) -> str:
+    """Height and width that the input of images fixes, as --size takes them; else an example."""
+    sides = next((input_spec(value).sides for value in image_inputs(model)), ())
+    height_width = sides[1:3] if sides[-1:] == (3,) else sides[2:4]
+    is_fixed = height_width and all(isinstance(side, int) for side in height_width)
+    return "x".join(map(str, height_width)) if is_fixed else "640x640"
+
+
+def _takes_bytes(value: ir.Value) -> bool:
+    def moved(value: ir.Value) -> list[ir.Value]:
+        return [result for node in value.consumers() if is_op(node, *MOVES, "Cast") for result in node.outputs]
+
+    readers = ((node, pixels) for pixels in reached([value], moved) for node in pixels.consumers())
+    return any(_scales_bytes(node, pixels, read) for node, pixels in readers for read in node.inputs)
+
+
+def _scales_bytes(node: ir.Node, pixels: ir.Value, read: ir.Value | None) -> bool:
+    """True if a node scales or shifts pixels of 0..255 by a constant."""
+    number = constant_of(read)
+    if number is None or not number.size or node.domain != "":
+        return False
+    match node.op_type:
+        case "Div":
+            return node.inputs[0] is pixels and bool(np.abs(number).min() > _OF_BYTES)
+        case "Mul":
+            return bool(0 < np.abs(number).max() * _OF_BYTES < 1)
+        case "Sub":
+            return node.inputs[0] is pixels and bool(np.abs(number).max() > 1)
+    return False
+
+
+def _kind_beside_images(entry: InputSpec) -> str:
+    """Kind of an input that says something of the images: "picture_size", "tensor" for a mask, "" for any other."""
+    if entry.name == PIXEL_MASK:  # of transformers' DETR
+        return "tensor" if len(entry.sides) == _AXES - 1 else ""
+    is_of_integers = entry.dtype in ("int64", "int32") and NAMED_AS_SIZE.search(entry.name) is not None
+    is_size = is_of_integers or (entry.dtype == "float32" and entry.name in FLOAT_SIZES)
+    return "picture_size" if is_size and len(entry.sides) == 2 and entry.sides[1] == 2 else ""
+
+
+def _resolved(preprocessing: Preprocessing, image: InputSpec) -> Preprocessing:
+    """The preprocessing with its size, checked against the input."""
+    is_last = preprocessing.layout == "NHWC"
+    sides = (image.sides or ("?",) * _AXES)[1:]
+    channels, (height, width) = (sides[2], sides[:2]) if is_last else (sides[0], sides[1:])
+    size = preprocessing.size or [side for side in (height, width) if isinstance(side, int)]
+    if len(size) != 2:
+        raise StageError(
+            "needs-value",
+            f"preprocessing: size is missing, and input {image.name!r} does not fix it; give size: [height, width]",
+        )
+    for what, wanted, got in (("height", height, size[0]), ("width", width, size[1]), ("channels", channels, 3)):
+        if isinstance(wanted, int) and wanted != got:
+            raise StageError(
+                "wrong-shape",
+                f"preprocessing, layout {preprocessing.layout}: input {image.name!r} wants {what} {wanted}, got {got}; "
+                f"expected an image of {list(sides)}: say its --size or --layout; else give arrays (.npz)",
+            )
+    is_plain = preprocessing.range == (0, 255) and not any(preprocessing.mean) and {*preprocessing.std} == {1}
+    if image.dtype == "uint8" and not is_plain:
+        message = f"preprocessing: input {image.name!r} is uint8; expected range [0, 255], no mean, no std"
+        raise StageError("in-conflict", message)
+    return replace(preprocessing, size=size)
