@@ -100,7 +100,7 @@ def test_wrong_options_are_refused_and_change_nothing(
 
 NOT_READ = {
     "no image": (["data=images", "data.folder=texts"], "file-missing"),
-    "no labels": (["data=coco", "data.folder=texts", "data.annotations=texts/a.json"], "wrong-file"),
+    "no labels": (["data=coco", "data.folder=texts", "data.annotations=texts/a.json"], "file-unreadable"),
     "no arrays": (["data=npz", "data.file=texts/a.npz"], "file-unreadable"),
 }
 

@@ -32,7 +32,7 @@ def test_what_is_declared_fp16_and_is_not_is_not_verified(case: tuple, tmp_path:
     assert verify["verdict"] == "not verified" and verify["status"] == "done" and verify["evaluation"] == "fp32-cpu"
     (reason,) = verify["reasons"]
     expect(reason, "wrong-file", "precision=fp16", "precision=fp32", "reports/fp16.json")
-    assert engine["status"] == "failed" and (tmp_path / "artifacts/engine/REFUSED").exists()
+    assert engine["status"] == "failed" and not (tmp_path / "artifacts/engine/model.engine").exists()
     expect(engine["reason"], "wrong-file")
     (said,) = Run(tmp_path, {}, reports).failures
     expect(said, "wrong-file", "engine")

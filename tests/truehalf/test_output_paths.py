@@ -15,12 +15,9 @@ from tests.measuring.converted import to_fp16
 from tests.messages import raises
 from tests.truehalf.test_files import made
 from truehalf import api
-from truehalf.config.engine import EngineConfig
 from truehalf.conversion.casts_of_file import clean_casts
-from truehalf.engines.trtexec import check_places
 from truehalf.exporting.onnx_source import pass_on
 from truehalf.io_spec.spec import IoSpec
-from truehalf.ir.model_forms import ModelFile
 from truehalf.slimming.slim import slim
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -41,11 +38,6 @@ def _pass_on(folder: Path, out: Path) -> None:
     pass_on(folder / "in.onnx", out, spec=SPEC)
 
 
-def _engine(folder: Path, out: Path) -> None:
-    options = EngineConfig(plugins=[str(folder / "plugin.so")])
-    check_places(ModelFile(folder / "in.onnx"), out.parent, ["plan.json", out.name], options)
-
-
 DOORS: dict[str, Callable[..., None]] = {
     "fp16": lambda folder, out: _fp16(folder, out, folder / "d.json"),
     "decisions": lambda folder, out: _fp16(folder, folder / "o.onnx", out),
@@ -55,7 +47,6 @@ DOORS: dict[str, Callable[..., None]] = {
     "api.convert by ranges": lambda folder, out: api.convert(folder / "in.onnx", out, ranges=folder / "ranges.json"),
     "api.repair": lambda folder, out: api.repair(folder / "in.onnx", out),
     "pass_on": _pass_on,
-    "engine": _engine,
 }
 
 
@@ -69,8 +60,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4, np.float32), "w"))
         onnx.save(proto, folder / f"{name}.onnx", save_as_external_data=True, location=data, size_threshold=0)
     np.savez(folder / "samples" / "0.npz", x=np.ones((1, 4), np.float32))
-    (folder / "plugin.so").write_text("")
-    (folder / "plan.json").write_text("{}")
     (folder / "ranges.json").write_text("{}")
     return folder
 
@@ -86,7 +75,7 @@ def test_no_regular_file(door: str, kind: str, folder: Path) -> None:
     assert facts() == before
 
 
-@pytest.mark.parametrize("door", [door for door in DOORS if door not in ("engine", "decisions")])
+@pytest.mark.parametrize("door", [door for door in DOORS if door != "decisions"])
 def test_a_model_is_not_written_to_stdout(door: str, folder: Path) -> None:
     with raises("file-unwritable"):
         DOORS[door](folder, Path("-"))
@@ -110,7 +99,6 @@ READ = {  # door -> what it reads, in the folder
     "api.convert by ranges": ["in.onnx", "w.bin", "ranges.json"],
     "api.repair": ["in.onnx", "w.bin"],
     "pass_on": ["in.onnx", "w.bin", "io_spec.json"],
-    "engine": ["in.onnx", "w.bin", "plugin.so"],
 }
 
 

@@ -30,7 +30,7 @@ from truehalf.data.model_inputs import example_size, input_spec, inputs_of_image
 from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples, readable
 from truehalf.data.sources import LabelledImage, array_files, image_files
-from truehalf.errors import StageError, refuse
+from truehalf.errors import StageError, refuse, some_of
 from truehalf.io_spec.spec import InputSpec, IoSpec
 from truehalf.ir.facts import fed_inputs, fixed_batch, samples_on_axis_0
 from truehalf.ir.proto.one_image import IMAGE
@@ -108,6 +108,10 @@ def _arrays(files: Sequence[ArrayFile], model: ir.Model) -> Samples:
     is_free = fixed_batch(model) is None
     is_whole = None in rows or (is_free and len(files) > 1 and any(count != 1 for count in rows))
     inputs, needed = list(map(input_spec, model.graph.inputs)), [str(value.name) for value in fed_inputs(model)]
+    named = {name for file in files for name in file.headers} - {entry.name for entry in inputs}
+    if weights := sorted(named & model.graph.initializers.keys()):
+        message = f"samples hold weights of the model: {some_of(map(repr, weights))}; leave them out, or set "
+        raise StageError("in-conflict", f"{message}precision.weights_as_inputs=true")
     problems = [
         f"{file.label}: {problem}"
         for file, count, entries in zip(files, rows, stacks, strict=True)

@@ -28,13 +28,13 @@ def precision_facts(model: ir.Model, declared: str) -> PrecisionFacts:
 
 def contradiction(file: ModelFile, declared: str) -> str | None:
     """Error message about a file that is declared fp16 and has no FP16 float node, or fp32 and has some; else None."""
-    facts = precision_facts(file.typed, declared)
+    facts, other = precision_facts(file.typed, declared), "fp32" if declared == "fp16" else "fp16"
     if (declared == "fp16") == bool(facts["fp16_nodes"]):
         return None
     return coded(
         "wrong-file",
         f"{file.path}: precision={declared} is declared, and {facts['fp16_nodes']} of its {facts['float_nodes']} float "
-        "nodes are FP16. Declare the other precision, or make the file anew by `dvc repro cast_cleanup`; where the "
+        f"nodes are FP16. Set precision={other}, or make the file anew by `dvc repro cast_cleanup`; where the "
         "conversion kept all nodes FP32, reports/fp16.json names the rule of each: change the rule, or include the "
         "node (precision.node_include_list)",
     )

@@ -37,7 +37,7 @@ def state_of(engine: EngineReport | None) -> tuple[str, str]:
 
 
 def engine_sentence(engine: EngineReport) -> str:
-    """Sentence on compiler, size and share, such as "built with TensorRT 11.4: 12.3 MB, 95.0 % of the arithmetic in
+    """Sentence on compiler, size and share, such as "built with TensorRT 11.4: 12.3 MB, 95.0 % of arithmetic in
     Half", or why there is no engine.
     """
     reason = engine.reason or "no reason is given"
@@ -48,7 +48,7 @@ def engine_sentence(engine: EngineReport) -> str:
     maker = engine.compiled["compiler"] if engine.compiled else f"ONNX Runtime {engine.onnxruntime} ({engine.provider})"
     made = [f"{engine.engine_mb:.2f} MB"] if engine.engine_mb is not None else []
     if engine.compiled and engine.compiled["half_arithmetic"] is not None:
-        made.append(f"{percent(engine.compiled['half_arithmetic'])} of the arithmetic in Half")
+        made.append(f"{percent(engine.compiled['half_arithmetic'])} of arithmetic in Half")
     is_run = engine.parity is not None
     text = f"built with {maker}" if is_run else f"compiled with {maker}, not run"
     text += f": {', '.join(made)}" if made else ""

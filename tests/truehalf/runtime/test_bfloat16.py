@@ -73,12 +73,11 @@ def test_a_comparison_says_so(name: str, is_candidate: bool, tmp_path: Path) -> 
         truehalf.compare(*((other, path) if is_candidate else (path, other)), [sample(path)])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("call", [lambda path, feed: truehalf.convert(path, samples=feed), truehalf.calibrate])
-def test_inputs_of_it_cannot_be_fed(call: Callable[[Path, Any], Any], dtype: Any, tmp_path: Path) -> None:
+def test_inputs_of_it_cannot_be_fed(call: Callable[[Path, Any], Any], tmp_path: Path) -> None:
     path = saved(tmp_path, "(bfloat16[2,4] x) => (float[2,4] y)", "c = Cast<to = 1>(x) y = Neg(c)")
     with raises("not-supported", "'x'", "bfloat16", "float32"):
-        call(path, [{"x": np.ones((2, 4)).astype(dtype)}])
+        call(path, [{"x": np.ones((2, 4)).astype(ml_dtypes.bfloat16)}])
 
 
 def test_outputs_of_it_cannot_be_read(tmp_path: Path) -> None:
