@@ -49,7 +49,7 @@ class Graft:
         given: Collection[str] = (),
         *,
         optional: Collection[str] = (),
-        pessimistic: bool = False,
+        is_emulated: bool = False,
     ) -> None:
         """Cut the model and open a session.
 
@@ -58,7 +58,7 @@ class Graft:
             shown: tensors of the main graph to output, as the model computes them.
             given: tensors of the main graph that every run gives.
             optional: tensors of the main graph that a run may give, each of the shape that the model computes.
-            pessimistic: round the sums inside FP16 nodes, too.
+            is_emulated: the model is what truehalf.emulation.emulate makes of one, and runs as it stands.
 
         Raises:
             StageError: when the model cannot be emulated or loaded.
@@ -66,11 +66,8 @@ class Graft:
         self.model = grafted(model, shown, given, optional)
         self._shown, self._optional = list(dict.fromkeys(shown)), list(dict.fromkeys(optional))
         self._inputs = {str(value.name): value for value in self.model.graph.inputs}
-        self._session: Session | EmulatedSession
-        if holds_fp16(self.model):
-            self._session = EmulatedSession(self.model, pessimistic=pessimistic, **_FEW_RUNS)
-        else:
-            self._session = Session(self.model, **_FEW_RUNS)
+        opened = EmulatedSession if holds_fp16(self.model) and not is_emulated else Session
+        self._session: Session | EmulatedSession = opened(self.model, **_FEW_RUNS)
 
     def run(self, feeds: Arrays, given: Arrays | None = None) -> dict[str, np.ndarray]:
         """Return the shown tensors by name, floats as the session has them.
@@ -86,7 +83,7 @@ class Graft:
         arrays = {name: array for name, array in feeds.items() if name in self._inputs}
         for name, array in (given or {}).items():
             if (value := self._inputs.get(_given(name))) is not None:
-                arrays[_given(name)] = _as_held(np.asarray(array), value.dtype)
+                arrays[_given(name)] = as_held(np.asarray(array), value.dtype)
         for name in self._optional:
             if _flag(name) in self._inputs:
                 arrays[_flag(name)] = np.array(_given(name) in arrays)
@@ -162,7 +159,7 @@ def _flag(name: str) -> str:
     return f"{name}/is_given"
 
 
-def _as_held(array: np.ndarray, dtype: ir.DataType | None) -> np.ndarray:
+def as_held(array: np.ndarray, dtype: ir.DataType | None) -> np.ndarray:
     """The array in the type of a tensor, within the range of float16 where that is its type."""
     if dtype == ir.DataType.FLOAT16:
         array = np.clip(array, -MAX, MAX)

@@ -6,14 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.conversion.report import Decision
+from truehalf.emulation.emulate import emulate
+from truehalf.emulation.pessimistic import split_sums
 from truehalf.ir.facts import name_of, reached, values_read
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.selectors import scope_of
+from truehalf.verification.graft import as_held
 from truehalf.verification.localize.align import align, source_node
 from truehalf.verification.pinning.as_argument import entry_of, pins_argument
 
@@ -79,6 +83,16 @@ class BothFiles:
     @cached_property
     def _pair_by_tensor(self) -> dict[str, Pair]:
         return {pair.candidate: pair for pair in self.pairs}
+
+    @cached_property
+    def emulated(self) -> ir.Model:
+        """The candidate in emulation, whose tensors have its names (truehalf.emulation.emulate)."""
+        return emulate(split_sums(self.candidate) if self.pessimistic else self.candidate)
+
+    def as_held(self, tensor: str, array: np.ndarray) -> np.ndarray:
+        """An array as a tensor of the candidate holds it; float16 numbers as float32."""
+        held = as_held(array, self.values[tensor].dtype)
+        return held.astype(np.float32) if held.dtype == np.float16 else held
 
     def pair_of(self, tensor: str) -> Pair:
         """The pair of a tensor of the candidate."""

@@ -23,10 +23,10 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import label_of
 from truehalf.verification.localize.align import source_node
-from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.both_files import BothFiles, Pair
 from truehalf.verification.localize.combined import combined_selectors
 from truehalf.verification.localize.effects import effects_of
-from truehalf.verification.localize.node_errors import LocalError, local_errors, run_errors
+from truehalf.verification.localize.node_errors import LocalError, errors_in_run, local_errors
 from truehalf.verification.localize.suspects import Suspect, only_moves, or_inf, summary, suspect_of
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 
@@ -138,28 +138,27 @@ def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeRow]:
     Raises:
         StageError: as locate.
     """
-    in_run = run_errors(files, feeds)
-    worst: dict[ir.Node, LocalError] = {}
-    for error in local_errors(files, [feeds]):
-        value = files.values[error.pair.candidate]
+    worst: dict[ir.Node, tuple[Pair, float, float]] = {}
+    for pair, local_error, error in errors_in_run(files, feeds):
+        value = files.values[pair.candidate]
         node = source_node(value)
         if node is None or value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
             continue
-        if node not in worst or error.relative > worst[node].relative:
-            worst[node] = error
+        if node not in worst or local_error > worst[node][1]:
+            worst[node] = pair, local_error, error
     order = {node: number for number, node in enumerate(files.candidate.graph)}
     rows: list[NodeRow] = []
     for node in sorted(worst, key=order.__getitem__):
         half = any(output.dtype == ir.DataType.FLOAT16 for output in node.outputs)
-        pair = worst[node].pair
+        pair, local_error, error = worst[node]
         rows.append(
             {
                 "node": label_of(node),
                 "op_type": node.op_type,
                 "tensor": pair.candidate,
                 "precision": "fp16" if half else "fp32",
-                "error": _finite(in_run[pair.reference]),
-                "local_error": _finite(worst[node].relative),
+                "error": _finite(error),
+                "local_error": _finite(local_error),
             }
         )
     return rows

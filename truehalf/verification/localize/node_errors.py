@@ -14,6 +14,7 @@ bytes, which bounds the memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,8 +46,8 @@ class LocalError:
         origin: the candidate's tensor that is not finite first on the way to this one; its own name where it is finite.
         is_choice: the tensor holds integers or booleans, and the reference makes the same error where what it reads is
             rounded to float16: a near tie.
-        same_shape: the candidate computes a tensor of the reference's shape.
         batch: number of the batch.
+        same_shape: the candidate computes a tensor of the reference's shape.
         computed: what the candidate computes; None where the error is among the small ones.
     """
 
@@ -57,8 +58,8 @@ class LocalError:
     inf: int
     origin: str
     is_choice: bool
-    same_shape: bool
     batch: int
+    same_shape: bool
     computed: np.ndarray | None
 
 
@@ -70,74 +71,95 @@ def local_errors(files: BothFiles, batches: Sequence[Feeds]) -> list[LocalError]
     """
     found: list[LocalError] = []
     for chunk in _chunks(files, batches[0]):
-        read = {name for pair in chunk for name in files.read_by(pair)}
-        beside = [files.pair_of(name) for name in read if name not in {pair.candidate for pair in chunk}]
-        known = [*chunk, *beside]
-        reference = Graft(files.reference, [pair.reference for pair in known])
-        own = [pair.candidate for pair in chunk]
-        cut = [pair.candidate for pair in known]
-        candidate = Graft(files.candidate, own, cut, pessimistic=files.pessimistic)
+        known = _known(files, chunk)
+        names = [pair.reference for pair in known]
+        reference = Graft(files.reference, names)
+        candidate = _candidate(files, [pair.candidate for pair in chunk], known)
         largest: dict[Pair, LocalError] = {}
         for number, feeds in enumerate(batches):
             exact = reference.run(feeds)
-            given = {pair.candidate: exact[pair.reference] for pair in known}
+            given = _given(files, known, exact)
             made = candidate.run(feeds, given)
             for pair in chunk:
                 error = _local_error(pair, exact[pair.reference], made[pair.candidate], number)
                 if pair not in largest or error.relative > largest[pair].relative:
                     origin = _first_nonfinite(files, pair, feeds, given) if error.nan or error.inf else pair.candidate
                     largest[pair] = replace(error, origin=origin)
-        choices = _near_ties(files, batches, known, [error for error in largest.values() if error.relative >= WRONG])
-        found += [replace(error, is_choice=error.pair in choices) for error in largest.values()]
-        found = _without_small_ones(found)
+        choices = [error for error in largest.values() if error.relative >= WRONG and _is_discrete(error)]
+        if choices:
+            rounded = Graft(files.reference, [error.pair.reference for error in choices], names)
+            exacts = {batch: reference.run(batches[batch]) for batch in {error.batch for error in choices}}
+            for error in choices:
+                operands = {name: _through_float16(array) for name, array in exacts[error.batch].items()}
+                again = rounded.run(batches[error.batch], operands)[error.pair.reference]
+                is_tie = error.computed is not None and np.array_equal(again, error.computed)
+                largest[error.pair] = replace(error, is_choice=is_tie)
+        found = _without_small_ones([*found, *largest.values()])
     return found
 
 
-def run_errors(files: BothFiles, feeds: Feeds) -> dict[str, float]:
-    """Relative error by reference tensor in the candidate's run; behind a TopK of the queries that the reference
-    chooses.
+def errors_in_run(files: BothFiles, feeds: Feeds) -> Iterator[tuple[Pair, float, float]]:
+    """Yield each pair with its local error and its error in the candidate's run, in the order of the reference; in the
+    run, behind a TopK, of the queries that the reference chooses.
 
     Raises:
         StageError: when a model cannot be emulated or run.
     """
-    chosen = [pair for pair in files.pairs if is_op(files.values[pair.candidate].producer(), "TopK")]
-    chosen = [pair for pair in chosen if files.values[pair.candidate].dtype == ir.DataType.INT64]
-    found: dict[str, float] = {}
+    top = [pair for pair in files.pairs if is_op(files.values[pair.candidate].producer(), "TopK")]
+    top = [pair for pair in top if files.values[pair.candidate].dtype == ir.DataType.INT64]
     for chunk in _chunks(files, feeds):
-        exact = Graft(files.reference, [pair.reference for pair in [*chunk, *chosen]]).run(feeds)
-        given = {pair.candidate: exact[pair.reference] for pair in chosen}
+        known = _known(files, chunk)
+        exact = Graft(files.reference, [pair.reference for pair in [*known, *top]]).run(feeds)
+        given = _given(files, [*known, *top], exact)
         shown = [pair.candidate for pair in chunk]
-        made = Graft(files.candidate, shown, given, pessimistic=files.pessimistic).run(feeds, given)
-        found |= {pair.reference: relative_error(exact[pair.reference], made[pair.candidate]) for pair in chunk}
-    return found
+        alone = _candidate(files, shown, known).run(feeds, given)
+        in_run = _candidate(files, shown, top).run(feeds, given)
+        for pair in chunk:
+            t, x, accumulated = exact[pair.reference], alone[pair.candidate], in_run[pair.candidate]
+            yield pair, _relative_error(t, x)[0], _relative_error(t, accumulated)[0]
 
 
-def relative_error(exact: np.ndarray, made: np.ndarray) -> float:
-    """Relative error of a tensor, see above."""
-    if exact.size != made.size:
-        return 1.0
-    t, x = (each.ravel().astype(np.float64) for each in (exact, made))
+def _known(files: BothFiles, chunk: Sequence[Pair]) -> list[Pair]:
+    """The pairs of a chunk, and those that the candidate computes them from."""
+    read = {name for pair in chunk for name in files.read_by(pair)}
+    return [*chunk, *(files.pair_of(name) for name in sorted(read - {pair.candidate for pair in chunk}))]
+
+
+def _candidate(files: BothFiles, shown: Sequence[str], cut: Sequence[Pair]) -> Graft:
+    return Graft(files.emulated, shown, [pair.candidate for pair in cut], is_emulated=True)
+
+
+def _given(files: BothFiles, pairs: Sequence[Pair], exact: Feeds) -> dict[str, np.ndarray]:
+    """The reference's tensors as the candidate holds them; an overflow is the error of the node that writes it."""
+    return {pair.candidate: files.as_held(pair.candidate, exact[pair.reference]) for pair in pairs}
+
+
+def _relative_error(exact: np.ndarray, made: np.ndarray) -> tuple[float, float, int, int]:
+    """Relative error of a tensor, see above; largest |t|; numbers of NaN and of Inf."""
+    t = exact.ravel().astype(np.float64)
     counts = np.abs(t) < _MASK  # false of a NaN
-    if not counts.all():
-        t, x = t[counts], x[counts]
-    if not np.isfinite(x).all():
-        return float("inf")
-    d = x - t
-    if not d.any():
-        return 0.0
-    norms = np.linalg.norm(d), np.linalg.norm(t)
-    extremes = np.abs(d).max(), np.abs(t).max()
-    return float(max(1.0 if of == 0 else part / of for part, of in (norms, extremes)))
+    is_whole = bool(counts.all())
+    t = t if is_whole else t[counts]
+    absmax = float(np.abs(t).max(initial=0.0))
+    if exact.size != made.size:
+        return 1.0, absmax, 0, 0
+    x = made.ravel().astype(np.float64)
+    d = (x if is_whole else x[counts]) - t
+    if not np.isfinite(d).all():
+        x = x if is_whole else x[counts]
+        return math.inf, absmax, int(np.isnan(x).sum()), int(np.isinf(x).sum())
+    largest = float(np.abs(d).max(initial=0.0))
+    if not largest:
+        return 0.0, absmax, 0, 0
+    size = math.sqrt(np.square(t).sum())
+    norm = math.sqrt(np.square(d).sum())
+    return (max(norm / size, largest / absmax) if size and absmax else 1.0), absmax, 0, 0
 
 
 def _local_error(pair: Pair, exact: np.ndarray, made: np.ndarray, number: int) -> LocalError:
-    error = relative_error(exact, made)
-    counts = np.abs(exact) < _MASK if exact.dtype.kind == "f" else np.ones(exact.shape, bool)
-    absmax = float(np.abs(exact[counts].astype(np.float64)).max(initial=0.0))
-    nan = inf = 0
-    if made.dtype.kind == "f" and not np.isfinite(error):
-        nan, inf = (int(is_bad(made[counts]).sum()) for is_bad in (np.isnan, np.isinf))
-    return LocalError(pair, error, absmax, nan, inf, pair.candidate, False, exact.shape == made.shape, number, made)
+    relative, absmax, nan, inf = _relative_error(exact, made)
+    same_shape = exact.shape == made.shape
+    return LocalError(pair, relative, absmax, nan, inf, pair.candidate, False, number, same_shape, made)
 
 
 def _first_nonfinite(files: BothFiles, pair: Pair, feeds: Feeds, given: Feeds) -> str:
@@ -145,28 +167,12 @@ def _first_nonfinite(files: BothFiles, pair: Pair, feeds: Feeds, given: Feeds) -
     inner = files.inner(pair)
     if len(inner) < 2:
         return pair.candidate
-    made = Graft(files.candidate, inner, given, pessimistic=files.pessimistic).run(feeds, given)
+    made = Graft(files.emulated, inner, given, is_emulated=True).run(feeds, given)
     return next((name for name in inner if not np.isfinite(made[name]).all()), pair.candidate)
 
 
-def _near_ties(
-    files: BothFiles, batches: Sequence[Feeds], known: Sequence[Pair], errors: Sequence[LocalError]
-) -> set[Pair]:
-    """Pairs of integers and booleans whose error the reference makes, too, of operands that float16 holds."""
-    discrete = [error for error in errors if error.computed is not None and error.computed.dtype.kind in "ib"]
-    if not discrete:
-        return set()
-    names = [pair.reference for pair in known]
-    exact = Graft(files.reference, names)
-    rounded = Graft(files.reference, [error.pair.reference for error in discrete], names)
-    found = set()
-    for error in discrete:
-        feeds = batches[error.batch]
-        given = {name: _through_float16(array) for name, array in exact.run(feeds).items()}
-        made = rounded.run(feeds, given)[error.pair.reference]
-        if error.computed is not None and np.array_equal(made, error.computed):
-            found.add(error.pair)
-    return found
+def _is_discrete(error: LocalError) -> bool:
+    return error.computed is not None and error.computed.dtype.kind in "ib"
 
 
 def _through_float16(array: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.node_errors import local_errors, run_errors
+from truehalf.verification.localize.node_errors import errors_in_run, local_errors
 
 FEEDS = {"x": np.float32([[1.1, -2.3], [0.7, 3.3]])}
 
@@ -21,8 +21,9 @@ def model(text: str, opset: int = 17) -> ir.Model:
 def compared(reference: ir.Model, candidate: ir.Model, feeds: dict[str, np.ndarray]) -> dict[str, tuple[float, float]]:
     """(local error, error in the run) by tensor of the reference."""
     files = BothFiles(reference, candidate)
-    in_run = run_errors(files, feeds)
-    return {e.pair.reference: (e.relative, in_run[e.pair.reference]) for e in local_errors(files, [feeds])}
+    found = {pair.reference: (local, error) for pair, local, error in errors_in_run(files, feeds)}
+    assert {e.pair.reference: e.relative for e in local_errors(files, [feeds])} == {n: e for n, (e, _) in found.items()}
+    return found
 
 
 REFERENCE = """g (float[2,2] x) => (float[2,2] y)
