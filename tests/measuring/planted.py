@@ -55,7 +55,7 @@ def searched(network: Network, kind: str, seed: int) -> dict[str, Any]:
     """One row of the results."""
     fault, effect, redraws = draw(network, kind, seed)
     start = time.perf_counter()
-    suspects = locate(BothFiles(fault.reference, fault.candidate), [network.check])[0]
+    suspects = locate(BothFiles(fault.reference, fault.candidate), [network.check])
     seconds = time.perf_counter() - start
     meant = [fault.node, *_readers(fault.candidate, fault.node)]
     ranks = [i for i, suspect in enumerate(suspects, 1) if suspect.node in meant]

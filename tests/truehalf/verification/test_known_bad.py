@@ -222,7 +222,7 @@ def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> 
     assert report.verdict == "failed"
 
 
-PLACE = Place("", "", "", [], ["the planted Add"])  # type: ignore[list-item]
+PLACE = Place("", "", "", ["the planted Add"])  # type: ignore[list-item]
 
 
 def test_single_queries_that_no_gate_judges_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

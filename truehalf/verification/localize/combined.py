@@ -24,25 +24,19 @@ _MOST = 0.1  # of the graph's nodes that a module may have
 
 
 def combined_selectors(suspects: Sequence[Suspect], files: BothFiles) -> str:
-    """What keeps all of them FP32, quoted for the command line; empty without any.
-
-    A suspect that is an input or output of the file, FP16 there, has its own selector.
-    """
+    """What keeps all of them FP32, quoted for the command line; empty without any."""
     nodes = {name_of(node): node for node in files.reference.graph}
     entries = []
     for each in suspects:
         name = each.node.replace(" -> ", "_")  # of one without a name, as the conversion calls it
-        if each.selector != files.selector_of([entry := entry_of(name)]):
-            continue
         if each.cause != "nonfinite" or name not in nodes:
-            entries.append(entry)
+            entries += [entry_of(name)]
         elif module := _module(nodes[name], list(nodes)):
             entries.append(f"^{re.escape(module)}")
         else:
             entries += [entry_of(name_of(node)) for node in _with_readers(nodes[name])]
     kept = [one for one in entries if not any(one != other and one.startswith(other) for other in entries)]
-    others = [each.selector for each in suspects if "node_block_list" not in each.selector]
-    return " ".join([*([files.selector_of(kept)] if kept else []), *dict.fromkeys(others)])
+    return files.selector_of(kept) if kept else ""
 
 
 def _with_readers(node: ir.Node) -> list[ir.Node]:

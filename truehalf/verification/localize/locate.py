@@ -1,10 +1,9 @@
 """Localization of the nodes that introduce an error, the likeliest first.
 
-    1  NaN and Inf    nodes whose output is not finite although all that they read is, and that spoil an output; in
-                      graph order
-    2  errors         nodes by the effect of their local error: how far the reference's outputs move when only this node
-                      is computed as the candidate computes it
-    3  symptoms       NaN and Inf of nodes that are finite on the reference's tensors: what they read was wrong already
+    1  NaN and Inf    nodes that make them of the reference's tensors, and move the outputs; in graph order
+    2  errors         nodes whose error rounding does not explain, by effect: how far the reference's outputs move when
+                      only this node is as the candidate has it
+    3  rounding       all others, by effect
 
 A node that only moves data is no suspect where rounding explains its error, and is never pinned where it does not.
 
@@ -14,17 +13,21 @@ rows of anything else are compared as they stand, because there another order is
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
-from truehalf.verification.localize.both_files import BothFiles
+from truehalf.ir.facts import label_of
+from truehalf.verification.localize.align import source_node
+from truehalf.verification.localize.both_files import BothFiles, Pair
 from truehalf.verification.localize.combined import combined_selectors
-from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
-from truehalf.verification.localize.local_errors import WRONG, LocalErrors
-from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, only_moves, or_inf, summary
+from truehalf.verification.localize.effects import effects_of
+from truehalf.verification.localize.node_errors import LocalError, errors_in_run, local_errors
+from truehalf.verification.localize.suspects import Suspect, only_moves, or_inf, summary, suspect_of
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 
 if TYPE_CHECKING:
@@ -46,14 +49,12 @@ class Place:
         sentence: what was found, in words.
         selectors: what keeps those suspects FP32 whose error rounding does not explain, or all where it explains each
             of them, quoted for the command line.
-        nonfinite: tensors that are not finite, those first that reach an output; five at most.
         suspects: nodes of the candidate that may cause the failure, the likeliest first.
     """
 
     sample: str
     sentence: str
     selectors: str
-    nonfinite: list[Nonfinite]
     suspects: list[Suspect]
 
 
@@ -66,19 +67,14 @@ def place_of(
         sample: the name of the worst.
         looked_at: what `batches` are called.
     """
-    suspects, nonfinite = locate(files, batches, queries)
-    nonfinite = sorted(nonfinite, key=lambda item: not item.reaches_output)
-    sentence = summary(suspects, [blamed(item, files) for item in nonfinite], looked_at)
-    at_fault = [each for each in suspects if each.cause == "nonfinite" or _is_wrong(each)] or suspects
+    suspects = locate(files, batches, queries)
+    at_fault = [each for each in suspects if _is_wrong(each)] or suspects
     pinned = [each for each in at_fault if each.selector]
-    return Place(sample, sentence, combined_selectors(pinned, files), nonfinite[:5], suspects)
+    return Place(sample, summary(suspects, looked_at), combined_selectors(pinned, files), suspects)
 
 
-def locate(
-    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] | None = None
-) -> tuple[list[Suspect], list[Nonfinite]]:
-    """Search for the nodes at fault: _SUSPECTS at most, the likeliest first; and what is not finite although it is in
-    the reference, in graph order.
+def locate(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] | None = None) -> list[Suspect]:
+    """Search for the nodes at fault: _SUSPECTS at most, the likeliest first.
 
     Args:
         files: the FP32 reference, and the file made from it, FP16 or mixed, by whatever tool.
@@ -90,44 +86,39 @@ def locate(
     Raises:
         StageError: when a model cannot be emulated or run, or their inputs differ.
     """
-    local_errors = LocalErrors(files, batches, rows_in_any_order(files.reference) if queries is None else queries)
-    found: list[Nonfinite] = []
-    if not np.isfinite(local_errors.error).all() or not local_errors.covers_outputs():
-        found = first_nonfinite(files.candidate, batches, reference=files.reference, pessimistic=files.pessimistic)
-        found = [item for item in found if item.reference_finite is not False]  # masks are not finite in FP32 either
-    origins = [item for item in found if item.reaches_output]
-    symptoms = [item for item in origins if local_errors.inherited(item)]
-    first = [of_nonfinite(item, files, local_errors) for item in origins if item not in symptoms]
-    found_errors = [(each[0], of_error(*each, local_errors, files)) for each in local_errors.by_effect()]
-    errors = [each for node, each in found_errors if not (only_moves(node) and _by_rounding(each))]
-    wrong = [each for each in errors if _is_wrong(each)]
-    later = [of_nonfinite(item, files, local_errors) for item in symptoms]
-    rest = _wrong_ones_first([each for each in errors if each not in wrong])
+    queries = rows_in_any_order(files.reference) if queries is None else queries
+    errors = local_errors(files, batches)
+    absmax = {error.pair.candidate: error.absmax for error in errors}
+    by_node: dict[ir.Node, list[LocalError]] = defaultdict(list)
+    for error in errors:
+        node = source_node(files.values[error.pair.candidate])
+        if node is not None and error.computed is not None and error.relative > 0:
+            by_node[node].append(error)
+    effects = effects_of(files, batches, queries, list(by_node.values()))
     suspects: dict[str, Suspect] = {}
-    for each in [*first, *wrong, *later, *rest]:
-        suspects.setdefault(each.node, each)
-    return list(suspects.values())[:_SUSPECTS], found
+    for i, (node, found) in enumerate(by_node.items()):
+        if i in effects:
+            suspect = suspect_of(node, max(found, key=lambda error: error.relative), effects[i], absmax, files)
+            if not (only_moves(node) and suspect.explained):
+                suspects.setdefault(suspect.node, suspect)
+    return _ranked(list(suspects.values()))[:_SUSPECTS]
+
+
+def _ranked(suspects: list[Suspect]) -> list[Suspect]:
+    """Suspects in graph order, the likeliest first."""
+    wrong = [each for each in suspects if _is_wrong(each)]
+    broken = [each for each in wrong if each.cause == "nonfinite"]
+    by_effect = sorted(suspects, key=lambda each: -or_inf(each.effect))
+    rounded = [or_inf(each.effect) for each in suspects if each.explained]
+    least = max(_NEXT_TO * max(rounded, default=0.0), _SINGLE)
+    first = [*broken, *(each for each in by_effect if each in wrong and each not in broken)]
+    later = [each for each in by_effect if each not in first]
+    return first + sorted(later, key=lambda each: each.explained or or_inf(each.effect) < least)
 
 
 def _is_wrong(suspect: Suspect) -> bool:
     """Beyond what rounding explains, in its output and in those of the graph."""
-    return not _by_rounding(suspect) and or_inf(suspect.effect) >= _FELT
-
-
-def _by_rounding(suspect: Suspect) -> bool:
-    """Whether rounding explains the error of its output."""
-    return suspect.explained or or_inf(suspect.local_error) < WRONG
-
-
-def _wrong_ones_first(suspects: list[Suspect]) -> list[Suspect]:
-    """Those whose error rounding does not explain first, where their effect is no smaller than that of rounding."""
-    rounded = [or_inf(each.effect) for each in suspects if _by_rounding(each)]
-    least = max(_NEXT_TO * max(rounded, default=0.0), _SINGLE)
-
-    def comes_later(each: Suspect) -> bool:
-        return _by_rounding(each) or or_inf(each.effect) < least
-
-    return sorted(suspects, key=comes_later)
+    return not suspect.explained and or_inf(suspect.effect) >= _FELT
 
 
 def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str | None:
@@ -136,7 +127,7 @@ def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str |
     Args:
         failed: whether the file is known to be wrong; else None where rounding explains the first suspect.
     """
-    if not suspects or not (failed or suspects[0].cause == "nonfinite" or _is_wrong(suspects[0])):
+    if not suspects or not (failed or _is_wrong(suspects[0])):
         return None
     return suspects[0].node
 
@@ -147,4 +138,32 @@ def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeRow]:
     Raises:
         StageError: as locate.
     """
-    return LocalErrors(files, [feeds], (), same_choices=True).profile()
+    worst: dict[ir.Node, tuple[Pair, float, float]] = {}
+    for pair, local_error, error in errors_in_run(files, feeds):
+        value = files.values[pair.candidate]
+        node = source_node(value)
+        if node is None or value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+            continue
+        if node not in worst or local_error > worst[node][1]:
+            worst[node] = pair, local_error, error
+    order = {node: number for number, node in enumerate(files.candidate.graph)}
+    rows: list[NodeRow] = []
+    for node in sorted(worst, key=order.__getitem__):
+        half = any(output.dtype == ir.DataType.FLOAT16 for output in node.outputs)
+        pair, local_error, error = worst[node]
+        rows.append(
+            {
+                "node": label_of(node),
+                "op_type": node.op_type,
+                "tensor": pair.candidate,
+                "precision": "fp16" if half else "fp32",
+                "error": _finite(error),
+                "local_error": _finite(local_error),
+            }
+        )
+    return rows
+
+
+def _finite(number: float) -> float | None:
+    """The number, or None where JSON has none for it."""
+    return float(number) if np.isfinite(number) else None

@@ -1,185 +1,205 @@
-"""Errors of every node of a candidate against the reference: local ones, and with what it inherits
-(truehalf.verification.localize.side_by_side).
+"""Errors of a candidate's tensors against those of the reference, by grafts (truehalf.verification.graft).
+
+    local error   the candidate reads the reference's tensors everywhere: the error that a node makes by itself
+    run error     the candidate's own run: what a node makes and what it inherits
 
 With d = x - t over the elements of a tensor t of the reference:
 
     relative error = max(rms(d) / rms(t), max|d| / max|t|)      1 where t is 0 all over and d is not
 
-Reduced inside the graph, so that only scalars leave it. A t that is not finite, or whose squares are not (masks),
-leaves the session as it is, in a second run: elements beyond 1e30 are masks there and do not count. Integers and bools
-count as numbers. Where t is finite and x is not, the error is Inf. What is chosen by its values may be of another
-size in each: the error is then 1.
+Elements of t beyond 1e30, or not finite, are masks and do not count. Integers and booleans count as numbers. Where x is
+not finite, the error is Inf; where it has another number of elements, 1. Tensors are compared in chunks of _CHUNK
+bytes, which bounds the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.calibration.instrument import InsertionPoint, Instrumented, ReportingSession, main_values
-from truehalf.errors import StageError
-from truehalf.verification.localize.side_by_side import Pair, SideBySide, branch, switched
+from truehalf.ir.facts import is_op
+from truehalf.ir.normalize import concrete_shapes, elements
+from truehalf.verification.graft import Graft
+from truehalf.verification.localize.both_files import BothFiles, Pair
 
-_FLOAT = ir.DataType.FLOAT
-_COUNTED = (_FLOAT, ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+WRONG = 0.05  # relative error that rounding does not explain
+_LARGEST_ERRORS = 12  # tensors, at least, that are kept as the candidate computes them
+_MOST_KEPT = 200
+_CHUNK = 1 << 28  # bytes of float32, of the reference
 _MASK = 1e30
+Feeds = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Errors:
-    """One run.
+class LocalError:
+    """The error of a tensor that the candidate computes from the reference's tensors, the largest of all batches.
 
     Attributes:
-        local_error: float64 [pairs]; relative error of the node on the reference's tensors; Inf: not finite.
-        error: float64 [pairs]; relative error in the candidate's run; Inf: it is not finite.
-        absmax: float64 [pairs]; largest |t| of the reference, masks left out.
-        reference, candidate: the outputs of both, by name.
+        pair: names of the tensor in both files.
+        relative: see above.
+        absmax: largest |t| of the reference, masks left out.
+        nan, inf: numbers of elements that the candidate makes of finite ones.
+        origin: the candidate's tensor that is not finite first on the way to this one; its own name where it is finite.
+        is_choice: the tensor holds integers or booleans, and the reference makes the same error where what it reads is
+            rounded to float16: a near tie.
+        batch: number of the batch.
+        same_shape: the candidate computes a tensor of the reference's shape.
+        computed: what the candidate computes; None where the error is among the small ones.
     """
 
-    local_error: np.ndarray
-    error: np.ndarray
-    absmax: np.ndarray
-    reference: dict[str, np.ndarray]
-    candidate: dict[str, np.ndarray]
+    pair: Pair
+    relative: float
+    absmax: float
+    nan: int
+    inf: int
+    origin: str
+    is_choice: bool
+    batch: int
+    same_shape: bool
+    computed: np.ndarray | None
 
 
-class Comparer:
-    """A session over both graphs.
+def local_errors(files: BothFiles, batches: Sequence[Feeds]) -> list[LocalError]:
+    """Local errors in the order of the reference.
 
-    Attributes:
-        pairs: those that are compared: of floats, integers and bools.
+    Raises:
+        StageError: when a model cannot be emulated or run.
     """
-
-    def __init__(self, side: SideBySide) -> None:
-        self._side = side
-        values = main_values(side.model)
-        self.pairs = [pair for pair in side.pairs if _is_counted(values[pair.reference])]
-        self._outputs = [str(value.name) for value in side.model.graph.outputs]
-        self._same_sizes = True  # until a run shows another one
-        self._session: ReportingSession | None = None
-        self._whole: tuple[set[int], ReportingSession | None] = set(), None
-
-    def run(self, feeds: Mapping[str, np.ndarray]) -> Errors:
-        """Errors on one batch.
-
-        Raises:
-            StageError: when the run fails.
-        """
-        values, columns = self._reported(feeds)
-        nothing = np.zeros(0, np.float32)
-        norms, largest = (columns.get(key, nothing).astype(np.float64).reshape(-1, 3).T for key in _KEYS)
-        with np.errstate(all="ignore"):
-            local_error, error = (_relative(norms[0], largest[0], norms[row], largest[row]) for row in (1, 2))
-        absmax = largest[0]
-        masked = [i for i in range(len(self.pairs)) if not np.isfinite(norms[0][i]) or not np.isfinite(absmax[i])]
-        for i, exact in zip(masked, self._exactly(masked, feeds), strict=True):
-            local_error[i], error[i], absmax[i] = exact
-        count = len(self._side.outputs)
-        candidate = {name: values[output] for name, output in self._side.outputs.items()}
-        return Errors(local_error, error, absmax, {name: values[name] for name in self._outputs[:-count]}, candidate)
-
-    def _reported(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        try:
-            if self._session is None:
-                graph = Instrumented(self._side.model)
-                for pair in self.pairs:
-                    _report(graph, pair, self._same_sizes)
-                self._session = graph.open(self._outputs)
-            return self._session.run(feeds)
-        except StageError:
-            if not self._same_sizes:
-                raise
-            self._same_sizes, self._session = False, None
-            return self._reported(feeds)
-
-    def _exactly(self, masked: list[int], feeds: Mapping[str, np.ndarray]) -> list[tuple[float, float, float]]:
-        """Local error, error and largest |t| of some pairs, whose tensors a separate session outputs."""
-        if not masked:
-            return []
-        names = {i: [self.pairs[i].reference, self.pairs[i].local, self.pairs[i].accumulated] for i in masked}
-        values = self._opened(set(masked)).run(feeds)[0]
-        return [_exact(*(values[name].astype(np.float64) for name in names[i])) for i in masked]
-
-    def _opened(self, masked: set[int]) -> ReportingSession:
-        """The session that outputs the tensors of these pairs; opened again only where feeds ask for further ones."""
-        known, session = self._whole
-        if session is None or not masked <= known:
-            known = known | masked
-            pairs = [self.pairs[i] for i in sorted(known)]
-            names = [name for pair in pairs for name in (pair.reference, pair.local, pair.accumulated)]
-            session = Instrumented(self._side.model).open(names)
-            self._whole = known, session
-        return session
+    found: list[LocalError] = []
+    for chunk in _chunks(files, batches[0]):
+        known = _known(files, chunk)
+        names = [pair.reference for pair in known]
+        reference = Graft(files.reference, names)
+        candidate = _candidate(files, [pair.candidate for pair in chunk], known)
+        largest: dict[Pair, LocalError] = {}
+        for number, feeds in enumerate(batches):
+            exact = reference.run(feeds)
+            given = _given(files, known, exact)
+            made = candidate.run(feeds, given)
+            for pair in chunk:
+                error = _local_error(pair, exact[pair.reference], made[pair.candidate], number)
+                if pair not in largest or error.relative > largest[pair].relative:
+                    origin = _first_nonfinite(files, pair, feeds, given) if error.nan or error.inf else pair.candidate
+                    largest[pair] = replace(error, origin=origin)
+        choices = [error for error in largest.values() if error.relative >= WRONG and _is_discrete(error)]
+        if choices:
+            rounded = Graft(files.reference, [error.pair.reference for error in choices], names)
+            exacts = {batch: reference.run(batches[batch]) for batch in {error.batch for error in choices}}
+            for error in choices:
+                operands = {name: _through_float16(array) for name, array in exacts[error.batch].items()}
+                again = rounded.run(batches[error.batch], operands)[error.pair.reference]
+                is_tie = error.computed is not None and np.array_equal(again, error.computed)
+                largest[error.pair] = replace(error, is_choice=is_tie)
+        found = _without_small_ones([*found, *largest.values()])
+    return found
 
 
-class Switched:
-    """The reference in a session in which groups of nodes can be replaced by the candidate's."""
+def errors_in_run(files: BothFiles, feeds: Feeds) -> Iterator[tuple[Pair, float, float]]:
+    """Yield each pair with its local error and its error in the candidate's run, in the order of the reference; in the
+    run, behind a TopK, of the queries that the reference chooses.
 
-    def __init__(self, side: SideBySide, groups: list[list[Pair]]) -> None:
-        model, self._switches = switched(side, groups)
-        self._outputs = [str(value.name) for value in model.graph.outputs]
-        self._names = list(side.model.graph.outputs[: len(self._outputs)])
-        self._session = Instrumented(model).open(self._outputs)
-
-    def run(self, feeds: Mapping[str, np.ndarray], groups: Collection[int]) -> dict[str, np.ndarray]:
-        """The reference's outputs with the nodes of some groups as the candidate has them."""
-        switches = {name: np.array(i in groups) for i, name in enumerate(self._switches)}
-        values, _ = self._session.run({**feeds, **switches})
-        return {str(old.name): values[new] for old, new in zip(self._names, self._outputs, strict=True)}
-
-
-def _exact(t: np.ndarray, local: np.ndarray, accumulated: np.ndarray) -> tuple[float, float, float]:
-    with np.errstate(all="ignore"):
-        t, local, accumulated = (np.ravel(each if each.size == t.size else 2 * t) for each in (t, local, accumulated))
-        counts = np.abs(t) < _MASK
-        t, local, accumulated = t[counts], local[counts], accumulated[counts]
-        norms = [[np.linalg.norm(x), np.abs(x).max(initial=0)] for x in (t, local - t, accumulated - t)]
-        local_error, error = (_relative(*np.array([*norms[0], *norms[k]])) for k in (1, 2))
-    return float(local_error), float(error), float(norms[0][1])
+    Raises:
+        StageError: when a model cannot be emulated or run.
+    """
+    top = [pair for pair in files.pairs if is_op(files.values[pair.candidate].producer(), "TopK")]
+    top = [pair for pair in top if files.values[pair.candidate].dtype == ir.DataType.INT64]
+    for chunk in _chunks(files, feeds):
+        known = _known(files, chunk)
+        exact = Graft(files.reference, [pair.reference for pair in [*known, *top]]).run(feeds)
+        given = _given(files, [*known, *top], exact)
+        shown = [pair.candidate for pair in chunk]
+        alone = _candidate(files, shown, known).run(feeds, given)
+        in_run = _candidate(files, shown, top).run(feeds, given)
+        for pair in chunk:
+            t, x, accumulated = exact[pair.reference], alone[pair.candidate], in_run[pair.candidate]
+            yield pair, _relative_error(t, x)[0], _relative_error(t, accumulated)[0]
 
 
-def _is_counted(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.TensorType) and value.dtype in _COUNTED
+def _known(files: BothFiles, chunk: Sequence[Pair]) -> list[Pair]:
+    """The pairs of a chunk, and those that the candidate computes them from."""
+    read = {name for pair in chunk for name in files.read_by(pair)}
+    return [*chunk, *(files.pair_of(name) for name in sorted(read - {pair.candidate for pair in chunk}))]
 
 
-_KEYS = ("norms", "largest")  # of t, local - t, accumulated - t
+def _candidate(files: BothFiles, shown: Sequence[str], cut: Sequence[Pair]) -> Graft:
+    return Graft(files.emulated, shown, [pair.candidate for pair in cut], is_emulated=True)
 
 
-def _report(graph: Instrumented, pair: Pair, same_sizes: bool) -> None:
-    place = graph.after(pair.local)
-    values = [graph.value(name) for name in (pair.reference, pair.local, pair.accumulated)]
-    ranks = {None if value.shape is None else len(value.shape) for value in values}
-    stacks = len(ranks) == 1 and not ranks & {None, 0}
-    found = [v if v.dtype == _FLOAT else place.node("Cast", [v], {"to": int(_FLOAT)}) for v in values]
-    if not stacks or not same_sizes:
-        found = [place.flat(value) for value in found]
-    if not same_sizes:
-        found[1:] = [_as_long_as(place, found[0], other) for other in found[1:]]
-    t, *others = found
-    stacked = place.node("Concat", [t, *(place.node("Sub", [other, t]) for other in others)], {"axis": 0})
-    rows = place.node("Reshape", [stacked, place.graph.constant([3, -1])])
-    for key, op_type, read in zip(_KEYS, ("ReduceL2", "ReduceMax"), (rows, place.node("Abs", [rows])), strict=True):
-        place.report(key, op_type, read, [1])
+def _given(files: BothFiles, pairs: Sequence[Pair], exact: Feeds) -> dict[str, np.ndarray]:
+    """The reference's tensors as the candidate holds them; an overflow is the error of the node that writes it."""
+    return {pair.candidate: files.as_held(pair.candidate, exact[pair.reference]) for pair in pairs}
 
 
-def _as_long_as(place: InsertionPoint, t: ir.Value, other: ir.Value) -> ir.Value:
-    """A vector; 2 t where it is of another length."""
-    same = place.node("Equal", [place.node("Size", [t]), place.node("Size", [other])])
-    bodies = (
-        branch("Identity", [other], _FLOAT, f"{same.name}/then"),
-        branch("Add", [t, t], _FLOAT, f"{same.name}/else"),
-    )
-    return place.node("If", [same], {"then_branch": bodies[0], "else_branch": bodies[1]})
+def _relative_error(exact: np.ndarray, made: np.ndarray) -> tuple[float, float, int, int]:
+    """Relative error of a tensor, see above; largest |t|; numbers of NaN and of Inf."""
+    t = exact.ravel().astype(np.float64)
+    counts = np.abs(t) < _MASK  # false of a NaN
+    is_whole = bool(counts.all())
+    t = t if is_whole else t[counts]
+    absmax = float(np.abs(t).max(initial=0.0))
+    if exact.size != made.size:
+        return 1.0, absmax, 0, 0
+    x = made.ravel().astype(np.float64)
+    d = (x if is_whole else x[counts]) - t
+    if not np.isfinite(d).all():
+        x = x if is_whole else x[counts]
+        return math.inf, absmax, int(np.isnan(x).sum()), int(np.isinf(x).sum())
+    largest = float(np.abs(d).max(initial=0.0))
+    if not largest:
+        return 0.0, absmax, 0, 0
+    size = math.sqrt(np.square(t).sum())
+    norm = math.sqrt(np.square(d).sum())
+    return (max(norm / size, largest / absmax) if size and absmax else 1.0), absmax, 0, 0
 
 
-def _relative(t2: np.ndarray, t: np.ndarray, d2: np.ndarray, d: np.ndarray) -> np.ndarray:
-    """The larger of both quotients; 0 for 0/0, 1 for x/0, Inf where d is not finite."""
-    larger: np.ndarray = np.maximum(*(_quotient(part, norm) for part, norm in ((d2, t2), (d, t))))
-    return np.where(np.isfinite(d2) & np.isfinite(d), larger, np.inf)
+def _local_error(pair: Pair, exact: np.ndarray, made: np.ndarray, number: int) -> LocalError:
+    relative, absmax, nan, inf = _relative_error(exact, made)
+    same_shape = exact.shape == made.shape
+    return LocalError(pair, relative, absmax, nan, inf, pair.candidate, False, number, same_shape, made)
 
 
-def _quotient(part: np.ndarray, norm: np.ndarray) -> np.ndarray:
-    return np.where(norm == 0, np.sign(part), part / np.where(norm == 0, 1, norm))
+def _first_nonfinite(files: BothFiles, pair: Pair, feeds: Feeds, given: Feeds) -> str:
+    """The first tensor that is not finite among those that the candidate computes of what it is given."""
+    inner = files.inner(pair)
+    if len(inner) < 2:
+        return pair.candidate
+    made = Graft(files.emulated, inner, given, is_emulated=True).run(feeds, given)
+    return next((name for name in inner if not np.isfinite(made[name]).all()), pair.candidate)
+
+
+def _is_discrete(error: LocalError) -> bool:
+    return error.computed is not None and error.computed.dtype.kind in "ib"
+
+
+def _through_float16(array: np.ndarray) -> np.ndarray:
+    if array.dtype != np.float32:
+        return array
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16).astype(np.float32)
+
+
+def _without_small_ones(errors: list[LocalError]) -> list[LocalError]:
+    """The same errors, without the tensors of those that are neither wrong nor among the largest."""
+    order = sorted(errors, key=lambda error: -error.relative)
+    kept = {id(error) for i, error in enumerate(order[:_MOST_KEPT]) if i < _LARGEST_ERRORS or error.relative >= WRONG}
+    return [error if id(error) in kept else replace(error, computed=None) for error in errors]
+
+
+def _chunks(files: BothFiles, feeds: Feeds) -> Iterator[list[Pair]]:
+    """The pairs in the order of the reference, as many at once as _CHUNK bytes hold."""
+    shapes = concrete_shapes(files.reference, {name: array.shape for name, array in feeds.items()})
+    sizes = {str(value.name): 4 * elements(shape) for value, shape in shapes.items()}
+    chunk: list[Pair] = []
+    size = 0
+    for pair in files.pairs:
+        size += sizes.get(pair.reference, 0)
+        if chunk and size > _CHUNK:
+            yield chunk
+            chunk, size = [], sizes.get(pair.reference, 0)
+        chunk.append(pair)
+    if chunk:
+        yield chunk

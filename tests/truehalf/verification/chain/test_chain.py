@@ -63,7 +63,7 @@ def test_what_was_not_verified_is_said_even_when_all_gates_pass(tmp_path):
 def test_overflow_fails_and_names_the_node(tmp_path):
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15))
     assert report["status"] == "failed" and report["verdict"] == "failed"
-    assert report["nan"] + report["inf"] > 0 and report["place"]["nonfinite"][0]["node"] == "amplify"
+    assert report["nan"] + report["inf"] > 0 and report["place"]["suspects"][0]["node"] == "amplify"
     expect(report["place"]["sentence"], None, "'amplify' (Mul)", 65504)
     bad = worst(tmp_path, "nonfinite_max")
     assert len(bad) == 3 and bad[0]["sample"].startswith("made/")
@@ -78,8 +78,9 @@ def test_swapped_labels_fail_and_the_worst_are_named(tmp_path):
         now = {"ant": "bee", "bee": "ant"}[item["output"].split(",")[0]]
         expect(item["error"], None, now)
     place = report["place"]
-    assert place["nonfinite"] == [], "nothing overflows: the place must not be invented"
-    expect(place["sentence"], None, "NaN", "Inf", 12, repr(place["suspects"][0]["node"]))
+    causes = {each["cause"] for each in place["suspects"]}
+    assert causes == {"error"}, "nothing overflows: the place must not be invented"
+    expect(place["sentence"], None, 12, repr(place["suspects"][0]["node"]))
 
 
 def test_permuted_queries_pass(tmp_path):

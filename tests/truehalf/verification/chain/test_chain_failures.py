@@ -60,7 +60,7 @@ def test_a_failed_adversarial_picture_is_looked_into(tmp_path):
     found = json.loads((tmp_path / "out" / "verdict.json").read_text())["findings"]
     assert {each["state"] for each in found if "gate" in each} == {"verified"}
     assert report["place"]["sample"] == "adversarial/white"
-    assert report["place"]["nonfinite"][0]["node"] == "too_far"
+    assert report["place"]["suspects"][0]["node"] == "too_far"
     expect(report["place"]["sentence"], None, "'too_far'")
 
 

@@ -71,14 +71,14 @@ def model(text: str) -> ir.Model:
 def suspects(candidate: str, feeds: dict[str, np.ndarray] = FEEDS, **options: object) -> list[Suspect]:
     of_files = {name: options.pop(name) for name in ("decisions", "pinned") if name in options}
     files = BothFiles(model(REFERENCE), model(candidate), **of_files)  # type: ignore[arg-type]
-    return locate(files, [feeds], **options)[0]  # type: ignore[arg-type]
+    return locate(files, [feeds], **options)  # type: ignore[arg-type]
 
 
 def test_rounding_alone_puts_no_dead_signal_first() -> None:
     """e is 1e-9 in FP32 and 0 in FP16: an error of 100 % that moves nothing."""
     found = suspects(HALF)
     dead = next(each for each in found if each.node == "dead")
-    assert (dead.local_error, dead.error) == (1, 1)
+    assert dead.local_error == 1
     assert found[0].node != "dead"
     assert all(each.effect is not None and each.effect < 1e-3 for each in found)
 
@@ -103,17 +103,22 @@ def test_an_overflow_is_named_with_its_ranges() -> None:
     assert first.effect is None
 
 
-def test_nan_behind_a_fault_is_a_symptom() -> None:
+def test_nan_behind_a_fault_is_not_named() -> None:
     """x times 29000 instead of 1000: Inf comes one node later, which is finite on the reference's tensors."""
     found = suspects(HALF.replace("float[1] k = {1000.0}", "float[1] k = {29000.0}"))
-    names = [each.node for each in found]
-    assert names[0] == "up"
-    assert found[names.index("first")].cause == "nonfinite"
-    assert found[0].cause == "error"
+    assert (found[0].node, found[0].cause) == ("up", "error")
+    assert all(each.cause == "error" for each in found)
+
+
+def test_only_the_first_of_many_tensors_that_are_not_finite_is_named() -> None:
+    chain = "".join(f" [n{i}] t{i} = Neg(t{i - 1})" for i in range(1, 40))
+    text = f"g (float[1] x) => (float[1] t39) {{ [square] t0 = Mul(x, x){chain} }}"
+    found = locate(BothFiles(model(text), model(text.replace("float[", "float16["))), [{"x": np.float32([300])}])
+    assert [each.node for each in found if each.cause == "nonfinite"] == ["square"]
 
 
 def test_all_batches_are_looked_at() -> None:
-    found = locate(BothFiles(model(REFERENCE), model(HALF)), [FEEDS, {"x": FEEDS["x"] * 40}])[0]
+    found = locate(BothFiles(model(REFERENCE), model(HALF)), [FEEDS, {"x": FEEDS["x"] * 40}])
     assert found[0].node == "up"
     assert found[0].cause == "nonfinite"
 
@@ -131,7 +136,7 @@ def test_decisions_and_selectors() -> None:
     expect(found[0].sentence, None, "FP16", rows[0]["reason"])
     assert found[0].selector == pins_argument("node_block_list", ["^second$"])
     files = BothFiles(model(REFERENCE.replace("[up]", "")), model(HALF.replace("[up]", "")))
-    unnamed = locate(files, [FEEDS])[0]
+    unnamed = locate(files, [FEEDS])
     one = next(each for each in unnamed if each.tensor == "a")
     assert one.node == f"{one.op_type} -> {one.tensor}"
     assert one.selector == pins_argument("node_block_list", ["^Mul_a$"])
@@ -149,7 +154,7 @@ def test_a_selector_is_a_regular_expression_for_just_that_name() -> None:
     for each in (reference, candidate):
         for node in each.graph:
             node.name = strange if node.outputs[0].name == "d" else node.name
-    found = locate(BothFiles(reference, candidate), [FEEDS])[0]
+    found = locate(BothFiles(reference, candidate), [FEEDS])
     selector = next(each.selector for each in found if each.node == strange)
     assert selector == pins_argument("node_block_list", [f"^{re.escape(strange)}$"])
 
@@ -186,7 +191,7 @@ def test_operands_that_change_places_are_an_error(axes: str) -> None:
     {{ [one] a = Sigmoid(x)  [two] b = Tanh(x)  [join] z = Concat<axis = 1>(a, b) }}"""
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 2, *map(int, axes.split(",")))).astype(np.float32)}
     swapped = model(text.replace("float[", "float16[").replace("(a, b)", "(b, a)"))
-    first, *rest = locate(BothFiles(model(text), swapped), [feeds])[0]
+    first, *rest = locate(BothFiles(model(text), swapped), [feeds])
     assert first.node == "join"
     assert first.effect is not None and first.effect > 0.5
     assert all(each.effect is not None and each.effect < 1e-3 for each in rest)
@@ -213,7 +218,7 @@ def test_queries_may_change_places() -> None:
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 40, 2)).astype(np.float32)}
 
     def effect(reference: ir.Model, **options: object) -> float | None:
-        found = locate(BothFiles(reference, shuffled), [feeds], **options)[0]  # type: ignore[arg-type]
+        found = locate(BothFiles(reference, shuffled), [feeds], **options)  # type: ignore[arg-type]
         return next(each.effect for each in found if each.tensor == "z")
 
     declared = model(RANKED)
@@ -230,7 +235,7 @@ def test_a_wrong_node_comes_before_those_that_round() -> None:
     """e is off by half, and moves the output by as much as rounding does."""
     small = [text.replace("1e-9", "0.0005") for text in (REFERENCE, HALF)]
     wrong = small[1].replace("{0.0005}", "{0.00075}")
-    found = locate(BothFiles(model(small[0]), model(wrong)), [FEEDS])[0]
+    found = locate(BothFiles(model(small[0]), model(wrong)), [FEEDS])
     effects = {each.node: each.effect or 0.0 for each in found}
     assert max(effects, key=lambda node: effects[node]) != "dead"
     assert effects["dead"] < 5e-3
@@ -248,8 +253,8 @@ SUMS = """g (float[1,600] x) => (float[1,600] z)
 def test_sums_are_searched_where_they_failed() -> None:
     reference, half = model(SUMS), model(SUMS.replace("float[", "float16["))
     feeds = {"x": np.random.default_rng(0).uniform(150, 250, (1, 600)).astype(np.float32)}
-    assert locate(BothFiles(reference, half), [feeds])[0][0].cause == "error"
-    found = locate(BothFiles(reference, half, pessimistic=True), [feeds])[0]
+    assert locate(BothFiles(reference, half), [feeds])[0].cause == "error"
+    found = locate(BothFiles(reference, half, pessimistic=True), [feeds])
     assert (found[0].node, found[0].op_type, found[0].cause) == ("mean", "ReduceMean", "nonfinite")
     expect(found[0].sentence, None, "sum", "node 'mean'")
     assert {each.node for each in found} <= {"mean", "less", "last"}
@@ -286,8 +291,7 @@ def test_the_sentence_names_the_first_suspect_first(tmp_path: Path) -> None:
     place = located(tmp_path, wrong, "emulated-fp16", FEEDS["x"][0])
     first = place.suspects[0]
     assert (first.node, first.cause) == ("up", "error")
-    expect(place.sentence, None, "only", "'up'", "node 'first'", "Inf")
-    assert place.sentence.index("'up'") < place.sentence.index("'first'")
+    expect(place.sentence, None, "only", "'up'", "2801 %")
     overflow = located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0] * 40)
     expect(overflow.sentence, None, "sample only", "node 'up'", "Inf", 65504)
     assert (overflow.suspects[0].node, overflow.suspects[0].cause) == ("up", "nonfinite")
@@ -299,7 +303,8 @@ def test_the_sentence_says_which_evaluation_was_searched(tmp_path: Path) -> None
     x = np.full(600, 200, np.float32)
     sums = [SUMS.replace("float[", f"{kind}[").replace("[1,600]", "[2,600]") for kind in ("float", "float16")]
     place = located(tmp_path, sums[1], "emulated-fp16-pessimistic", x, sums[0])
-    assert place.suspects[0].node == "mean" and place.nonfinite[0].inside
+    assert place.suspects[0].node == "mean"
+    expect(place.sentence, None, "sum inside")
 
 
 # --- a detector -------------------------------------------------------------------------------------------------------
@@ -348,7 +353,7 @@ def padded(begin: int, end: int, half: bool) -> ir.Model:
 
 
 def test_a_node_that_only_moves_data_is_never_blamed_on_rounding() -> None:
-    found, _ = locate(BothFiles(padded(0, 1, False), padded(0, 1, True)), [NARROW])
+    found = locate(BothFiles(padded(0, 1, False), padded(0, 1, True)), [NARROW])
     assert found and not [each.node for each in found if each.op_type == "Pad"]
 
 

@@ -159,7 +159,7 @@ def test_another_best_class_fails_and_names_the_sample(tmp_path: Path) -> None:
 def test_overflow_fails_and_names_the_node(tmp_path: Path) -> None:
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", gain=2.0**15))
     assert report["verdict"] == "failed" and report["inf"] + report["nan"] > 0
-    assert report["place"]["nonfinite"][0]["node"] == "amplify"
+    assert report["place"]["suspects"][0]["node"] == "amplify"
 
 
 def test_a_tensor_beyond_the_gate_fails(tmp_path: Path) -> None:
