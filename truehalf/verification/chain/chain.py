@@ -211,8 +211,8 @@ def _at_fault(
     def verify_again(path: Path) -> list[Finding]:
         return held.measured_on_all(ModelFile(path), made.batch_sizes).findings(options)
 
-    search = partial(suggested_pins, held.fp32, failing, options, conversion)
-    return place, _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
+    search = partial(suggested_pins, held.fp32, last, failing, options, conversion, verify_again)
+    return place, _tried(_PINS, findings, search)
 
 
 def _tried(what: str, findings: list[Finding], search: Callable[[], T], code: str = "not-searched") -> T | None:

@@ -4,17 +4,15 @@
     a drawn one       fails where FP16 gives NaN or Inf and FP32 does not: of other errors noise says nothing
 
 A small network runs on several samples, since one seldom shows what another does; a large one on one (ARITHMETIC).
-Where they fail, or outputs differ and no gate says whether that matters (DIFFER), pins are searched: the nodes that
-cause most, first as localization has them, then by the error of parts of the network for what FP32 costs them
-(truehalf.verification.pinning.ranking). The number of pins is doubled, then bisected; for each number the model is
-converted again and compared, as long as pins leave half of the arithmetic in FP16. They hold by half the tolerance, so
-that they do on other samples, too.
+Where they fail, or outputs differ and no gate says whether that matters (DIFFER), pins are searched
+(truehalf.verification.pinning.search), as long as they leave half of the arithmetic in FP16. They hold by half the
+tolerance, so that they do on other samples, too.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,26 +30,22 @@ from truehalf.errors import attempted, told
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, fixed_batch, with_subgraphs
-from truehalf.ir.model_file import save_model
+from truehalf.ir.model_file import load_model, save_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import PREPARE, concrete_shapes
 from truehalf.progress import step
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.delivered import CHECK
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
-from truehalf.verification.metrics.query_rows import outputs_apart, rows_in_any_order
+from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.locate import first_bad_node, locate
+from truehalf.verification.metrics.query_rows import rows_in_any_order
 from truehalf.verification.pinning.as_argument import entry_of
-from truehalf.verification.pinning.fp32_costs import fp32_costs
-from truehalf.verification.pinning.meter import Meter
-from truehalf.verification.pinning.ranking import ranked
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.pinning.suggest import fewest
-from truehalf.verification.pinning.switchboard import Switchboard
+from truehalf.verification.pinning.search import search_pins
 from truehalf.verification.report import Report
 
-_PARTS, _PARTS_MORE = 12, 4  # of a network, and for each sample, that are measured, each in one run or two, for pins
 _FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic that was FP16
-_SLACK = 0.1  # share of the pins that may be needless
 _ALL = (".*",)  # pins of every node
 _DRAWN = "a drawn input"
 DIFFER = {"queries-beyond", "hidden-by-scale"}  # codes of outputs that are not verified because they differ
@@ -184,47 +178,28 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         prepared = conversion.source(slimmed)  # its nodes have the names that node_block_list is matched with
         PREPARE(prepared)
         save_model(prepared, named)
-        report, _ = sample.compared(named, out, locate=True)
-        found = replace(found, first_bad_node=report.first_bad_node)
-        made = conversion.convert(slimmed, pinned, ())
-        least = _LEFT * _arithmetic(made)
-        tried: dict[int, bool | None] = {}
-
-        # A pin of an If means its branches, as a switch of the switchboard does.
+        files, queries = BothFiles(prepared, load_model(out)), rows_in_any_order(prepared)
+        found = replace(found, first_bad_node=first_bad_node(locate(files, sample.feeds, queries)))
+        least = _LEFT * _arithmetic(conversion.convert(slimmed, pinned, ()))
+        # A pin of an If means its branches, too.
         inside = {str(node.name): [str(each.name) for each in with_subgraphs(node)] for node in prepared.graph}
 
-        def pins(order: Sequence[str]) -> tuple[str, ...]:
-            return tuple(entry_of(each) for node in order for each in inside[node])
+        def entries(nodes: Sequence[str]) -> tuple[str, ...]:
+            return tuple(entry_of(each) for node in nodes for each in inside[node])
 
-        def enough(order: Sequence[str], count: int) -> bool:
-            if count not in tried:
-                share = _arithmetic(conversion.convert(slimmed, pinned, pins(order[:count])))
-                is_too_much = count > _FEW and share < least
-                tried[count] = None if is_too_much else sample.held(named, pinned)
-            return tried[count] is not False
+        def holds(nodes: Sequence[str]) -> bool | None:
+            share = _arithmetic(conversion.convert(slimmed, pinned, entries(nodes)))
+            return None if len(nodes) > _FEW and share < least else sample.held(named, pinned)
 
-        def searched(order: Sequence[str]) -> QuickCheck | None:
-            """The result with as few of these nodes as pins as hold."""
-            tried.clear()
-            if not order or not enough(order, len(order)):
-                return None
-            count = fewest(len(order), lambda count: enough(order, count), _SLACK)
-            return replace(found, node_block_list=pins(order[:count])) if count and tried[count] else None
-
-        if held := searched([each.node for each in report.suspects if each.node in inside and each.selector]):
-            return held
-        rows = {str(row["node"]): row["precision"] for row in made.decisions}
-        kept = {name for name in inside if rows.get(name) == "fp32"}
-        base = {name for name in kept if all(rows.get(each, "fp32") == "fp32" for each in inside[name])}
-        if held := searched(_ranking(prepared, base, sample, conversion)):
-            return held
+        pins = search_pins(files, sample.feeds, queries, holds)
+        if pins.nodes:
+            return replace(found, node_block_list=entries(pins.nodes))
         if found.state != FAILED:
             return found  # whether FP16 is enough is open
-        most = max((count for count, holds in tried.items() if holds is False), default=0)
         reason = "no node is known that brings it within the tolerance in FP32: keep the model FP32"
-        if most:
-            reason = f"with the {most} nodes that matter most in FP32 it is still beyond the tolerance, and more would"
-            reason += f" leave less than {_LEFT:.0%} of its arithmetic in FP16: keep the model FP32"
+        if pins.most_failed:
+            reason = f"with the {pins.most_failed} nodes that matter most in FP32 it is still beyond the tolerance, "
+            reason += f"and more would leave less than {_LEFT:.0%} of its arithmetic in FP16: keep the model FP32"
         conversion.convert(slimmed, pinned, _ALL)
         return replace(
             found,
@@ -235,21 +210,3 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
 
 def _arithmetic(made: Conversion) -> float:
     return made.report().fp16_arithmetic or 0.0
-
-
-def _ranking(model: ir.Model, base: set[str], sample: _Samples, conversion: Reconversion) -> list[str]:
-    """The nodes beside the base: those first whose error, squared as errors add up, is largest for what FP32 costs."""
-    board = Switchboard(model, conversion.precision, conversion.ranges)
-    base = base.intersection(board.nodes)
-    queries = rows_in_any_order(model)
-
-    def apart(feed: Mapping[str, np.ndarray], nodes: Collection[str]) -> float:
-        return outputs_apart(board.run(feed, board.nodes), board.run(feed, nodes), queries)
-
-    worst = max(sample.feeds, key=lambda feed: apart(feed, base))
-    exact = board.run(worst, board.nodes)
-    count = _PARTS + _PARTS_MORE * len(sample.feeds)
-    meter = Meter(board, worst, frozenset(base), lambda made: outputs_apart(exact, made, queries))
-    parts = ranked(meter, fp32_costs(model, conversion.input_shapes), count)
-    parts.sort(key=lambda part: -(part.error**2) / max(1, part.cost))
-    return [node for part in parts for node in part.nodes]

@@ -1,13 +1,15 @@
 """Effects of nodes: how far the reference's outputs move when only one node is as the candidate has it.
 
 A local error by itself would put a dead signal that rounds to nothing before a wrong weight: what nothing reads at that
-scale has no effect. A network may hold hundreds of such signals, so many nodes are asked in parts, and a part is parted
-again where it has an effect.
+scale has no effect. A network may hold hundreds of such signals, so many nodes are asked in parts, and the part with
+the largest effect is parted again.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,39 +21,65 @@ from truehalf.verification.metrics.query_rows import outputs_apart
 Feeds = Mapping[str, np.ndarray]
 _ONE_BY_ONE = 12  # nodes
 _PARTS = 8  # that more of them are asked in at first
-_PASSED_OVER = 0.1  # of the effect of all: a part that has less has no error in it
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Relative RMS error of the worst output with some nodes as the candidate has them.
+
+    Attributes:
+        nodes: positions of the nodes.
+        error: Inf where the outputs are not finite.
+    """
+
+    nodes: list[int]
+    error: float
 
 
 def effects_of(
-    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], nodes: Sequence[Sequence[LocalError]]
-) -> dict[int, float]:
-    """Relative RMS error of the worst output by position in `nodes`; nodes in parts without an effect are left out.
+    files: BothFiles,
+    batches: Sequence[Feeds],
+    queries: Collection[str],
+    nodes: Sequence[Sequence[LocalError]],
+    *,
+    single: int,
+    runs: int,
+) -> list[Effect]:
+    """Effects of nodes, and of parts in which no single node was asked for; together they have every node once.
 
     Args:
         queries: outputs whose rows may come in any order.
         nodes: the tensors that each node computes otherwise, in the order of the graph.
+        single: how many single nodes, those with the largest effects, are asked for.
+        runs: of the reference, at most.
 
     Raises:
         StageError: when a run fails.
     """
     reference = _Reference(files, batches, queries, [error for errors in nodes for error in errors])
+    waiting: list[tuple[float, int, list[int]]] = []
+    found: list[Effect] = []
+    asked = 0
 
-    def effect(part: Sequence[int]) -> float:
-        return reference.moved([error for i in part for error in nodes[i]])
+    def ask(part: list[int]) -> None:
+        nonlocal asked
+        asked += 1
+        error = reference.moved([each for i in part for each in nodes[i]])
+        heapq.heappush(waiting, (-error, part[0], part))
 
-    every = list(range(len(nodes)))
-    if len(nodes) <= _ONE_BY_ONE:
-        return {i: effect([i]) for i in every}
-    least = _PASSED_OVER * min(effect(every), 1.0)
-    size = -(-len(nodes) // _PARTS)
-    waiting = [every[start : start + size] for start in range(0, len(nodes), size)]
-    found: dict[int, float] = {}
-    for part in waiting:
-        moved = effect(part)
-        if len(part) == 1:
-            found[part[0]] = moved
-        elif moved >= least:
-            waiting += [part[: len(part) // 2], part[len(part) // 2 :]]
+    if nodes:
+        size = 1 if len(nodes) <= _ONE_BY_ONE else -(-len(nodes) // _PARTS)
+        for start in range(0, len(nodes), size):
+            ask(list(range(start, min(start + size, len(nodes)))))
+    while waiting:
+        error, _, part = heapq.heappop(waiting)
+        if len(part) == 1 or single <= 0 or asked >= runs:
+            found.append(Effect(part, -error))
+            single -= len(part) == 1
+        else:
+            middle = len(part) // 2
+            ask(part[:middle])
+            ask(part[middle:])
     return found
 
 

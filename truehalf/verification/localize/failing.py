@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from truehalf.config.verification import VerifyConfig
 from truehalf.conversion.report import Decision
 from truehalf.data.samples import stacked
@@ -55,6 +57,11 @@ class Failing:
         rows = facts_by_sample(self.final.seen)
         return [*range(len(rows))] if self.together else worst_samples(rows, _SAMPLES)
 
+    def batches(self, file: ModelFile, fp32: ModelFile) -> list[dict[str, np.ndarray]]:
+        """Feeds of those that are looked at: one run, or a run of each."""
+        samples = [self.reference.samples[i] for i in self.worst]
+        return [stacked(samples)] if self.together else [stacked([each] * _copies(file, fp32)) for each in samples]
+
     def place(
         self,
         file: ModelFile,
@@ -78,19 +85,24 @@ class Failing:
         evaluation = self.final.facts["evaluation"]
         if evaluation == FP32_CPU:
             return None
-        samples, copies = [self.reference.samples[i] for i in self.worst], file.fixed_batch or fp32.fixed_batch or 1
+        count, copies = len(self.worst), _copies(file, fp32)
         if self.together:
-            batches, looked_at = [stacked(samples)], f"a run of {len(samples)} samples"
+            looked_at = f"a run of {count} samples"
         else:
-            batches = [stacked([sample] * copies) for sample in samples]
-            several = f"the worst {len(samples)} of {len(self.reference.names)} samples"
-            looked_at = several if len(samples) > 1 else f"sample {samples[0].name}"
+            several = f"the worst {count} of {len(self.reference.names)} samples"
+            looked_at = several if count > 1 else f"sample {self.reference.samples[self.worst[0]].name}"
             looked_at += f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
         pessimistic = is_pessimistic(evaluation)
         files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
         if evaluation in BACKENDS:
             looked_at += f", in emulated FP16 (the file failed on {evaluation})"
-        return place_of(files, batches, query_outputs(self.reference.spec), samples[0].name, looked_at)
+        first = self.reference.samples[self.worst[0]].name
+        return place_of(files, self.batches(file, fp32), query_outputs(self.reference.spec), first, looked_at)
+
+
+def _copies(file: ModelFile, fp32: ModelFile) -> int:
+    """How often a sample goes into a run."""
+    return file.fixed_batch or fp32.fixed_batch or 1
 
 
 def failing_of(

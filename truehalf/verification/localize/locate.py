@@ -26,7 +26,7 @@ from truehalf.verification.localize.align import source_node
 from truehalf.verification.localize.both_files import BothFiles, Pair
 from truehalf.verification.localize.combined import combined_selectors
 from truehalf.verification.localize.effects import effects_of
-from truehalf.verification.localize.node_errors import LocalError, errors_in_run, local_errors
+from truehalf.verification.localize.node_errors import WRONG, LocalError, errors_in_run, local_errors
 from truehalf.verification.localize.suspects import Suspect, only_moves, or_inf, summary, suspect_of
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 Feeds = Mapping[str, np.ndarray]
 _SUSPECTS = 10
+_LARGEST = 12  # errors: whether of wrong nodes or not
+_RUNS = 60  # of the reference, for effects
 _FELT = 0.005  # effect that rounding does not explain
 _SINGLE = 1e-6  # effect: FP32 makes as much of another order of operations
 _NEXT_TO = 0.1  # of the largest effect of rounding: a wrong node that has less moved nothing
@@ -90,11 +92,14 @@ def locate(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] 
     errors = local_errors(files, batches)
     absmax = {error.pair.candidate: error.absmax for error in errors}
     by_node: dict[ir.Node, list[LocalError]] = defaultdict(list)
-    for error in errors:
+    largest = {id(error) for error in sorted(errors, key=lambda error: -error.relative)[:_LARGEST]}
+    for error in (error for error in errors if error.relative >= WRONG or id(error) in largest):
         node = source_node(files.values[error.pair.candidate])
         if node is not None and error.computed is not None and error.relative > 0:
             by_node[node].append(error)
-    effects = effects_of(files, batches, queries, list(by_node.values()))
+    of_nodes = list(by_node.values())
+    measured = effects_of(files, batches, queries, of_nodes, single=2 * _SUSPECTS, runs=_RUNS)
+    effects = {each.nodes[0]: each.error for each in measured if len(each.nodes) == 1}
     suspects: dict[str, Suspect] = {}
     for i, (node, found) in enumerate(by_node.items()):
         if i in effects:

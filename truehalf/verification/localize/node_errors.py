@@ -27,7 +27,6 @@ from truehalf.verification.graft import Graft
 from truehalf.verification.localize.both_files import BothFiles, Pair
 
 WRONG = 0.05  # relative error that rounding does not explain
-_LARGEST_ERRORS = 12  # tensors, at least, that are kept as the candidate computes them
 _MOST_KEPT = 200
 _CHUNK = 1 << 28  # bytes of float32, of the reference
 _MASK = 1e30
@@ -63,8 +62,11 @@ class LocalError:
     computed: np.ndarray | None
 
 
-def local_errors(files: BothFiles, batches: Sequence[Feeds]) -> list[LocalError]:
+def local_errors(files: BothFiles, batches: Sequence[Feeds], keep: int = _MOST_KEPT) -> list[LocalError]:
     """Local errors in the order of the reference.
+
+    Args:
+        keep: how many tensors to keep as the candidate computes them.
 
     Raises:
         StageError: when a model cannot be emulated or run.
@@ -94,7 +96,7 @@ def local_errors(files: BothFiles, batches: Sequence[Feeds]) -> list[LocalError]
                 again = rounded.run(batches[error.batch], operands)[error.pair.reference]
                 is_tie = error.computed is not None and np.array_equal(again, error.computed)
                 largest[error.pair] = replace(error, is_choice=is_tie)
-        found = _without_small_ones([*found, *largest.values()])
+        found = _without_small_ones([*found, *largest.values()], keep)
     return found
 
 
@@ -182,11 +184,19 @@ def _through_float16(array: np.ndarray) -> np.ndarray:
         return array.astype(np.float16).astype(np.float32)
 
 
-def _without_small_ones(errors: list[LocalError]) -> list[LocalError]:
-    """The same errors, without the tensors of those that are neither wrong nor among the largest."""
-    order = sorted(errors, key=lambda error: -error.relative)
-    kept = {id(error) for i, error in enumerate(order[:_MOST_KEPT]) if i < _LARGEST_ERRORS or error.relative >= WRONG}
-    return [error if id(error) in kept else replace(error, computed=None) for error in errors]
+def _without_small_ones(errors: list[LocalError], keep: int) -> list[LocalError]:
+    """The same errors, without the tensors of those that are not among the largest."""
+    kept = {id(error) for error in sorted(errors, key=lambda error: -error.relative)[:keep]}
+    return [replace(error, computed=_narrow(error.computed) if id(error) in kept else None) for error in errors]
+
+
+def _narrow(array: np.ndarray | None) -> np.ndarray | None:
+    """The same numbers in half the memory, where float16 holds them."""
+    if array is None or array.dtype != np.float32:
+        return array
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float16)
+    return narrow if np.array_equal(narrow, array, equal_nan=True) else array
 
 
 def _chunks(files: BothFiles, feeds: Feeds) -> Iterator[list[Pair]]:

@@ -46,18 +46,13 @@ class Reconversion:
 
         return ToOpset(self.precision.opset)(load_model(fp32_path)).model
 
-    def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str], scopes: Sequence[str] = ()) -> Conversion:
-        """Write what the two stages would, with these entries of node_block_list and scope_block_list besides.
+    def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str]) -> Conversion:
+        """Write what the two stages would, with these entries of node_block_list besides.
 
         Raises:
             StageError: as the stages.
         """
         from truehalf.conversion.casts_of_file import write_converted
 
-        p = self.precision
-        p = replace(
-            p,
-            node_block_list=(*p.node_block_list, *nodes),
-            scope_block_list=(*p.scope_block_list, *scopes),
-        )
-        return write_converted(load_model(fp32_path), out_path, p, self.ranges, input_shapes=self.input_shapes)[0]
+        pinned = replace(self.precision, node_block_list=(*self.precision.node_block_list, *nodes))
+        return write_converted(load_model(fp32_path), out_path, pinned, self.ranges, input_shapes=self.input_shapes)[0]

@@ -75,7 +75,7 @@ def test_a_failed_batch_is_looked_into_as_it_ran(tmp_path):
 def test_pins_are_searched_for_a_failed_picture_and_for_a_failed_batch(tmp_path, monkeypatch):
     asked = []
 
-    def suggested_pins(path, failing, *_):
+    def suggested_pins(fp32, last, failing, *_):
         asked.append((failing.reference.names, failing.together, failing.judge(failing.final)))
         return {"sentence": "one", "selectors": "", "status": "none"}
 

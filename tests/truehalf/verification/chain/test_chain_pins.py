@@ -7,7 +7,6 @@ from tests.configurations import composed
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import FP32, OPTIONS, verified, write
 from truehalf.config.validate import validate
-from truehalf.verification.pinning.pins import SEARCH_RUNS
 from truehalf.verification.pinning.reconversion import Reconversion
 
 AMPLIFIED = FP32.replace(
@@ -23,7 +22,7 @@ def suggested(folder, **options):
     conversion = Reconversion(precision, None, None)
     fp32, final = write(folder / "slim" / "model.onnx", AMPLIFIED, gain=2.0**15), folder / "final" / "model.onnx"
     final.parent.mkdir()
-    conversion.convert(fp32, final, [], [])
+    conversion.convert(fp32, final, [])
     wanted = replace(OPTIONS, **{"suggest": True} | options)
     return verified(folder, final, fp32=fp32, options=wanted, conversion=conversion)
 
@@ -33,13 +32,12 @@ def test_pins_are_found_confirmed_and_not_applied(tmp_path):
     found = report["suggestion"]
     assert report["verdict"] == "failed" and found["status"] == "found" and found["verdict"] == "passed"
     assert "amplify" in found["nodes"] and found["minimal"]
-    count = len(found["node_block_list"]) + len(found["scope_block_list"])
-    expect(found["sentence"], "pins-hold", count, len(found["nodes"]), f"{found['runs']} runs")
-    assert "^amplify$" in found["selectors"] and found["runs"] <= SEARCH_RUNS
+    expect(found["sentence"], "pins-hold", len(found["nodes"]), f"{found['conversions']} conversions")
+    assert "^amplify$" in found["selectors"] and found["node_block_list"] == [f"^{name}$" for name in found["nodes"]]
     assert json.loads((tmp_path / "out" / "verdict.json").read_text())["suggestion"] == found
     precision = validate(composed("experiment=overflow_naive")).precision
     pinned = tmp_path / "pinned.onnx"
-    Reconversion(precision, None, None).convert(tmp_path / "slim" / "model.onnx", pinned, found["node_block_list"], [])
+    Reconversion(precision, None, None).convert(tmp_path / "slim" / "model.onnx", pinned, found["node_block_list"])
     assert verified(tmp_path / "again", pinned)["verdict"] == "passed"
 
 

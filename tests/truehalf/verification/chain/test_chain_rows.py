@@ -86,7 +86,7 @@ def test_a_file_that_overflows_is_located_and_pinned(tmp_path: Path) -> None:
     fp32 = in_one(write(tmp_path / "slim" / "model.onnx", AMPLIFIED, gain=2.0**15))
     final = tmp_path / "final" / "model.onnx"
     final.parent.mkdir()
-    conversion.convert(fp32, final, [], [])
+    conversion.convert(fp32, final, [])
     report = checked(tmp_path, final, fp32=fp32, conversion=conversion, options=replace(OPTIONS, suggest=True))
     assert report["verdict"] == "failed" and report["first_bad_node"] == "amplify"
     assert report["suggestion"]["status"] == "found" and "amplify" in report["suggestion"]["nodes"]

@@ -7,7 +7,7 @@ import pytest
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
-from truehalf.verification.pinning.pins import confirmation, why_none_needed
+from truehalf.verification.pinning.pins import confirmation
 
 
 def gate(name: str, passed: bool | None, reason: str = "") -> Finding:
@@ -31,11 +31,3 @@ def test_a_confirmation_claims_no_more_than_was_measured(
     assert codes_in(sentence) == codes
     expect(sentence, None, *facts)
     assert "a_max" not in sentence and "more" not in sentence
-
-
-def test_a_search_that_rounds_less_than_the_run_that_failed_says_so() -> None:
-    plain = why_none_needed("emulated-fp16").format(where="here")
-    expect(plain, None, "here")
-    assert "emulated-fp16" not in plain
-    said = why_none_needed("emulated-fp16-pessimistic").format(where="the worst 4 samples")
-    expect(said, None, "the worst 4 samples", "emulated-fp16-pessimistic")
