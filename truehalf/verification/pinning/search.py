@@ -1,7 +1,8 @@
 """The one search for pins: nodes that, kept FP32, bring a converted file inside its limits.
 
     rank      nodes by effect: how far the reference's outputs move when only this node is as the file has it
-              (truehalf.verification.localize.effects); near ties last, as no pin settles them
+              (truehalf.verification.localize.effects); first those whose error rounding does not explain, last near
+              ties, which no pin settles
     enough    convert with the first k as pins, and compare; k is doubled, then bisected
     prune     take out what the limits hold without: halves, quarters, ... single nodes
 
@@ -23,7 +24,7 @@ from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.align import source_node
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.effects import effects_of
-from truehalf.verification.localize.node_errors import LocalError, local_errors
+from truehalf.verification.localize.node_errors import WRONG, LocalError, local_errors
 
 Feeds = Mapping[str, np.ndarray]
 Holds = Callable[[Sequence[str]], bool | None]
@@ -93,7 +94,10 @@ def ranked(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str])
     settled = [i for i in range(len(nodes)) if i not in ties]
     effects = effects_of(files, batches, queries, [by_node[nodes[i]] for i in settled], single=_SINGLE, runs=_RUNS)
     effects.sort(key=lambda effect: -effect.error / math.sqrt(len(effect.nodes)))
-    order = [settled[i] for effect in effects for i in effect.nodes] + sorted(ties)
+    order = [settled[i] for effect in effects for i in effect.nodes if effect.error > 0]
+    # What rounding explains moves the outputs of a network of near ties, too.
+    order.sort(key=lambda i: all(error.relative < WRONG for error in by_node[nodes[i]]))
+    order += sorted(ties)
     return [tuple(map(name_of, with_makers(nodes[i]))) for i in order]
 
 
