@@ -40,6 +40,7 @@ from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Findi
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import first_bad_node, locate
 from truehalf.verification.metrics.query_rows import rows_in_any_order
+from truehalf.verification.open_file import OpenFile, Remembered, evaluation_of, open_runner
 from truehalf.verification.pinning.as_argument import entry_of
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.search import search_pins
@@ -63,7 +64,7 @@ class _Samples:
 
     def compared(
         self,
-        reference: Path | ModelFile,
+        reference: Path | ModelFile | OpenFile,
         candidate: Path,
         options: VerifyConfig = _AS_COMPARED,
         *,
@@ -80,7 +81,7 @@ class _Samples:
         spoiled = [each for each in failed if each.check in ("nonfinite", CHECK)]
         return report, spoiled or ([] if self.is_drawn else failed or list(filter(_differs, report.findings)))
 
-    def held(self, reference: Path, candidate: Path) -> bool:
+    def held(self, reference: OpenFile, candidate: Path) -> bool:
         """Whether a file with pins is within half the tolerance, what no gate judges within all of it, and its outputs
         react to the input as the reference's do.
         """
@@ -88,7 +89,7 @@ class _Samples:
         if failed and (failed[0].state == FAILED or self.compared(reference, candidate)[1]):
             return False
         unmoved = _unmoved(report)
-        return not unmoved or unmoved <= _unmoved(self.compared(reference, reference)[0])
+        return not unmoved or unmoved <= _unmoved(self.compared(reference, reference.file.path)[0])
 
 
 def _differs(found: Finding) -> bool:
@@ -178,6 +179,7 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         prepared = conversion.source(slimmed)  # its nodes have the names that node_block_list is matched with
         PREPARE(prepared)
         save_model(prepared, named)
+        reference = _remembered(ModelFile(named))
         files, queries = BothFiles(prepared, load_model(out)), rows_in_any_order(prepared)
         found = replace(found, first_bad_node=first_bad_node(locate(files, sample.feeds, queries)))
         least = _LEFT * _arithmetic(conversion.convert(slimmed, pinned, ()))
@@ -189,7 +191,7 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
 
         def holds(nodes: Sequence[str]) -> bool | None:
             share = _arithmetic(conversion.convert(slimmed, pinned, entries(nodes)))
-            return None if len(nodes) > _FEW and share < least else sample.held(named, pinned)
+            return None if len(nodes) > _FEW and share < least else sample.held(reference, pinned)
 
         pins = search_pins(files, sample.feeds, queries, holds)
         if pins.nodes:
@@ -203,9 +205,15 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         conversion.convert(slimmed, pinned, _ALL)
         return replace(
             found,
-            node_block_list=_ALL if sample.held(named, pinned) else (),
+            node_block_list=_ALL if sample.held(reference, pinned) else (),
             remedy=coded("fp16-not-enough", reason),
         )
+
+
+def _remembered(file: ModelFile) -> OpenFile:
+    """The reference, opened: it runs once on each sample, however many files are compared with it."""
+    evaluation = evaluation_of(file, _AS_COMPARED.evaluation.value)
+    return OpenFile(file, evaluation, Remembered(open_runner(file, evaluation)))
 
 
 def _arithmetic(made: Conversion) -> float:
