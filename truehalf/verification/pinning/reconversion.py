@@ -40,6 +40,11 @@ class Reconversion:
         first, *_ = completed(engine.profiles, spec.inputs)
         return cls(precision, ranges, {name: shapes["opt"] for name, shapes in first.items()})
 
+    def with_pins(self, nodes: Sequence[str]) -> Reconversion:
+        """The same with these entries of node_block_list besides."""
+        listed = (*self.precision.node_block_list, *nodes)
+        return replace(self, precision=replace(self.precision, node_block_list=listed))
+
     def source(self, fp32_path: Path) -> ir.Model:
         """The FP32 model at the opset that is converted."""
         from truehalf.ir.opset import ToOpset
@@ -54,5 +59,6 @@ class Reconversion:
         """
         from truehalf.conversion.casts_of_file import write_converted
 
-        pinned = replace(self.precision, node_block_list=(*self.precision.node_block_list, *nodes))
-        return write_converted(load_model(fp32_path), out_path, pinned, self.ranges, input_shapes=self.input_shapes)[0]
+        precision = self.with_pins(nodes).precision
+        model, shapes = load_model(fp32_path), self.input_shapes
+        return write_converted(model, out_path, precision, self.ranges, input_shapes=shapes)[0]
