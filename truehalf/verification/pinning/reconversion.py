@@ -45,11 +45,14 @@ class Reconversion:
         listed = (*self.precision.node_block_list, *nodes)
         return replace(self, precision=replace(self.precision, node_block_list=listed))
 
-    def source(self, fp32_path: Path) -> ir.Model:
-        """The FP32 model at the opset that is converted."""
+    def named(self, fp32_path: Path) -> ir.Model:
+        """The FP32 model at the opset that is converted, with the names that node_block_list is matched with."""
+        from truehalf.ir.normalize import PREPARE
         from truehalf.ir.opset import ToOpset
 
-        return ToOpset(self.precision.opset)(load_model(fp32_path)).model
+        model = ToOpset(self.precision.opset)(load_model(fp32_path)).model
+        PREPARE(model)
+        return model
 
     def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str]) -> Conversion:
         """Write what the two stages would, with these entries of node_block_list besides.

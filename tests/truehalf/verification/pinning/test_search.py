@@ -32,7 +32,8 @@ def searched(needed: set[str], too_many: int = NODES + 1) -> tuple[Pins, list[fr
     """What is found where these nodes have to be FP32, and what was tried."""
     tried: list[frozenset[str]] = []
 
-    def holds(nodes: Sequence[str]) -> bool | None:
+    def holds(entries: Sequence[str]) -> bool | None:
+        nodes = [entry.strip("^$") for entry in entries]
         tried.append(frozenset(nodes))
         return None if len(nodes) >= too_many else needed <= set(nodes)
 
