@@ -21,7 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.config.verification import Evaluation
-from truehalf.data.samples import Sample, repeated
+from truehalf.data.samples import Sample, digest_of, repeated
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError
 from truehalf.ir.facts import holds_fp16
@@ -70,6 +70,23 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Free what it holds; it does not run again."""
+
+
+class Remembered:
+    """A runner that computes the outputs of the same inputs once; for few inputs, as it holds all outputs."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner, self._known = runner, dict[str, Arrays]()
+        self.provider, self.cpu_nodes, self.not_split = runner.provider, runner.cpu_nodes, runner.not_split
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> Arrays:
+        key = digest_of(feeds)
+        if key not in self._known:
+            self._known[key] = self._runner.run(feeds)
+        return dict(self._known[key])
+
+    def close(self) -> None:
+        self._runner.close()
 
 
 # On the processors, and in the memory that truehalf.verification.activation_memory estimates: sums that are split take

@@ -69,7 +69,7 @@ from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.open_file import evaluation_of, is_pessimistic
+from truehalf.verification.open_file import OpenFile, evaluation_of, is_pessimistic
 from truehalf.verification.report import Report, report_on, report_on_file
 from truehalf.verification.runs import Part
 from truehalf.verification.ties.settle import without_ties
@@ -79,7 +79,7 @@ _UNEVEN = "output {!r}: its rows are as many as detections, or it counts them"
 
 
 def compare(
-    reference: Path | str | ModelFile,
+    reference: Path | str | ModelFile | OpenFile,
     candidate: Path | str,
     inputs: Any,
     *,
@@ -93,7 +93,7 @@ def compare(
 
     Args:
         reference, candidate: ONNX files with inputs and outputs of the same names, order, rank and type; float16
-            against float32 is no difference.
+            against float32 is no difference. The reference may be open already.
         inputs: samples, see truehalf.data.model_samples: an .npz file, a folder of them, Polygraphy's JSON,
             arrays by input name or a list of such mappings; or a folder of images, or one image. The outputs of
             all samples are held in memory.
@@ -121,12 +121,13 @@ def compare(
         raise StageError("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}")
     batch = int(options.batch)
     user_metrics(options.metrics)  # before the work
-    source, other = file_of(reference), file_of(candidate)
+    source = reference.file if isinstance(reference, OpenFile) else file_of(reference)
+    other = file_of(candidate)
     judged = judge_file(other, source) if judged is None else judged
     if any(each.state == FAILED for each in judged):
         return report_on_file(judged, evaluation_of(other, options.evaluation.value))
     stated = _spec_of(source, spec)
-    files = _opened(source, other, options)
+    files = _opened(reference if isinstance(reference, OpenFile) else source, other, options)
     model = files.reference.file.model
     samples = model_samples(inputs, model, stated.image_input, preprocessing, options.skip_corrupt)
     of_images = samples.preprocessing is not None
@@ -197,11 +198,12 @@ def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSp
     return declared
 
 
-def _opened(reference: ModelFile, candidate: ModelFile, options: VerifyConfig) -> ModelPair:
+def _opened(reference: ModelFile | OpenFile, candidate: ModelFile, options: VerifyConfig) -> ModelPair:
     """Both files, of one interface."""
-    check_same_interface(reference.written, candidate.written)
-    name_alike(reference.model, candidate.model)
-    check_same_interface(reference.model, candidate.model)
+    file = reference.file if isinstance(reference, OpenFile) else reference
+    check_same_interface(file.written, candidate.written)
+    name_alike(file.model, candidate.model)
+    check_same_interface(file.model, candidate.model)
     return ModelPair(reference, candidate, options.evaluation.value)
 
 

@@ -42,13 +42,15 @@ class ModelPair:
         shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
     """
 
-    def __init__(self, reference: ModelFile, candidate: ModelFile, evaluation: str) -> None:
-        """Open both, which have one interface (`check_same_interface`).
+    def __init__(self, reference: ModelFile | OpenFile, candidate: ModelFile, evaluation: str) -> None:
+        """Open both, which have one interface (`check_same_interface`); a reference may be open already.
 
         Raises:
             StageError: when a file cannot be read, or when ONNX Runtime cannot load it.
         """
-        self.reference = _opened(reference, Evaluation.emulated_fp16.value, REFERENCE)
+        if not isinstance(reference, OpenFile):
+            reference = _opened(reference, Evaluation.emulated_fp16.value, REFERENCE)
+        self.reference = reference
         self.candidate = _opened(candidate, evaluation, CANDIDATE)
         self.batch_sizes: set[int] = set()
         self.shapes: dict[str, set[tuple[int, ...]]] = {}

@@ -29,10 +29,10 @@ from truehalf.data.samples import Feeds, Samples
 from truehalf.errors import attempted, told
 from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import all_nodes, fixed_batch, with_subgraphs
+from truehalf.ir.facts import all_nodes, fixed_batch
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.ir.model_forms import ModelFile
-from truehalf.ir.normalize import PREPARE, concrete_shapes
+from truehalf.ir.normalize import concrete_shapes
 from truehalf.progress import step
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.delivered import CHECK
@@ -40,7 +40,7 @@ from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Findi
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import first_bad_node, locate
 from truehalf.verification.metrics.query_rows import rows_in_any_order
-from truehalf.verification.pinning.as_argument import entry_of
+from truehalf.verification.open_file import OpenFile, Remembered, evaluation_of, open_runner
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.search import search_pins
 from truehalf.verification.report import Report
@@ -63,7 +63,7 @@ class _Samples:
 
     def compared(
         self,
-        reference: Path | ModelFile,
+        reference: Path | ModelFile | OpenFile,
         candidate: Path,
         options: VerifyConfig = _AS_COMPARED,
         *,
@@ -80,7 +80,7 @@ class _Samples:
         spoiled = [each for each in failed if each.check in ("nonfinite", CHECK)]
         return report, spoiled or ([] if self.is_drawn else failed or list(filter(_differs, report.findings)))
 
-    def held(self, reference: Path, candidate: Path) -> bool:
+    def held(self, reference: OpenFile, candidate: Path) -> bool:
         """Whether a file with pins is within half the tolerance, what no gate judges within all of it, and its outputs
         react to the input as the reference's do.
         """
@@ -88,7 +88,7 @@ class _Samples:
         if failed and (failed[0].state == FAILED or self.compared(reference, candidate)[1]):
             return False
         unmoved = _unmoved(report)
-        return not unmoved or unmoved <= _unmoved(self.compared(reference, reference)[0])
+        return not unmoved or unmoved <= _unmoved(self.compared(reference, reference.file.path)[0])
 
 
 def _differs(found: Finding) -> bool:
@@ -173,27 +173,20 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
     shapes = None if sample.is_drawn else {name: array.shape for name, array in sample.feeds[0].items()}
     conversion = replace(conversion, input_shapes=shapes)
     with tempfile.TemporaryDirectory(prefix="truehalf-check-") as folder:
-        slimmed, named, pinned = (Path(folder) / f"{name}.onnx" for name in ("slimmed", "named", "pinned"))
+        slimmed, pinned = Path(folder) / "slimmed.onnx", Path(folder) / "pinned.onnx"
         save_model(fp32, slimmed)
-        prepared = conversion.source(slimmed)  # its nodes have the names that node_block_list is matched with
-        PREPARE(prepared)
-        save_model(prepared, named)
-        files, queries = BothFiles(prepared, load_model(out)), rows_in_any_order(prepared)
+        reference = _remembered(ModelFile(slimmed))
+        files, queries = BothFiles(conversion.named(slimmed), load_model(out)), rows_in_any_order(fp32)
         found = replace(found, first_bad_node=first_bad_node(locate(files, sample.feeds, queries)))
         least = _LEFT * _arithmetic(conversion.convert(slimmed, pinned, ()))
-        # A pin of an If means its branches, too.
-        inside = {str(node.name): [str(each.name) for each in with_subgraphs(node)] for node in prepared.graph}
 
-        def entries(nodes: Sequence[str]) -> tuple[str, ...]:
-            return tuple(entry_of(each) for node in nodes for each in inside[node])
-
-        def holds(nodes: Sequence[str]) -> bool | None:
-            share = _arithmetic(conversion.convert(slimmed, pinned, entries(nodes)))
-            return None if len(nodes) > _FEW and share < least else sample.held(named, pinned)
+        def holds(entries: tuple[str, ...]) -> bool | None:
+            share = _arithmetic(conversion.convert(slimmed, pinned, entries))
+            return None if len(entries) > _FEW and share < least else sample.held(reference, pinned)
 
         pins = search_pins(files, sample.feeds, queries, holds)
         if pins.nodes:
-            return replace(found, node_block_list=entries(pins.nodes))
+            return replace(found, node_block_list=pins.entries)
         if found.state != FAILED:
             return found  # whether FP16 is enough is open
         reason = "no node is known that brings it within the tolerance in FP32: keep the model FP32"
@@ -203,9 +196,15 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         conversion.convert(slimmed, pinned, _ALL)
         return replace(
             found,
-            node_block_list=_ALL if sample.held(named, pinned) else (),
+            node_block_list=_ALL if sample.held(reference, pinned) else (),
             remedy=coded("fp16-not-enough", reason),
         )
+
+
+def _remembered(file: ModelFile) -> OpenFile:
+    """The reference, opened: it runs once on each sample, however many files are compared with it."""
+    evaluation = evaluation_of(file, _AS_COMPARED.evaluation.value)
+    return OpenFile(file, evaluation, Remembered(open_runner(file, evaluation)))
 
 
 def _arithmetic(made: Conversion) -> float:

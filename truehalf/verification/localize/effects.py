@@ -104,10 +104,16 @@ class _Reference:
                 self._exact[batch] = self._graft.run(self._batches[batch])
             # An output that is given itself is shown as it is computed.
             made = {**self._run(batch, given), **{name: given[name] for name in self._outputs if name in given}}
-            worst = max(worst, outputs_apart(self._exact[batch], made, self._queries))
+            exact, made = (_as_numbers(outputs) for outputs in (self._exact[batch], made))
+            worst = max(worst, outputs_apart(exact, made, self._queries))
         return worst
 
     def _run(self, batch: int, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if self._optional.issuperset(given):
             return self._graft.run(self._batches[batch], given)
         return Graft(self._model, self._outputs, given).run(self._batches[batch], given)
+
+
+def _as_numbers(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs with integers and booleans as floats, so that they count."""
+    return {name: array.astype(np.float64) if array.dtype.kind in "iub" else array for name, array in outputs.items()}

@@ -17,14 +17,13 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
-from truehalf.ir.normalize import PREPARE
 from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reasons_of, verdict_of
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import Failing
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import is_pessimistic, opened
-from truehalf.verification.pinning.as_argument import entry_of, pins_argument
+from truehalf.verification.pinning.as_argument import pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.search import Pins, search_pins
 
@@ -65,14 +64,12 @@ def suggested_pins(
     Raises:
         StageError: when the search cannot run.
     """
-    prepared = conversion.source(fp32.path)  # its nodes have the names that node_block_list is matched with
-    PREPARE(prepared)
     part = failing.reference.subset(failing.worst)
     with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
         path = Path(folder) / "model.onnx"
 
-        def holds(nodes: Sequence[str]) -> bool:
-            conversion.convert(fp32.path, path, [entry_of(node) for node in nodes])
+        def holds(entries: tuple[str, ...]) -> bool:
+            conversion.convert(fp32.path, path, entries)
             file = opened(ModelFile(path), options.evaluation.value)
             outputs = file.run_all(part.samples, len(part.names) if failing.together else options.batch)
             file.close()
@@ -82,20 +79,21 @@ def suggested_pins(
         where = f"a run of {count} samples" if failing.together else f"the worst {count} samples"
         if holds(()):
             return {"status": "none", "selectors": "", "sentence": _HOLDS.format(where=where)}
-        files = BothFiles(prepared, last.model, pessimistic=is_pessimistic(failing.final.facts["evaluation"]))
+        files = BothFiles(
+            conversion.named(fp32.path), last.model, pessimistic=is_pessimistic(failing.final.facts["evaluation"])
+        )
         found = search_pins(files, failing.batches(last, fp32), query_outputs(part.spec), holds)
         if not found.nodes:
             return {"status": "none", "selectors": "", "sentence": _NONE.format(where=where)}
-        entries = [entry_of(node) for node in found.nodes]
         facts: SuggestedPins = {
-            "selectors": pins_argument("node_block_list", entries, conversion.precision.node_block_list),
-            "node_block_list": entries,
+            "selectors": pins_argument("node_block_list", found.entries, conversion.precision.node_block_list),
+            "node_block_list": [*found.entries],
             "nodes": list(found.nodes),
             "minimal": found.is_shortest,
             "conversions": found.conversions,
         }
         try:
-            conversion.convert(fp32.path, path, entries)
+            conversion.convert(fp32.path, path, found.entries)
             again = verify_again(path)
         except StageError as failure:
             sentence = f"{_found(found, where)} A file converted with them could not be verified: {failure}"

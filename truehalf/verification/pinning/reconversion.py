@@ -40,11 +40,19 @@ class Reconversion:
         first, *_ = completed(engine.profiles, spec.inputs)
         return cls(precision, ranges, {name: shapes["opt"] for name, shapes in first.items()})
 
-    def source(self, fp32_path: Path) -> ir.Model:
-        """The FP32 model at the opset that is converted."""
+    def with_pins(self, nodes: Sequence[str]) -> Reconversion:
+        """The same with these entries of node_block_list besides."""
+        listed = (*self.precision.node_block_list, *nodes)
+        return replace(self, precision=replace(self.precision, node_block_list=listed))
+
+    def named(self, fp32_path: Path) -> ir.Model:
+        """The FP32 model at the opset that is converted, with the names that node_block_list is matched with."""
+        from truehalf.ir.normalize import PREPARE
         from truehalf.ir.opset import ToOpset
 
-        return ToOpset(self.precision.opset)(load_model(fp32_path)).model
+        model = ToOpset(self.precision.opset)(load_model(fp32_path)).model
+        PREPARE(model)
+        return model
 
     def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str]) -> Conversion:
         """Write what the two stages would, with these entries of node_block_list besides.
@@ -54,5 +62,6 @@ class Reconversion:
         """
         from truehalf.conversion.casts_of_file import write_converted
 
-        pinned = replace(self.precision, node_block_list=(*self.precision.node_block_list, *nodes))
-        return write_converted(load_model(fp32_path), out_path, pinned, self.ranges, input_shapes=self.input_shapes)[0]
+        precision = self.with_pins(nodes).precision
+        model, shapes = load_model(fp32_path), self.input_shapes
+        return write_converted(model, out_path, precision, self.ranges, input_shapes=shapes)[0]

@@ -1,7 +1,8 @@
 """The one search for pins: nodes that, kept FP32, bring a converted file inside its limits.
 
     rank      nodes by effect: how far the reference's outputs move when only this node is as the file has it
-              (truehalf.verification.localize.effects); near ties last, as no pin settles them
+              (truehalf.verification.localize.effects); first those whose error rounding does not explain, last near
+              ties, which no pin settles
     enough    convert with the first k as pins, and compare; k is doubled, then bisected
     prune     take out what the limits hold without: halves, quarters, ... single nodes
 
@@ -18,15 +19,17 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op, name_of
+from truehalf.calibration.instrument import main_values
+from truehalf.ir.facts import is_op, name_of, with_subgraphs
 from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.align import source_node
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.effects import effects_of
-from truehalf.verification.localize.node_errors import LocalError, local_errors
+from truehalf.verification.localize.node_errors import WRONG, LocalError, local_errors
+from truehalf.verification.pinning.as_argument import entry_of
 
 Feeds = Mapping[str, np.ndarray]
-Holds = Callable[[Sequence[str]], bool | None]
+Holds = Callable[[tuple[str, ...]], bool | None]
 _SINGLE, _RUNS = 64, 96  # nodes whose effect is measured alone; runs of the reference for that
 _SINGLE_PRECISION = 1e-6  # local error: FP32 makes as much of another order of operations
 _PRUNING = 40  # conversions, to drop needless pins
@@ -41,12 +44,14 @@ class Pins:
 
     Attributes:
         nodes: names in the FP32 model, in the order of the graph; () where none hold.
+        entries: of node_block_list, for these nodes and what is inside them.
         most_failed: the largest number of pins that was tried and does not hold.
         conversions: how many were tried.
         is_shortest: no pin can be left out.
     """
 
     nodes: tuple[str, ...]
+    entries: tuple[str, ...]
     most_failed: int
     conversions: int
     is_shortest: bool
@@ -59,13 +64,15 @@ def search_pins(files: BothFiles, batches: Sequence[Feeds], queries: Collection[
         files: the FP32 model, with the names that node_block_list is matched with, and what was made of it.
         batches: what it fails on.
         queries: outputs whose rows may come in any order.
-        holds: whether a file converted with these nodes as pins is good enough; None: they would leave too little of it
-            in FP16.
+        holds: whether a file converted with these entries of node_block_list is good enough; None: they would leave too
+            little of it in FP16.
 
     Raises:
         StageError: when a run or a conversion fails.
     """
-    trial = _Trial(holds)
+    graph = files.reference.graph
+    entries = {name_of(node): [entry_of(name_of(each)) for each in with_subgraphs(node)] for node in graph}
+    trial = _Trial(entries, holds)
     order = ranked(files, batches, queries)
 
     def first(count: int) -> list[str]:
@@ -74,18 +81,18 @@ def search_pins(files: BothFiles, batches: Sequence[Feeds], queries: Collection[
     count = fewest(len(order), lambda count: trial.holds(first(count)) is not False, _SLACK)
     nodes: list[str] = first(count) if count else []
     if not nodes or trial.holds(nodes) is None:
-        return Pins((), trial.most_failed, trial.conversions, False)
-    kept, is_shortest = _pruned(nodes, trial)
-    in_order = [name_of(node) for node in files.reference.graph]
-    return Pins(tuple(name for name in in_order if name in kept), trial.most_failed, trial.conversions, is_shortest)
+        return Pins((), (), trial.most_failed, trial.conversions, False)
+    pruned, is_shortest = _pruned(nodes, trial)
+    kept = tuple(name for name in entries if name in pruned)
+    return Pins(kept, trial.entries(kept), trial.most_failed, trial.conversions, is_shortest)
 
 
 def ranked(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str]) -> list[tuple[str, ...]]:
     """Names of nodes of the reference that belong together, those first whose rounding moves the outputs most."""
     by_node: dict[ir.Node, list[LocalError]] = {}
-    producers = {str(output.name): node for node in files.reference.graph for output in node.outputs}
+    values = main_values(files.reference)
     for error in local_errors(files, batches, keep=len(files.pairs)):
-        node = source_node(next(o for o in producers[error.pair.reference].outputs if o.name == error.pair.reference))
+        node = source_node(values[error.pair.reference])
         if node is not None and not is_op(node, *_NEVER) and error.relative > _SINGLE_PRECISION:
             by_node.setdefault(node, []).append(error)
     nodes = list(by_node)
@@ -93,7 +100,10 @@ def ranked(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str])
     settled = [i for i in range(len(nodes)) if i not in ties]
     effects = effects_of(files, batches, queries, [by_node[nodes[i]] for i in settled], single=_SINGLE, runs=_RUNS)
     effects.sort(key=lambda effect: -effect.error / math.sqrt(len(effect.nodes)))
-    order = [settled[i] for effect in effects for i in effect.nodes] + sorted(ties)
+    order = [settled[i] for effect in effects for i in effect.nodes]
+    # What rounding explains moves the outputs of a network of near ties, too.
+    order.sort(key=lambda i: all(error.relative < WRONG for error in by_node[nodes[i]]))
+    order += sorted(ties)
     return [tuple(map(name_of, with_makers(nodes[i]))) for i in order]
 
 
@@ -129,18 +139,22 @@ def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int 
 class _Trial:
     """Conversions with pins, each list tried once."""
 
-    def __init__(self, holds: Holds) -> None:
-        self._ask, self._known = holds, dict[frozenset[str], bool | None]()
+    def __init__(self, entries: Mapping[str, Sequence[str]], holds: Holds) -> None:
+        self._entries, self._ask, self._known = entries, holds, dict[frozenset[str], bool | None]()
         self.most_failed = 0
 
     @property
     def conversions(self) -> int:
         return len(self._known)
 
+    def entries(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Of a node, and of all nodes inside it."""
+        return tuple(entry for node in nodes for entry in self._entries[node])
+
     def holds(self, nodes: Sequence[str]) -> bool | None:
         key = frozenset(nodes)
         if key not in self._known:
-            self._known[key] = self._ask(nodes)
+            self._known[key] = self._ask(self.entries(nodes))
             if self._known[key] is False:
                 self.most_failed = max(self.most_failed, len(key))
         return self._known[key]
