@@ -165,6 +165,5 @@ def _flag(name: str) -> str:
 def _as_held(array: np.ndarray, dtype: ir.DataType | None) -> np.ndarray:
     """The array in the type of a tensor, within the range of float16 where that is its type."""
     if dtype == ir.DataType.FLOAT16:
-        with np.errstate(invalid="ignore"):
-            return np.clip(array, -MAX, MAX).astype(np.float16)
-    return array if dtype is None else array.astype(dtype.numpy(), copy=False)
+        array = np.clip(array, -MAX, MAX)
+    return array if dtype is None else np.asarray(array, dtype.numpy())
