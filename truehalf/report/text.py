@@ -67,6 +67,8 @@ def comparison_lines(report: Report, screen: Screen) -> list[str]:
         lines.append(screen.labelled("classes", _classes(report.classification)))
     if report.samples and (screen.is_verbose or (report.detections is None and report.classification is None)):
         lines += ["", *_table(report, screen)]
+        told = [each.reason for each in report.outputs.values() if each.passed and each.reason]
+        lines += screen.listed("measured:", told)
     lines += screen.listed("why:", report.reasons)
     if report.worst_sample is not None and not report.passed:
         lines += ["", f"the sample that differs most: {report.worst_sample}"]

@@ -4,7 +4,7 @@ rows of queries paired, errors by output.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -31,6 +31,7 @@ from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.decoded import near_labels, with_tied_labels
 from truehalf.verification.metrics.detections import DetectionSummary, Matching, match, of_objects, summarize
 from truehalf.verification.metrics.half_steps import HalfSteps
+from truehalf.verification.metrics.kinds import decided, kinds_of
 from truehalf.verification.metrics.output_errors import OutputErrors, Response, errors_of_detections, output_errors
 from truehalf.verification.metrics.plain_outputs import classes_in_runs, judged_alone
 from truehalf.verification.metrics.precision import SelfPrecision, self_precision
@@ -88,6 +89,7 @@ class Measured:
         untrained: str | None = None,
         given: int = 0,
         half_steps: HalfSteps | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         """Decode and match.
 
@@ -96,6 +98,7 @@ class Measured:
             known: by sample, what the reference finds, where it was decoded before.
             untrained: see above; default: what the I/O spec says.
             half_steps: what they make of the reference; None: not known.
+            kinds: of outputs (truehalf.verification.metrics.kinds); None: those of the I/O spec.
         """
         runs = [_with_other_columns(run, spec) for run in runs]
         self.runs, self.spec, self.options, self.task = runs, spec, options, task_of(spec)
@@ -103,6 +106,7 @@ class Measured:
         self.untrained = untrained or (None if spec.trained else UNTRAINED)
         self.given = given
         self._half_steps = half_steps or HalfSteps()
+        self._kinds = kinds_of(spec, None) if kinds is None else kinds
         self.stayed: list[str] = []
         self._self_precision: dict[bool, SelfPrecision] = {}
         if any(map(self._beside_queries, runs)) and self.paired:
@@ -219,10 +223,33 @@ class Measured:
             else:
                 pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self.runs]
                 places = [run.names[: max(run.rows, 1)] for run in self.runs]
-                floor = self.options.gates.tensor_rms_max
-                found[name] = output_errors(name, pairs, places, floor, self._response(name))
+                floor, response = self.options.gates.tensor_rms_max, self._response(name)
+                errors = output_errors(name, pairs, places, floor, response)
+                found[name] = self._with_decisions(name, pairs, errors, response)
         counts = {*plain_outputs(self.spec, found)} - {*self.plain}
         return found | {name: replace(found[name], passed=True, reason="") for name in counts}
+
+    def _with_decisions(
+        self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]], errors: OutputErrors, response: Response
+    ) -> OutputErrors:
+        """Judge an output as what it is, where its values pass; the best classes of a classifier have a gate."""
+        kind = self._kinds.get(name)
+        finite = errors.nan + errors.inf + errors.nan_reference + errors.inf_reference == 0
+        if (
+            kind is None
+            or not errors.passed
+            or not finite
+            or any(each.dtype.kind != "f" for pair in pairs for each in pair)
+        ):
+            return errors
+        if self.task == CLASSIFICATION and name == classes_of(self.spec):
+            return errors
+        references, candidates = ([pair[side] for pair in pairs] for side in (0, 1))
+        made = decided(kind, references, candidates, self.options.score_threshold, response.draws)
+        if made is None:
+            return errors
+        told = f"{errors.reason}; {made.told}"
+        return replace(errors, passed=made.passed, reason=told if made.passed else coded("outputs-differ", told))
 
     def _of_detections(self, name: str) -> OutputErrors:
         pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self.runs]

@@ -68,6 +68,7 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.kinds import kinds_of
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.near_ties import without_near_ties
 from truehalf.verification.open_file import OpenFile, evaluation_of, is_pessimistic
@@ -150,9 +151,9 @@ def compare(
     rerun = files.rerun(feeds, declared)
 
     def measure(runs: Sequence[Run], given: int) -> Measured:
-        return Measured(runs, declared, options, given=given, half_steps=half_steps)
+        return Measured(runs, declared, options, given=given, half_steps=half_steps, kinds=kinds)
 
-    half_steps = rerun.half_steps(runs)
+    half_steps, kinds = rerun.half_steps(runs), kinds_of(declared, models[0])
     seen = without_near_ties(runs, rerun, measure)
     shapes = shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
     ran = files.candidate.ran

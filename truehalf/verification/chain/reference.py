@@ -26,6 +26,7 @@ from truehalf.json_values import JsonObject
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.half_steps import HalfSteps
+from truehalf.verification.metrics.kinds import kinds_of
 from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.near_ties import without_near_ties
 from truehalf.verification.open_file import OpenFile, opened
@@ -122,10 +123,11 @@ class Reference:
         """
         rerun = self._rerun(rows[: run.rows], options, file)
         half_steps = HalfSteps() if rerun is None else rerun.half_steps([run])
+        kinds = kinds_of(self.spec, None if self.file is None else self.file.model)
 
         def measure(runs: Sequence[Run], given: int) -> Measured:
             still = known if runs[0].reference is run.reference else None  # but for decisions inside
-            return Measured(runs, self.spec, options, still, self.unusable, given, half_steps)
+            return Measured(runs, self.spec, options, still, self.unusable, given, half_steps, kinds)
 
         return without_near_ties([run], rerun, measure)
 

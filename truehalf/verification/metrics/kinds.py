@@ -1,0 +1,164 @@
+"""Outputs judged as what they are: the decisions that an application takes from them.
+
+    classes     [N, classes], behind a Softmax       the best class of each sample
+    sequence    [N, steps, values], as of CTC        the best value of each step
+    embedding   [N, values]                          the nearest neighbour of each sample, by cosine
+    map         [N, channels, height, width], 0..1   connected regions above 0.3 and above the score threshold: as many,
+                                                     paired one to one by overlap
+
+A decision that half a step of the input turns, too, is a near tie; up to CHANGED of all may turn beside those. The kind
+comes from the I/O spec, or from the operator that makes the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.io_spec.outputs import detecting
+from truehalf.io_spec.spec import IoSpec
+from truehalf.ir.facts import is_op
+from truehalf.ir.ops import Trait, has
+from truehalf.verification.metrics.classification import near_choices
+from truehalf.verification.metrics.yardstick import SLACK, Arrays, Draws
+
+CLASSES, SEQUENCE, EMBEDDING, MAP = "classes", "sequence", "embedding", "map"
+CHANGED = 0.005  # of all decisions
+LOW = 0.3  # threshold of regions beside the score threshold
+OVERLAP = 0.5  # of a region with its pair, intersection over union
+_AXES = {CLASSES: 2, EMBEDDING: 2, SEQUENCE: 3, MAP: 4}
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was compared, in words, and whether it is the same."""
+
+    told: str
+    passed: bool
+
+
+def kinds_of(spec: IoSpec, model: ir.Model | None) -> dict[str, str]:
+    """Map outputs to a kind that decisions are taken from.
+
+    Args:
+        model: whose operators say the kind of an output that the spec gives none; None: not known.
+    """
+    declared = {each.name: "classes" if each.kind == "probabilities" else each.kind for each in spec.outputs}
+    found = {name: kind for name, kind in declared.items() if kind in _AXES}
+    for value in model.graph.outputs if model is not None else ():
+        kind = _made_as(value) if declared.get(str(value.name)) is None else None
+        if kind is not None:
+            found[str(value.name)] = kind
+    return {name: str(kind) for name, kind in found.items() if name not in detecting(spec)}
+
+
+def _made_as(value: ir.Value) -> str | None:
+    """Kind of an output by the operator behind views and Casts that makes it."""
+    axes = None if value.shape is None else len(value.shape)
+    node = value.producer()
+    while node is not None and node.inputs and (has(node, Trait.VIEW) or is_op(node, "Cast", "Transpose")):
+        before = node.inputs[0]
+        node = None if before is None else before.producer()
+    if node is None or axes is None:
+        return None
+    if is_op(node, "Sigmoid") and axes == _AXES[MAP]:
+        return MAP
+    if is_op(node, "LpNormalization") and axes == _AXES[EMBEDDING]:
+        return EMBEDDING
+    last = is_op(node, "Softmax", "LogSoftmax") and node.attributes.get_int("axis", -1) in (-1, axes - 1)
+    return {2: CLASSES, 3: SEQUENCE}.get(axes) if last else None
+
+
+def decided(
+    kind: str, references: Arrays, candidates: Arrays, threshold: float, draws: Callable[[], Draws]
+) -> Decided | None:
+    """Compare the decisions that an output is for; None where its values are not of the kind.
+
+    Args:
+        references, candidates: finite float arrays of one shape by run.
+        threshold: of scores.
+        draws: gives the reference's arrays on moved inputs, by draw and run.
+    """
+    if any(each.ndim != _AXES[kind] or not each.size for each in references):
+        return None
+    if kind == MAP:
+        return _regions(references, candidates, threshold, draws)
+    if len({each.shape[-1] for each in references}) > 1 or references[0].shape[-1] < 2:
+        return None
+
+    def table(arrays: Arrays) -> np.ndarray:
+        rows = np.concatenate([each.reshape(-1, each.shape[-1]) for each in arrays]).astype(np.float64)
+        return _likeness(rows) if kind == EMBEDDING else rows
+
+    ours, theirs = table(references), table(candidates)
+    if kind == EMBEDDING and len(ours) < 3:
+        return None
+    other = ours.argmax(axis=1) != theirs.argmax(axis=1)
+    near = other & near_choices(ours, theirs, lambda: [table(draw) for draw in draws()]) if other.any() else other
+    said = {
+        CLASSES: "the best class of {} of {} samples is the same",
+        SEQUENCE: "the best value of {} of {} steps is the same",
+        EMBEDDING: "the nearest neighbour of {} of {} samples is the same",
+    }[kind]
+    return _judged(said.format(int((~other).sum()), len(ours)), int((other & ~near).sum()), int(near.sum()), len(ours))
+
+
+def _judged(told: str, changed: int, near: int, count: int) -> Decided:
+    if near:
+        told += f", {near} turn with half a step of the input, too"
+    return Decided(told, changed <= CHANGED * count)
+
+
+def _likeness(rows: np.ndarray) -> np.ndarray:
+    """Cosine of each vector with every other one; -1 with itself."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit = rows / np.where(lengths, lengths, 1)
+    found = unit @ unit.T
+    np.fill_diagonal(found, -1.0)
+    return np.asarray(found)
+
+
+# --- maps -------------------------------------------------------------------------------------------------------------
+
+
+def _regions(references: Arrays, candidates: Arrays, threshold: float, draws: Callable[[], Draws]) -> Decided | None:
+    if any(each.min() < 0 or each.max() > 1 for each in references):
+        return None
+    told, changed, near, count = [], 0, 0, 0
+    for limit in sorted({LOW, threshold}):
+        pairs, alone = _paired(references, candidates, limit)
+        turned = [_paired(references, draw, limit)[1] for draw in draws()] if alone else []
+        excused = min(alone, int(SLACK * max(turned, default=0)))
+        told.append(f"{pairs} of {pairs + alone} regions above {limit:g}")
+        changed, near, count = changed + alone - excused, near + excused, count + pairs + alone
+    return _judged(f"{' and '.join(told)} are found again", changed, near, count)
+
+
+def _paired(references: Arrays, others: Arrays, limit: float) -> tuple[int, int]:
+    """Count regions that are paired, and those on either side that are not."""
+    pairs = alone = 0
+    for reference, other in zip(references, others, strict=True):
+        for ours, theirs in zip(_planes(reference), _planes(other), strict=True):
+            matched, counts = _matched(ours > limit, theirs > limit)
+            pairs, alone = pairs + matched, alone + sum(counts) - 2 * matched
+    return pairs, alone
+
+
+def _planes(array: np.ndarray) -> Iterator[np.ndarray]:
+    yield from array.reshape(-1, *array.shape[-2:])
+
+
+def _matched(ours: np.ndarray, theirs: np.ndarray) -> tuple[int, tuple[int, int]]:
+    """How many regions of two masks overlap one to one by OVERLAP, and how many each has."""
+    from scipy import ndimage
+
+    around = np.ones((3, 3))
+    (first, count), (second, others) = ndimage.label(ours, around), ndimage.label(theirs, around)
+    both = np.bincount(first.ravel() * (others + 1) + second.ravel(), minlength=(count + 1) * (others + 1))
+    shared = both.reshape(count + 1, others + 1)
+    union = shared.sum(axis=1, keepdims=True) + shared.sum(axis=0, keepdims=True) - shared
+    # Above one half of the union at most one region of the other mask overlaps a region, so pairs are one to one.
+    return int((shared[1:, 1:] > OVERLAP * union[1:, 1:]).sum()), (count, others)
