@@ -26,11 +26,12 @@ from truehalf.codes import coded
 from truehalf.data.arrays import ArrayFile, open_arrays, rows_of
 from truehalf.data.fitting import fitted, misfits
 from truehalf.data.images import images_under, is_image
-from truehalf.data.model_inputs import example_size, input_spec, inputs_of_images, shown_in
+from truehalf.data.model_inputs import example_size, inputs_of_images, shown_in
 from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples, readable
 from truehalf.data.sources import LabelledImage, array_files, image_files
 from truehalf.errors import StageError, refuse, some_of
+from truehalf.io_spec.inputs import input_spec
 from truehalf.io_spec.spec import InputSpec, IoSpec
 from truehalf.ir.facts import fed_inputs, fixed_batch, samples_on_axis_0
 from truehalf.ir.proto.one_image import IMAGE

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from truehalf.config.engine import KINDS, ProfileShapes
 from truehalf.errors import StageError
+from truehalf.io_spec.inputs import traced_shape
 from truehalf.io_spec.spec import InputSpec
 
 Profile = dict[str, dict[str, list[int]]]
@@ -51,17 +52,6 @@ def _made_for(inputs: Sequence[InputSpec]) -> Profile:
             for kind, number in SAMPLES.items()
         }
     return found
-
-
-def traced_shape(entry: InputSpec) -> list[int]:
-    """The shape of an input of an I/O spec as it was traced, 1 on the axis of samples where that varies."""
-    sides = entry.sides
-    height, width = entry.size or (None, None)
-    image = [3, height, width] if entry.layout != "NHWC" else [height, width, 3]
-    known: Sequence[int | None] = entry.traced or (
-        [None, *image] if entry.kind == "images" and len(sides) == 4 else [None] * len(sides)
-    )
-    return [side if isinstance(side, int) else known[axis] or 1 for axis, side in enumerate(sides)]
 
 
 def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[InputSpec], where: str) -> Profile:
