@@ -31,8 +31,11 @@ _NORMALIZATIONS = {  # the narrowest first: pixels that the second takes to 0..1
 def input_spec(value: ir.Value) -> InputSpec:
     """Name, dtype ("" if unknown) and shape of an input; a side that varies by its name, "?" without one."""
     dtype = "" if value.dtype is None else value.dtype.numpy().name
-    sides = None if value.shape is None else [s if isinstance(s, int) else str(s.value or "?") for s in value.shape]
-    return InputSpec(str(value.name), dtype=dtype, shape=None if sides is None else tuple(sides))
+    if value.shape is None:
+        return InputSpec(str(value.name), dtype=dtype)
+    numbers = [side if isinstance(side, int) else side.value for side in value.shape]
+    sides = [str(side or "?") if not isinstance(side, int) else side if side >= 0 else "?" for side in numbers]
+    return InputSpec(str(value.name), dtype=dtype, shape=tuple(sides))
 
 
 def inputs_of(model: ir.Model) -> list[InputSpec]:

@@ -13,7 +13,7 @@ from truehalf.data.run_samples import adversarial_samples, verification_samples
 from truehalf.data.samples import Sample, readable
 from truehalf.errors import StageError
 from truehalf.files import read_json
-from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.profiles import completed
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.verification.activation_memory import fitting_batch
