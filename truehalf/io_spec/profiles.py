@@ -63,7 +63,7 @@ def profile_of(model: ir.Model, shapes: Mapping[str, Mapping[str, Sequence[int]]
         StageError: wrong-plan for shapes that do not fit, needs-value for a side that varies and has no number.
     """
     declared = {entry.name: entry for entry in spec_inside(model).inputs}
-    inputs = [replace(declared.get(entry.name, entry), shape=entry.sides) for entry in inputs_of(model)]
+    inputs = [replace(declared.get(entry.name, entry), shape=entry.shape) for entry in inputs_of(model)]
     given = {name for of_kind in shapes.values() for name in of_kind}
     sized = {entry.name for entry in inputs if entry.traced or entry.size} | given
     unsized = [
