@@ -29,7 +29,7 @@ from truehalf.data.images import images_under, is_image
 from truehalf.data.model_inputs import example_size, inputs_of_images, shown_in
 from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples, readable
-from truehalf.data.sources import LabelledImage, array_files, image_files
+from truehalf.data.sources import array_files, image_files
 from truehalf.errors import StageError, refuse, some_of
 from truehalf.io_spec.inputs import input_spec
 from truehalf.io_spec.spec import InputSpec, IoSpec
@@ -122,17 +122,15 @@ def _arrays(files: Sequence[ArrayFile], model: ir.Model) -> Samples:
     if not problems and not source.names:
         problems.append(coded("too-few-samples", "there is no sample in it"))
     refuse("wrong-feeds", "samples do not fit the model", problems, _PROBLEMS_SHOWN)
-    names, load = source.names, source.load
+    load = source.load
     ends = [0, *accumulate(count or 0 for count in rows)]
     cut = [(file.label, range(*ends)) for file, ends in zip(files, pairwise(ends), strict=True)]
     feeds = cut if is_free and not is_whole else ()
 
     def sample(position: int) -> Sample:
-        arrays = load(position)
-        assert not isinstance(arrays, LabelledImage)
-        return Sample(names[position], arrays)
+        return Sample(source.names[position], load(position))
 
-    return Samples(names, sample, source.paths, whole=is_whole, feeds=feeds)
+    return replace(source, load=sample, whole=is_whole, feeds=feeds)
 
 
 def _with_axis_of_images(file: ArrayFile, model: ir.Model) -> ArrayFile:
