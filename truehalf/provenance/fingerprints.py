@@ -13,8 +13,8 @@ import numpy as np
 from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
 from truehalf.data.run_samples import run_sources
-from truehalf.data.samples import Arrays, digest_of
-from truehalf.data.sources import LabelledImage, Source
+from truehalf.data.samples import Arrays, Samples, digest_of
+from truehalf.data.sources import LabelledImage
 from truehalf.errors import StageError, some_of
 from truehalf.files import file_sha256
 from truehalf.json_values import Json, JsonObject
@@ -119,7 +119,7 @@ def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> Mode
     return {"sha256": digest[:12], "files": prints, "seed": config.seed, "settings": settings}
 
 
-def fingerprint_samples(samples: Source) -> SamplesPrint:
+def fingerprint_samples(samples: Samples) -> SamplesPrint:
     """Number of samples, and the files that they come from with SHA-256: by their place in the source's folder, in
     order. Samples without files are known by their names.
     """
@@ -180,7 +180,7 @@ def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint
     return prints, {reason: list(names) for reason, names in sources["verification"].left_out.items()}
 
 
-def _digests(sources: Mapping[str, Source]) -> dict[str, list[str]]:
+def _digests(sources: Mapping[str, Samples]) -> dict[str, list[str]]:
     """SHA-256 of every sample of each purpose, one sample in memory at a time.
 
     Raises:
