@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.ir.facts import is_op, name_of, with_subgraphs
-from truehalf.ir.ops import Trait, has
+from truehalf.ir.ops import Trait, has, row_of
 from truehalf.verification.localize.align import source_node
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.effects import effects_of
@@ -34,7 +34,6 @@ _SINGLE, _RUNS = 64, 96  # nodes whose effect is measured alone; runs of the ref
 _SINGLE_PRECISION = 1e-6  # local error: FP32 makes as much of another order of operations
 _PRUNING = 40  # conversions, to drop needless pins
 _SLACK = 0.1  # share of the pins that may be needless before they are pruned
-_CHOICES = ("TopK", "ArgMax", "ArgMin")
 _NEVER = ("Attention", "MultiHeadAttention")
 
 
@@ -110,7 +109,8 @@ def ranked(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str])
 def with_makers(node: ir.Node) -> list[ir.Node]:
     """A node; with one that chooses by its values also what computes them."""
     found = [node]
-    value = node.inputs[0] if is_op(node, *_CHOICES) else None
+    chooses = has(node, Trait.STEPS) and row_of(node).choice is not None
+    value = node.inputs[0] if chooses else None
     while value is not None and (maker := source_node(value)) is not None:
         found.append(maker)
         value = maker.inputs[0] if has(maker, Trait.EXACT) and maker.inputs else None
