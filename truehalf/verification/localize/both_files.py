@@ -13,7 +13,7 @@ from truehalf.calibration.instrument import main_values
 from truehalf.conversion.report import Decision
 from truehalf.emulation.emulate import emulate
 from truehalf.emulation.pessimistic import split_sums
-from truehalf.ir.facts import name_of, reached, values_read
+from truehalf.ir.facts import is_op, name_of, reached, values_read
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.selectors import scope_of
@@ -158,13 +158,24 @@ class BothFiles:
 
     def selector(self, node: ir.Node) -> str:
         """What keeps it FP32, beside the entries in force, quoted for the command line."""
-        return self.selector_of([entry_of(name_of(self.original(node) or node))])
+        return self.selector_of([entry_of(name_of(each)) for each in with_makers(self.original(node) or node)])
 
     def selector_of(self, entries: Sequence[str]) -> str:
         """Entries of node_block_list beside those in force, quoted for the command line."""
         return pins_argument("node_block_list", entries, self._pinned)
 
 
+def with_makers(node: ir.Node) -> list[ir.Node]:
+    """A node; with one that chooses by its values also what computes them."""
+    found = [node]
+    value = node.inputs[0] if is_op(node, *_CHOICES) else None
+    while value is not None and (maker := source_node(value)) is not None:
+        found.append(maker)
+        value = maker.inputs[0] if has(maker, Trait.EXACT) and maker.inputs else None
+    return found
+
+
+_CHOICES = ("TopK", "ArgMax", "ArgMin")
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
 _COUNTS = {ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL}
 
