@@ -18,6 +18,7 @@ it unasked, but for detections without a doubt, which are compared as such.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,7 @@ from truehalf.io_spec.outputs import (
     task_of,
 )
 from truehalf.io_spec.spec import FIRST, LAYOUT, InputSpec, IoSpec, OutputSpec
-from truehalf.ir.facts import all_nodes, fixed_batch, is_op
+from truehalf.ir.facts import all_nodes, fixed_batch, is_op, lengths_of
 from truehalf.ir.ops import MOVES, Trait, has
 
 _BOXES = re.compile(r"box|bbox|coord", re.IGNORECASE)
@@ -125,19 +126,15 @@ def _runs(
     model: ir.Model, feeds: Sequence[Outputs], run: Callable[[Outputs], Outputs]
 ) -> tuple[Sequence[Outputs], list[Outputs]]:
     """Run each sample alone where axis 0 counts samples and the model takes one, else the feeds as they are."""
-    rows = [{array.shape[:1] for array in feed.values()} for feed in feeds]
-    if (fixed_batch(model) or 1) == 1 and all(len(lengths) == 1 and () not in lengths for lengths in rows):
-        counts = [next(iter(lengths))[0] for lengths in rows]
+    counts = [{array.shape[:1] for array in feed.values()} for feed in feeds]
+    if (fixed_batch(model) or 1) == 1 and all(len(lengths) == 1 and () not in lengths for lengths in counts):
         single = [
             {name: array[row : row + 1] for name, array in feed.items()}
-            for feed, count in zip(feeds, counts, strict=True)
-            for row in range(count)
+            for feed in feeds
+            for row in range(len(next(iter(feed.values()))))
         ][:_SAMPLES]
-        try:
+        with contextlib.suppress(StageError):
             return single, list(map(run, single))
-        except StageError:
-            if len(single) == len(feeds):
-                raise
     return feeds, list(map(run, feeds))
 
 
@@ -163,16 +160,14 @@ def _with_box_layout(
     boxes, layouts = columns_of(spec)["boxes"], layouts_of(sized, spec, threshold)
     seen = in_words(layouts)
     proposal.reasons[boxes.name] += f"; {seen}"
-    formats = [box_format for box_format, _ in layouts]
     box_format, normalized = boxes.format, boxes.normalized
     if is_told:
-        box_format, normalized = next((each for each in layouts if each[0] == box_format), (box_format, normalized))
-    elif formats in _CLEAR:
+        normalized = next((in_shares for each, in_shares in layouts if each == box_format), normalized)
+    elif [each for each, _ in layouts] in _CLEAR:
         box_format, normalized = layouts[0]
     else:
         doubts.append(f"output {boxes.name!r}: its values do not say how boxes are to be read: {seen}")
-        several = len(layouts or layouts_of(sized, spec, 0.0)) > 1
-        box_format = None if several and box_format != "cxcywh" else box_format
+        box_format = None if len(layouts) > 1 and box_format != "cxcywh" else box_format
     read = replace(boxes, format=box_format, normalized=normalized)
     outputs = tuple(read if each is boxes else each for each in spec.outputs)
     return replace(proposal, spec=replace(spec, outputs=outputs))
@@ -330,7 +325,7 @@ class _Look:
                 else:
                     labels = []
                 self.doubts += [] if is_clear else [_UNCLEAR.format(name)]
-                read = self._boxes(name, rows[..., columns.index("boxes") :][..., :4])
+                read = self._boxes(name, split_columns(rows, columns, self.classes)["boxes"])
                 self.reasons[name] += f"; in columns {', '.join(columns)}, on axis {axis}"
                 found = {name: replace(read, kind=ROWS, normalized=False, columns=columns, axis=axis)}
                 return found | {each: OutputSpec(each, "labels") for each in labels}
@@ -350,26 +345,21 @@ def _columns_of(rows: np.ndarray, classes: int) -> tuple[tuple[str, ...], bool]:
     Args:
         classes: how many have a name.
     """
-    width, before = rows.shape[2], WIDTHS["boxes"]
-
-    def fit(columns: tuple[str, ...]) -> bool:
-        is_there = all(values.size and _fits(name, values) for name, values in split(columns).items())
-        return is_there and width >= sum(WIDTHS.get(name, 1) for name in columns)
-
-    def split(columns: tuple[str, ...]) -> dict[str, np.ndarray]:
-        return split_columns(rows, columns, classes)
-
-    chosen = [order for order in ORDERS if "label" in order]
-    for order in (*(each for each in chosen if sum(map(WIDTHS.__getitem__, each)) == width), (*chosen[0], "others")):
-        if fit(order):
+    scores = rows.shape[2] - WIDTHS["boxes"]  # as many as there are columns beside boxes
+    chosen = [order for order in ORDERS if "label" in order]  # top-k inside the model
+    orders = [order for order in chosen if sum(map(WIDTHS.__getitem__, order)) == rows.shape[2]]
+    orders.append((*chosen[0], "others"))
+    if classes and scores == classes + 1:
+        orders.append(("boxes", "objectness", "scores"))
+    if 0 < classes < scores and not _fits("score", rows[..., 4 + classes : 5 + classes]):
+        orders.append(("boxes", "scores", "others"))
+    if scores == (classes or 1):
+        orders.append(("boxes", "scores"))
+    for order in orders:
+        if all(values.size and _fits(name, values) for name, values in split_columns(rows, order, classes).items()):
             return order, True
-    if classes and width == classes + before + 1 and fit(("boxes", "objectness", "scores")):
-        return ("boxes", "objectness", "scores"), True
-    with_others = ("boxes", "scores", "others")
-    if 0 < classes < width - before and fit(with_others) and not _fits("score", split(with_others)["others"][..., :1]):
-        return with_others, True
-    is_clear = fit(("boxes", "scores")) and width - before == (classes or 1)
-    return (("boxes", "scores"), is_clear) if fit(("boxes", "score")) else ((), True)
+    is_unclear = scores > 0 and _fits("boxes", rows[..., :4]) and _fits("score", rows[..., 4:5])
+    return (("boxes", "scores") if is_unclear else ()), False
 
 
 def _fits(column: str, values: np.ndarray) -> bool:
@@ -442,20 +432,20 @@ def _joined(runs: Sequence[Outputs]) -> dict[str, np.ndarray]:
 
 
 def may_detect(model: ir.Model) -> bool:
-    """Whether an output may hold boxes, as far as the file states shapes; not of a model that draws random numbers, of
-    which a run before the comparison would take some.
+    """Whether an output may hold boxes, as far as the file states shapes: alone, with what belongs to them, or, after
+    non-maximum suppression, without an axis of images; not of a model that draws random numbers, of which a run before
+    the comparison would take some.
     """
     if any(has(node, Trait.RANDOM) for node in all_nodes(model, functions=True)):
         return False
-    shapes = [None if value.shape is None else list(value.shape) for value in model.graph.outputs]
-    return any(shape is None or _may_hold_boxes(shape) for shape in shapes)
-
-
-def _may_hold_boxes(shape: Sequence[int | ir.SymbolicDim]) -> bool:
-    """Alone, or with what belongs to them; after non-maximum suppression perhaps without an axis of images."""
-    if len(shape) == 2:
-        return not isinstance(shape[1], int) or shape[1] in _WIDTHS_OF_IMAGE
-    return len(shape) == 3 or list(shape[2:]) == [1, 4]
+    shapes = [lengths_of(value) for value in model.graph.outputs]
+    return any(
+        shape is None
+        or len(shape) == 3
+        or shape[2:] == [1, 4]
+        or (len(shape) == 2 and shape[1] in (None, *_WIDTHS_OF_IMAGE))
+        for shape in shapes
+    )
 
 
 def _made_by(model: ir.Model) -> dict[str, str]:
