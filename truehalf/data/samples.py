@@ -94,6 +94,24 @@ class Samples(Sequence[Any]):
         return path.relative_to(self.folder).as_posix() if inside and self.folder is not None else path.name
 
 
+def kept(samples: Samples, most_bytes: int) -> Samples:
+    """Keep samples in memory once they are read, up to a number of bytes; further ones are read each time."""
+    held: dict[int, Sample] = {}
+    left = [most_bytes]
+
+    def load(position: int) -> Sample:
+        if position in held:
+            return held[position]
+        sample = samples.load(position)
+        size = sum(array.nbytes for array in sample.arrays.values())
+        if size <= left[0]:
+            held[position] = sample
+            left[0] -= size
+        return sample
+
+    return replace(samples, load=load)
+
+
 def readable(samples: Samples, skip_corrupt: bool = True) -> Samples:
     """Select the samples whose image can be opened; arrays and made images all stay.
 

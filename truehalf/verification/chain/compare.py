@@ -27,6 +27,7 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.model_inputs import image_inputs
 from truehalf.data.model_samples import model_samples
+from truehalf.data.samples import kept
 from truehalf.errors import StageError, attempted
 from truehalf.io_spec.checks import check_reference, check_shapes, check_spec, check_values
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
@@ -76,6 +77,7 @@ from truehalf.verification.report import Report, report_on, report_on_file
 from truehalf.verification.runs import Part, Run
 
 _ALWAYS = "always"
+_KEPT = 2**28  # bytes of samples
 _UNEVEN = "output {!r}: its rows are as many as detections, or it counts them"
 
 
@@ -130,7 +132,7 @@ def compare(
     stated = _spec_of(source, spec)
     files = _opened(reference if isinstance(reference, OpenFile) else source, other, options)
     model = files.reference.file.model
-    samples = model_samples(inputs, model, stated.image_input, preprocessing, options.skip_corrupt)
+    samples = kept(model_samples(inputs, model, stated.image_input, preprocessing, options.skip_corrupt), _KEPT)
     of_images = samples.preprocessing is not None
     is_declared = spec is not None or bool(stated.outputs) or not may_detect(model)
     feeds = files.feeds(samples, batch, of_images)
