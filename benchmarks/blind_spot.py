@@ -122,7 +122,7 @@ def detector(name: str, part: str, folder: Path, block_list: Sequence[str] = ())
     import torch
 
     from benchmarks.models import _composed
-    from truehalf.data.run_samples import calibration_samples
+    from truehalf.data.run_samples import run_samples
     from truehalf.data.samples import stacked
     from truehalf.models.architectures.attention_gain import scale_attention_values
     from truehalf.models.configuration import validated
@@ -132,7 +132,7 @@ def detector(name: str, part: str, folder: Path, block_list: Sequence[str] = ())
     config = validated(_composed(*DETECTORS[name]))
     model = open_model(config, CONF.parent)
     network = model.module
-    feeds = stacked(calibration_samples(config, CONF.parent, described(model))[:1])
+    feeds = stacked(run_samples("calibration", config, CONF.parent, described(model))[:1])
     images = torch.from_numpy(feeds["images"])
     names = ["logits", "boxes"]
     assert all(np.isfinite(value).all() for value in _in_half(network, images, block_list)), f"{name} unscaled"

@@ -26,9 +26,9 @@ import onnx_ir as ir
 from tests.measuring.attention_graphs import compiled
 from truehalf import compare
 from truehalf.emulation.sessions import EmulatedSession
-from truehalf.engines.profiles import dynamic_inputs
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import spec_inside
+from truehalf.io_spec.profiles import dynamic_inputs
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
@@ -159,8 +159,7 @@ def run_shapes(model: ir.Model, feeds: Arrays) -> dict[ir.Value, tuple[int, ...]
 
 
 def _compiled(path: Path, feeds: Arrays) -> dict[str, Any]:
-    graph = load_model(path).graph
-    fixed = {name: list(feeds[name].shape) for name in dynamic_inputs(graph)}
+    fixed = {name: list(feeds[name].shape) for name in dynamic_inputs(load_model(path))}
     profiles: Any = [{name: dict.fromkeys(("min", "opt", "max"), shape) for name, shape in fixed.items()}]
     with tempfile.TemporaryDirectory() as folder:
         try:

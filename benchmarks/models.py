@@ -40,7 +40,7 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = (), root: Path 
         overrides: of the configuration; default: those of DETECTORS.
         root: what paths in the overrides are relative to.
     """
-    from truehalf.data.run_samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
+    from truehalf.data.run_samples import run_samples
     from truehalf.data.samples import stacked
     from truehalf.exporting.trace import Tracing, trace
     from truehalf.models.configuration import validated
@@ -50,7 +50,7 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = (), root: Path 
     config = validated(_composed(*(overrides or DETECTORS[name])))
     model = open_model(config, root)
     known = described(model)
-    example = stacked(trace_samples(config, TRACE_SAMPLES, root, known)[: config.trace.batch])
+    example = stacked(run_samples("trace", config, root, known)[: config.trace.batch])
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         trace(
             model.module,
@@ -60,7 +60,10 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = (), root: Path 
             spec=spec_of(model, example, config.trace.dynamic_axes),
         )
         slim(Path(temporary) / "model.onnx", folder / f"{name}.onnx", repair=())
-    calibration, verification = calibration_samples(config, root, known), verification_samples(config, root, known)
+    calibration, verification = (
+        run_samples("calibration", config, root, known),
+        run_samples("verification", config, root, known),
+    )
     checked = 32 if known.trained else 2  # detections of random weights say nothing
     samples = {"": calibration[:1], ".check": verification[:checked]}
     for suffix, chosen in samples.items():

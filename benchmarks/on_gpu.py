@@ -27,7 +27,7 @@ from truehalf.engines.front_doors import evidence_of
 from truehalf.errors import told
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import read_spec
-from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.profiles import completed
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.machine import probe
 from truehalf.verification.chain.chain import MEASURED_STAGES, Making, verify

@@ -13,7 +13,7 @@ from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.calibrate_report import calibration_report
 from truehalf.config.schema import DataSource
 from truehalf.data.noise import WARNING
-from truehalf.data.run_samples import calibration_samples
+from truehalf.data.run_samples import run_samples
 from truehalf.data.samples import Feeds
 from truehalf.files import read_json, write_json
 from truehalf.ir.facts import fixed_batch
@@ -27,7 +27,7 @@ ONE_SAMPLE = (
 
 
 def run(stage: Stage) -> Report:
-    samples = calibration_samples(stage.config, stage.root, stage.io_spec())
+    samples = run_samples("calibration", stage.config, stage.root, stage.io_spec())
     model = load_model(stage.artifact("slim"))
     PREPARE(model)
     ranges = calibrate(model, Feeds(samples, fixed_batch(model) or 1))

@@ -10,7 +10,7 @@ from truehalf.conversion.fp16_file import to_fp16
 from truehalf.conversion.report import skipped_report
 from truehalf.exporting.routes.configured import trace_configured
 from truehalf.files import MODEL_FILE, write_json
-from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.profiles import completed
 
 
 def run(stage: Stage) -> Report:

@@ -57,7 +57,7 @@ def _retrace(config: Config, report: Mapping[str, object]) -> dict[str, object] 
     if config.precision.method is Method.convert:
         return None
     sections = {"trace": config.trace, "slim": config.slim, "repair": config.repair}
-    inputs = {"model": report["model"], "samples": report["trace"], **tracing_device(config)}
+    inputs = {"model": report["model"], "samples": report["trace"], "device": tracing_device()}
     return inputs | {name: plain(section) for name, section in sections.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages.frame import Report, Stage
-from truehalf.data.run_samples import calibration_samples
+from truehalf.data.run_samples import run_samples
 from truehalf.files import MODEL_FILE
 from truehalf.ir.model_file import load_model
 from truehalf.slimming.check_feeds import check_feeds
@@ -14,7 +14,7 @@ def run(stage: Stage) -> Report:
     config, source = stage.config, stage.artifact("trace")
     if not config.simplify and not config.repair.passes:
         return stage.pass_on(source, "simplify=false and repair=none: the traced file is passed on as it is")
-    samples = calibration_samples(config, stage.root, stage.io_spec())
+    samples = run_samples("calibration", config, stage.root, stage.io_spec())
     return slim(
         source,
         stage.out / MODEL_FILE,

@@ -11,7 +11,7 @@ import onnx
 
 from tests.configurations import composed
 from tests.conftest import ROOT, SPEC
-from truehalf.data.run_samples import verification_samples
+from truehalf.data.run_samples import run_samples
 from truehalf.data.samples import stacked
 from truehalf.models.configuration import validated
 from truehalf.models.source import open_model
@@ -42,5 +42,5 @@ def embedded(path: Path, *overrides: str) -> Path:
 
 def scenes(count: int, *overrides: str) -> dict[str, np.ndarray]:
     """The first pictures of verification: {"images": float32 [count, 3, height, width]}."""
-    samples = verification_samples(validated(composed(*overrides)), ROOT, SPEC)
+    samples = run_samples("verification", validated(composed(*overrides)), ROOT, SPEC)
     return {"images": stacked(samples[:count])["images"]}

@@ -13,7 +13,7 @@ import yaml
 from tests.configurations import composed
 from tests.conftest import ROOT
 from tests.in_process import run_stages
-from truehalf.provenance.code import code_of, module_of
+from truehalf.provenance.code import code_of
 
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 CACHED = [name for name, stage in STAGES.items() if not stage.get("always_changed")]
@@ -56,7 +56,7 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 def code(name: str) -> list[Path]:
-    return code_of(module_of(STAGES[name]["cmd"]))
+    return code_of(STAGES[name]["cmd"])
 
 
 def keys_of(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -64,7 +64,6 @@ RUNTIMES = {
 PARITY = {
     "beyond-gate": "a measured value, or a metric of your own, beyond the limit of its gate",
     "boxes-misread": "boxes that are not what the I/O spec declares: of another format, or in other units",
-    "boxes-unlikely": "boxes that may be of another format than the I/O spec declares",
     "first-samples": "a verification of the first samples, as verify.first_samples asks for",
     "fp16-not-enough": "a model that is beyond the tolerance with most of it in FP16, whichever nodes are pinned",
     "input-ignored": "an output that is the same whatever the input",

@@ -136,14 +136,14 @@ def detector(decoder: str) -> tuple[torch.nn.Module, torch.Tensor]:
     import torch
 
     from tests.configurations import composed
-    from truehalf.data.run_samples import verification_samples
+    from truehalf.data.run_samples import run_samples
     from truehalf.data.samples import stacked
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model
 
     config = validated(composed("model=ltdetr_nano", f"decoder={decoder}"))
     model = open_model(config, CONF.parent)
-    samples = verification_samples(config, CONF.parent, described(model))
+    samples = run_samples("verification", config, CONF.parent, described(model))
     return model.module, torch.from_numpy(stacked(samples[:1])["images"])
 
 

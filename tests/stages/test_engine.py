@@ -29,7 +29,8 @@ OVERRIDES = (
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace as verify leaves it, of the embedded FP32 detector, with six samples."""
     from tests.embedded import embedded
-    from truehalf.data.run_samples import adversarial_samples, verification_samples
+    from truehalf.data.fitting import adversarial_samples
+    from truehalf.data.run_samples import run_samples
     from truehalf.models.configuration import validated
     from truehalf.models.source import open_model, spec_of
     from truehalf.verification.chain.reference import write_reference
@@ -49,7 +50,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     example = {"images": np.zeros((2, 3, 128, 128), np.float32)}
     spec, network = spec_of(model, example, config.trace.dynamic_axes), model.module
     (root / "artifacts/trace/io_spec.json").write_text(json.dumps(spec.to_json()))
-    samples, adversarial = verification_samples(config, ROOT, SPEC), adversarial_samples(config, SPEC)
+    samples, adversarial = run_samples("verification", config, ROOT, SPEC), adversarial_samples(config, SPEC)
     reference = freeze(network, samples, spec, 6)
     write_reference(root / "artifacts/reference", reference, freeze(network, adversarial, spec, 3), 6)
     (root / "artifacts/verify/verdict.json").write_text('{"verdict": "passed"}')

@@ -71,7 +71,7 @@ def given_shapes(given: Mapping[str, Any]) -> dict[str, dict[str, list[int]]]:
     Raises:
         StageError: a shape that cannot be read.
     """
-    from truehalf.io_spec.profile_shapes import named_shape
+    from truehalf.io_spec.profiles import named_shape
 
     return {kind: dict(named_shape(text, f"--{kind}-shape") for text in given[f"{kind}_shape"]) for kind in KINDS}
 
@@ -82,7 +82,7 @@ def check_engine(file: ModelFile, given: Mapping[str, Any], is_made: bool) -> No
     Raises:
         StageError: flags of an engine where none is made, shapes that do not fit or are missing.
     """
-    from truehalf.engines.profiles import profile_of
+    from truehalf.io_spec.profiles import profile_of
 
     names = ("target", "no_gates", *(f"{kind}_shape" for kind in KINDS))
     stated = [f"--{name.replace('_', '-')}" for name in names if given[name]]

@@ -55,7 +55,7 @@ def _samples(source: Path | None, shapes: tuple[str, ...]) -> list[dict[str, Any
     import numpy as np
 
     from truehalf.data.arrays import read_arrays
-    from truehalf.io_spec.profile_shapes import named_shape
+    from truehalf.io_spec.profiles import named_shape
 
     if (source is None) == (not shapes):
         got = "both" if shapes else "neither"

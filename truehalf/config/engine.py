@@ -27,13 +27,13 @@ WhenUnavailable = StrEnum("WhenUnavailable", ["plan", "fail"])
 
 @dataclass(frozen=True)
 class ProfileShapes:
-    """One input of one profile: shapes, null where the model fixes the side; of a shape tensor its values."""
+    """One input of one profile: shapes, null where the model fixes the side."""
 
     min: tuple[int | None, ...]
     opt: tuple[int | None, ...]
     max: tuple[int | None, ...]
 
-    def problems(self, lowest: int | None = 0) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         if lengths := [kind for kind in KINDS if len(getattr(self, kind)) != len(self.opt)]:
             for kind in lengths:
                 message = f"expected {len(self.opt)} axes as in opt, got {plain(getattr(self, kind))}"
@@ -45,9 +45,8 @@ class ProfileShapes:
             if 0 < len(known) < len(sides):
                 message = f"opt: expected null in min, opt and max of axis {i}, or in none, got {listed}"
                 yield coded("in-conflict", message)
-            elif known != sorted(known) or (known and lowest is not None and known[0] < lowest):
-                number, bound = (f"value {i}", "") if lowest is None else (f"axis {i}", f"{lowest} <= ")
-                yield coded("out-of-range", f"opt: {number}: expected {bound}min <= opt <= max, got {listed}")
+            elif known != sorted(known) or (known and known[0] < 0):
+                yield coded("out-of-range", f"opt: axis {i}: expected 0 <= min <= opt <= max, got {listed}")
 
 
 @dataclass(frozen=True)

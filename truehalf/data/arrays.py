@@ -46,8 +46,10 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         ValueError: an array holds objects of Python.
         OSError: as truehalf.files.written_whole.
     """
-    with written_whole(path) as building:
-        np.savez(building, allow_pickle=False, **arrays)
+    with written_whole(path) as building, zipfile.ZipFile(building, "w") as archive:
+        for name, array in arrays.items():  # numpy.savez takes no array that is called as one of its own arguments
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
 
 
 def read_arrays(path: Path) -> Arrays:
@@ -145,22 +147,14 @@ def _from_json(path: Path) -> list[ArrayFile]:
     """Read feeds as Polygraphy's save_json writes them: a list of {input: {"array": an .npy file in base64}}."""
     content = read_json(path, expected="JSON")
     feeds = content if isinstance(content, list) else [content]
-    if not all(isinstance(feed, dict) and all(map(_is_array, feed.values())) for feed in feeds):
-        message = (
-            f"{path}: expected a list of feeds, numpy's arrays by input name, as Polygraphy's save_json writes them"
-        )
-        raise StageError("wrong-file", message)
     try:
         read = [{name: _decoded(entry["array"]) for name, entry in feed.items()} for feed in feeds]
+    except (AttributeError, KeyError, TypeError) as error:
+        wanted = "expected a list of feeds, numpy's arrays by input name, as Polygraphy's save_json writes them"
+        raise StageError("wrong-file", f"{path}: {wanted}") from error
     except (ValueError, EOFError) as error:
         raise StageError("file-unreadable", f"{path}: an array in it cannot be read: {error}") from error
     return [_in_memory(f"{path.stem}[{number}]", feed) for number, feed in enumerate(read)]
-
-
-def _is_array(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict) and entry.get("polygraphy_class") == "ndarray" and isinstance(entry.get("array"), str)
-    )
 
 
 def _decoded(text: str) -> np.ndarray:

@@ -18,7 +18,8 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.data.images import open_image
-from truehalf.data.sources import LabelledImage, Source, image_files
+from truehalf.data.samples import Samples
+from truehalf.data.sources import LabelledImage, image_files
 from truehalf.errors import StageError, refuse, some_of, typed_line
 from truehalf.json_values import is_finite_number
 
@@ -32,7 +33,7 @@ _EXPECTED = "expected COCO's JSON: images with file_name, annotations with bbox,
 Entry = Mapping[str, Any]
 
 
-def coco(annotations: Path, folder: Path) -> Source:
+def coco(annotations: Path, folder: Path) -> Samples:
     """List annotated images.
 
     Args:

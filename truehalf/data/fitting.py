@@ -10,14 +10,15 @@ from dataclasses import replace
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.config.schema import Config
 from truehalf.data.preprocessing import PIXEL_MASK, Preprocessing, beside_images, declared_by
-from truehalf.data.samples import Sample, Samples
-from truehalf.data.sources import Item, LabelledImage, Source
+from truehalf.data.samples import Arrays, Sample, Samples
+from truehalf.data.sources import LabelledImage
 from truehalf.errors import StageError, refuse, some_of
 from truehalf.io_spec.spec import InputSpec, IoSpec, fits
 
 
-def fitted(source: Source, spec: IoSpec) -> Samples:
+def fitted(source: Samples, spec: IoSpec) -> Samples:
     """Make the samples of a source inputs of the model with this I/O spec.
 
     Raises:
@@ -30,18 +31,18 @@ def fitted(source: Source, spec: IoSpec) -> Samples:
     def load(position: int) -> Sample:
         return _sample(source.names[position], source.load(position), spec, images, classes)
 
-    return Samples(source.names, load, source.paths, preprocessing=next(iter(images.values()), None))
+    return replace(source, load=load, preprocessing=next(iter(images.values()), None))
 
 
-def adversarial_samples(spec: IoSpec, seed: int) -> list[Sample]:
-    """Make images at the rim of the input range: all white, all black, and noise of nothing but the two; none for a
-    model that takes no images.
+def adversarial_samples(config: Config, spec: IoSpec) -> list[Sample]:
+    """Make images at the rim of the input range: all white, all black, and noise of nothing but the two, by the seed of
+    the data; none for a model that takes no images.
     """
     images = _images(spec)
     if not images or not all(entry.name in images or _is_beside_images(entry) for entry in spec.inputs):
         return []
     height, width = _first_size(images)
-    dots = np.random.default_rng(seed).integers(0, 2, (3, height, width)).astype(np.uint8) * 255
+    dots = np.random.default_rng(config.data.seed).integers(0, 2, (3, height, width)).astype(np.uint8) * 255
     made = {"white": np.full_like(dots, 255), "black": np.zeros_like(dots), "noise": dots}
     return [
         _sample(f"adversarial/{name}", LabelledImage.of_array(pixels.transpose(1, 2, 0)), spec, images)
@@ -50,7 +51,11 @@ def adversarial_samples(spec: IoSpec, seed: int) -> list[Sample]:
 
 
 def _sample(
-    name: str, item: Item, spec: IoSpec, images: dict[str, Preprocessing], classes: np.ndarray | None = None
+    name: str,
+    item: LabelledImage | Arrays,
+    spec: IoSpec,
+    images: dict[str, Preprocessing],
+    classes: np.ndarray | None = None,
 ) -> Sample:
     """Make one sample.
 

@@ -10,7 +10,7 @@ import numpy as np
 from truehalf.config.schema import Layout
 from truehalf.data.preprocessing import PIXEL_MASK, Preprocessing
 from truehalf.errors import StageError
-from truehalf.io_spec.proposal import FLOAT_SIZES, NAMED_AS_SIZE
+from truehalf.io_spec.inputs import channels_axis, input_spec, is_picture_size
 from truehalf.io_spec.spec import InputSpec, input_of
 from truehalf.ir.facts import constant_of, fed_inputs, is_op, reached
 from truehalf.ir.ops import MOVES
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 _DTYPES = ("float32", "float16", "float64", "uint8")  # of images
 _AXES = 4
 _OF_BYTES = 50  # below 255, and deviations of pixels in 0..255 (ImageNet's are 57 to 59); far above those of 0..1
-
-
-def input_spec(value: ir.Value) -> InputSpec:
-    """Name, dtype ("" if unknown) and shape of an input; a side that varies by its name, "?" without one."""
-    dtype = "" if value.dtype is None else value.dtype.numpy().name
-    if value.shape is None:
-        return InputSpec(str(value.name), dtype=dtype)
-    sides = (side if isinstance(side, int) else str(side.value or "?") for side in value.shape)
-    return InputSpec(str(value.name), dtype=dtype, shape=tuple(sides))
 
 
 def image_inputs(model: ir.Model) -> list[ir.Value]:
@@ -72,8 +63,7 @@ def shown_by(value: ir.Value) -> Preprocessing:
     constants: images of 0..255 are bytes, or what is divided by 255 or by deviations of such pixels, or has their means
     subtracted. Other keys are the defaults.
     """
-    sides = tuple(value.shape or ())
-    is_last = len(sides) == _AXES and sides[3] == 3 != sides[1]
+    is_last = channels_axis(tuple(value.shape or ())) == 3
     is_of_bytes = value.dtype is not None and value.dtype.name == "UINT8"
     return Preprocessing(
         layout=Layout.nhwc if is_last else Layout.nchw, range=(0, 255) if is_of_bytes or _takes_bytes(value) else (0, 1)
@@ -120,9 +110,7 @@ def _kind_beside_images(entry: InputSpec) -> str:
     """Kind of an input that says something of the images: "picture_size", "tensor" for a mask, "" for any other."""
     if entry.name == PIXEL_MASK:  # of transformers' DETR
         return "tensor" if len(entry.sides) == _AXES - 1 else ""
-    is_of_integers = entry.dtype in ("int64", "int32") and NAMED_AS_SIZE.search(entry.name) is not None
-    is_size = is_of_integers or (entry.dtype == "float32" and entry.name in FLOAT_SIZES)
-    return "picture_size" if is_size and len(entry.sides) == 2 and entry.sides[1] == 2 else ""
+    return "picture_size" if is_picture_size(entry, entry.sides) else ""
 
 
 def _resolved(preprocessing: Preprocessing, image: InputSpec) -> Preprocessing:

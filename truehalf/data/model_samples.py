@@ -26,11 +26,12 @@ from truehalf.codes import coded
 from truehalf.data.arrays import ArrayFile, open_arrays, rows_of
 from truehalf.data.fitting import fitted, misfits
 from truehalf.data.images import images_under, is_image
-from truehalf.data.model_inputs import example_size, input_spec, inputs_of_images, shown_in
+from truehalf.data.model_inputs import example_size, inputs_of_images, shown_in
 from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples, readable
-from truehalf.data.sources import LabelledImage, array_files, image_files
+from truehalf.data.sources import array_files, image_files
 from truehalf.errors import StageError, refuse, some_of
+from truehalf.io_spec.inputs import input_spec
 from truehalf.io_spec.spec import InputSpec, IoSpec
 from truehalf.ir.facts import fed_inputs, fixed_batch, samples_on_axis_0
 from truehalf.ir.proto.one_image import IMAGE
@@ -104,7 +105,8 @@ def _images(source: Path, model: ir.Model, preprocessing: Preprocessing | None, 
 
 
 def _arrays(files: Sequence[ArrayFile], model: ir.Model) -> Samples:
-    rows, stacks = ([count(file, model) for file in files] for count in (_rows, _entries))
+    counts = [_counts(file, model) for file in files]
+    rows, stacks = [row for row, _ in counts], [stack for _, stack in counts]
     is_free = fixed_batch(model) is None
     is_whole = None in rows or (is_free and len(files) > 1 and any(count != 1 for count in rows))
     inputs, needed = list(map(input_spec, model.graph.inputs)), [str(value.name) for value in fed_inputs(model)]
@@ -112,26 +114,22 @@ def _arrays(files: Sequence[ArrayFile], model: ir.Model) -> Samples:
     if weights := sorted(named & model.graph.initializers.keys()):
         message = f"samples hold weights of the model: {some_of(map(repr, weights))}; leave them out, or set "
         raise StageError("in-conflict", f"{message}precision.weights_as_inputs=true")
-    problems = [
-        f"{file.label}: {problem}"
-        for file, count, entries in zip(files, rows, stacks, strict=True)
-        for problem in misfits(_first(file, entries), inputs, needed, skipped=0 if count is None else 1)
-    ]
+    problems = []
+    for file, (row, stack) in zip(files, counts, strict=True):
+        one = {name: array[0] for name, array in file.headers.items()} if stack else file.headers
+        found = misfits(one, inputs, needed, skipped=0 if row is None else 1)
+        problems += [f"{file.label}: {problem}" for problem in found]
     source = array_files(files, stacks if is_whole else rows)
     if not problems and not source.names:
         problems.append(coded("too-few-samples", "there is no sample in it"))
     refuse("wrong-feeds", "samples do not fit the model", problems, _PROBLEMS_SHOWN)
-    names, load = source.names, source.load
-    ends = [0, *accumulate(count or 0 for count in rows)]
-    cut = [(file.label, range(*ends)) for file, ends in zip(files, pairwise(ends), strict=True)]
-    feeds = cut if is_free and not is_whole else ()
+    ends = pairwise([0, *accumulate(count or 0 for count in rows)])
+    feeds = [(file.label, range(*both)) for file, both in zip(files, ends, strict=True)] if is_free else []
 
-    def sample(position: int) -> Sample:
-        arrays = load(position)
-        assert not isinstance(arrays, LabelledImage)
-        return Sample(names[position], arrays)
+    def load(position: int) -> Sample:
+        return Sample(source.names[position], source.load(position))
 
-    return Samples(names, sample, source.paths, whole=is_whole, feeds=feeds)
+    return replace(source, load=load, whole=is_whole, feeds=() if is_whole else feeds)
 
 
 def _with_axis_of_images(file: ArrayFile, model: ir.Model) -> ArrayFile:
@@ -145,23 +143,11 @@ def _with_axis_of_images(file: ArrayFile, model: ir.Model) -> ArrayFile:
     return replace(file, headers=changed(file.headers), arrays=lambda: changed(file.arrays()))
 
 
-def _rows(file: ArrayFile, model: ir.Model) -> int | None:
-    """Number of samples on axis 0 of all arrays in a file; None where it counts none."""
-    return rows_of(file.headers) if samples_on_axis_0(model) and _axes_before(file, model) == 0 else None
-
-
-def _entries(file: ArrayFile, model: ir.Model) -> int | None:
-    """Number of samples in a stack; None where a file is none."""
-    return rows_of(file.headers) if _axes_before(file, model) == 1 else None
-
-
-def _axes_before(file: ArrayFile, model: ir.Model) -> int | None:
-    """Axes that each array has before those of its input; None where arrays differ in it, or inputs are not known."""
+def _counts(file: ArrayFile, model: ir.Model) -> tuple[int | None, int | None]:
+    """Number of samples on axis 0 of all arrays in a file, as rows and as a stack; None where it is none."""
     ranks = {str(value.name): len(value.shape) for value in fed_inputs(model) if value.shape is not None}
-    more = {array.ndim - ranks.get(name, array.ndim + 1) for name, array in file.headers.items()}
-    return more.pop() if len(more) == 1 and ranks.keys() == file.headers.keys() else None
-
-
-def _first(file: ArrayFile, entries: int | None) -> Mapping[str, np.ndarray]:
-    """Shapes and types of one sample: of a stack those of an entry."""
-    return {name: array[0] for name, array in file.headers.items()} if entries else file.headers
+    if ranks.keys() != file.headers.keys():
+        return None, None
+    more = {array.ndim - ranks[name] for name, array in file.headers.items()}  # axes before those of the input
+    count = rows_of(file.headers)
+    return count if more == {0} and samples_on_axis_0(model) else None, count if more == {1} else None

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from truehalf.data.model_inputs import input_spec
 from truehalf.data.preprocessing import declared_by
 from truehalf.data.samples import Arrays
 from truehalf.errors import StageError
-from truehalf.io_spec.profile_shapes import traced_shape
+from truehalf.io_spec.inputs import input_spec, traced_shape
 from truehalf.io_spec.spec import InputSpec, IoSpec
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ import numpy as np
 from truehalf.config.schema import Config, DataConfig, DataSource
 from truehalf.data.arrays import npz_files, rows_of
 from truehalf.data.coco import coco
-from truehalf.data.fitting import adversarial_samples as made_adversarial
 from truehalf.data.fitting import fitted
 from truehalf.data.images import images_under
-from truehalf.data.samples import Sample, Samples, split
-from truehalf.data.sources import Source, array_files, function, image_files, noise
+from truehalf.data.samples import Samples, split, without_copies
+from truehalf.data.sources import array_files, function, image_files, noise
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec
 
@@ -26,7 +25,7 @@ TRACE_SAMPLES = 16  # at most; other samples than those of calibrate and verify 
 _CALIBRATION, _VERIFICATION = 32, 64  # at most, where data.*_samples is null
 
 
-def run_sources(config: Config, root: Path) -> dict[str, Source]:
+def run_sources(config: Config, root: Path) -> dict[str, Samples]:
     """Share out the samples of the configured source between PURPOSES; its listing is read once.
 
     Args:
@@ -37,7 +36,7 @@ def run_sources(config: Config, root: Path) -> dict[str, Source]:
     """
     data = config.data
     if data.source not in (DataSource.function, DataSource.random):
-        return _shared_out(data, _listed(data, root).distinct(), root)
+        return _shared_out(data, without_copies(_listed(data, root)), root)
     calibration, verification = data.calibration_samples, data.verification_samples
     counts = (TRACE_SAMPLES, calibration or _CALIBRATION, verification or _VERIFICATION)
     sources = {}
@@ -51,28 +50,14 @@ def run_sources(config: Config, root: Path) -> dict[str, Source]:
     return sources
 
 
-def trace_samples(config: Config, count: int, root: Path, spec: IoSpec) -> Samples:
-    """Read samples to trace on and to check the trace with: `count` of TRACE_SAMPLES, or fewer if there are fewer."""
-    samples = fitted(run_sources(config, root)["trace"], spec)
-    return samples.only(range(min(count, len(samples))))
+def run_samples(purpose: str, config: Config, root: Path, spec: IoSpec) -> Samples:
+    """Read the samples of one of PURPOSES; slim is checked with those of calibration. No stage but `verify` sees those
+    of verification, unless there is only one.
+    """
+    return fitted(run_sources(config, root)[purpose], spec)
 
 
-def calibration_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
-    """Read `data.calibration_samples` samples; also those that slim is checked with."""
-    return fitted(run_sources(config, root)["calibration"], spec)
-
-
-def verification_samples(config: Config, root: Path, spec: IoSpec) -> Samples:
-    """Read `data.verification_samples` samples that no other stage has seen, unless there is only one."""
-    return fitted(run_sources(config, root)["verification"], spec)
-
-
-def adversarial_samples(config: Config, spec: IoSpec) -> list[Sample]:
-    """Make adversarial samples by the seed of the data (truehalf.data.fitting.adversarial_samples)."""
-    return made_adversarial(spec, config.data.seed)
-
-
-def _listed(data: DataConfig, root: Path) -> Source:
+def _listed(data: DataConfig, root: Path) -> Samples:
     """List all samples of files."""
     if data.source is DataSource.npz:
         return _rows(root / str(data.file))
@@ -86,7 +71,7 @@ def _listed(data: DataConfig, root: Path) -> Source:
     return image_files(paths, folder)
 
 
-def _rows(place: Path) -> Source:
+def _rows(place: Path) -> Samples:
     """List the samples in an .npz file or a folder of them: one for each entry of axis 0."""
     try:
         files = npz_files(place)
@@ -101,7 +86,7 @@ def _rows(place: Path) -> Source:
     return array_files(files, rows, place if place.is_dir() else place.parent)
 
 
-def _shared_out(data: DataConfig, source: Source, root: Path) -> dict[str, Source]:
+def _shared_out(data: DataConfig, source: Samples, root: Path) -> dict[str, Samples]:
     """Share out as many samples as there are: numbers that are not given are lowered, to a third and two thirds.
 
     Raises:

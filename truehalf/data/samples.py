@@ -1,16 +1,17 @@
-"""Samples of a model: one at a time, shared out between purposes, put together in batches.
+"""Samples: one at a time, shared out between purposes, put together in batches.
 
-A source of samples is a list of names and `load(position)`. Which samples calibrate and which verify is decided on
+They are a list of names and `load(position)`. Which samples calibrate and which verify is decided on
 positions (`split`, `alternating`), how many of them go into one run on arrays (`Feeds`); both whatever the source is.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from truehalf.data.preprocessing import Preprocessing
 
 Arrays = dict[str, np.ndarray]
+SAME = "byte for byte the same as another file, which is used"
 _SHOWN = 20  # problems of images in an error
 
 
@@ -45,13 +47,17 @@ class Sample:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples(Sequence[Sample]):
-    """Samples that are read or made when they are asked for.
+class Samples(Sequence[Any]):
+    """Samples that are read or made when they are asked for: images and arrays of a source, or, once they are fitted to
+    a model (truehalf.data.fitting), one `Sample` each.
 
     Attributes:
-        names: known before a sample is read.
+        names: known before a sample is read, in the order of their files.
         load: reads or makes the sample at a position.
         paths: file of each sample; empty where samples are made or lie in memory.
+        folder: that paths are reported relative to.
+        categories: names that labels are positions in; None: labels are the model's classes.
+        left_out: names of what the data holds and nothing uses, by reason.
         whole: True if axis 0 of the arrays counts no samples: each sample goes into a run as it stands.
         preprocessing: applied to images; None of arrays.
         unreadable: error message by name of each image that was left out because it cannot be read.
@@ -59,8 +65,11 @@ class Samples(Sequence[Sample]):
     """
 
     names: Sequence[str]
-    load: Callable[[int], Sample]
+    load: Callable[[int], Any]
     paths: Sequence[Path] = ()
+    folder: Path | None = None
+    categories: Sequence[str] | None = None
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     whole: bool = False
     preprocessing: Preprocessing | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
@@ -78,6 +87,11 @@ class Samples(Sequence[Sample]):
         names, load = [self.names[i] for i in positions], self.load
         paths = [self.paths[i] for i in positions] if self.paths else ()
         return replace(self, names=names, load=lambda position: load(positions[position]), paths=paths, feeds=())
+
+    def place(self, path: Path) -> str:
+        """A path as reports show it: relative to the folder, where it lies there."""
+        inside = self.folder is not None and path.is_relative_to(self.folder)
+        return path.relative_to(self.folder).as_posix() if inside and self.folder is not None else path.name
 
 
 def kept(samples: Samples, most_bytes: int) -> Samples:
@@ -188,7 +202,7 @@ def _spread(positions: Sequence[int], count: int) -> list[int]:
 def distinct(samples: Samples) -> list[int]:
     """Positions of samples without those whose content an earlier one has: images by their files, others by arrays."""
     if samples.preprocessing is not None:
-        same = same_content(samples.paths)
+        same = _same_content(samples.paths)
         return [position for position, path in enumerate(samples.paths) if path not in same]
     first: dict[str, int] = {}
     for position, sample in enumerate(samples):
@@ -196,19 +210,24 @@ def distinct(samples: Samples) -> list[int]:
     return list(first.values())
 
 
-def same_content(paths: Sequence[Path]) -> dict[Path, Path]:
+def without_copies(source: Samples) -> Samples:
+    """Leave out the samples of each file that holds the same bytes as an earlier one."""
+    same = _same_content(source.paths)
+    if not same:
+        return source
+    names = sorted(f"{source.place(path)} (as {source.place(earlier)})" for path, earlier in same.items())
+    kept = source.only([position for position, path in enumerate(source.paths) if path not in same])
+    return replace(kept, left_out={**source.left_out, SAME: names})
+
+
+def _same_content(paths: Sequence[Path]) -> dict[Path, Path]:
     """Find files with the bytes of an earlier one: {path: earlier path}. Only files of equal size are read."""
-    by_size: dict[int, list[Path]] = {}
-    for path in dict.fromkeys(paths):
-        by_size.setdefault(path.stat().st_size, []).append(path)
-    same: dict[Path, Path] = {}
-    for group in by_size.values():
-        first: dict[str, Path] = {}
-        for path in group if len(group) > 1 else ():
-            earlier = first.setdefault(file_sha256(path), path)
-            if earlier is not path:
-                same[path] = earlier
-    return same
+    paths = list(dict.fromkeys(paths))
+    sizes = Counter(path.stat().st_size for path in paths)
+    first: dict[str, Path] = {}
+    alike = [path for path in paths if sizes[path.stat().st_size] > 1]
+    found = {path: first.setdefault(file_sha256(path), path) for path in alike}
+    return {path: earlier for path, earlier in found.items() if earlier is not path}
 
 
 def digest_of(arrays: Mapping[str, np.ndarray]) -> str:

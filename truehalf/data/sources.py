@@ -1,27 +1,22 @@
-"""Sources of samples: image files, arrays, a function of the user's, noise; see coco.py for COCO's annotations.
-
-A source knows the names of its samples and loads one at a time; truehalf.data.fitting makes them inputs.
-"""
+"""Sources of samples: image files, arrays, a function of the user's, noise; see coco.py for COCO's annotations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truehalf.data.arrays import ArrayFile
 from truehalf.data.images import open_image
-from truehalf.data.samples import Arrays, same_content
+from truehalf.data.samples import Arrays, Samples
 from truehalf.errors import StageError
 from truehalf.user_code import described, imported
 
 if TYPE_CHECKING:
     from PIL import Image
-
-SAME = "byte for byte the same as another file, which is used"
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,7 @@ class LabelledImage:
     Attributes:
         image: RGB, of any size.
         boxes: float32 [n, 4] xyxy in pixels of the image, or None.
-        labels: int64 [n], positions in `Source.categories`, or the model's classes; or None.
+        labels: int64 [n], positions in `Samples.categories`, or the model's classes; or None.
         crowds: bool [n], True for a box around a crowd, in which detections are not judged; None: no box is one.
     """
 
@@ -48,57 +43,13 @@ class LabelledImage:
         return cls(Image.fromarray(pixels), *boxes_and_labels)
 
 
-Item: TypeAlias = LabelledImage | Arrays
-
-
-@dataclass(frozen=True)
-class Source:
-    """Samples as data has them.
-
-    Attributes:
-        names: of the samples, in the order of their files.
-        load: reads or makes the sample at a position: an image, or arrays by input name without the batch axis.
-        paths: file of each; empty where samples are made.
-        folder: that paths are reported relative to.
-        categories: names that labels are positions in; None: labels are the model's classes.
-        left_out: names of what the data holds and nothing uses, by reason.
-    """
-
-    names: Sequence[str]
-    load: Callable[[int], Item]
-    paths: Sequence[Path] = ()
-    folder: Path | None = None
-    categories: Sequence[str] | None = None
-    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    def only(self, positions: Sequence[int]) -> Source:
-        """Select samples at some positions, in this order."""
-        names, load = [self.names[i] for i in positions], self.load
-        paths = [self.paths[i] for i in positions] if self.paths else ()
-        return replace(self, names=names, load=lambda position: load(positions[position]), paths=paths)
-
-    def place(self, path: Path) -> str:
-        """A path as reports show it: relative to the folder, where it lies there."""
-        inside = self.folder is not None and path.is_relative_to(self.folder)
-        return path.relative_to(self.folder).as_posix() if inside and self.folder is not None else path.name
-
-    def distinct(self) -> Source:
-        """Leave out samples of each file that holds the same bytes as an earlier one."""
-        same = same_content(self.paths)
-        if not same:
-            return self
-        names = sorted(f"{self.place(path)} (as {self.place(earlier)})" for path, earlier in same.items())
-        kept = self.only([position for position, path in enumerate(self.paths) if path not in same])
-        return replace(kept, left_out={**self.left_out, SAME: names})
-
-
-def image_files(paths: Sequence[Path], folder: Path) -> Source:
+def image_files(paths: Sequence[Path], folder: Path) -> Samples:
     """Name image files by their place in a folder."""
     names = [path.relative_to(folder).as_posix() for path in paths]
-    return Source(names, lambda position: LabelledImage(open_image(paths[position])), paths, folder)
+    return Samples(names, lambda position: LabelledImage(open_image(paths[position])), paths, folder)
 
 
-def array_files(files: Sequence[ArrayFile], rows: Sequence[int | None], folder: Path | None = None) -> Source:
+def array_files(files: Sequence[ArrayFile], rows: Sequence[int | None], folder: Path | None = None) -> Samples:
     """Take a sample for each entry of axis 0 of the arrays in some files.
 
     Args:
@@ -115,20 +66,20 @@ def array_files(files: Sequence[ArrayFile], rows: Sequence[int | None], folder: 
         arrays = file.arrays()
         return arrays if row is None else {name: np.array(array[row], order="C") for name, array in arrays.items()}
 
-    return Source(names, load, [file.path for file, _ in places if file.path is not None], folder)
+    return Samples(names, load, [file.path for file, _ in places if file.path is not None], folder)
 
 
-def noise(names: Sequence[str], seed: Sequence[int], size: tuple[int, int]) -> Source:
+def noise(names: Sequence[str], seed: Sequence[int], size: tuple[int, int]) -> Samples:
     """Make images of noise, each a function of the seed and its number."""
 
     def load(position: int) -> LabelledImage:
         rng = np.random.default_rng([*seed, position])
         return LabelledImage.of_array(rng.integers(0, 256, (*size, 3), np.uint8))
 
-    return Source(names, load)
+    return Samples(names, load)
 
 
-def function(names: Sequence[str], name: str, root: Path, purpose: str, seed: int) -> Source:
+def function(names: Sequence[str], name: str, root: Path, purpose: str, seed: int) -> Samples:
     """Call module:function of the user's as function(purpose, number, seed) for each sample.
 
     It returns arrays by input name, without the batch axis; or an image, uint8 [height, width, 3] in RGB; or a tuple
@@ -140,7 +91,7 @@ def function(names: Sequence[str], name: str, root: Path, purpose: str, seed: in
     """
     call = imported("data.function", name, root)
 
-    def load(position: int) -> Item:
+    def load(position: int) -> LabelledImage | Arrays:
         where = f"data.function: sample {names[position]}"
         try:
             made = call(purpose, position, seed)
@@ -148,10 +99,10 @@ def function(names: Sequence[str], name: str, root: Path, purpose: str, seed: in
             raise StageError("function-fails", f"{where}: {described(error)}") from error
         return _returned(where, made)
 
-    return Source(names, load)
+    return Samples(names, load)
 
 
-def _returned(where: str, made: Any) -> Item:
+def _returned(where: str, made: Any) -> LabelledImage | Arrays:
     """Read what a user's function returned.
 
     Raises:

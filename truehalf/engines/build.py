@@ -16,9 +16,8 @@ from truehalf.config.typed import plain
 from truehalf.engines.compiled import attention_gate, compiler_facts, gate_sentence, half_gate
 from truehalf.engines.engine_report import EngineReport, Layer, Parity
 from truehalf.engines.layers import layers_of_inspector, layers_of_log, named_file, told_names
-from truehalf.engines.outputs import Engine, EngineReference, compare_outputs, feeds_at, latencies
+from truehalf.engines.outputs import Engine, EngineReference, compare_outputs, feeds_at, latencies, points_of
 from truehalf.engines.precision import contradiction, precision_facts
-from truehalf.engines.profiles import check_profiles, points_of
 from truehalf.engines.refused import explained, is_shared
 from truehalf.engines.trtexec import ENGINE_FILE, PLAN_FILE, plan_of
 from truehalf.errors import StageError, attempted, refuse, some_of
@@ -70,19 +69,19 @@ def build_engine(
 
     Args:
         model: the final ONNX file.
-        options: but for its profiles, which `order` has as numbers; names of files are relative to the current folder.
+        options: but for its profiles, which `order` has as numbers that fit the file; names of files are relative to
+            the current folder.
 
     Returns:
         the report; an engine that failed is kept for inspection.
 
     Raises:
-        StageError: when a profile does not fit the graph, the engine would be written over what it is made from, an
-            option is refused, or ONNX Runtime refuses the file.
+        StageError: when the engine would be written over what it is made from, an option is refused, or ONNX Runtime
+            refuses the file.
         RuntimeError: a defect of truehalf in the process that builds.
     """
     file, out = _beside_data(model), Path(out_dir)
-    problems = check_profiles(file.written.graph, order.profiles)
-    problems += [f"engine.plugins: {library} is missing" for library in options.plugins if not Path(library).is_file()]
+    problems = [f"engine.plugins: {library} is missing" for library in options.plugins if not Path(library).is_file()]
     refuse("wrong-plan", f"the plan does not fit {file.path}", problems)
     written = (PLAN_FILE, REPORT_FILE, ENGINE_FILE, COMPILED_FILE)
     sources = [file.path, *file.data, *map(Path, options.plugins)]

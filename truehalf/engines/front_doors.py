@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from truehalf.config.engine import EngineConfig, TargetConfig
@@ -11,23 +11,26 @@ from truehalf.config.schema import Config
 from truehalf.engines.build import REPORT_FILE, Order, build_engine
 from truehalf.engines.engine_report import EngineReport
 from truehalf.engines.outputs import EngineReference
-from truehalf.engines.profiles import Shapes, profile_of
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import read_spec
-from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.profiles import completed, profile_of
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.configured import read_frozen
 
 
 def engine_of_file(
-    model_path: Path, out_dir: Path, shapes: Mapping[str, Shapes], target: TargetConfig, options: EngineConfig
+    model_path: Path,
+    out_dir: Path,
+    shapes: Mapping[str, Mapping[str, Sequence[int]]],
+    target: TargetConfig,
+    options: EngineConfig,
 ) -> EngineReport:
     """Build a file's engine where the machine can, else compile it, and write plan.json and engine.json beside it.
 
     Args:
         model_path: ONNX file; one that holds FP16 nodes is declared fp16.
-        shapes: as truehalf.engines.profiles.profile_of.
+        shapes: as truehalf.io_spec.profiles.profile_of.
         target: GPUs that it is compiled for where there is none.
 
     Raises:

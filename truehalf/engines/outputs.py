@@ -17,8 +17,7 @@ import onnx_ir as ir
 from truehalf.config.engine import KINDS, LatencyConfig
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample
-from truehalf.engines.engine_report import Parity, PointLatency
-from truehalf.engines.profiles import points_of
+from truehalf.engines.engine_report import Parity, PointLatency, PointOfProfile
 from truehalf.errors import StageError
 from truehalf.ir.facts import fed_inputs, lengths_of
 from truehalf.ir.model_forms import ModelFile
@@ -109,6 +108,17 @@ def _batches(profiles: Sequence[Profile], kinds: Sequence[str]) -> list[int]:
     """First axes of the inputs at these points of profiles, ascending; an empty batch compares nothing."""
     shapes = [ranges[kind] for profile in profiles for ranges in profile.values() for kind in kinds]
     return sorted({shape[0] for shape in shapes if shape and shape[0]})
+
+
+def points_of(profiles: Sequence[Profile]) -> list[PointOfProfile]:
+    """Every point of every profile once, in the order min, opt, max; one of a model without a profile."""
+    points: list[PointOfProfile] = []
+    for number, profile in enumerate(profiles or [{}]):
+        shapes_of = {kind: {name: list(ranges[kind]) for name, ranges in profile.items()} for kind in KINDS}
+        for shapes in {str(shapes): shapes for shapes in shapes_of.values()}.values():
+            kinds = [kind for kind in KINDS if shapes_of[kind] == shapes]
+            points.append({"profile": number, "points": kinds, "shapes": shapes})
+    return points
 
 
 def latencies(

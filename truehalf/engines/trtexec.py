@@ -12,8 +12,8 @@ from typing import Any
 
 from truehalf.config.engine import KINDS, Backend, EngineConfig
 from truehalf.config.typed import plain
-from truehalf.engines.profiles import dynamic_inputs
 from truehalf.files import file_sha256
+from truehalf.io_spec.profiles import dynamic_inputs
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
 from truehalf.runtime.tensorrt import Profile
@@ -46,7 +46,7 @@ def plan_of(file: ModelFile, options: EngineConfig, profiles: Sequence[Profile],
     }
     if options.backend is Backend.onnxruntime:
         return plan | {"provider": str(options.provider)}
-    varying = dynamic_inputs(file.written.graph)
+    varying = dynamic_inputs(file.written)
     shapes = [{name: ranges for name, ranges in profile.items() if name in varying} for profile in profiles]
     return plan | {
         "engine": ENGINE_FILE,

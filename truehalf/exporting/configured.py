@@ -12,7 +12,7 @@ import numpy as np
 
 from truehalf.config.schema import Config
 from truehalf.data.fitting import fitted
-from truehalf.data.run_samples import TRACE_SAMPLES, run_sources, trace_samples
+from truehalf.data.run_samples import TRACE_SAMPLES, run_samples, run_sources
 from truehalf.data.samples import filled
 from truehalf.data.sources import LabelledImage
 from truehalf.errors import failing
@@ -43,7 +43,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     first = axes.get(model.inputs[0].name, {})
     batch = model.batch or config.trace.batch
     traced = min(batch, TRACE_SAMPLES // 2)
-    samples = trace_samples(config, TRACE_SAMPLES, root, described(model))
+    samples = run_samples("trace", config, root, described(model))
     sizes = [size for size in (3, 2, 1) if size != batch][:2] if 0 in first else [batch]
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
     example = filled(samples[:traced], batch)

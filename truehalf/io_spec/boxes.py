@@ -7,19 +7,15 @@ Read in a format, a box above the score threshold is odd where it
                                 be those of another image than the model's input
     is in the corner            within the first two pixels: 0..1, taken for pixels
 
-Where more than SHARE of them are odd, nothing that follows from them says anything about the candidate. xyxy taken for
-cxcywh makes no odd boxes, but boxes that stick out of the image by MARGIN of its side: so, too, where more than SHARE
-do and next to none of them as xyxy.
-
-Less counts where more than FEW of the boxes are odd or stick out, or ONE_SIDE of them (ENOUGH or more) lie to one side
-of the middle in both axes, and none of this holds in another format: small boxes of cxcywh taken for xyxy, or of x, y,
-width, height. Where none is odd, it is a doubt that the report states, and the gates stand.
+and sticks out where it leaves the image by MARGIN of its side. Nothing that follows from the boxes says anything about
+the candidate where more than SHARE of them are odd; or more than FEW are odd, or more than SHARE stick out (xyxy, taken
+for cxcywh), and they lie in the image in another format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -32,7 +28,6 @@ from truehalf.io_spec.spec import IoSpec
 SHARE = 0.25
 FEW = 0.05
 FEWEST = 3  # boxes of which a layout is read
-ENOUGH, ONE_SIDE = 8, 0.9  # boxes; eight are on one side in both axes by chance in one case of 4^7
 MARGIN = 0.05  # of the image's side
 NORMALIZED_SIDE = 2.0  # of the image: normalised boxes are hardly larger
 _CORNER = 2.0  # pixels
@@ -55,9 +50,8 @@ def box_layout(array: np.ndarray) -> tuple[str, bool, str]:
     return "xyxy" if in_order == 1.0 else "cxcywh", largest <= NORMALIZED_SIDE, seen
 
 
-def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tuple[str, bool] | None:
-    """Why the boxes are not what the I/O spec declares, and whether that is sure, no doubt alone; None where they may
-    well be, or there is none to look at.
+def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> str | None:
+    """Why the boxes are not what the I/O spec declares; None where they may well be, or there is none to look at.
 
     Args:
         runs: outputs of the reference by name, and the height and width of the image in pixels where they are known.
@@ -66,106 +60,53 @@ def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> tupl
     """
     declared = columns_of(spec)["boxes"]
     layout = (declared.format or "cxcywh", declared.normalized is not False)
-    read = _read_as(layout, runs, spec, score_threshold)
-    is_odd = read.odd > SHARE * read.boxes
-    if not read.boxes or not (is_odd or read.odd + read.sticking_out > max(1, FEW * read.boxes) or read.is_lopsided):
+    boxes, odd, sticking_out = _counted(layout, runs, spec, score_threshold)
+    if odd <= FEW * boxes and sticking_out <= SHARE * boxes:
         return None
-    others: Iterable[Layout] = product(_FORMATS[:2], (True, False)) if is_odd else product(_FORMATS, [layout[1]])
-    readings = {each: _read_as(each, runs, spec, score_threshold) for each in others if each != layout}
-    best = min(readings, key=lambda each: readings[each].badness)
-    better = readings[best]
-    is_sure = is_odd or read.odd > 0 or (layout[0] == "cxcywh" and read.sticking_out > SHARE * read.boxes)
-    if is_odd:
-        explains = better.odd <= SHARE * better.boxes
-    elif better.odd or better.is_lopsided or better.sticking_out > (FEW * read.sticking_out if is_sure else 0):
+    layouts = layouts_of(runs, spec, score_threshold)
+    if odd <= SHARE * boxes and not layouts:
         return None
-    else:
-        explains = True
-    instead = f"they are boxes in the image as {_changes(best, layout)}: declare that" if explains else _NONE
+    how = f"{odd} are no boxes in the image" if odd > FEW * boxes else f"{sticking_out} stick out of the image"
     problem = (
-        f"output {declared.name!r}: {read.summary} of {read.boxes} boxes of the reference above the score threshold, "
-        f"read as the I/O spec declares ({_changes(layout)}); {instead}"
+        f"output {declared.name!r}: {how} of {boxes} boxes of the reference above the score threshold, read as the I/O "
+        f"spec declares ({_named(layout)}); {in_words(layouts)}"
     )
-    return coded("boxes-misread" if is_sure else "boxes-unlikely", problem), is_sure
-
-
-_NONE = "no other format or normalized makes boxes in the image of them; is it the output of that kind?"
+    return coded("boxes-misread", problem)
 
 
 def layouts_of(runs: Runs, spec: IoSpec, score_threshold: float) -> list[Layout]:
-    """Format and normalized of every reading in which boxes lie in the image, "xywh" is x, y, width, height; only those
-    with boxes on both sides of the middle, where there are such. None where fewer than FEWEST boxes score enough.
+    """Format and normalized of every reading in which next to all boxes lie in the image; none where fewer than FEWEST
+    boxes score enough.
 
     Args:
         runs, spec, score_threshold: as above; what the spec declares of the boxes does not count.
     """
-    readings = {each: _read_as(each, runs, spec, score_threshold) for each in product(_FORMATS, (True, False))}
-    good = [each for each, read in readings.items() if read.is_good]
-    return [each for each in good if not readings[each].is_lopsided] or good
+    good = []
+    for layout in product(_FORMATS, (True, False)):
+        boxes, odd, sticking_out = _counted(layout, runs, spec, score_threshold)
+        if boxes >= FEWEST and odd + sticking_out <= FEW * boxes:
+            good.append(layout)
+    return good
 
 
 def in_words(layouts: Sequence[Layout]) -> str:
     """Name the layouts that `layouts_of` found."""
-    named = " and ".join(
-        f"{'x, y, width, height' if each == 'xywh' else each} in {'0..1' if normalized else 'pixels'}"
-        for each, normalized in layouts
-    )
-    if named:
-        return f"boxes above the score threshold lie inside the image when they are read as {named}"
+    if layouts:
+        return f"boxes above the score threshold lie inside the image as {', and as '.join(map(_named, layouts))}"
     return "too few boxes are above the score threshold and inside the image to tell their format"
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """Boxes above the score threshold, read in one layout, and counted.
-
-    Attributes:
-        boxes: how many there are.
-        empty, outside, in_corner, sticking_out: how many of them are (see the top of this module).
-        sides: boxes before the middle and beyond it, in x and y, [2, 2].
-    """
-
-    boxes: int
-    empty: int
-    outside: int
-    in_corner: int
-    sticking_out: int
-    sides: np.ndarray
-
-    @property
-    def odd(self) -> int:
-        return self.empty + self.outside + self.in_corner
-
-    @property
-    def is_lopsided(self) -> bool:
-        """Whether next to all of them lie to one side of the image's middle, in both axes."""
-        return self.boxes >= ENOUGH and bool((self.sides.max(axis=0) >= ONE_SIDE * self.boxes).all())
-
-    @property
-    def is_good(self) -> bool:
-        """Whether there are enough, and next to all lie in the image."""
-        return self.odd + self.sticking_out <= FEW * self.boxes and self.boxes >= FEWEST
-
-    @property
-    def badness(self) -> tuple[int, int, bool]:
-        return self.odd, self.sticking_out, self.is_lopsided
-
-    @property
-    def summary(self) -> str:
-        """What is odd about them, with numbers."""
-        counts = {"no area": self.empty, "outside": self.outside, "in the corner": self.in_corner}
-        named = ", ".join(f"{what} {count}" for what, count in counts.items() if count)
-        parts = [f"{self.odd} are no boxes in the image ({named})"] if self.odd else []
-        parts += [f"{self.sticking_out} stick out of the image"] if self.sticking_out else []
-        parts += [f"{ONE_SIDE:.0%} or more lie to one side"] if self.is_lopsided else []
-        return " and ".join(parts)
+def _named(layout: Layout) -> str:
+    """A layout as keys of the I/O spec."""
+    return f"format: {layout[0]}, normalized: {str(layout[1]).lower()}"
 
 
-def _read_as(layout: Layout, runs: Runs, spec: IoSpec, score_threshold: float) -> _Reading:
+def _counted(layout: Layout, runs: Runs, spec: IoSpec, score_threshold: float) -> tuple[int, int, int]:
+    """Count the boxes above the score threshold, read in a layout: all, odd ones, those that stick out."""
     boxes = columns_of(spec)["boxes"]
     read = replace(boxes, format=layout[0], normalized=layout[1])
     spec = replace(spec, outputs=tuple(read if each is boxes else each for each in spec.outputs))
-    counts, sides = np.zeros(5, np.int64), np.zeros((2, 2), np.int64)
+    count = odd = sticking_out = 0
     for outputs, given in runs:
         size = image_size(spec, given)
         if size is None and read.normalized:
@@ -174,23 +115,14 @@ def _read_as(layout: Layout, runs: Runs, spec: IoSpec, score_threshold: float) -
             above = found.boxes_px[found.scores >= score_threshold].astype(np.float64)
             above = above[above.any(axis=1)]  # those that are not finite are all 0, and are reported as not finite
             low, high = above[:, :2], above[:, 2:]
-            empty = (high <= low).any(axis=1)
-            counts[:2] += len(above), empty.sum()
-            if size is None:
-                continue
-            side = np.array(size[::-1], np.float64)
-            is_outside = ((high <= 0) | (low >= side) | (high - low > _LARGEST * side)).any(axis=1)
-            outside = is_outside & ~empty & bool(read.normalized)
-            corner = (np.abs(above) <= _CORNER).all(axis=1) & ~empty & ~outside & (min(size) >= _SMALLEST)
-            beyond = ((low < -MARGIN * side) | (high > (1 + MARGIN) * side)).any(axis=1)
-            counts[2:] += outside.sum(), corner.sum(), beyond.sum()
-            sides += [(low + high < side).sum(axis=0), (low + high > side).sum(axis=0)]
-    count, empty_count, outside_count, corner_count, beyond_count = counts.tolist()
-    return _Reading(count, empty_count, outside_count, corner_count, beyond_count, sides)
-
-
-def _changes(layout: Layout, declared: Layout | None = None) -> str:
-    """A layout as keys of the I/O spec; those whose values differ from the declared ones."""
-    values = {"format": layout[0], "normalized": str(layout[1]).lower()}
-    before = declared and {"format": declared[0], "normalized": str(declared[1]).lower()}
-    return ", ".join(f"{key}: {value}" for key, value in values.items() if not before or before[key] != value)
+            is_odd = (high <= low).any(axis=1)
+            if size is not None:
+                side = np.array(size[::-1], np.float64)
+                is_outside = ((high <= 0) | (low >= side) | (high - low > _LARGEST * side)).any(axis=1)
+                is_odd |= is_outside & bool(read.normalized)
+                is_odd |= (np.abs(above) <= _CORNER).all(axis=1) & (min(size) >= _SMALLEST)
+                beyond = (low < -MARGIN * side) | (high > (1 + MARGIN) * side)
+                sticking_out += int(beyond.any(axis=1).sum())
+            count += len(above)
+            odd += int(is_odd.sum())
+    return count, odd, sticking_out

@@ -10,12 +10,14 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.errors import refuse
 from truehalf.io_spec.outputs import (
+    CHOICES,
     KINDS,
     LAYOUTS,
     OF_CLASSES,
     ORDERS,
     ROWS,
     WIDTHS,
+    Kind,
     Outputs,
     columns_in,
     columns_of,
@@ -23,7 +25,7 @@ from truehalf.io_spec.outputs import (
     read_columns,
     shape_problem,
 )
-from truehalf.io_spec.spec import FIRST, IoSpec, OutputSpec, fits
+from truehalf.io_spec.spec import IoSpec, OutputSpec, fits
 
 _SLACK = 1e-3  # of scores: sums of roundings
 
@@ -44,7 +46,7 @@ def check_spec(
             declared, kinds that do not make up a task, a shape that does not fit its kind or the other outputs'.
     """
     problems = [problem for output in spec.outputs for problem in _problems_of_output(output, names)]
-    problems += [*_problems_of_shapes(spec), *_problems_of_batches(spec), *_problems_of_task(spec)]
+    problems += [*_problems_of_shapes(spec), *_problems_of_task(spec)]
     problems += [] if inputs is None else _problems_of_inputs(spec, inputs)
     refuse("wrong-spec", "the I/O spec does not fit", problems)
 
@@ -118,13 +120,9 @@ def _problems_of_output(output: OutputSpec, names: Sequence[str]) -> Iterator[st
     if kind is not None and kind not in KINDS:
         message = f"output {name!r}: expected a kind among {', '.join(KINDS)}, or none, got {kind!r}"
         yield coded("unknown-choice", message)
-    choices = dict(KINDS[kind].choices) if kind in KINDS else {}
-    if output.no_object is not None:
-        choices["no_object"] = (True, False, FIRST)
-    if kind == ROWS:
-        choices["axis"] = (1,) if output.batched is False else (1, 2)
-    for key, values in choices.items():
-        given = getattr(output, key)
+    for key in (*KINDS.get(kind or "", Kind()).needs, *(["no_object"] if output.no_object is not None else [])):
+        given, values = getattr(output, key), CHOICES[key]
+        values = values[:1] if key == "axis" and output.batched is False else values
         if given not in values:
             got = "none" if given is None else repr(given)
             message = f"output {name!r}, kind {kind!r}: expected {key} {' or '.join(map(str, values))}, got {got}"
@@ -132,44 +130,40 @@ def _problems_of_output(output: OutputSpec, names: Sequence[str]) -> Iterator[st
     if output.no_object and output.activation == "sigmoid":
         message = f"output {name!r}: no_object goes with activation softmax or identity, got {output.activation!r}"
         yield coded("in-conflict", message)
+    if output.batched is False and kind in ("logits", *OF_CLASSES):
+        yield coded("in-conflict", f"output {name!r}: kind {kind!r} is batched, got batched false")
 
 
 def _problems_of_columns(output: OutputSpec, classes: int) -> Iterator[str]:
-    """What is wrong with the columns of an output of kind "rows", and with its width where it has a shape.
+    """Yield an error line for each problem with the columns of an output of kind "rows", and with its width.
 
     Args:
         classes: how many have a name.
     """
     named, columns = f"output {output.name!r}, kind {ROWS!r}", output.columns or ()
-    order, got = _without_others(columns), f"[{', '.join(columns)}]"
-    has_others = order != columns
+    order, got = columns[:-1] if columns[-1:] == ("others",) else columns, f"[{', '.join(columns)}]"
     if order not in ORDERS:
         expected = " or ".join(f"[{', '.join(each)}]" for each in ORDERS)
         code = "unknown-choice" if columns else "missing-key"
         yield coded(code, f"{named}: expected columns {expected}, or one of these and others, got {got}")
         return
+    has_others = order != columns
     if has_others and "scores" in order and not classes:
         yield coded("missing-key", f"{named}: expected names of the classes, which say where others begin, got none")
     if output.batched is False and (has_others or "score" not in order):
         message = f"{named}: expected a score and no others where it is not batched, got {got}"
         yield coded("in-conflict", message)
-    axis = output.axis or 0
-    width = output.sides[axis] if 0 < axis < len(output.sides) else None
-    if isinstance(width, int):
-        least = sum(WIDTHS.get(column, classes if has_others else 1) for column in order)
-        is_fixed = not has_others and "scores" not in order
-        if width < least or (is_fixed and width > least):
-            expected = f"{least} columns{'' if is_fixed else ' or more'}"
-            shape = list(output.sides)
-            yield coded("wrong-shape", f"{named}: expected {expected} on axis {output.axis}, got {shape}")
-
-
-def _without_others(columns: tuple[str, ...]) -> tuple[str, ...]:
-    return columns[:-1] if columns[-1:] == ("others",) else columns
+    width = dict(enumerate(output.sides)).get(output.axis) if output.axis else None
+    least = sum(WIDTHS.get(column, classes if has_others else 1) for column in order)
+    is_fixed = not has_others and "scores" not in order
+    if isinstance(width, int) and (width < least or (is_fixed and width > least)):
+        expected = f"{least} columns{'' if is_fixed else ' or more'}"
+        shape = list(output.sides)
+        yield coded("wrong-shape", f"{named}: expected {expected} on axis {output.axis}, got {shape}")
 
 
 def _problems_of_shapes(spec: IoSpec) -> Iterator[str]:
-    """Outputs whose shape does not fit their kind, or not those of the others."""
+    """Yield an error line for each output whose shape does not fit its kind, or those of the others."""
     problems = [problem for output in spec.outputs if (problem := shape_problem(output))]
     for output in (each for each in spec.outputs if each.kind == ROWS):
         problems += _problems_of_columns(output, len(spec.class_names))
@@ -177,26 +171,13 @@ def _problems_of_shapes(spec: IoSpec) -> Iterator[str]:
         yield from problems
         return
     counts = {each.name: images_and_rows(each) for each in spec.outputs if columns_in(each) and each.sides}
-    known = [{count[axis] for count in counts.values() if isinstance(count[axis], int)} for axis in (0, 1)]
+    known = [{side for side in sides if isinstance(side, int)} for sides in zip(*counts.values(), strict=False)]
     if any(len(sides) > 1 for sides in known):
         yield coded("wrong-shape", f"expected as many images and boxes in each output, got {counts}")
 
 
-def _problems_of_batches(spec: IoSpec) -> Iterator[str]:
-    """Outputs that are not batched where others are, or whose kind is always batched."""
-    declared = [each for each in spec.outputs if columns_in(each) or each.kind in OF_CLASSES]
-    of_image = [each for each in declared if each.batched is False]
-    for each in of_image:
-        if each.kind in ("logits", *OF_CLASSES):
-            yield coded("in-conflict", f"output {each.name!r}: kind {each.kind!r} is batched, got batched false")
-    batched = [each.name for each in declared if each.batched is not False]
-    if of_image and batched:
-        got = f"batched false for {', '.join(each.name for each in of_image)}, and not for {', '.join(batched)}"
-        yield coded("in-conflict", f"batched: expected the same for all outputs that have a kind, got {got}")
-
-
 def _problems_of_task(spec: IoSpec) -> Iterator[str]:
-    """Kinds that are there twice, or make up no task together."""
+    """Yield an error line for kinds that are there twice, make up no task, or are batched but for some."""
     holders: dict[str, list[OutputSpec]] = {}
     for output in spec.outputs:
         for column in columns_in(output) or ((output.kind,) if output.kind in OF_CLASSES else ()):
@@ -205,11 +186,15 @@ def _problems_of_task(spec: IoSpec) -> Iterator[str]:
         if len(outputs) > 1:
             named = " and ".join(f"{each.name!r} (kind {each.kind!r})" for each in outputs)
             yield coded("given-twice", f"kind {outputs[-1].kind!r}: expected once, got {len(outputs)} times: {named}")
+    taking_part = {output.name: output for outputs in holders.values() for output in outputs}.values()
     needed = holders.keys() - {"objectness", "image", "others"}
     if needed and needed not in (*LAYOUTS, *({kind} for kind in OF_CLASSES)):
-        kinds = dict.fromkeys(str(output.kind) for outputs in holders.values() for output in outputs)
         expected = "logits and boxes, or scores, labels and boxes, or rows that hold these, or classes"
-        yield coded("in-conflict", f"kinds: expected {expected}, got {', '.join(kinds)}")
+        got = ", ".join(dict.fromkeys(str(output.kind) for output in taking_part))
+        yield coded("in-conflict", f"kinds: expected {expected}, got {got}")
+    if len({output.batched is False for output in taking_part}) > 1:
+        got = ", ".join(f"{output.name}: {output.batched is not False}".lower() for output in taking_part)
+        yield coded("in-conflict", f"batched: expected the same for all outputs that have a kind, got {got}")
 
 
 def _problems_of_inputs(spec: IoSpec, inputs: Mapping[str, Sequence[int | None] | None]) -> Iterator[str]:

@@ -24,8 +24,8 @@ _BACKGROUND = ("background_class", "backgroundLabelId", "background_label_id")
 _NMS = re.compile("EfficientNMS_TRT|BatchedNMS(Dynamic)?_TRT|TRTBatchedNMS")
 
 
-def outputs_of_plugins(model: ir.Model, outputs: Outputs) -> tuple[dict[str, OutputSpec], dict[str, str]]:
-    """Read boxes and scores from the first such plugin, and by output why; empty where there is none.
+def outputs_of_plugins(model: ir.Model, outputs: Outputs) -> dict[str, tuple[OutputSpec, str]]:
+    """Read boxes and scores from the first such plugin, by name, with the reason; empty where there is none.
 
     Args:
         outputs: of the model by name, from a run.
@@ -43,12 +43,12 @@ def outputs_of_plugins(model: ir.Model, outputs: Outputs) -> tuple[dict[str, Out
         no_object = none.get(background) if activation == "identity" else None
         box_format = _FORMATS[_integer(plugin, "box_coding", 0) == 1]
         shape = ("images", "boxes", 1, 4) if boxes.ndim == 4 else None
-        found = {
-            names[0]: OutputSpec(names[0], "boxes", shape=shape, format=box_format, normalized=box_layout(boxes)[1]),
-            names[1]: OutputSpec(names[1], "logits", activation=activation, no_object=no_object),
-        }
-        return found, dict.fromkeys(names, f"enters {named(plugin)}, whose attributes say so")
-    return {}, {}
+        found = (
+            OutputSpec(names[0], "boxes", shape=shape, format=box_format, normalized=box_layout(boxes)[1]),
+            OutputSpec(names[1], "logits", activation=activation, no_object=no_object),
+        )
+        return {each.name: (each, f"enters {named(plugin)}, whose attributes say so") for each in found}
+    return {}
 
 
 def _integer(plugin: ir.Node, key: str, default: int) -> int:

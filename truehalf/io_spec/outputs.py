@@ -37,14 +37,14 @@ tensors         none of these
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.spec import IoSpec, OutputSpec
+from truehalf.io_spec.spec import FIRST, IoSpec, OutputSpec
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 ROWS, COUNTS, TENSOR = "rows", "counts", "tensor"
@@ -63,18 +63,24 @@ class Kind:
     Attributes:
         axes: of a batched output, as messages name them; empty: any.
         columns: of detections in it; of "rows" its spec declares them.
-        choices: values of the keys that it has to declare.
+        needs: keys that it has to declare.
     """
 
     axes: str = ""
     columns: tuple[str, ...] = ()
-    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
 
 
-_BOX_LAYOUT = {"format": ("cxcywh", "xyxy", "xywh", "yxyx"), "normalized": (True, False)}
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "activation": ("sigmoid", "softmax", "identity"),
+    "format": ("cxcywh", "xyxy", "xywh", "yxyx"),
+    "normalized": (True, False),
+    "no_object": (True, False, FIRST),
+    "axis": (1, 2),
+}
 KINDS = {
-    "logits": Kind("[N, queries, classes]", ("scores",), {"activation": ("sigmoid", "softmax", "identity")}),
-    "boxes": Kind("[N, boxes, 4]", ("boxes",), _BOX_LAYOUT),
+    "logits": Kind("[N, queries, classes]", ("scores",), ("activation",)),
+    "boxes": Kind("[N, boxes, 4]", ("boxes",), ("format", "normalized")),
     "scores": Kind("[N, n]", ("score",)),
     "labels": Kind("[N, n]", ("label",)),
     "classes": Kind("[N, classes]"),
@@ -82,7 +88,7 @@ KINDS = {
     "map": Kind("[N, channels, height, width]"),
     "sequence": Kind("[N, steps, values]"),
     "embedding": Kind("[N, values]"),
-    ROWS: Kind("[N, n, columns]", (), _BOX_LAYOUT),
+    ROWS: Kind("[N, n, columns]", (), ("format", "normalized", "axis")),
     COUNTS: Kind(),
     TENSOR: Kind(),
 }

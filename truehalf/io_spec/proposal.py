@@ -1,9 +1,7 @@
 """Proposed I/O spec of an ONNX file, from its graph and a run on a few samples. For a person to confirm: nothing reads
 it unasked, but for detections without a doubt, which are compared as such.
 
-    inputs   images        four axes, three of the channels' axis
-             picture_size  integers, two in the last axis, or floats that are named as in FLOAT_SIZES
-             tensor        any other
+    inputs   truehalf.io_spec.inputs
     boxes    four in the last of three axes, or of four, the third of length 1; how they are read:
              truehalf.io_spec.boxes
     logits   as many rows as there are boxes; scores ("identity") where all are in 0..1; softmax with a "no object"
@@ -20,11 +18,10 @@ it unasked, but for detections without a doubt, which are compared as such.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -35,6 +32,7 @@ from truehalf.errors import StageError
 from truehalf.io_spec.boxes import NORMALIZED_SIDE, box_layout, in_words, layouts_of
 from truehalf.io_spec.checks import problem_of_classes
 from truehalf.io_spec.decode import confident
+from truehalf.io_spec.inputs import inputs_of, proposed_input
 from truehalf.io_spec.nms_plugins import outputs_of_plugins
 from truehalf.io_spec.outputs import (
     COUNTS,
@@ -48,22 +46,15 @@ from truehalf.io_spec.outputs import (
     split_columns,
     task_of,
 )
-from truehalf.io_spec.spec import FIRST, LAYOUT, InputSpec, IoSpec, OutputSpec, TensorSpec, input_of
-from truehalf.ir.facts import all_nodes, is_op
+from truehalf.io_spec.spec import FIRST, LAYOUT, InputSpec, IoSpec, OutputSpec
+from truehalf.ir.facts import all_nodes, fixed_batch, is_op, lengths_of
 from truehalf.ir.ops import MOVES, Trait, has
-from truehalf.json_values import JsonObject
 
-FLOAT_SIZES = ("im_shape", "scale_factor")  # as PaddleDetection names them
-NAMED_AS_SIZE = re.compile(r"size|shape|hw$|height|width", re.IGNORECASE)
 _BOXES = re.compile(r"box|bbox|coord", re.IGNORECASE)
 _CLASSES = re.compile(r"logit|score|class|cls|prob|conf|label", re.IGNORECASE)
 _COUNTS = re.compile(r"num|count|valid|keep", re.IGNORECASE)
 _VECTORS = re.compile(r"embed|feat|descriptor|latent|vector|pool", re.IGNORECASE)
 _OF_SEQUENCES = re.compile("(Log)?Softmax|LSTM|GRU|RNN")  # of text recognition and speech
-_NORMALIZATIONS = {  # the narrowest first: pixels that the second takes to 0..1 may well do so by the last, too
-    "the mean and std 0.5": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "ImageNet's mean and std": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
 _SAMPLES = 8  # that are run
 _WIDTHS_OF_IMAGE = (4, 5, 6, 7)  # boxes; score, label and number of the image beside them
 _MOST_FOUND = 0.5  # of a detector's queries: a trained one finds nothing with most of them
@@ -94,37 +85,6 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """Runs of a model, and what its file states.
-
-    Attributes:
-        inputs: of the model, with name, dtype and shape.
-        feeds, outputs: arrays of each run by name.
-        class_names: that may be those of the model; a proposed spec has them where they are as many as its classes.
-    """
-
-    inputs: Sequence[TensorSpec]
-    feeds: Sequence[Outputs]
-    outputs: Sequence[Outputs]
-    class_names: Sequence[str] = ()
-
-    @cached_property
-    def joined(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """What went in and came out of all runs, along axis 0."""
-        return _joined(self.feeds), _joined(self.outputs)
-
-    def proposal(self, found: Mapping[str, OutputSpec], values: _Values) -> Proposal:
-        """Propose these outputs, all others as any tensor, with reasons and doubts of a look at their values."""
-        feeds, outputs = self.joined
-        inputs = tuple(_input(each, feeds[each.name], values.reasons) for each in self.inputs)
-        declared = tuple(replace(found.get(n, OutputSpec(n)), dtype=array.dtype.name) for n, array in outputs.items())
-        shaped = tuple(replace(each, shape=outputs[each.name].shape) for each in declared)
-        named = IoSpec(inputs, shaped, tuple(self.class_names))
-        names = named.class_names if found and problem_of_classes(named) is None else ()
-        return Proposal(IoSpec(inputs, declared, names), values.reasons, values.doubts)
-
-
 def proposal_of(
     model: ir.Model,
     feeds: Iterable[Outputs],
@@ -140,149 +100,134 @@ def proposal_of(
         class_names: that its file holds.
         score_threshold: 0 to 1, of the boxes that are looked at; None: the default of verification.
     """
-    inputs, given = inputs_of(model), first_samples(feeds)
     no_tensors = [str(v.name) for v in model.graph.outputs if not isinstance(v.type, (ir.TensorType, type(None)))]
-
-    def runs_on(feeds: Sequence[Outputs]) -> _Runs:
-        outputs = [{n: a for n, a in run(feed).items() if n not in no_tensors} for feed in feeds]
-        return _Runs(inputs, feeds, outputs, class_names)
-
-    def alone() -> _Runs | None:
-        """Runs of each sample alone; None where there are no single samples, or the model takes none."""
-        single = _one_by_one(given)
-        try:
-            return runs_on(single) if single else None
-        except StageError:
-            return None
-
-    try:
-        runs = runs_on(given)
-    except StageError:  # of a file that runs image by image
-        if (single := alone()) is None:
-            raise
-        runs = single
-    told, why = outputs_of_plugins(model, runs.joined[1])
-    if told:
-        values = _Values({}, 0)
-        values.reasons |= why
-        proposal = runs.proposal(told, values)
-    else:
-        proposal = proposal_from_values(inputs, *runs.joined, class_names, _made_by(model))
+    fed, put_out = _runs(model, first_samples(feeds), run)
+    runs = [{name: array for name, array in outputs.items() if name not in no_tensors} for outputs in put_out]
+    told = outputs_of_plugins(model, _joined(runs))
+    proposal = proposal_from_values(inputs_of(model), fed, runs, class_names, _made_by(model), told)
+    if task_of(proposal.spec) == DETECTIONS:
+        threshold = VerifyConfig().score_threshold if score_threshold is None else score_threshold
+        proposal = _with_box_layout(proposal, fed, runs, threshold, bool(told))
     notes = [coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in no_tensors]
-    notes += _other_rows(runs)
-    if task_of(proposal.spec) != DETECTIONS and _may_be_of_one_image(model, runs.outputs[0]):
-        single = alone()
-        found = single and _of_one_image(single)
-        if single and found:
-            proposal, runs = found, single
-    for name in runs.outputs[0]:
-        if not all(np.isfinite(each[name]).all() for each in runs.outputs if each[name].dtype.kind == "f"):
-            notes.append(coded("not-finite", f"output {name!r} holds NaN or Inf; look at weights and preprocessing"))
-    proposal = replace(proposal, notes=notes)
-    if task_of(proposal.spec) != DETECTIONS:
-        return proposal
-    threshold = VerifyConfig().score_threshold if score_threshold is None else score_threshold
-    return _with_box_layout(proposal, runs, threshold, bool(told))
+    return replace(proposal, notes=[*notes, *_odd_outputs(fed[0], runs)])
 
 
-def _with_box_layout(proposal: Proposal, runs: _Runs, threshold: float, is_told: bool) -> Proposal:
+def first_samples(feeds: Iterable[Outputs]) -> list[Outputs]:
+    """Take the feeds that make up eight samples."""
+    taken: list[Outputs] = []
+    for feed in feeds:
+        taken.append(feed)
+        if sum(max((array.shape[0] for array in each.values() if array.ndim), default=1) for each in taken) >= _SAMPLES:
+            break
+    return taken
+
+
+def _runs(
+    model: ir.Model, feeds: Sequence[Outputs], run: Callable[[Outputs], Outputs]
+) -> tuple[Sequence[Outputs], list[Outputs]]:
+    """Run each sample alone where axis 0 counts samples and the model takes one, else the feeds as they are."""
+    counts = [{array.shape[:1] for array in feed.values()} for feed in feeds]
+    if (fixed_batch(model) or 1) == 1 and all(len(lengths) == 1 and () not in lengths for lengths in counts):
+        single = [
+            {name: array[row : row + 1] for name, array in feed.items()}
+            for feed in feeds
+            for row in range(len(next(iter(feed.values()))))
+        ][:_SAMPLES]
+        with contextlib.suppress(StageError):
+            return single, list(map(run, single))
+    return feeds, list(map(run, feeds))
+
+
+def _with_box_layout(
+    proposal: Proposal, feeds: Sequence[Outputs], runs: Sequence[Outputs], threshold: float, is_told: bool
+) -> Proposal:
     """Read boxes as they lie in the image, with a doubt where that is in several ways or none.
 
     Args:
         is_told: whether a plugin says their format.
     """
     spec, doubts = proposal.spec, proposal.doubts
-    if not all(np.isfinite(outputs[name]).all() for outputs in runs.outputs for name in detecting(spec)):
+    if not all(np.isfinite(outputs[name]).all() for outputs in runs for name in detecting(spec)):
         doubts.append("not all values are finite")
         return proposal
-    sized = list(zip(runs.outputs, _image_sizes(spec, runs), strict=True))
-    share = np.concatenate([confident(outputs, spec, threshold).ravel() for outputs in runs.outputs]).mean()
+    image = spec.image_input
+    first = 1 if image.layout == "NHWC" else 2
+    shapes = [feed[image.name].shape[first : first + 2] if image.kind == "images" else () for feed in feeds]
+    sized = [(outputs, (size[0], size[1]) if size else None) for outputs, size in zip(runs, shapes, strict=True)]
+    share = np.concatenate([confident(outputs, spec, threshold).ravel() for outputs in runs]).mean()
     if not is_told and "scores" in columns_of(spec) and share > _MOST_FOUND:
         doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
     boxes, layouts = columns_of(spec)["boxes"], layouts_of(sized, spec, threshold)
     seen = in_words(layouts)
     proposal.reasons[boxes.name] += f"; {seen}"
-    formats = [box_format for box_format, _ in layouts]
+    box_format, normalized = boxes.format, boxes.normalized
     if is_told:
-        box_format, normalized = next((e for e in layouts if e[0] == boxes.format), (boxes.format, boxes.normalized))
-    elif formats in _CLEAR:
+        normalized = next((in_shares for each, in_shares in layouts if each == box_format), normalized)
+    elif [each for each, _ in layouts] in _CLEAR:
         box_format, normalized = layouts[0]
     else:
         doubts.append(f"output {boxes.name!r}: its values do not say how boxes are to be read: {seen}")
-        several = len(layouts or layouts_of(sized, spec, 0.0)) > 1
-        box_format = None if several and boxes.format != "cxcywh" else boxes.format
-        normalized = boxes.normalized
+        box_format = None if len(layouts) > 1 and box_format != "cxcywh" else box_format
     read = replace(boxes, format=box_format, normalized=normalized)
     outputs = tuple(read if each is boxes else each for each in spec.outputs)
     return replace(proposal, spec=replace(spec, outputs=outputs))
 
 
-def _image_sizes(spec: IoSpec, runs: _Runs) -> list[tuple[int, int] | None]:
-    """Height and width of each run's images; None without images."""
-    image = spec.image_input
-    if image.kind != "images":
-        return [None] * len(runs.feeds)
-    first = 1 if image.layout == "NHWC" else 2
-    shapes = [feed[image.name].shape for feed in runs.feeds]
-    return [(shape[first], shape[first + 1]) for shape in shapes]
-
-
-# --- what the values of a run say -------------------------------------------------------------------------------------
+def _odd_outputs(feed: Outputs, runs: Sequence[Outputs]) -> Iterator[str]:
+    """Tell outputs without a row for each sample, of which the pipeline takes none, and those that are not finite."""
+    counts = {array.shape[:1] for array in feed.values()}
+    for name, array in runs[0].items():
+        if len(counts) == 1 and array.shape[:1] not in counts:
+            shape, samples = list(array.shape), next(iter(counts))[0]
+            expected = "the pipeline expects as many on axis 0: fill up to a fixed number, or leave it out"
+            yield coded("wrong-shape", f"output {name!r} is {shape} for {samples} samples; {expected}")
+        if not all(np.isfinite(each[name]).all() for each in runs if each[name].dtype.kind == "f"):
+            yield coded("not-finite", f"output {name!r} holds NaN or Inf; look at weights and preprocessing")
 
 
 def proposal_from_values(
-    inputs: Sequence[TensorSpec],
-    feeds: Outputs,
-    outputs: Outputs,
+    inputs: Sequence[InputSpec],
+    feeds: Sequence[Outputs],
+    runs: Sequence[Outputs],
     class_names: Sequence[str] = (),
     made_by: Mapping[str, str] | None = None,
+    told: Mapping[str, tuple[OutputSpec, str]] | None = None,
 ) -> Proposal:
-    """Propose an I/O spec from one run's values.
+    """Propose an I/O spec from the values of runs.
 
     Args:
         inputs: of the model, with name, dtype and shape.
-        feeds: what went in by name, samples along axis 0.
-        outputs: what came out by name.
-        class_names: that may be those of the model.
+        feeds, runs: what went in and came out by name, samples along axis 0.
+        class_names: that may be those of the model; a spec has them where they are as many as its classes.
         made_by: by output the operator that makes it, behind nodes that only move values.
+        told: outputs that the graph declares, and why.
     """
-    values, samples = _Values(outputs, len(class_names)), {array.shape[0] for array in feeds.values() if array.ndim}
-    found = values.detections() or values.classification(samples)
+    fed, outputs = _joined(feeds), _joined(runs)
+    samples = {array.shape[0] for array in fed.values() if array.ndim}
+    look = _Look(outputs, len(class_names))
+    if told:
+        found = {name: output for name, (output, _) in told.items()}
+        look.reasons |= {name: reason for name, (_, reason) in told.items()}
+    elif not (found := look.detections()):
+        is_single = all(array.shape[:1] == (1,) for feed in feeds for array in feed.values())
+        look, found = _of_one_image(runs, len(class_names)) if is_single else (look, {})
+        if not found:
+            look = _Look(outputs, len(class_names))
+            found = look.classification(samples)
     others = {n: a for n, a in outputs.items() if n not in found and a.ndim and len(a) in samples}
     kinds = {name: _plain_kind(name, array, (made_by or {}).get(name, "")) for name, array in others.items()}
-    found |= {name: OutputSpec(name, kind) for name, kind in kinds.items() if kind}
-    return _Runs(inputs, [feeds], [outputs], class_names).proposal(found, values)
+    found = {n: OutputSpec(n, kinds.get(n)) for n in outputs} | found
+    declared = [replace(found[name], dtype=array.dtype.name) for name, array in outputs.items()]
+    proposed = {each.name: proposed_input(each, fed[each.name]) for each in inputs}
+    look.reasons |= {name: reason for name, (_, reason) in proposed.items() if reason}
+    spec = IoSpec(tuple(entry for entry, _ in proposed.values()), tuple(declared), tuple(class_names))
+    shaped = tuple(replace(each, shape=outputs[each.name].shape) for each in declared)
+    if not any(each.kind for each in declared) or problem_of_classes(replace(spec, outputs=shaped)) is not None:
+        spec = replace(spec, class_names=())
+    return Proposal(spec, look.reasons, look.doubts)
 
 
-def _input(given: TensorSpec, array: np.ndarray, reasons: dict[str, str]) -> InputSpec:
-    shape = array.shape
-    if len(shape) == 4 and 3 in (shape[1], shape[3]) and array.size:
-        layout = "NCHW" if shape[1] == 3 else "NHWC"
-        pixels, values = _range(array if layout == "NHWC" else np.moveaxis(array, 1, -1))
-        reasons[given.name] = f"four axes, 3 channels in axis {1 if layout == 'NCHW' else 3}; {values}"
-        return input_of(given, "images", {"layout": layout, **pixels})
-    is_of_integers = array.dtype.kind in "iu" and (NAMED_AS_SIZE.search(given.name) or len(shape) == 2)
-    if shape[-1:] == (2,) and (is_of_integers or given.name in FLOAT_SIZES):
-        reasons[given.name] = "two numbers for each image"
-        return InputSpec(given.name, "picture_size", given.dtype, given.shape)
-    return InputSpec(given.name, "tensor", given.dtype, given.shape)
-
-
-def _range(pixels: np.ndarray) -> tuple[JsonObject, str]:
-    """Range and normalization of images [..., 3]."""
-    low, high = float(pixels.min()), float(pixels.max())
-    seen = f"values from {low:.3g} to {high:.3g}"
-    if low >= 0:
-        return {"range": [0, 255 if high > 1.0 + 1e-3 else 1]}, seen
-    for named, (mean, std) in _NORMALIZATIONS.items():
-        back = pixels.reshape(-1, 3) * std + mean
-        if back.min() >= -0.01 and back.max() <= 1.01:
-            given = {"mean": list(mean), "std": list(std)}
-            return {"range": [0, 1], "normalization": given}, f"{seen}, which {named} take to 0..1"
-    return {}, f"{seen}: normalised, in a way that is not known"
-
-
-class _Values:
+class _Look:
     """What outputs may be, by their shapes, names and values.
 
     Attributes:
@@ -301,27 +246,25 @@ class _Values:
         """Boxes and what belongs to them; none where no output holds boxes."""
         boxes = self._first([n for n, a in self.floats.items() if a.shape[2:] in ((4,), (1, 4))], _BOXES)
         if boxes is None:
-            threes = (name for name, array in self.floats.items() if array.ndim == 3)
-            rows = next(filter(None, map(self._rows, threes)), None)
-            return {} if rows is None else self._with_labels(rows)
-        rows_beside = self.outputs[boxes].shape[:2]
-        beside = {n: a for n, a in self.outputs.items() if n != boxes and a.shape[:2] == rows_beside}
+            return next(filter(None, map(self._rows, self.floats)), {})
+        count = self.outputs[boxes].shape[:2]
+        beside = {n: a for n, a in self.outputs.items() if n != boxes and a.shape[:2] == count}
         vectors = {name: array for name, array in beside.items() if array.ndim == 2}
         whole = [n for n, a in vectors.items() if a.dtype.kind in "iu" or (a.max() >= 1 and _is_whole(a))]
         logits = self._first([n for n, a in beside.items() if a.ndim == 3 and n in self.floats], _CLASSES)
         scores = self._first([n for n in vectors if n in self.floats and n not in whole], _CLASSES)
         labels = self._first(whole, _CLASSES)
-        found = {}
         if scores is not None and labels is not None:
-            found = {scores: OutputSpec(scores, "scores"), labels: OutputSpec(labels, "labels")}
             self.reasons |= {scores: "one float for each box", labels: "one integer for each box"}
             if (largest := self.outputs[scores].max()) > _LARGEST_SCORE:
                 self.doubts.append(f"output {scores!r}: values up to {largest:.3g}, scores are 0 to 1")
-            others = [name for name in self.outputs if name not in (*found, boxes)]
-            found |= {n: OutputSpec(n, COUNTS) for n in others if _counts(n, self.outputs[n], rows_beside)}
+            found = {n: OutputSpec(n, COUNTS) for n, a in self.outputs.items() if _counts(n, a, count)}
+            found |= {scores: OutputSpec(scores, "scores"), labels: OutputSpec(labels, "labels")}
         elif logits is not None:
             found = {logits: self._logits(logits)}
-        return found and found | {boxes: self._boxes(boxes, self.outputs[boxes])}
+        else:
+            return {}
+        return found | {boxes: self._boxes(boxes, self.outputs[boxes])}
 
     def classification(self, samples: Collection[int]) -> dict[str, OutputSpec]:
         """Class logits or probabilities; none where two axes may as well be a vector.
@@ -352,44 +295,41 @@ class _Values:
         return OutputSpec(name, "boxes", shape=shape, format=box_format, normalized=normalized)
 
     def _logits(self, name: str) -> OutputSpec:
-        array, beside = self.outputs[name], "as many rows as boxes"
-        classes, best = array.shape[-1], array.argmax(-1)
-        is_last, is_first = float((best == classes - 1).mean()), float((best == 0).mean())
+        array, classes = self.outputs[name], self.outputs[name].shape[-1]
+        best = array.argmax(-1)
+        is_last, is_first = (classes > 1 and float((best == place).mean()) > 0.5 for place in (classes - 1, 0))
+        self.reasons[name] = f"as many rows as boxes, values from {array.min():.3g} to {array.max():.3g}"
         if array.min() >= 0 and array.max() <= 1:
-            self.reasons[name] = f"{beside}, all values in 0..1"
-            none: bool | str | None = None
-            if classes > 1 and np.allclose(array.sum(-1), 1, atol=1e-3):  # of softmax: most rows are no object
-                none = True if is_last > 0.5 else FIRST if is_first > 0.5 else None
-                self.reasons[name] += f"; of softmax, no object: {none}" if none else ""
+            is_softmax = np.allclose(array.sum(-1), 1, atol=1e-3)  # most rows are no object
+            none: bool | str | None = (True if is_last else FIRST if is_first else None) if is_softmax else None
             return OutputSpec(name, "logits", activation="identity", no_object=none)
-        is_softmax, negative = classes > 1 and is_last > 0.5, float((array.max(-1) < 0).mean())
-        if is_softmax == (negative > 0.5):  # rows without an object: the last class is large, or none is
+        if is_last == (float((array.max(-1) < 0).mean()) > 0.5):  # without an object the last class is large, or none
             self.doubts.append(f"output {name!r}: values do not say whether scores are sigmoid's or softmax's")
-        if is_softmax:
-            self.reasons[name] = f"{beside}, the last class is the largest in {is_last:.1%}: no object"
+        if is_last:
+            self.reasons[name] += "; the last class is the largest in most: no object"
             return OutputSpec(name, "logits", activation="softmax", no_object=True)
-        self.reasons[name] = f"{beside}, values from {array.min():.3g} to {array.max():.3g}"
         return OutputSpec(name, "logits", activation="sigmoid")
 
-    def _rows(self, name: str) -> OutputSpec | None:
-        """Detections in one tensor, whose columns are axis 1 or 2; None where it holds no coordinates in pixels."""
-        for axis in (2, 1):
-            rows = np.moveaxis(self.outputs[name], axis, 2)
+    def _rows(self, name: str) -> dict[str, OutputSpec]:
+        """Detections in one tensor, whose columns are axis 1 or 2, and their labels where another has them; none where
+        it holds no coordinates in pixels.
+        """
+        array = self.outputs[name]
+        for axis in (2, 1) if array.ndim == 3 else ():
+            rows = np.moveaxis(array, axis, 2)
             columns, is_clear = _columns_of(rows, self.classes)
             if columns:
+                labels = [n for n, a in self.outputs.items() if a.dtype.kind in "iu" and a.shape == array.shape[:2]]
+                if axis == 2 and rows.shape[2] == 5 and len(labels) == 1:
+                    columns, is_clear = ("boxes", "score"), True
+                else:
+                    labels = []
                 self.doubts += [] if is_clear else [_UNCLEAR.format(name)]
                 read = self._boxes(name, split_columns(rows, columns, self.classes)["boxes"])
                 self.reasons[name] += f"; in columns {', '.join(columns)}, on axis {axis}"
-                return replace(read, kind=ROWS, normalized=False, columns=columns, axis=axis)
-        return None
-
-    def _with_labels(self, rows: OutputSpec) -> dict[str, OutputSpec]:
-        """With the output of integers that are the labels, where there is one and but one score for each box."""
-        shape = self.outputs[rows.name].shape
-        labels = [n for n, a in self.outputs.items() if a.dtype.kind in "iu" and a.shape == shape[:2]]
-        if len(labels) != 1 or rows.axis != 2 or shape[2] != 5:
-            return {rows.name: rows}
-        return {rows.name: replace(rows, columns=("boxes", "score")), labels[0]: OutputSpec(labels[0], "labels")}
+                found = {name: replace(read, kind=ROWS, normalized=False, columns=columns, axis=axis)}
+                return found | {each: OutputSpec(each, "labels") for each in labels}
+        return {}
 
     def _first(self, names: Sequence[str], pattern: re.Pattern[str]) -> str | None:
         """The first that the pattern finds; the first at all where it finds none."""
@@ -405,26 +345,21 @@ def _columns_of(rows: np.ndarray, classes: int) -> tuple[tuple[str, ...], bool]:
     Args:
         classes: how many have a name.
     """
-    width, before = rows.shape[2], WIDTHS["boxes"]
-
-    def fit(columns: tuple[str, ...]) -> bool:
-        is_there = all(values.size and _fits(name, values) for name, values in split(columns).items())
-        return is_there and width >= sum(WIDTHS.get(name, 1) for name in columns)
-
-    def split(columns: tuple[str, ...]) -> dict[str, np.ndarray]:
-        return split_columns(rows, columns, classes)
-
-    chosen = [order for order in ORDERS if "label" in order]
-    for order in (*(each for each in chosen if sum(map(WIDTHS.__getitem__, each)) == width), (*chosen[0], "others")):
-        if fit(order):
+    scores = rows.shape[2] - WIDTHS["boxes"]  # as many as there are columns beside boxes
+    chosen = [order for order in ORDERS if "label" in order]  # top-k inside the model
+    orders = [order for order in chosen if sum(map(WIDTHS.__getitem__, order)) == rows.shape[2]]
+    orders.append((*chosen[0], "others"))
+    if classes and scores == classes + 1:
+        orders.append(("boxes", "objectness", "scores"))
+    if 0 < classes < scores and not _fits("score", rows[..., 4 + classes : 5 + classes]):
+        orders.append(("boxes", "scores", "others"))
+    if scores == (classes or 1):
+        orders.append(("boxes", "scores"))
+    for order in orders:
+        if all(values.size and _fits(name, values) for name, values in split_columns(rows, order, classes).items()):
             return order, True
-    if classes and width == classes + before + 1 and fit(("boxes", "objectness", "scores")):
-        return ("boxes", "objectness", "scores"), True
-    with_others = ("boxes", "scores", "others")
-    if 0 < classes < width - before and fit(with_others) and not _fits("score", split(with_others)["others"][..., :1]):
-        return with_others, True
-    is_clear = fit(("boxes", "scores")) and width - before == (classes or 1)
-    return (("boxes", "scores"), is_clear) if fit(("boxes", "score")) else ((), True)
+    is_unclear = scores > 0 and _fits("boxes", rows[..., :4]) and _fits("score", rows[..., 4:5])
+    return (("boxes", "scores") if is_unclear else ()), False
 
 
 def _fits(column: str, values: np.ndarray) -> bool:
@@ -465,48 +400,51 @@ def _plain_kind(name: str, array: np.ndarray, made_by: str) -> str | None:
     return "map" if axes == 4 and min(array.shape[2:]) > 1 else None
 
 
-# --- what the graph and its runs say ----------------------------------------------------------------------------------
+def _of_one_image(runs: Sequence[Outputs], classes: int) -> tuple[_Look, dict[str, OutputSpec]]:
+    """Look for detections without an axis of images in runs of one sample each."""
+    outputs = _joined(runs)
+    uneven = [name for name in outputs if any(run[name].ndim and len(run[name]) != 1 for run in runs)]
+    narrow = [n for n in uneven if outputs[n].ndim == 1 or outputs[n].shape[1:] in {(w,) for w in _WIDTHS_OF_IMAGE}]
+    look = _Look({name: outputs[name][None] for name in narrow}, classes)
+    found = look.detections()
+    if "score" not in columns_of(IoSpec(outputs=tuple(found.values()))):
+        return look, {}
+    found = {name: replace(each, batched=False, axis=each.axis and each.axis - 1) for name, each in found.items()}
+    integers = [name for name, array in outputs.items() if name not in uneven and array.dtype.kind in "iu"]
+    rows = [{len(run[name]) for name in uneven if run[name].ndim} for run in runs]
+    for name in integers:
+        if all(run[name].size == 1 and run[name].item() in lengths for run, lengths in zip(runs, rows, strict=True)):
+            found[name] = OutputSpec(name, COUNTS)
+    return look, {name: OutputSpec(name, batched=False) for name in uneven} | found
 
 
-def inputs_of(model: ir.Model) -> list[TensorSpec]:
-    """Inputs without a default, as the file states them."""
-    return [
-        TensorSpec(str(value.name), None, np.dtype(value.dtype.numpy()).name, _sides(value.shape))
-        for value in model.graph.inputs
-        if not value.is_initializer() and value.dtype is not None
-    ]
+def _joined(runs: Sequence[Outputs]) -> dict[str, np.ndarray]:
+    """Join the arrays of all runs; those of the one with most values where sizes differ."""
+    most = max(runs, key=lambda run: sum(array.size for array in run.values()))
+    found = {}
+    for name, first in runs[0].items():
+        are_alike = first.ndim > 0 and len({(run[name].ndim, run[name].shape[1:]) for run in runs}) == 1
+        found[name] = np.concatenate([run[name] for run in runs]) if are_alike else most[name]
+    return found
 
 
-def _sides(shape: Any) -> tuple[int | str, ...] | None:
-    return None if shape is None else tuple(side if isinstance(side, int) else str(side.value or "?") for side in shape)
-
-
-def first_samples(feeds: Iterable[Outputs]) -> list[Outputs]:
-    """Take the feeds that make up eight samples."""
-    taken: list[Outputs] = []
-    for feed in feeds:
-        taken.append(feed)
-        if sum(max((array.shape[0] for array in each.values() if array.ndim), default=1) for each in taken) >= _SAMPLES:
-            break
-    return taken
+# --- what the graph says ----------------------------------------------------------------------------------------------
 
 
 def may_detect(model: ir.Model) -> bool:
-    """Whether an output may hold boxes, as far as the file states shapes; not of a model that draws random numbers, of
-    which a run before the comparison would take some.
+    """Whether an output may hold boxes, as far as the file states shapes: alone, with what belongs to them, or, after
+    non-maximum suppression, without an axis of images; not of a model that draws random numbers, of which a run before
+    the comparison would take some.
     """
     if any(has(node, Trait.RANDOM) for node in all_nodes(model, functions=True)):
         return False
-    shapes = [None if value.shape is None else list(value.shape) for value in model.graph.outputs]
-    return any(shape is None or _may_hold_boxes(shape) for shape in shapes)
-
-
-def _may_hold_boxes(shape: Sequence[int | ir.SymbolicDim]) -> bool:
-    """Alone, or with what belongs to them; after non-maximum suppression perhaps without an axis of images."""
-    if len(shape) == 2:
-        return not isinstance(shape[1], int) or shape[1] in _WIDTHS_OF_IMAGE
-    return list(shape[2:]) == [1, 4] or (
-        len(shape) == 3 and (shape[2] == 4 or any(not isinstance(side, int) or side > 4 for side in shape[1:]))
+    shapes = [lengths_of(value) for value in model.graph.outputs]
+    return any(
+        shape is None
+        or len(shape) == 3
+        or shape[2:] == [1, 4]
+        or (len(shape) == 2 and shape[1] in (None, *_WIDTHS_OF_IMAGE))
+        for shape in shapes
     )
 
 
@@ -521,69 +459,11 @@ def _made_by(model: ir.Model) -> dict[str, str]:
     return operators
 
 
-def _may_be_of_one_image(model: ir.Model, outputs: Outputs) -> bool:
-    """Whether outputs may hold boxes without an axis of images, and inputs may take one image, as the file states."""
-    sides = [value.shape[0] for value in model.graph.inputs if value.shape and not value.is_initializer()]
-    takes_one = all(side == 1 or not isinstance(side, int) for side in sides)
-    return takes_one and any(array.ndim == 2 and array.shape[1] in _WIDTHS_OF_IMAGE for array in outputs.values())
-
-
-def _of_one_image(runs: _Runs) -> Proposal | None:
-    """Propose detections without an axis of images from runs of one sample each; None where these show none."""
-    outputs = runs.joined[1]
-    uneven = [name for name in outputs if any(run[name].ndim and len(run[name]) != 1 for run in runs.outputs)]
-    counts = [name for name, array in outputs.items() if name not in uneven and array.dtype.kind in "iu"]
-    for run in runs.outputs:
-        lengths = [len(run[name]) for name in uneven if run[name].ndim]
-        counts = [name for name in counts if run[name].size == 1 and run[name].item() in lengths]
-    values = _Values({n: outputs[n][None] for n in uneven if outputs[n].ndim}, len(runs.class_names))
-    if not (found := values.detections()):
-        return None
-    found = {name: replace(each, batched=False, axis=each.axis and each.axis - 1) for name, each in found.items()}
-    rows = {name: OutputSpec(name, batched=False) for name in uneven} | {
-        name: OutputSpec(name, COUNTS) for name in counts
-    }
-    proposal = runs.proposal(rows | found, values)
-    return proposal if task_of(proposal.spec) == DETECTIONS else None
-
-
-def _one_by_one(feeds: Sequence[Outputs]) -> list[Outputs]:
-    """Each sample of these feeds in a feed of its own; none where axis 0 does not count samples."""
-    found: list[Outputs] = []
-    for feed in feeds:
-        rows = {array.shape[:1] for array in feed.values()}
-        if len(rows) != 1 or () in rows:
-            return []
-        count = rows.pop()[0]
-        found += ({name: array[row : row + 1] for name, array in feed.items()} for row in range(count))
-    return found
-
-
-def _other_rows(runs: _Runs) -> Iterator[str]:
-    """Outputs without a row for each sample, of which the pipeline takes none."""
-    counts = {array.shape[:1] for array in runs.feeds[0].values()}
-    for name, array in runs.outputs[0].items():
-        if len(counts) == 1 and array.shape[:1] not in counts:
-            shape, samples = list(array.shape), next(iter(counts))[0]
-            expected = "the pipeline expects as many on axis 0: fill up to a fixed number, or leave it out"
-            yield coded("wrong-shape", f"output {name!r} is {shape} for {samples} samples; {expected}")
-
-
-def _joined(runs: Sequence[Outputs]) -> dict[str, np.ndarray]:
-    """Join the arrays of all runs; those of the one with most values where sizes differ."""
-    most = max(runs, key=lambda run: sum(array.size for array in run.values()))
-    found = {}
-    for name, first in runs[0].items():
-        are_alike = first.ndim > 0 and len({(run[name].ndim, run[name].shape[1:]) for run in runs}) == 1
-        found[name] = np.concatenate([run[name] for run in runs]) if are_alike else most[name]
-    return found
-
-
 def described(spec: IoSpec) -> str:
     """Describe the outputs of detections in words."""
     parts = []
     for output in dict.fromkeys(columns_of(spec).values()):
-        declared = {key: value for key in (*LAYOUT, "batched") if (value := getattr(output, key)) is not None}
-        how = [f"{k} {' '.join(v) if isinstance(v, tuple) else str(v).lower()}" for k, v in declared.items()]
+        declared = {key: value for key, value in output.to_json().items() if key in (*LAYOUT, "batched")}
+        how = [f"{k} {' '.join(v) if isinstance(v, list) else str(v).lower()}" for k, v in declared.items()]
         parts.append(f"{output.name!r} as {', '.join([str(output.kind), *how])}")
     return "; ".join(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from truehalf.config.typed import plain, typed
@@ -38,10 +38,8 @@ class TensorSpec:
         return self.shape or ()
 
     def to_json(self) -> JsonObject:
-        """Name, dtype, shape, kind, then all else that is declared."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
-        first = {key: values.pop(key) for key in ("name", "dtype", "shape", "kind")}
-        content: JsonObject = _declared(plain(first | values))
+        """All that is declared."""
+        content: JsonObject = _declared(plain(self))
         return content
 
 
@@ -142,12 +140,8 @@ class IoSpec:
         return spec
 
     def to_json(self) -> JsonObject:
-        return {
-            "inputs": [each.to_json() for each in self.inputs],
-            "outputs": [each.to_json() for each in self.outputs],
-            "class_names": list(self.class_names),
-            "trained": self.trained,
-        }
+        content: JsonObject = _declared(plain(self))
+        return content
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:

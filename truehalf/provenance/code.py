@@ -11,41 +11,28 @@ import hashlib
 import re
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
 
 from truehalf.files import file_sha256, read_yaml
+from truehalf.json_values import JsonObject
 
 ROOT = Path(__file__).resolve().parents[2]
 _FRAME = "stages/frame.py"  # it checks the configuration and writes reports: nothing that it imports computes a result
 _IMPORT = re.compile(r"^ *from ((?:pipeline|stages|truehalf)[\w.]*) import (\([^)]*\)|.+)", re.MULTILINE)
 
 
-class CodeDigest(TypedDict):
-    """artifacts/inputs/code/<stage>.json."""
-
-    sha256: str
-    files: list[str]
-
-
-def code_digests(root: Path = ROOT) -> dict[str, CodeDigest]:
-    """By stage of dvc.yaml that runs when something has changed: SHA-256 of all its code, and the files by name."""
-    stages, digests = read_yaml(root / "dvc.yaml")["stages"], dict[str, CodeDigest]()
+def code_digests(root: Path = ROOT) -> dict[str, JsonObject]:
+    """By stage of dvc.yaml that runs when something has changed: "sha256" of all its code, and the "files" by name."""
+    stages, digests = read_yaml(root / "dvc.yaml")["stages"], dict[str, JsonObject]()
     for name in (name for name, stage in stages.items() if not stage.get("always_changed")):
-        lines = {
-            path.relative_to(root).as_posix(): _sha256(path)
-            for path in code_of(module_of(stages[name]["cmd"], root), root)
-        }
+        files = code_of(stages[name]["cmd"], root)
+        lines = {path.relative_to(root).as_posix(): _sha256(path) for path in files}
         digests[name] = {"sha256": hashlib.sha256(repr(lines).encode()).hexdigest(), "files": list(lines)}
     return digests
 
 
-def module_of(command: str, root: Path = ROOT) -> Path:
-    """The file that `python -m package.module` runs, or `python -m package module`."""
-    return root.joinpath(*".".join(command.split()[2:]).split(".")).with_suffix(".py")
-
-
-def code_of(module: Path, root: Path = ROOT) -> list[Path]:
-    """List a module and what it imports of the project, transitively; sorted."""
+def code_of(command: str, root: Path = ROOT) -> list[Path]:
+    """List what `python -m package.module`, or `python -m package module`, runs of the project; sorted."""
+    module = root.joinpath(*".".join(command.split()[2:]).split(".")).with_suffix(".py")
     found, waiting = set[Path](), [module]
     while waiting:
         path = waiting.pop()
@@ -68,6 +55,4 @@ def _imported(path: Path, root: Path) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-@cache
-def _sha256(path: Path) -> str:
-    return file_sha256(path)
+_sha256 = cache(file_sha256)

@@ -1,81 +1,37 @@
-"""Fingerprints of weights, samples and code that a run reads."""
+"""Fingerprints of weights, samples and code that a run reads: artifacts/inputs/*.json, which stages depend on."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 
 from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
 from truehalf.data.run_samples import run_sources
-from truehalf.data.samples import Arrays, digest_of
-from truehalf.data.sources import LabelledImage, Source
+from truehalf.data.samples import Samples, digest_of
+from truehalf.data.sources import LabelledImage
 from truehalf.errors import StageError, some_of
 from truehalf.files import file_sha256
-from truehalf.json_values import Json, JsonObject
 from truehalf.provenance.user_files import user_files
 from truehalf.user_code import imported
 
-
-class Fingerprint(TypedDict):
-    """Size in bytes and SHA-256 of a file."""
-
-    bytes: int
-    sha256: str
-
-
-class SamplesPrint(TypedDict, total=False):
-    """artifacts/inputs/<purpose>.json: all that determines the samples of a purpose.
-
-    Attributes:
-        drawn: the settings by which the source chooses or makes them.
-        sha256: of their names and files; of a function's samples of their content, unless it reads no files.
-        files: [{"file": place, "sha256": digest}].
-        annotations: fingerprint of the labels' file, and its name as "file".
-        code: of a function: "function", "sha256" and "files", see `fingerprint_code`.
-        also_verifies: true of a sample to calibrate with that is the one to verify with, too.
-    """
-
-    drawn: JsonObject
-    also_verifies: bool
-    samples: int
-    sha256: str
-    files: Sequence[Mapping[str, str]]
-    annotations: JsonObject
-    code: JsonObject
-
-
-class ModelPrint(TypedDict):
-    """artifacts/inputs/model.json: all that determines the model.
-
-    Attributes:
-        sha256: 12 digits, the same for the same weights, code and settings, wherever the files lie.
-        files: weights, configurations and code of the source, by their place.
-        settings: of `model` and `decoder`, without the model's name.
-    """
-
-    sha256: str
-    files: dict[str, Fingerprint]
-    seed: int
-    settings: JsonObject
-
-
+Print = dict[str, Any]  # as JSON
 # Keys of `data` left out of the settings: files have fingerprints, and the samples' names show their number.
 _SEEN_IN_SAMPLES = {"folder", "annotations", "file", "function", "calibration_samples", "verification_samples"}
 _NO_IDENTITY = {"name", "checkpoint"}  # of `model`: what a model is called, and where its weights lie
 
 
-def fingerprint(path: Path) -> Fingerprint:
-    """Size in bytes and SHA-256 of a file."""
+def fingerprint(path: Path) -> Print:
+    """Size in "bytes" and "sha256" of a file."""
     return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
-def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Fingerprint]:
+def fingerprint_files(paths: Iterable[Path], root: Path) -> Print:
     """Fingerprints of files, and of all files in folders, by their place in the workspace; of those elsewhere by their
     place beside the file or folder that was named, from as far up as it takes to tell them apart.
 
@@ -84,7 +40,7 @@ def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Fingerprin
     Raises:
         StageError: file-missing.
     """
-    prints: dict[str, Fingerprint] = {}
+    prints: Print = {}
     for path in sorted(paths, key=lambda path: not path.is_relative_to(root)):
         if not path.exists():
             message = f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
@@ -99,18 +55,21 @@ def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Fingerprin
     return prints
 
 
-def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> ModelPrint:
+def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> Print:
     """Fingerprint of the configured model.
 
     Args:
         files: of its source (truehalf.models.sources).
         root: the workspace.
 
+    Returns:
+        "sha256": 12 digits, the same for the same weights, code and settings, wherever the files lie; "files": see
+        fingerprint_files; "seed"; "settings": of `model` and `decoder`, without the model's name.
+
     Raises:
         StageError: see fingerprint_files.
     """
-    model: dict[str, Json] = plain(config.model)
-    settings = {key: value for key, value in model.items() if key not in _NO_IDENTITY}
+    settings = {key: value for key, value in plain(config.model).items() if key not in _NO_IDENTITY}
     settings["decoder"] = config.decoder.name.value
     prints = fingerprint_files(files, root)
     is_random = config.model.checkpoint is None and getattr(config.model.options, "random", True)
@@ -119,54 +78,45 @@ def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> Mode
     return {"sha256": digest[:12], "files": prints, "seed": config.seed, "settings": settings}
 
 
-def fingerprint_samples(samples: Source) -> SamplesPrint:
-    """Number of samples, and the files that they come from with SHA-256: by their place in the source's folder, in
-    order. Samples without files are known by their names.
-    """
-    digests = {samples.place(path): file_sha256(path) for path in dict.fromkeys(samples.paths)}
-    return {
-        "samples": len(samples.names),
-        "sha256": _sha256(json.dumps([samples.names, digests])),
-        "files": [{"file": name, "sha256": digest} for name, digest in digests.items()],
-    }
-
-
-def fingerprint_code(key: str, name: str, root: Path) -> JsonObject:
+def fingerprint_code(key: str, name: str, root: Path) -> Print:
     """Fingerprints of the files that a module:function of the user's comes from (truehalf.provenance.user_files), and
-    one digest of them all. The module is imported, so that what is wrong with it ends the run here.
+    one digest of them all: {"sha256": digest, "files": {place: fingerprint}}. The module is imported, so that what is
+    wrong with it ends the run here.
 
     Args:
         key: of the configuration, for the message.
-
-    Returns:
-        {"sha256": digest, "files": {place: fingerprint}}.
 
     Raises:
         StageError: when there is no such module or function, or it cannot be imported.
     """
     imported(key, name, root)
     files = fingerprint_files(user_files([name], root), root)
-    return {"sha256": _sha256(json.dumps(files)), "files": plain(files)}
+    return {"sha256": _sha256(json.dumps(files)), "files": files}
 
 
-def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint], dict[str, list[str]]]:
-    """What is used for each purpose, and what the source holds and nothing uses, with the reasons.
+def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, Print], Print]:
+    """Fingerprint the samples of each purpose, and list what the source holds and nothing uses, with the reasons.
+
+    Returns:
+        by purpose all that determines its samples: "drawn": the settings by which the source chooses or makes them;
+        "samples": their number; "sha256": of their names and files, of a function's of their content, unless it reads
+        no files; "files": [{"file": place, "sha256": digest}]; "annotations": fingerprint of the labels' file; "code":
+        of a function, see fingerprint_code; "also_verifies": true of a sample to calibrate with that is the one to
+        verify with, too.
 
     Raises:
-        StageError: when a sample has two purposes.
+        StageError: given-twice for a sample of two purposes.
     """
     data, sources = config.data, run_sources(config, root)
     settings = {key: value for key, value in plain(data).items() if key not in _SEEN_IN_SAMPLES}
     if data.source is DataSource.random:
         settings["image_size"] = plain(config.model.image_size)
-    prints: dict[str, SamplesPrint] = {
-        purpose: {"drawn": settings, **fingerprint_samples(source)} for purpose, source in sources.items()
-    }
+    prints = {purpose: {"drawn": settings, **_of_files(source)} for purpose, source in sources.items()}
     if sources["calibration"].names == sources["verification"].names:
         prints["calibration"]["also_verifies"] = True
     if data.source is DataSource.coco:
         path = root / str(data.annotations)  # only verification reads labels
-        prints["verification"]["annotations"] = {"file": path.name, **plain(fingerprint(path))}
+        prints["verification"]["annotations"] = {"file": path.name, **fingerprint(path)}
     if data.source is DataSource.npz:
         _digests(sources)
     if data.source is DataSource.function:
@@ -175,22 +125,32 @@ def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint
         reads_files = getattr(imported("data.function", name, root), "reads_files", True)
         for purpose, digests in (_digests(sources) if reads_files else {}).items():
             prints[purpose]["sha256"] = _sha256(" ".join(digests))  # what it reads may change while its code does not
-        for purpose in sources:
-            prints[purpose]["code"] = code
-    return prints, {reason: list(names) for reason, names in sources["verification"].left_out.items()}
+        for each in prints.values():
+            each["code"] = code
+    return prints, plain(sources["verification"].left_out)
 
 
-def _digests(sources: Mapping[str, Source]) -> dict[str, list[str]]:
-    """SHA-256 of every sample of each purpose, one sample in memory at a time.
+def _of_files(samples: Samples) -> Print:
+    """Number of samples, and the files that they come from with SHA-256: by their place in the source's folder, in
+    order. Samples without files are known by their names.
+    """
+    digests = {samples.place(path): file_sha256(path) for path in dict.fromkeys(samples.paths)}
+    return {
+        "samples": len(samples),
+        "sha256": _sha256(json.dumps([samples.names, digests])),
+        "files": [{"file": name, "sha256": digest} for name, digest in digests.items()],
+    }
+
+
+def _digests(sources: Mapping[str, Samples]) -> dict[str, list[str]]:
+    """SHA-256 of the content of every sample of each purpose, one sample in memory at a time.
 
     Raises:
-        StageError: when two purposes share one.
+        StageError: given-twice, when two purposes share one.
     """
     first: dict[str, tuple[str, str]] = {}  # purpose and name of the first sample of a content
     shared: list[str] = []
-    digests = {
-        purpose: [_digest(source.load(i)) for i in range(len(source.names))] for purpose, source in sources.items()
-    }
+    digests = {purpose: list(map(_digest, source)) for purpose, source in sources.items()}
     for purpose, source in sources.items():
         for name, digest in zip(source.names, digests[purpose], strict=True):
             earlier, of_earlier = first.setdefault(digest, (purpose, name))
@@ -205,8 +165,7 @@ def _digests(sources: Mapping[str, Source]) -> dict[str, list[str]]:
     return digests
 
 
-def _digest(item: LabelledImage | Arrays) -> str:
-    """SHA-256 of a sample's content, without its name."""
+def _digest(item: Any) -> str:
     return digest_of({"image": np.asarray(item.image)} if isinstance(item, LabelledImage) else item)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Iterable
 
-from truehalf.config.precision import Method
 from truehalf.config.schema import Config
 
 # Those of pyproject.toml that have a part in what a stage writes; tests/truehalf/provenance/test_software.py has the
@@ -32,20 +31,19 @@ def versions(config: Config) -> dict[str, str | None]:
 
 def installed(packages: Iterable[str]) -> dict[str, str | None]:
     """The versions of packages, see `versions`."""
-    return {name: _version(name) or _version(_ALSO_CALLED.get(name, name)) for name in packages}
+    known = {name: _version(name) or _version(_ALSO_CALLED.get(name, name)) for name in packages}
+    return {name: version and version.partition("+")[0] for name, version in known.items()}
 
 
-def tracing_device(config: Config) -> dict[str, str | None]:
-    """Where `fp16` traces the model in FP16: "cuda" where there is a GPU, else "cpu"; None where it traces nothing."""
-    if config.precision.method is Method.convert:
-        return {"device": None}
+def tracing_device() -> str:
+    """Where `fp16` traces a model in FP16: "cuda" where there is a GPU, else "cpu"."""
     import torch
 
-    return {"device": "cuda" if torch.cuda.is_available() else "cpu"}
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _version(name: str) -> str | None:
     try:
-        return importlib.metadata.version(name).partition("+")[0]
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None

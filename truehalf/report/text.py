@@ -20,7 +20,6 @@ COLUMNS = (  # of the table of outputs, here and on the page: title, field of Ou
     *(("rms", "rms"), ("half step", "response"), ("max |d|", "max_abs"), ("p99 |d|", "p99_abs")),
     *(("cosine", "cosine"), ("NaN", "nan"), ("Inf", "inf")),
 )
-_FIRST_COLUMNS = (("rms", "rms"), ("half step", "response"), ("max |d|", "max_abs"))
 _PASSED = {True: "passed", False: "failed", None: "not verified"}
 
 
@@ -66,9 +65,8 @@ def comparison_lines(report: Report, screen: Screen) -> list[str]:
     if report.classification is not None:
         lines.append(screen.labelled("classes", _classes(report.classification)))
     if report.samples and (screen.is_verbose or (report.detections is None and report.classification is None)):
-        lines += ["", *_table(report, screen)]
-        told = [each.reason for each in report.outputs.values() if each.passed and each.reason]
-        lines += screen.listed("measured:", told)
+        lines += ["", *_table(report)] if screen.is_verbose else []
+        lines += screen.listed("measured:", (each.reason for each in report.outputs.values() if each.passed))
     lines += screen.listed("why:", report.reasons)
     if report.worst_sample is not None and not report.passed:
         lines += ["", f"the sample that differs most: {report.worst_sample}"]
@@ -135,19 +133,18 @@ def _classes(found: Mapping[str, Any]) -> str:
     return f"{agreement}, KL divergence mean {_cell(found['kl_mean'])}, max {_cell(found['kl_max'])}"
 
 
-def _table(report: Report, screen: Screen) -> list[str]:
-    """Errors by output; the first outputs, unless all is printed."""
-    columns = COLUMNS if screen.is_verbose else _FIRST_COLUMNS
-    rows = [("output", *(title for title, _ in columns), "")]
+def _table(report: Report) -> list[str]:
+    """Errors by output."""
+    rows = [("output", *(title for title, _ in COLUMNS), "")]
     for name, errors in report.outputs.items():
-        cells = [_cell(getattr(errors, field), digits=7 if field == "cosine" else 4) for _, field in columns]
+        cells = [_cell(getattr(errors, field), digits=7 if field == "cosine" else 4) for _, field in COLUMNS]
         rows.append((name, *cells, _PASSED[errors.passed]))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for name, *cells, state in rows:
         figures = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=False)]
         lines.append("  ".join([name.ljust(widths[0]), *figures, state]).rstrip())
-    return [lines[0], *screen.first(lines[1:])]
+    return lines
 
 
 def _cell(value: float | None, digits: int = 4) -> str:

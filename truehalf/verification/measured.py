@@ -154,9 +154,9 @@ class Measured:
         return summarize(self.matchings)
 
     @cached_property
-    def misinterpreted(self) -> tuple[str, bool] | None:
-        """Why the reference's boxes are not what the I/O spec declares, and whether that is sure; not asked of random
-        weights and of outputs that are not finite, which are reported as not finite.
+    def misinterpreted(self) -> str | None:
+        """Why the reference's boxes are not what the I/O spec declares; not asked of random weights and of outputs that
+        are not finite, which are reported as not finite.
         """
         taking = detecting(self.spec)
         finite = all(np.isfinite(run.reference[name]).all() for run in self.runs for name in taking)
@@ -169,7 +169,7 @@ class Measured:
         """Other formats in which the boxes would lie in the image, too, or that they do so in none; empty: in the
         declared one alone, or there is nothing to say of it.
         """
-        if self.meaningless or self.misinterpreted or not detecting(self.spec):
+        if self.meaningless or not detecting(self.spec):
             return ""
         declared, threshold = columns_of(self.spec)["boxes"], self.options.score_threshold
         layouts = layouts_of([(run.reference, run.size) for run in self.runs], self.spec, threshold)
@@ -179,8 +179,7 @@ class Measured:
     @cached_property
     def meaningless(self) -> str | None:
         """Why detections are not judged; None where they are."""
-        why, is_sure = self.misinterpreted or (None, False)
-        return self.untrained or (None if self.decodable else UNLIKE) or (why if is_sure else None)
+        return self.untrained or (None if self.decodable else UNLIKE) or self.misinterpreted
 
     def self_precision(self, labelled: bool = False) -> SelfPrecision:
         """truehalf.verification.metrics.precision.self_precision; Nones where detections mean nothing."""

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from truehalf.errors import StageError
 from truehalf.ir.facts import is_op
-from truehalf.ir.ops import Trait, has
+from truehalf.ir.ops import Trait, has, row_of
 from truehalf.verification.graft import Graft
 from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
@@ -32,7 +32,6 @@ from truehalf.verification.runs import Arrays, Part, Run, part_of
 OFF = 0.04  # of the spread
 ROUNDED = 2.0**-10  # of a value: two roundings to float16, which are no error
 MOST_ROUNDED = 2.0**-6  # ... up to this share of the spread: beside an offset it is one, and among whole numbers
-_DECIDE = ("ArgMax", "ArgMin", "TopK", "Hardmax", "MaxPool", "NonMaxSuppression", "QuantizeLinear", "Mod")
 _SELECT = ("TopK", "MaxPool")  # decisions whose values are decided on again
 
 
@@ -96,7 +95,8 @@ def _decides(node: ir.Node) -> bool:
     if node.op_type == "Cast":
         to = ir.DataType(node.attributes.get_int("to", 0))
         return to.is_integer() or to == ir.DataType.BOOL
-    return node.op_type in _DECIDE or has(node, Trait.COMPARES) or (has(node, Trait.UNARY) and has(node, Trait.STEPS))
+    chooses = row_of(node).choice is not None or is_op(node, "Hardmax", "Mod", "QuantizeLinear")
+    return chooses or has(node, Trait.STEPS)
 
 
 def _origin(value: ir.Value, known: Collection[str]) -> ir.Value:

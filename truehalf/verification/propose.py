@@ -11,7 +11,8 @@ from truehalf.data.model_samples import model_samples
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.data.samples import Feeds
 from truehalf.io_spec.in_file import spec_inside
-from truehalf.io_spec.proposal import Proposal, first_samples, inputs_of, proposal_of
+from truehalf.io_spec.inputs import inputs_of
+from truehalf.io_spec.proposal import Proposal, first_samples, proposal_of
 from truehalf.io_spec.spec import InputSpec, TensorSpec, input_of
 from truehalf.ir.facts import fixed_batch
 from truehalf.ir.model_forms import ModelFile

@@ -13,6 +13,7 @@ from tests.measuring.attention_graphs import Form, attention
 from tests.messages import expect
 from tests.tiers import compiled
 from truehalf.cli.app import run as truehalf
+from truehalf.errors import StageError
 
 pytestmark = compiled
 
@@ -183,6 +184,7 @@ def test_an_engine_that_fails_its_gates_fails_the_conversion(
         ("N,C", ("--engine",), "needs-value"),
         ("N,8", ("--engine", "--opt-shape", "y:1x8"), "wrong-name"),
         ("N,8", ("--engine", "--min-shape", "x"), "bad-syntax"),
+        ("N,8", ("--engine", "--min-shape", "x:4x8", "--opt-shape", "x:2x8"), "wrong-plan"),
         ("N,8", ("--target", "sm86"), "needs-value"),
         ("N,8", ("--no-gates",), "needs-value"),
     ],
@@ -196,12 +198,15 @@ def test_what_does_not_fit_is_said_before_the_conversion(
 
 
 def test_an_engine_that_is_refused_does_not_hide_the_conversion(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ("--engine", "--min-shape", "x:4x8", "--opt-shape", "x:2x8", "--json", tmp_path / "r.json")
-    assert convert(model(tmp_path, dtype="float"), *arguments) == 2
+    def refuse(*_: object) -> None:
+        raise StageError("bad-options", "it is refused")
+
+    monkeypatch.setattr("truehalf.engines.front_doors.build_engine", refuse)
+    assert convert(model(tmp_path, dtype="float"), "--engine", "--json", tmp_path / "r.json") == 2
     shown = capsys.readouterr()
-    expect(shown.err, "wrong-plan")
+    expect(shown.err, "bad-options")
     assert "engine:\n" in shown.out and json.loads((tmp_path / "r.json").read_text())["engine"]["status"] == "failed"
     assert (tmp_path / "model_fp16.onnx").exists()
 

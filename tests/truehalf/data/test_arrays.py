@@ -11,7 +11,7 @@ from tests.messages import raises
 from truehalf.data.arrays import read_arrays, read_headers, write_arrays
 
 
-@pytest.mark.parametrize("name", ["x", "arr_0", "images:0", "onnx::Add_3", "a/b/c"])
+@pytest.mark.parametrize("name", ["x", "arr_0", "images:0", "onnx::Add_3", "a/b/c", "file", "allow_pickle"])
 def test_names_that_exporters_give_go_there_and_back(name: str, tmp_path: Path) -> None:
     arrays = {name: np.arange(6, dtype=np.float16).reshape(2, 3), f"{name}.1": np.array(True)}
     write_arrays(tmp_path / "a.npz", arrays)

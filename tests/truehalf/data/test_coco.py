@@ -17,11 +17,10 @@ from truehalf.config.validate import validate
 from truehalf.data import coco
 from truehalf.data.run_samples import (
     TRACE_SAMPLES,
-    calibration_samples,
+    run_samples,
     run_sources,
-    trace_samples,
-    verification_samples,
 )
+from truehalf.data.samples import without_copies
 from truehalf.io_spec.spec import IoSpec
 from truehalf.provenance.fingerprints import fingerprint_data
 
@@ -67,8 +66,8 @@ def test_boxes_follow_the_picture_into_the_model_and_categories_are_classes_by_n
     annotations = content()
     annotations["annotations"][3] |= {"category_id": 18, "bbox": [0, 0, 64, 32]}
     config = written(tmp_path, annotations)
-    groups = [trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC)]
-    groups += [calibration_samples(config, tmp_path, SPEC), verification_samples(config, tmp_path, SPEC)]
+    groups = [run_samples("trace", config, tmp_path, SPEC)]
+    groups += [run_samples("calibration", config, tmp_path, SPEC), run_samples("verification", config, tmp_path, SPEC)]
     samples = {sample.name: sample for group in groups for sample in group}
     assert sorted(samples) == sorted(f"{n % 2}/{n}.png" for n in range(COUNT))
     assert samples["0/2.png"].boxes.tolist() == [[20, 16, 60, 48]]  # 64 x 32 stretched to 128 x 128
@@ -81,7 +80,7 @@ def test_a_class_that_the_model_has_not_is_named_when_a_box_has_it(tmp_path: Pat
     annotations["annotations"][3]["category_id"] = 90
     config = written(tmp_path, annotations)
     with raises("wrong-name", "'unheard of'", "'bird', 'cat', 'dog'", "model.classes"):
-        trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC)
+        run_samples("trace", config, tmp_path, SPEC)
 
 
 def test_empty_boxes_and_strays_are_no_labels_and_are_reported(tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_crowds_are_marked(tmp_path: Path) -> None:
     annotations["annotations"].append({"id": 99, "image_id": 0, "category_id": 18, "bbox": [1, 2, 3, 4], "iscrowd": 1})
     config = written(tmp_path, annotations)
     assert by_name(tmp_path)["0/0.png"].crowds.tolist() == [False, True]
-    sample = next(s for s in trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC) if s.name != "0/0.png")
+    sample = next(s for s in run_samples("trace", config, tmp_path, SPEC) if s.name != "0/0.png")
     assert sample.crowds is not None and sample.crowds.tolist() == [False]
 
 
@@ -123,7 +122,7 @@ def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> 
 def test_the_same_picture_twice_is_one(tmp_path: Path) -> None:
     written(tmp_path, content())
     (tmp_path / "pictures/1/5.png").write_bytes((tmp_path / "pictures/0/4.png").read_bytes())
-    names = coco.coco(tmp_path / "boxes.json", tmp_path / "pictures").distinct().names
+    names = without_copies(coco.coco(tmp_path / "boxes.json", tmp_path / "pictures")).names
     assert len(names) == COUNT - 1 and "1/5.png" not in names
 
 

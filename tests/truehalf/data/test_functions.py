@@ -13,7 +13,7 @@ from tests.conftest import SPEC
 from tests.messages import raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
-from truehalf.data.run_samples import calibration_samples, verification_samples
+from truehalf.data.run_samples import run_samples
 from truehalf.provenance.fingerprints import fingerprint_data
 
 HEAD = "import numpy as np\nPURPOSES = ('trace', 'calibration', 'verification')\n"
@@ -30,7 +30,7 @@ def config_of(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch, module: 
 
 def test_a_picture_with_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, f"return {OWN}, [[0, 0, 5, 10]], [7]", monkeypatch)
-    samples = verification_samples(config, tmp_path, SPEC)
+    samples = run_samples("verification", config, tmp_path, SPEC)
     assert [sample.name for sample in samples] == [f"my_data:sample/verification/{n}" for n in range(4)]
     sample = samples[1]
     assert sample.arrays["images"].shape == (3, 128, 128)
@@ -40,15 +40,15 @@ def test_a_picture_with_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_picture_alone_and_one_on_which_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = calibration_samples(config_of(tmp_path, f"return {OWN}", monkeypatch), tmp_path, SPEC)[0]
+    alone = run_samples("calibration", config_of(tmp_path, f"return {OWN}", monkeypatch), tmp_path, SPEC)[0]
     assert alone.boxes is None and alone.labels is None
-    empty = calibration_samples(config_of(tmp_path, f"return {OWN}, [], []", monkeypatch), tmp_path, SPEC)[0]
+    empty = run_samples("calibration", config_of(tmp_path, f"return {OWN}, [], []", monkeypatch), tmp_path, SPEC)[0]
     assert empty.boxes is not None and empty.boxes.shape == (0, 4)
 
 
 def test_arrays_and_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = "return {'images': np.full((3, 128, 128), seed + number, np.float32)}"
-    sample = calibration_samples(config_of(tmp_path, body, monkeypatch), tmp_path, SPEC)[2]
+    sample = run_samples("calibration", config_of(tmp_path, body, monkeypatch), tmp_path, SPEC)[2]
     assert (sample.arrays["images"] == 7).all()
 
 
@@ -78,7 +78,7 @@ def test_arrays_and_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_faults_name_the_sample(
     body: str, code: str, facts: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    samples = verification_samples(config_of(tmp_path, body, monkeypatch), tmp_path, SPEC)
+    samples = run_samples("verification", config_of(tmp_path, body, monkeypatch), tmp_path, SPEC)
     with raises(code, "my_data:sample/verification/3", *facts):
         samples[3]
 
@@ -88,7 +88,7 @@ def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "my_data.py").write_text("x = 1\nraise KeyError('path')\n")
     facts = ["data.function", "'my_data:sample'", "KeyError: 'path'", tmp_path / "my_data.py", "line 2"]
     with raises("function-fails", *facts):
-        verification_samples(config, tmp_path, SPEC)
+        run_samples("verification", config, tmp_path, SPEC)
 
 
 def test_the_function_may_import_from_the_workspace_when_it_is_called(
@@ -96,7 +96,9 @@ def test_the_function_may_import_from_the_workspace_when_it_is_called(
 ) -> None:
     (tmp_path / "read_late.py").write_text("import numpy as np\nPIXELS = np.full((9, 9, 3), 7, np.uint8)\n")
     config = config_of(tmp_path, "import read_late; return read_late.PIXELS", monkeypatch)
-    np.testing.assert_allclose(verification_samples(config, tmp_path, SPEC)[0].arrays["images"], 7 / 255, rtol=1e-6)
+    np.testing.assert_allclose(
+        run_samples("verification", config, tmp_path, SPEC)[0].arrays["images"], 7 / 255, rtol=1e-6
+    )
     assert str(tmp_path) not in sys.path
 
 

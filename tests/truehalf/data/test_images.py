@@ -12,7 +12,7 @@ from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.images import formats, images_under, open_image
 from truehalf.data.run_samples import run_sources
-from truehalf.data.sources import SAME
+from truehalf.data.samples import SAME
 
 
 def picture(path: Path, mode: str = "RGB", size: tuple[int, int] = (20, 10), **options: object) -> Path:

@@ -13,7 +13,7 @@ from tests.configurations import composed
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
-from truehalf.data.run_samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
+from truehalf.data.run_samples import TRACE_SAMPLES, run_samples
 from truehalf.io_spec.spec import IoSpec
 from truehalf.provenance.fingerprints import fingerprint_data
 
@@ -40,8 +40,8 @@ def arrays(rows: int = ROWS, first: int = 0) -> dict[str, np.ndarray]:
 
 
 def all_samples(config: Config, root: Path) -> list[Any]:
-    groups = [trace_samples(config, TRACE_SAMPLES, root, SPEC)]
-    groups += [calibration_samples(config, root, SPEC), verification_samples(config, root, SPEC)]
+    groups = [run_samples("trace", config, root, SPEC)]
+    groups += [run_samples("calibration", config, root, SPEC), run_samples("verification", config, root, SPEC)]
     return [sample for group in groups for sample in group]
 
 

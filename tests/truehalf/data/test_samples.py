@@ -12,13 +12,8 @@ from tests.conftest import PICTURES, SPEC
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
-from truehalf.data.run_samples import (
-    TRACE_SAMPLES,
-    adversarial_samples,
-    calibration_samples,
-    trace_samples,
-    verification_samples,
-)
+from truehalf.data.fitting import adversarial_samples
+from truehalf.data.run_samples import PURPOSES, TRACE_SAMPLES, run_samples
 from truehalf.data.samples import batches, readable, stacked
 from truehalf.io_spec.spec import InputSpec, IoSpec
 
@@ -37,8 +32,7 @@ def folder_config(folder: Path) -> Config:
 @pytest.mark.parametrize("source", ["digits", "images"])
 def test_the_three_are_disjoint_and_counted(source: str, tmp_path: Path) -> None:
     config = digits_config() if source == "digits" else folder_config(tmp_path)
-    groups = [trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC)]
-    groups += [calibration_samples(config, tmp_path, SPEC), verification_samples(config, tmp_path, SPEC)]
+    groups = [run_samples(purpose, config, tmp_path, SPEC) for purpose in PURPOSES]
     assert [len(group) for group in groups] == [TRACE_SAMPLES, 5, 7]
     names = [sample.name for group in groups for sample in group]
     assert len(set(names)) == len(names)
@@ -49,9 +43,9 @@ def test_how_many_all_three_need_is_said_where_there_are_too_few(tmp_path: Path)
     for number in range(TRACE_SAMPLES + 1):
         (tmp_path / f"{number}.png").unlink()
     counts = [11, 28, "16 trace", "5 calibration", "7 verification"]
-    for samples in (calibration_samples, verification_samples):
+    for purpose in ("calibration", "verification"):
         with raises("too-few-samples", tmp_path, *counts, "data.calibration_samples", "data.verification_samples"):
-            samples(config, tmp_path, SPEC)
+            run_samples(purpose, config, tmp_path, SPEC)
 
 
 @pytest.mark.parametrize("held", [12, 13, 20, 27])
@@ -59,9 +53,9 @@ def test_trace_takes_those_of_calibrate_where_there_are_none_of_its_own(held: in
     config = folder_config(tmp_path)
     for number in range(TRACE_SAMPLES + 12 - held):
         (tmp_path / f"{number}.png").unlink()
-    trace = trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC).names
+    trace = run_samples("trace", config, tmp_path, SPEC).names
     calibration, verification = (
-        samples(config, tmp_path, SPEC).names for samples in (calibration_samples, verification_samples)
+        run_samples(purpose, config, tmp_path, SPEC).names for purpose in ("calibration", "verification")
     )
     assert trace == calibration and len(calibration) == 5
     assert len(verification) == 7 and not set(verification) & set(calibration)
@@ -88,17 +82,17 @@ def test_any_number_of_samples_is_shared_out(held: int, calibration: int, verifi
     groups = [
         set(samples.names)
         for samples in (
-            trace_samples(config, TRACE_SAMPLES, tmp_path, spec),
-            calibration_samples(config, tmp_path, spec),
-            verification_samples(config, tmp_path, spec),
+            run_samples("trace", config, tmp_path, spec),
+            run_samples("calibration", config, tmp_path, spec),
+            run_samples("verification", config, tmp_path, spec),
         )
     ]
     assert [len(group) for group in groups[1:]] == [calibration, verification]
     assert groups[0] and (held == 1 or not (groups[0] | groups[1]) & groups[2])
     assert held >= 112 or groups[0] <= groups[1]
     one = validate(composed("data=npz", "data.file=x.npz", "data.verification_samples=1"))
-    assert len(verification_samples(one, tmp_path, spec)) == 1
-    assert len(calibration_samples(one, tmp_path, spec)) == max(1, min(32, held - 1))
+    assert len(run_samples("verification", one, tmp_path, spec)) == 1
+    assert len(run_samples("calibration", one, tmp_path, spec)) == max(1, min(32, held - 1))
 
 
 def test_samples_of_two_shapes_are_named(tmp_path: Path) -> None:
@@ -107,20 +101,23 @@ def test_samples_of_two_shapes_are_named(tmp_path: Path) -> None:
         np.savez(tmp_path / f"arrays/{length}.npz", x=np.zeros((1, length), np.float32))
     spec = IoSpec((InputSpec("x", "tensor", "float32", ("n", "t")),))
     config = validate(composed("data=npz", "data.file=arrays"))
-    two = [calibration_samples(config, tmp_path, spec)[0], verification_samples(config, tmp_path, spec)[0]]
+    two = [
+        run_samples("calibration", config, tmp_path, spec)[0],
+        run_samples("verification", config, tmp_path, spec)[0],
+    ]
     with raises("wrong-shape", "'x'", "[3]", "[4]"):
         stacked(two)
 
 
 def test_samples_are_what_the_model_reads() -> None:
-    sample = verification_samples(digits_config(), Path("unused"), SPEC)[2]
+    sample = run_samples("verification", digits_config(), Path("unused"), SPEC)[2]
     image = sample.arrays["images"]
     assert image.shape == (3, 128, 128) and image.dtype == np.float32 and image.max() <= 1
     assert sample.boxes is not None and sample.labels is not None
 
 
 def test_batches_cover_everything_once() -> None:
-    samples = verification_samples(digits_config(), Path("unused"), SPEC)
+    samples = run_samples("verification", digits_config(), Path("unused"), SPEC)
     groups = list(batches(samples, 3))
     assert [len(group) for group in groups] == [3, 3, 1]
     assert stacked(groups[0])["images"].shape == (3, 3, 128, 128)
@@ -172,7 +169,7 @@ def test_a_size_of_the_picture_goes_in_beside_it() -> None:
     size = {"name": "orig_target_sizes", "dtype": "int64", "shape": ["batch", 2], "kind": "picture_size"}
     spec = IoSpec.from_json(SPEC.to_json() | {"inputs": [*PICTURES, size]})
     for sample in (
-        verification_samples(digits_config(), Path("unused"), spec)[0],
+        run_samples("verification", digits_config(), Path("unused"), spec)[0],
         *adversarial_samples(digits_config(), spec),
     ):
         assert sample.arrays["orig_target_sizes"].tolist() == [128, 128]
@@ -183,7 +180,7 @@ def test_a_size_of_the_picture_goes_in_beside_it() -> None:
 def test_a_mask_of_pixels_goes_in_beside_the_picture(sides: list[object], fed: tuple[int, int]) -> None:
     mask = {"name": "pixel_mask", "dtype": "int64", "shape": ["batch", *sides], "kind": "tensor"}
     spec = IoSpec.from_json(SPEC.to_json() | {"inputs": [*PICTURES, mask]})
-    samples = [verification_samples(digits_config(), Path("unused"), spec)[0]]
+    samples = [run_samples("verification", digits_config(), Path("unused"), spec)[0]]
     for sample in [*samples, *adversarial_samples(digits_config(), spec)]:
         ones = sample.arrays["pixel_mask"]
         assert ones.shape == fed and ones.dtype == np.int64 and ones.all()
@@ -191,26 +188,26 @@ def test_a_mask_of_pixels_goes_in_beside_the_picture(sides: list[object], fed: t
 
 
 def test_scenes_in_bgr_and_nhwc_are_the_same_scenes() -> None:
-    plain = verification_samples(digits_config(), Path("unused"), SPEC)[1].arrays["images"]
+    plain = run_samples("verification", digits_config(), Path("unused"), SPEC)[1].arrays["images"]
     turned = spec_of(channels="BGR", layout="NHWC", shape=["batch", 128, 128, 3])
-    other = verification_samples(digits_config(), Path("unused"), turned)[1].arrays["images"]
+    other = run_samples("verification", digits_config(), Path("unused"), turned)[1].arrays["images"]
     assert np.array_equal(other, plain.transpose(1, 2, 0)[..., ::-1])
 
 
 def test_noise_is_seeded_and_its_purposes_are_disjoint() -> None:
     config = validate(composed("data=random", "data.calibration_samples=3", "data.verification_samples=3"))
-    groups = [make(config, Path("unused"), SPEC) for make in (calibration_samples, verification_samples)]
+    groups = [run_samples(purpose, config, Path("unused"), SPEC) for purpose in ("calibration", "verification")]
     images = [sample.arrays["images"].tobytes() for group in groups for sample in group]
     assert len(set(images)) == 6
-    assert images[0] == calibration_samples(config, Path("unused"), SPEC)[0].arrays["images"].tobytes()
+    assert images[0] == run_samples("calibration", config, Path("unused"), SPEC)[0].arrays["images"].tobytes()
     other = validate(composed("data=random", "data.seed=1"))
-    assert images[0] != calibration_samples(other, Path("unused"), SPEC)[0].arrays["images"].tobytes()
+    assert images[0] != run_samples("calibration", other, Path("unused"), SPEC)[0].arrays["images"].tobytes()
     image = groups[0][0].arrays["images"]
     assert 0 <= image.min() < 0.01 and 0.99 < image.max() <= 1 and 0.49 < image.mean() < 0.51
 
 
 def test_names_are_known_without_reading(tmp_path: Path) -> None:
-    samples = verification_samples(folder_config(tmp_path), tmp_path, SPEC)
+    samples = run_samples("verification", folder_config(tmp_path), tmp_path, SPEC)
     for path in samples.paths:
         path.write_bytes(b"no picture")
     assert samples.names == [path.name for path in samples.paths]
@@ -218,7 +215,7 @@ def test_names_are_known_without_reading(tmp_path: Path) -> None:
 
 
 def test_a_corrupt_picture_is_named_and_the_rest_kept(tmp_path: Path) -> None:
-    samples = verification_samples(folder_config(tmp_path), tmp_path, SPEC)
+    samples = run_samples("verification", folder_config(tmp_path), tmp_path, SPEC)
     broken = samples.paths[2]
     broken.write_bytes(broken.read_bytes()[:40])
     with raises("file-unreadable", broken):
@@ -232,15 +229,15 @@ def test_a_corrupt_picture_is_named_and_the_rest_kept(tmp_path: Path) -> None:
 
 def test_whole_samples_are_left_alone(tmp_path: Path) -> None:
     for samples in (
-        verification_samples(digits_config(), tmp_path, SPEC),
-        verification_samples(folder_config(tmp_path), tmp_path, SPEC),
+        run_samples("verification", digits_config(), tmp_path, SPEC),
+        run_samples("verification", folder_config(tmp_path), tmp_path, SPEC),
     ):
         kept = readable(samples)
         assert len(kept) == 7 and kept.unreadable == {}
 
 
 def test_nothing_but_corrupt_pictures_is_an_error(tmp_path: Path) -> None:
-    samples = verification_samples(folder_config(tmp_path), tmp_path, SPEC)
+    samples = run_samples("verification", folder_config(tmp_path), tmp_path, SPEC)
     for path in samples.paths:
         path.write_bytes(b"no picture")
     with raises("file-unreadable", samples.paths[0]) as error:

@@ -12,7 +12,8 @@ from tests.messages import raises
 from tests.truehalf.verification.small_detector import SPEC, Detector
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
-from truehalf.data.run_samples import adversarial_samples, verification_samples
+from truehalf.data.fitting import adversarial_samples
+from truehalf.data.run_samples import run_samples
 from truehalf.engines.front_doors import evidence_of
 from truehalf.files import write_json
 from truehalf.verification.chain.reference import freeze, write_reference
@@ -26,7 +27,7 @@ SPEC_OF_PICTURES = replace(SPEC, inputs=(IMAGES,), class_names=tuple("0123456789
 def config(tmp_path: Path) -> Config:
     """Of a workspace in which the small detector is the reference on six digit scenes."""
     config = validate(composed("data.verification_samples=6"))
-    samples = verification_samples(config, tmp_path, SPEC_OF_PICTURES)
+    samples = run_samples("verification", config, tmp_path, SPEC_OF_PICTURES)
     adversarial = adversarial_samples(config, SPEC_OF_PICTURES)
     write_json(tmp_path / "artifacts/trace/io_spec.json", SPEC_OF_PICTURES.to_json())
     write_reference(

@@ -17,7 +17,8 @@ from tests.messages import expect
 from tests.tiers import compiled
 from tests.truehalf.engines.building import build_engine
 from tests.truehalf.verification.held import COUNT, Rows, evidence, outputs_of
-from truehalf.engines.outputs import EngineReference, compare_outputs, feeds_at
+from truehalf.config.engine import KINDS
+from truehalf.engines.outputs import EngineReference, compare_outputs, feeds_at, points_of
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime import tensorrt
@@ -246,3 +247,16 @@ def test_a_file_that_is_refused_where_it_is_built_fails(bench: Bench, monkeypatc
     report = bench.built(evidence())
     assert report["status"] == "failed"
     expect(report["reason"], "not-supported", "/head/act/NonZero: of the module head.act", "data-dependent-size:")
+
+
+def test_each_point_is_there_once_in_the_order_of_the_profiles() -> None:
+    profiles: list[Any] = [
+        {"x": {"min": [1, 3], "opt": [1, 3], "max": [8, 3]}},
+        {"x": {kind: [2, 3] for kind in KINDS}},
+    ]
+    assert [(point["profile"], point["points"], point["shapes"]["x"]) for point in points_of(profiles)] == [
+        (0, ["min", "opt"], [1, 3]),
+        (0, ["max"], [8, 3]),
+        (1, ["min", "opt", "max"], [2, 3]),
+    ]
+    assert [point["points"] for point in points_of([])] == [["min", "opt", "max"]]

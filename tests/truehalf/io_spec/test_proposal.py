@@ -196,18 +196,18 @@ def test_a_format_that_small_boxes_do_not_show_is_not_proposed(
     found = propose_spec(written(tmp_path / "m.onnx", outputs), images())
     (boxes,) = [each for each in found.spec.outputs if each.kind == "boxes"]
     assert boxes.format is None and boxes.normalized is normalized
-    expect("; ".join(found.doubts), None, "'boxes'", "xyxy", "x, y, width, height")
+    expect("; ".join(found.doubts), None, "'boxes'", "xyxy", "xywh")
     layout = {"boxes": {"format": "xyxy", "normalized": normalized}}
     declared = {"outputs": [{"name": name, "kind": name} | layout.get(name, {}) for name in outputs]}
     report = compared(tmp_path, outputs, outputs, spec=declared)
     (line,) = [line for line in report.not_verified if "no-labels" in codes_in(line)]
-    expect(line, "no-labels", "x, y, width, height")
+    expect(line, "no-labels", "xywh")
 
 
 def test_small_boxes_of_a_known_format_are_proposed_with_what_else_they_may_be(tmp_path: Path) -> None:
     found = propose_spec(written(tmp_path / "m.onnx", small_boxes("cxcywh", True, 3)), images())
     assert [each.format for each in found.spec.outputs if each.kind == "boxes"] == ["cxcywh"]
-    expect(found.reasons["boxes"], None, "x, y, width, height")
+    expect(found.reasons["boxes"], None, "xywh")
 
 
 def test_names_do_not_matter_where_shapes_tell(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from truehalf.io_spec.checks import check_spec
 from truehalf.io_spec.proposal import Proposal, proposal_from_values
-from truehalf.io_spec.spec import TensorSpec
+from truehalf.io_spec.spec import InputSpec
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((4, 3, 32, 48), np.float32)
@@ -27,8 +27,8 @@ def of_run(
     outputs: dict[str, np.ndarray], feeds: dict[str, np.ndarray] | None = None, names: tuple[str, ...] = ()
 ) -> Proposal:
     fed = {"images": IMAGES} if feeds is None else feeds
-    inputs = [TensorSpec(name, None, array.dtype.name, ("batch", *array.shape[1:])) for name, array in fed.items()]
-    found = proposal_from_values(inputs, fed, outputs, names)
+    inputs = [InputSpec(name, None, array.dtype.name, ("batch", *array.shape[1:])) for name, array in fed.items()]
+    found = proposal_from_values(inputs, [fed], [outputs], names)
     check_spec(found.spec, list(outputs))
     assert set(found.reasons) <= {each.name for each in found.spec.tensors}
     return found

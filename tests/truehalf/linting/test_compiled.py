@@ -14,7 +14,7 @@ import pytest
 from tests.corpus import CASES, exported
 from tests.measuring.attention_graphs import compiled as engine_of
 from tests.tiers import compiled, first_of
-from truehalf.engines.profiles import dynamic_inputs
+from truehalf.io_spec.profiles import dynamic_inputs
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
 from truehalf.linting import RULES, lint
@@ -24,7 +24,7 @@ from truehalf.linting.base import BUILT, NO_NONZERO, REFUSED
 def profiles(name: str, model: ir.Model) -> list[dict[str, Any]]:
     """Every axis that varies from 1 to twice its size, values of inputs that become shapes from 1 to 3."""
     found, case = {}, CASES[name]
-    varying = dynamic_inputs(model.graph)
+    varying = dynamic_inputs(model)
     for input_name, array in zip(case.INPUT_NAMES, case.examples()[0], strict=True):
         if input_name in varying and input_name not in case.DYNAMIC_AXES:
             found[input_name] = {end: [value] * array.numel() for end, value in (("min", 1), ("opt", 2), ("max", 3))}

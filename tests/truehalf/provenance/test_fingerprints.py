@@ -16,7 +16,6 @@ from truehalf.provenance.fingerprints import (
     fingerprint_data,
     fingerprint_files,
     fingerprint_model,
-    fingerprint_samples,
 )
 
 
@@ -46,9 +45,7 @@ def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Pat
     config = validate(composed("data=images", f"data.folder={tmp_path}", *counts))
 
     def fingerprints() -> list[dict]:
-        return [
-            fingerprint_samples(run_sources(config, tmp_path)[purpose]) for purpose in ("calibration", "verification")
-        ]
+        return [fingerprint_data(config, tmp_path)[0][purpose] for purpose in ("calibration", "verification")]
 
     before = fingerprints()
     assert before == fingerprints() and [one["samples"] for one in before] == [2, 1]
@@ -61,7 +58,7 @@ def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Pat
 
 def test_made_samples_need_no_content() -> None:
     config = validate(composed())
-    assert fingerprint_samples(run_sources(config, Path("unused"))["verification"])["samples"] == 500
+    assert fingerprint_data(config, Path("unused"))[0]["verification"]["samples"] == 500
 
 
 def test_plugins_are_missed_before_the_work(tmp_path: Path) -> None:

@@ -59,15 +59,6 @@ def test_a_source_brings_its_packages() -> None:
     assert {*software.OF_SOURCE} <= sources
 
 
-def test_where_fp16_traces_the_model_the_device_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    for gpu, device in ((False, "cpu"), (True, "cuda")):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
-        assert software.tracing_device(validate(composed())) == {"device": None}
-        assert software.tracing_device(validate(composed("precision.method=half"))) == {"device": device}
-
-
 def test_every_stage_that_computes_depends_on_them() -> None:
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     of = {name for name, stage in stages.items() if "artifacts/inputs/software.json" in stage.get("deps", [])}

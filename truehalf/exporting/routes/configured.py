@@ -8,7 +8,7 @@ from pathlib import Path
 
 from truehalf.config.schema import Config
 from truehalf.conversion.report import Decision, Fp16Report
-from truehalf.data.run_samples import TRACE_SAMPLES, trace_samples
+from truehalf.data.run_samples import TRACE_SAMPLES, run_samples
 from truehalf.data.samples import filled
 from truehalf.exporting.routes.half_trace import HalfTracing, trace_in_fp16
 from truehalf.io_spec.spec import IoSpec
@@ -41,5 +41,5 @@ def trace_configured(
         repair=config.repair.passes,
     )
     batch = model.batch or config.trace.batch
-    example = filled(trace_samples(config, min(batch, TRACE_SAMPLES // 2), root, spec), batch)
+    example = filled(run_samples("trace", config, root, spec)[: min(batch, TRACE_SAMPLES // 2)], batch)
     return trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)

@@ -154,7 +154,7 @@ def _outputs(
     network: torch.nn.Module, inputs: list[Input], config: Config, root: Path
 ) -> tuple[list[OutputSpec], list[str]]:
     """What the module returns on a sample to trace on, in the batch that is traced."""
-    from truehalf.data.run_samples import trace_samples
+    from truehalf.data.run_samples import run_samples
     from truehalf.data.samples import stacked
     from truehalf.models.source import described
 
@@ -162,7 +162,8 @@ def _outputs(
     if declared is not None and all(each.take is not None for each in declared):
         return outputs_of(config, {})
     batch = config.trace.batch
-    sample = trace_samples(config, 1, root, described(Model(network, inputs, (), config.model.classes or (), True)))[0]
+    spec = described(Model(network, inputs, (), config.model.classes or (), True))
+    sample = run_samples("trace", config, root, spec)[0]
     feeds = stacked([sample] * batch)
     names = [each.name for each in inputs]
     remedy = "; model.inputs and model.image_size say what goes in"

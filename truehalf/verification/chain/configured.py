@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from truehalf.config.schema import Config
 from truehalf.config.verification import VerifyConfig
-from truehalf.data.run_samples import adversarial_samples, verification_samples
+from truehalf.data.fitting import adversarial_samples
+from truehalf.data.run_samples import run_samples
 from truehalf.data.samples import Sample, readable
 from truehalf.errors import StageError
 from truehalf.files import read_json
-from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.profiles import completed
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.verification.activation_memory import fitting_batch
@@ -89,7 +90,7 @@ def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Froze
 
 def _samples(config: Config, root: Path, spec: IoSpec) -> tuple[Sequence[Sample], list[str]]:
     """Those of verification, and what is wrong with each that was left out."""
-    samples = verification_samples(config, root, spec)
+    samples = run_samples("verification", config, root, spec)
     kept = readable(samples) if config.verify.skip_corrupt else samples
     return kept, list(kept.unreadable.values())
 

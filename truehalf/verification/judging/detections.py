@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DECLARE, columns_of, detecting, finds_top_k, images_and_rows, is_of_one_image
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import detection_values, evaluate
 from truehalf.verification.measured import Measured
@@ -43,8 +43,6 @@ def judge_detections(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     ]
     if seen.decodable:
         found += _count(seen)
-    if seen.misinterpreted and not seen.meaningless:
-        found.append(not_checked(seen.misinterpreted[0]))
     for name, errors in taking_part.items():
         if errors.nan_reference and errors.nan != errors.nan_reference:
             reason = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
@@ -92,7 +90,7 @@ def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
         return [item for list_them in named[name] for item in worst.ranked(list_them(seen))]
 
     found = evaluate(seen.options.gates, values, reasons, worst_of)
-    no_node = seen.misinterpreted is not None and seen.misinterpreted[1]
+    no_node = seen.misinterpreted is not None
     found = [replace(gate, no_node=gate.state == NOT_VERIFIED and no_node) for gate in found]
     return found if drop is not None else [_renamed(gate) for gate in found]
 

@@ -15,7 +15,7 @@ from truehalf.emulation.emulate import emulate
 from truehalf.emulation.pessimistic import split_sums
 from truehalf.ir.facts import name_of, reached, values_read
 from truehalf.ir.normalize import InferTypes
-from truehalf.ir.ops import Trait, has
+from truehalf.ir.ops import Trait, has, row_of
 from truehalf.ir.selectors import scope_of
 from truehalf.verification.graft import as_held
 from truehalf.verification.localize.align import align, source_node
@@ -158,11 +158,22 @@ class BothFiles:
 
     def selector(self, node: ir.Node) -> str:
         """What keeps it FP32, beside the entries in force, quoted for the command line."""
-        return self.selector_of([entry_of(name_of(self.original(node) or node))])
+        return self.selector_of([entry_of(name_of(each)) for each in with_makers(self.original(node) or node)])
 
     def selector_of(self, entries: Sequence[str]) -> str:
         """Entries of node_block_list beside those in force, quoted for the command line."""
         return pins_argument("node_block_list", entries, self._pinned)
+
+
+def with_makers(node: ir.Node) -> list[ir.Node]:
+    """A node; with one that chooses by its values also what computes them."""
+    found = [node]
+    chooses = has(node, Trait.STEPS) and row_of(node).choice is not None
+    value = node.inputs[0] if chooses else None
+    while value is not None and (maker := source_node(value)) is not None:
+        found.append(maker)
+        value = maker.inputs[0] if has(maker, Trait.EXACT) and maker.inputs else None
+    return found
 
 
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}

@@ -1,6 +1,7 @@
 """Selectors against several suspects at once.
 
-Where rounding is at fault, a suspect's node is pinned. A value beyond FP16's range does not end at the node that
+Where rounding is at fault, a suspect's node is pinned; with a TopK or ArgMax what makes its input, as of a tensor that
+float16 holds it chooses as before. A value beyond FP16's range does not end at the node that
 computes it: what reads it has to be FP32, too, up to where it is small again. So then the module is pinned that holds
 the node and what reads it, by the beginning of its nodes' names, unless that is much of the graph: then the node and
 what reads it, by their names.
@@ -16,7 +17,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import name_of
 from truehalf.ir.ops import Trait, has
-from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.both_files import BothFiles, with_makers
 from truehalf.verification.localize.suspects import Suspect
 from truehalf.verification.pinning.as_argument import entry_of
 
@@ -29,8 +30,10 @@ def combined_selectors(suspects: Sequence[Suspect], files: BothFiles) -> str:
     entries = []
     for each in suspects:
         name = each.node.replace(" -> ", "_")  # of one without a name, as the conversion calls it
-        if each.cause != "nonfinite" or name not in nodes:
-            entries += [entry_of(name)]
+        if name not in nodes:
+            entries.append(entry_of(name))
+        elif each.cause != "nonfinite":
+            entries += [entry_of(name_of(node)) for node in with_makers(nodes[name])]
         elif module := _module(nodes[name], list(nodes)):
             entries.append(f"^{re.escape(module)}")
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.engine import EngineConfig
 from truehalf.config.precision import Precision
-from truehalf.io_spec.profile_shapes import completed
+from truehalf.io_spec.profiles import completed
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 

@@ -21,9 +21,8 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.ir.facts import is_op, name_of, with_subgraphs
-from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.align import source_node
-from truehalf.verification.localize.both_files import BothFiles
+from truehalf.verification.localize.both_files import BothFiles, with_makers
 from truehalf.verification.localize.effects import effects_of
 from truehalf.verification.localize.node_errors import WRONG, LocalError, local_errors
 from truehalf.verification.pinning.as_argument import entry_of
@@ -34,7 +33,6 @@ _SINGLE, _RUNS = 64, 96  # nodes whose effect is measured alone; runs of the ref
 _SINGLE_PRECISION = 1e-6  # local error: FP32 makes as much of another order of operations
 _PRUNING = 40  # conversions, to drop needless pins
 _SLACK = 0.1  # share of the pins that may be needless before they are pruned
-_CHOICES = ("TopK", "ArgMax", "ArgMin")
 _NEVER = ("Attention", "MultiHeadAttention")
 
 
@@ -105,16 +103,6 @@ def ranked(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str])
     order.sort(key=lambda i: all(error.relative < WRONG for error in by_node[nodes[i]]))
     order += sorted(ties)
     return [tuple(map(name_of, with_makers(nodes[i]))) for i in order]
-
-
-def with_makers(node: ir.Node) -> list[ir.Node]:
-    """A node; with one that chooses by its values also what computes them."""
-    found = [node]
-    value = node.inputs[0] if is_op(node, *_CHOICES) else None
-    while value is not None and (maker := source_node(value)) is not None:
-        found.append(maker)
-        value = maker.inputs[0] if has(maker, Trait.EXACT) and maker.inputs else None
-    return found
 
 
 def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int | None:

@@ -15,7 +15,7 @@ from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import refuses
 from truehalf.config.schema import Config
-from truehalf.data.run_samples import trace_samples
+from truehalf.data.run_samples import run_samples
 from truehalf.exporting.configured import export_configured
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.configuration import validated
@@ -122,7 +122,7 @@ def config(mine: str, *overrides: str, factory: str = "build") -> Config:
 
 
 def called(model: Model, config: Config, root: Path, count: int = 2) -> tuple[torch.Tensor, ...]:
-    samples = trace_samples(config, count, root, described(model))
+    samples = run_samples("trace", config, root, described(model))[:count]
     feeds = [np.stack([sample.arrays[each.name] for sample in samples]) for each in model.inputs]
     with torch.no_grad():
         return model.module(*(torch.from_numpy(feed) for feed in feeds))

@@ -142,6 +142,26 @@ def test_pins_of_what_goes_wrong_in_bodies(name: str) -> None:
     assert compare(proto, pinned.model, samples[2:], locate=False).verdict == "passed"
 
 
+def test_the_search_takes_old_opsets_and_recurrences() -> None:
+    """As in captcha readers of opset 12: an LSTM, whose optional inputs and outputs are left out."""
+    rng = np.random.default_rng(0)
+    text = """<ir_version: 7, opset_import: ["" : 12]>
+        g (float[4,2,8] x, float[1,32,8] w, float[1,32,8] r) => (float[4,2,8] y) <float k = {900}> {
+        [lstm] h = LSTM<hidden_size = 8>(x, w, r)
+        [flat] f = Squeeze<axes = [1]>(h) [up] u = Add(f, k) [down] d = Sub(u, k) [wide] e = Unsqueeze<axes = [0]>(d)
+        [end] y = Squeeze<axes = [0]>(e) }"""
+    proto = onnx.parser.parse_model(text)
+    for name in ("w", "r"):
+        proto.graph.input.remove(next(value for value in proto.graph.input if value.name == name))
+        array = rng.normal(size=(1, 32, 8)).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    feeds = [{"x": rng.normal(size=(4, 2, 8)).astype(np.float32)} for _ in range(4)]
+    check = converted(proto, feeds[:2], **EAGER).report.check
+    assert check.state == "failed" and {"^up$", "^down$"} <= {*check.node_block_list} and not check.remedy
+    pinned = converted(proto, feeds[:2], **EAGER, node_block_list=check.node_block_list)
+    assert compare(proto, pinned.model, feeds[2:], locate=False).verdict == "passed"
+
+
 def test_pins_are_found_for_columns_beside_large_ones() -> None:
     body = '["big"] a = Mul(x, k) ["add"] b = Add(x, l) ["sub"] d = Sub(b, l) ["cat"] y = Concat<axis = 1>(a, d)'
     proto, samples = model(body, {"k": 1000, "l": 400}), normal()

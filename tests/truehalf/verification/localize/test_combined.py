@@ -100,3 +100,13 @@ def test_suspects_of_a_search_are_pinned_by_name_where_they_have_none() -> None:
     files = BothFiles(reference, candidate)
     found = locate(files, [{"x": np.float32([100, 1])}])
     assert found[0].cause == "nonfinite" and entries(combined_selectors(found, files))[0] == "^Mul_a$"
+
+
+@pytest.mark.parametrize("choose", ["v, y = TopK(b, k)", "y = ArgMax(b)"])
+def test_with_a_choice_goes_what_makes_its_input(choose: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 17]> g (float[4] x) => (int64[1] y) <int64[1] k = {{1}}>
+    {{ [scores] a = Sin(x) [turned] b = Neg(a) [choice] {choose} }}"""
+    made = ir.from_proto(onnx.parser.parse_model(text))
+    files = BothFiles(made, made)
+    pinned = combined_selectors([suspect("choice", "error")], files)
+    assert pinned == files.selector(list(made.graph)[-1]) and entries(pinned) == ["^choice$", "^turned$", "^scores$"]
