@@ -241,7 +241,13 @@ BAD: tuple[Change, ...] = (
     *(raised, relabelled, moved_low, swapped),
 )
 SEEDS = range(2, 3)
-_OF_PLACES = (exchanged, exchanged_low, without_tail, swapped)  # what top-k inside the model does with them
+_OF_PLACES = (
+    exchanged,
+    exchanged_low,
+    without_tail,
+    swapped,
+    haunted_by_another_class,
+)  # what top-k inside the model does with them
 
 
 def planted(name: str, change: Change, expected: str, start: Scene, seed: int = 0) -> Iterator[Pair]:
