@@ -2,9 +2,8 @@
 
     I/O spec           what both declare of an input or output, but for float16 against float32 and sizes that vary,
                        and the names of classes
-    names of classes   under a key of any tool that says so: a list of texts, a mapping of numbers to them or of them to
-                       numbers, COCO's categories, or texts with commas or line ends between, and perhaps a number
-                       before or behind each; and, where both say so, their numbers
+    names of classes   under a key of any tool that says so: a list of texts, a mapping of numbers to them, or texts
+                       with commas or line ends between
 
 Other metadata may differ. What one of the two leaves out is no contradiction, nor are numbers that float32 has rounded.
 """
@@ -27,11 +26,7 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.findings import FAILED, Finding, not_checked
 
 _OF_NAMES = re.compile(r"(^|[^a-z])(names|classes|labels|categories)$", re.IGNORECASE)
-_OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names|id2label|label2id", re.IGNORECASE)
-_NUMBERED = (  # 0: cat, 0 cat, 0) cat; cat: 0
-    re.compile(r"(?P<number>\d+)\s*(?:[:=]\s*|[.)]?\s+)(?P<name>\S.*)"),
-    re.compile(r"(?P<name>\S.*?)\s*[:=]\s*(?P<number>\d+)"),
-)
+_OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names|id2label", re.IGNORECASE)
 _SIZES = ("shape", "traced")
 _SHOWN = 60  # characters of a value
 
@@ -54,7 +49,7 @@ def contradictions(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> It
         if _OF_CLASSES.fullmatch(key) and key in reference.metadata_props:
             a, b = _value(key, reference.metadata_props[key]), _value(key, text)
             names = _names(a), _names(b)
-            if None not in names and (names[0] != names[1] or _are_renumbered(a, b)):
+            if None not in names and names[0] != names[1]:
                 yield Finding("metadata", FAILED, _reason(repr(key), a, b), no_node=True)
 
 
@@ -100,32 +95,10 @@ def class_names_in(model: ir.Model) -> tuple[str, ...]:
 
 def _names(value: Any) -> list[str] | None:
     """A list of texts, or names by number in the order of the numbers; None of anything else."""
-    value = _by_number(value)
     if isinstance(value, Mapping) and all(str(key).isdecimal() for key in value):
         value = [value[key] for key in sorted(value, key=int)]
     is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(each, str) for each in value)
     return list(value) if is_list else None
-
-
-def _by_number(value: Any) -> Any:
-    """Texts by number, of numbers by text and of COCO's categories; anything else as it is."""
-    if isinstance(value, Mapping) and value and _are_numbers([*value.values()]):
-        return {str(number): str(name) for name, number in value.items()}
-    is_list = isinstance(value, (list, tuple)) and bool(value)
-    if is_list and all(isinstance(each, Mapping) and {"id", "name"} <= {*each} for each in value):
-        return {str(each["id"]): each["name"] for each in value}
-    return value
-
-
-def _are_renumbered(a: Any, b: Any) -> bool:
-    """Whether both number their names, and otherwise: a list only has an order."""
-    numbers = [{str(key) for key in each} for each in (_by_number(a), _by_number(b)) if isinstance(each, Mapping)]
-    return len(numbers) == 2 and numbers[0] != numbers[1]
-
-
-def _are_numbers(values: Sequence[Any]) -> bool:
-    """Whether they are 0, 1, 2, ... in any order."""
-    return all(isinstance(each, int) for each in values) and sorted(values) == list(range(len(values)))
 
 
 def _value(key: str, text: str) -> Any:
@@ -136,12 +109,7 @@ def _value(key: str, text: str) -> Any:
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
     names = [name.strip() for name in re.split(r"[,;\n]", text.strip())]
-    if len(names) < 2 or not _OF_NAMES.search(key):
-        return text
-    for numbered in _NUMBERED:
-        if all(found := [numbered.fullmatch(name) for name in names]):
-            return {each["number"]: each["name"] for each in found if each}
-    return names
+    return names if len(names) > 1 and _OF_NAMES.search(key) else text
 
 
 def _reason(where: str, *values: Any) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -27,7 +27,7 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import holds_fp16
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort import CUDA, Session
-from truehalf.verification.float16_shapes import causes, float16_shape_arithmetic, shape_problem, shapes_unknown
+from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_problem, shapes_unknown
 from truehalf.verification.lanes import lanes_of, threads_of
 from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_on, part_of
 
@@ -156,7 +156,6 @@ class OpenFile:
         self._lanes = lanes
         self._beyond_float16: list[tuple[str, float]] = []  # by run
         self._unrounded: OpenFile | None = None
-        self._probes: dict[tuple[str, ...], OpenFile] = {}  # one at most
         with self._naming():
             self.runner = runner or open_runner(file, evaluation, lanes)
 
@@ -178,12 +177,7 @@ class OpenFile:
         return float16_shape_arithmetic(self.file.model) if self.evaluation in _EMULATED else []
 
     def unrounded_shapes(
-        self,
-        expected: Arrays,
-        rounded: Arrays,
-        run: Callable[[OpenFile], Arrays],
-        place: str,
-        reference: ir.Model | None,
+        self, expected: Arrays, rounded: Arrays, run: Callable[[OpenFile], Arrays], place: str
     ) -> tuple[str | None, str | None]:
         """What is wrong with the shapes that FP16 arithmetic decides, where it is not rounded between nodes; or why
         that is not known. Nones of a file that has no such arithmetic.
@@ -193,58 +187,17 @@ class OpenFile:
             rounded: outputs of this file; those that are missing have no shape.
             run: what the file as given outputs.
             place: what the run is called.
-            reference: whose constants say what was changed; None: not known.
         """
         if not self.shape_nodes:
             return None, None
         try:
             # The CPU provider does not round between nodes.
             self._unrounded = self._unrounded or OpenFile(self.file, FP32_CPU, called=self._called)
-            found = partial(causes, self.shape_nodes, self.file.model, reference)
-            return shape_problem(expected, run(self._unrounded), rounded, found, place), None
+            return shape_problem(expected, run(self._unrounded), rounded, self.shape_nodes, place), None
         except UnevenShapes as error:
             return str(error), None
         except StageError as error:
             return None, shapes_unknown(self.shape_nodes, error)
-
-    def probing(self, names: Sequence[str], given: Mapping[str, np.ndarray] | None = None) -> OpenFile:
-        """The file, run by the same evaluation, in emulation for CUDA, with these inner tensors as its outputs; open
-        until others are asked for.
-
-        Args:
-            given: tensors that become inputs, such as these, where they are none yet.
-
-        Raises:
-            StageError: as open_runner.
-        """
-        key = *names, *(given or ())
-        if key in self._probes:
-            return self._probes[key]
-        self._close_probes()
-        model = self.file.model.clone()
-        values = {value.name: value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
-        values |= {value.name: value for node in model.graph for value in node.outputs}
-        model.graph.outputs.clear()
-        for name, array in (given or {}).items():
-            computed = values[name]
-            if computed.is_graph_input():
-                continue
-            values[name] = ir.Input(name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)))
-            computed.name = f"{name}/computed"
-            typed = values[name]
-            if computed.dtype not in (None, typed.dtype):  # what a run gives is float32, whatever it was
-                cast = ir.node("Cast", [typed], {"to": computed.dtype})
-                model.graph.insert_before(model.graph[0], cast)
-                typed = cast.outputs[0]
-            computed.replace_all_uses_with(typed)
-            model.graph.inputs.append(values[name])
-        model.graph.outputs.extend(values[name] for name in names)
-        runner = _on_cpu(model, self.evaluation)
-        return self._probes.setdefault(key, OpenFile(self.file, self.evaluation, runner, self._called))
-
-    def _close_probes(self) -> None:
-        while self._probes:
-            self._probes.popitem()[1].close()
 
     def run(self, part: Part) -> Arrays:
         """Outputs by name; of arrays that are float32 where the file takes float16, or the other way round. Samples are
@@ -303,7 +256,6 @@ class OpenFile:
     def close(self) -> None:
         """Free what runs it."""
         self.runner.close()
-        self._close_probes()
         if self._unrounded is not None:
             self._unrounded.close()
 

@@ -1,13 +1,11 @@
 """Does an output react to the input? A file that outputs the same whatever it is fed may be right on every sample.
 
-    failed         the output is the same on samples that differ, while the reference's moves by more than STEPS of
-                   FP16; or its values move by less than FOLLOWS of what the reference's do that move by more than that
-    not verified   the reference does not react, either, or by so little that FP16 may not show it: then nothing says
-                   that the output is right on any other input; or its values move otherwise than the reference's: the
-                   difference moves by more than those do (another sample's answer, the wrong way), or a slice of it is
-                   the same on all samples
-    open           one sample, or samples that are all alike: the same question, left open by the samples; it takes
-                   nothing from what was compared on them
+    failed         the output is the same on samples that differ, or moves by less than FOLLOWS of what the reference's
+                   does, while that moves by more than STEPS of FP16; or what it differs by from the reference moves by
+                   more than that: another sample's answer, the wrong way
+    not verified   the reference does not react, either, or by so little that FP16 may not show it: nothing says that it
+                   is right on any other input
+    open           one sample, or samples that are all alike: it takes nothing from what was compared on them
 
 With random weights it is arbitrary which queries a detector keeps: the reference's may change with the sample and a
 file's not. Beside an output of the same queries that reacts, that is not verified, and no failure.
@@ -19,12 +17,13 @@ several that make up detections: those count where no output reacts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 
 if TYPE_CHECKING:
     from truehalf.verification.runs import Run
@@ -55,157 +54,96 @@ class Observed:
     failed: bool = False
 
 
-@dataclass
-class Reactions:
-    """What was found: by output the reasons to fail, and what the verdict cannot do without; and, over all outputs,
-    what the samples leave open.
-    """
-
-    failures: dict[str, str] = field(default_factory=dict)
-    unknown: dict[str, str] = field(default_factory=dict)
-    open: str = ""
-
-
-def reactions(outputs: Sequence[Observed]) -> Reactions:
-    """Judge all outputs of a file together."""
-    found = Reactions()
+def reactions(outputs: Sequence[Observed]) -> list[Finding]:
+    """Judge all outputs of a file together; no node is to blame for what is open."""
+    found: list[Finding] = []
     unmoved: dict[str, str] = {}
-    left_open: list[Observed] = []
+    alike = [output for output in outputs if len({*output.samples}) < 2]
     chosen_react = any(output.arbitrary and not _is_constant(output.candidate) for output in outputs)
-    for output in outputs:
-        why = _problem(output)
-        if why and output.arbitrary and chosen_react:
-            reason = f"output {output.name!r}: {why}, or the weights, which are random, choose other queries"
-            found.unknown[output.name] = coded("input-ignored", reason)
-        elif why:
-            found.failures[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
-        elif why := _moves_otherwise(output):
-            found.unknown[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
-        elif why := _unmoved(output):
-            reason = f"output {output.name!r}: {why}; so nothing says that it is right on another input"
-            unmoved[output.name] = coded("input-ignored", reason)
-        elif len({*output.samples}) < 2:
-            left_open.append(output)
+    for output in (each for each in outputs if len({*each.samples}) > 1):
+        ignored, unknown = _judged(output)
+        why = ignored or unknown
+        is_arbitrary = bool(ignored) and output.arbitrary and chosen_react
+        if is_arbitrary:
+            why += ", or the weights, which are random, choose other queries"
+        reason = coded("input-ignored", f"output {output.name!r}: {why}")
+        if is_arbitrary:
+            found.append(_finding(output.name, NOT_VERIFIED, reason))
+        elif ignored:
+            found.append(_finding(output.name, FAILED, reason))
+        elif unknown:
+            unmoved[output.name] = reason
     none_moves = len(unmoved) == len(outputs)
     counting = {output.name for output in outputs if output.always or none_moves}
-    found.unknown |= {name: reason for name, reason in unmoved.items() if name in counting}
-    if left_open:
-        count = max(len(output.samples) for output in left_open)
+    found += [_finding(name, NOT_VERIFIED, reason) for name, reason in unmoved.items() if name in counting]
+    if alike and len(found) < len(outputs):
+        count = max(len(output.samples) for output in alike)
         samples = "there is one sample" if count == 1 else f"the {count} samples are all alike"
-        named = ", ".join(repr(output.name) for output in left_open)
-        reason = f"whether {named} react{'s' * (len(left_open) == 1)} to the input: {samples}; give samples that differ"
-        found.open = coded("samples-alike", reason)
-    return found
+        named = ", ".join(repr(output.name) for output in alike)
+        reason = f"whether {named} react{'s' * (len(alike) == 1)} to the input: {samples}; give samples that differ"
+        found.append(Finding("reaction", NOT_VERIFIED, coded("samples-alike", reason), decides=False))
+    return found or [Finding("reaction", VERIFIED, "the outputs change with the input")]
 
 
-def _problem(output: Observed) -> str:
-    """Why an output does not react as it should, or nothing."""
-    if len({*output.samples}) < 2:
-        return ""
-    if not _is_constant(output.candidate):
-        if not _are_floats_of_one_shape(output):
-            return ""
-        moved = _moved(output.reference, output.candidate)
-        share = moved.share(moved.candidate)
-        reason = f"from sample to sample it moves by {share:.2%} of what the reference's does: it ignores its input"
-        return reason if share < FOLLOWS else ""
-    if not _moves(output.reference):
-        return ""
-    if not output.always and len({array.shape for array in output.reference}) > 1:
-        return ""  # as many detections as there are: their gates judge it
-    return f"it is the same on all {len(output.samples)} samples, and the reference's is not: it ignores its input"
+def _finding(name: str, state: str, reason: str) -> Finding:
+    return Finding("reaction", state, reason, no_node=state == NOT_VERIFIED, facts={"output": name})
 
 
-def _moves_otherwise(output: Observed) -> str:
-    """Why an output that moves as much as the reference's may still not follow its input, or nothing."""
-    if output.failed or not output.always or len({*output.samples}) < 2 or not _are_floats_of_one_shape(output):
-        return ""
-    moved = _moved(output.reference, output.candidate)
-    if not moved.places.any():
-        return ""
-    if (share := moved.share(moved.difference)) > 1.0:
-        return f"the difference from the reference moves by {share:.2%} of what that does from sample to sample"
-    for axis in range(moved.places.ndim):
-        others = tuple(each for each in range(moved.places.ndim) if each != axis)
-        still = (moved.candidate == 0).all(axis=others)
-        of_reference = np.count_nonzero(moved.places, axis=others) * 2 > moved.places.size // moved.places.shape[axis]
-        if (ignored := np.flatnonzero(still & of_reference)).size:
-            return f"index {ignored[0]} of axis {axis + 1} is the same on all samples, and the reference's is not"
-    return ""
-
-
-def _unmoved(output: Observed) -> str:
-    """Why nothing can be concluded from an output without a problem, or nothing."""
+def _judged(output: Observed) -> tuple[str, str]:
+    """Why an output ignores its input, or else why nothing can be concluded from it; empty where neither."""
     count = len(output.samples)
-    if len({*output.samples}) < 2:
-        return ""
+    unlike = len({array.shape for array in (*output.reference, *output.candidate)}) > 1
+    moved = None if unlike or output.reference[0].dtype.kind != "f" else _moved(output.reference, output.candidate)
     if _is_constant(output.reference):
-        return f"the reference's is the same on all {count} samples, which differ"
+        return "", f"the reference's is the same on all {count} samples, which differ; nothing says that it is right"
     if _is_constant(output.candidate):
-        return f"it is the same on all {count} samples, and the reference's moves by no more than a step of FP16"
-    return ""
-
-
-def _moves(arrays: Sequence[np.ndarray]) -> bool:
-    """Whether an output changes by more than FP16 may swallow."""
-    if len({array.shape for array in arrays}) > 1 or arrays[0].dtype.kind != "f":
-        return not _is_constant(arrays)
-    stacked = np.stack(arrays).astype(np.float64)
-    finite = np.isfinite(stacked)
-    if (finite.any(axis=0) & ~finite.all(axis=0)).any():
-        return True
-    values = np.where(finite, stacked, 0.0)
-    low, high = values.min(axis=0), values.max(axis=0)
-    return bool(_by_more_than_steps(low, high).any())
-
-
-def _by_more_than_steps(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    exponent = np.frexp(np.maximum(np.abs(low), np.abs(high)))[1] - 1
-    return np.asarray(high - low > STEPS * np.ldexp(1.0, np.maximum(exponent, -14) - 10))
+        if moved is not None and not moved.places:
+            reason = "the reference's moves by no more than a step of FP16"
+            return "", f"it is the same on all {count} samples, and {reason}"
+        if unlike and not output.always:
+            return "", ""  # as many detections as there are: their gates judge it
+        return f"it is the same on all {count} samples, and the reference's is not: it ignores its input", ""
+    if moved is None or not moved.places:
+        return "", ""
+    if moved.candidate < FOLLOWS:
+        return f"it moves by {moved.candidate:.2%} of what the reference's does: it ignores its input", ""
+    if moved.difference > 1 and output.always and not output.failed:
+        reason = f"the difference from the reference moves by {moved.difference:.2%} of what that does"
+        return f"{reason}: it is the answer to another input", ""
+    return "", ""
 
 
 @dataclass(frozen=True)
 class _Moved:
-    """Squared distances from the mean over samples, value by value: of both files, and of their difference.
+    """How far values move from sample to sample, as shares of the reference's root mean square around the mean.
 
     Attributes:
-        places: where the reference's values move by more than FP16 may swallow.
+        places: how many of the reference's values move by more than FP16 may swallow; the shares are of those.
     """
 
-    reference: np.ndarray
-    candidate: np.ndarray
-    difference: np.ndarray
-    places: np.ndarray
-
-    def share(self, of: np.ndarray) -> float:
-        """Root mean square in `places`, beside the reference's; 1 where there are none."""
-        if not self.places.any():
-            return 1.0
-        return float(np.sqrt(max(of[self.places].sum(), 0.0) / self.reference[self.places].sum()))
-
-
-def _are_floats_of_one_shape(output: Observed) -> bool:
-    shapes = {array.shape for array in (*output.reference, *output.candidate)}
-    return len(shapes) == 1 and output.reference[0].dtype.kind == "f"
+    candidate: float
+    difference: float
+    places: int
 
 
 def _moved(reference: Sequence[np.ndarray], candidate: Sequence[np.ndarray]) -> _Moved:
-    """Of floats of one shape."""
-    first = [np.asarray(side[0], np.float64) for side in (reference, candidate)]
-    low, high = first[0], first[0]
-    sums, squares = ([np.zeros(first[0].shape) for _ in range(3)] for _ in range(2))
+    """Measure floats of one shape."""
+    low, high = reference[0].astype(np.float64), reference[0].astype(np.float64)
+    sums = [np.zeros(low.shape), np.zeros(low.shape)]
     with np.errstate(invalid="ignore", over="ignore"):
         for pair in zip(reference, candidate, strict=True):
             low, high = np.minimum(low, pair[0]), np.maximum(high, pair[0])
-            moves = [array - start for array, start in zip(pair, first, strict=True)]
-            for i, moved in enumerate((*moves, moves[1] - moves[0])):
-                sums[i] += moved
-                squares[i] += moved * moved
-        spread = [square - total * total / len(reference) for square, total in zip(squares, sums, strict=True)]
-        places = np.isfinite(spread[0]) & np.isfinite(spread[1])
-        places &= _by_more_than_steps(np.where(places, low, 0.0), np.where(places, high, 0.0))
-    of_reference, of_candidate, of_difference = spread
-    return _Moved(of_reference, of_candidate, of_difference, places)
+            sums = [total + array for total, array in zip(sums, pair, strict=True)]
+        step = np.ldexp(1.0, np.maximum(np.frexp(np.maximum(np.abs(low), np.abs(high)))[1] - 1, -14) - 10)
+        moves = high - low > STEPS * step
+        ours, theirs = (total / len(reference) for total in sums)
+        finite = np.isfinite(ours) & np.isfinite(theirs) & moves
+        squares = np.zeros(3)
+        for r, c in zip(reference, candidate, strict=True):
+            apart = (r[finite] - ours[finite], c[finite] - theirs[finite])
+            squares += [float(np.square(each).sum()) for each in (*apart, apart[1] - apart[0])]
+    shares = np.sqrt(squares[1:] / squares[0]) if squares[0] else (1.0, 0.0)
+    return _Moved(float(shares[0]), float(shares[1]), int(moves.sum()))
 
 
 def _is_constant(arrays: Sequence[np.ndarray]) -> bool:

@@ -23,37 +23,31 @@ CLASSIFIER = {"outputs": [{"name": "logits", "kind": "classes"}]}
 # Shape of the values `y`, without samples; their axis of choice; and nodes that make `z`.
 _LARGEST: Mapping[str, tuple[tuple[int, ...], int, str]] = {
     "argmax": ((5, 6, 7), 1, "z = ArgMax<axis = 1, keepdims = 0>(y)"),
-    "argmax-to-float": ((6, 11), 1, "i = ArgMax<axis = 1, keepdims = 0>(y) z = Cast<to = 1>(i)"),
     "argmin": ((7, 10), 1, "n = Neg(y) z = ArgMin<axis = 1>(n)"),
     "argmax-to-a-table": ((12,), 1, "i = ArgMax<axis = 1, keepdims = 0>(y) z = Gather(table, i)"),
     "argmax-of-softmax": ((5, 6, 7), 1, "p = Softmax<axis = 1>(y) z = ArgMax<axis = 1, keepdims = 0>(p)"),
     "argmax-of-a-sigmoid": ((5, 6, 7), 1, "p = Sigmoid(y) z = ArgMax<axis = 1, keepdims = 0>(p)"),
     "place-in-a-row": (
-        (1, 4, 5),
+        (1, 1, 20),
         3,
         "f = Flatten<axis = 1>(y) i = ArgMax<axis = 1>(f) c = Mod(i, five) z = Cast<to = 1>(c)",
     ),
     "top-k": ((20,), 1, "v, z = TopK<axis = 1>(y, three)"),
-    "top-k-of-rows": ((9, 13), 2, "v, z = TopK<axis = 2>(y, three)"),
     "top-k-to-a-table": ((12,), 1, "v, i = TopK<axis = 1>(y, three) z = Gather(table, i)"),
     "hardmax": ((5, 9), 2, "z = Hardmax(y)"),
     "hardmax-on": ((12,), 1, "h = Hardmax<axis = 1>(y) z = MatMul(h, table)"),
     "mask-of-the-largest": ((6, 4, 5), 1, "t = ReduceMax<axes = [1]>(y) z = Equal(t, y)"),
-    "largest-alone": ((12,), 1, "t = ReduceMax<axes = [1]>(y) m = Less(y, t) z = Where(m, zero, y)"),
     "one-hot": ((12,), 1, "i = ArgMax<axis = 1, keepdims = 0>(y) z = OneHot(i, twelve, pair)"),
 }
 # Thresholds of a step, and nodes that make `z` of `y`.
 _STEPS: Mapping[str, tuple[Array, str]] = {
     "greater": (np.float32([0.5]), "z = Greater(y, half)"),
-    "less-of-a-constant": (np.float32([0.5]), "z = Less(half, y)"),
     "where": (np.float32([0.5]), "m = GreaterOrEqual(y, half) z = Where(m, y, minus)"),
-    "not": (np.float32([0.5]), "m = LessOrEqual(y, half) n = Not(m) z = Where(n, y, minus)"),
     "relu": (np.float32([0]), "r = Relu(y) z = Greater(r, zero)"),
     "sigmoid": (np.float32([0]), "p = Sigmoid(y) z = Greater(p, half)"),
     "sign": (np.float32([0]), "s = Sign(y) z = Mul(s, wide)"),
     "round": (np.arange(-2.5, 3), "z = Round(y)"),
     "floor": (np.arange(-2.0, 3), "z = Floor(y)"),
-    "ceil": (np.arange(-2.0, 3), "c = Ceil(y) z = Mul(c, wide)"),
     "to-integers": (np.float32([-2, -1, 1, 2]), "z = Cast<to = 7>(y)"),
     "to-rows": (np.float32([1, 2]), "a = Abs(y) i = Cast<to = 7>(a) z = Gather(table, i)"),
     "quantized": (

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.corpus.pairs import Pair, numbers, replayed
-from tests.corpus.pairs.detections import FAILED, PASSED, Scene, as_top_k, lowered, noisy, permuted, relabelled, scene
+from tests.corpus.pairs.detections import FAILED, PASSED, Scene, as_top_k, permuted, relabelled, scene
 from tests.corpus.pairs.rows import spec_of, with_image, with_top_k
 
 LEAST = 0.004  # of the scores that are put out: rows vary from image to image
@@ -88,6 +88,6 @@ def spec(form: str) -> dict[str, Any]:
 
 def pairs() -> Iterator[Pair]:
     for form, (written, _) in FORMS.items():
-        for change, expected in ((noisy, PASSED), (permuted, PASSED), (lowered, FAILED), (relabelled, FAILED)):
+        for change, expected in ((permuted, PASSED), (relabelled, FAILED)):
             files = [written(each) for each in (scene(), change(scene(), np.random.default_rng(0)))]
             yield Pair(f"{form}-{change.__name__}", *files, {"x": numbers(12)}, expected, spec(form))

@@ -27,14 +27,13 @@ from truehalf.verification.judging.checks import (
     nothing_compared,
     of_conditions,
     of_run,
-    reaction_findings,
     sums_not_rounded,
     unmet,
 )
 from truehalf.verification.judging.judge import same_detections
 from truehalf.verification.metrics.detections import match
 from truehalf.verification.open_file import Ran
-from truehalf.verification.reaction import Reactions
+from truehalf.verification.reaction import reactions
 from truehalf.verification.runs import Run
 from truehalf.verification.stage_numbers import SameOutputs
 
@@ -42,14 +41,14 @@ LIMITS = GatesConfig(**shipped("verify/detection")["gates"])
 FINE = {"state": "verified", "reason": "fine"}
 
 
-def findings(reacted: Reactions | None = None, **facts: Any) -> list[Finding]:
+def findings(**facts: Any) -> list[Finding]:
     beside = {name: facts.pop(name, FINE) for name in ("batches", "adversarial")}
     how = {"evaluation": "fp32-cpu", "provider": "any", "not_split": {}, "cpu_nodes": None, "beyond_float16": {}}
-    return [*of_conditions(beside), *reaction_findings(reacted or Reactions()), *of_run(Ran(**how | facts))]
+    return [*of_conditions(beside), *reactions([]), *of_run(Ran(**how | facts))]
 
 
-def rows(reacted: Reactions | None = None, **facts: Any) -> dict[str, dict[str, Any]]:
-    return {row["check"]: row for row in by_check(findings(reacted, **facts))}
+def rows(**facts: Any) -> dict[str, dict[str, Any]]:
+    return {row["check"]: row for row in by_check(findings(**facts))}
 
 
 def found(*boxes: tuple[float, int, float]) -> Detections:
@@ -181,20 +180,6 @@ def test_where_nothing_was_found_nothing_may_appear() -> None:
     row = same(nothing, found((0, 1, 0.9)))
     assert (row["state"], row["reference"], row["extra"]) == ("failed", 0, 1)
     expect(row["reason"], None, 1)
-
-
-@pytest.mark.parametrize(
-    ("reacted", "state", "said"),
-    [
-        (Reactions(failures={"y": "still"}, unknown={"z": "unknown"}), "failed", "still"),
-        (Reactions(unknown={"z": "unknown"}, open="alike"), "not verified", "unknown; alike"),
-        (Reactions(open="alike"), "not verified", "alike"),
-    ],
-)
-def test_whether_outputs_react(reacted: Reactions, state: str, said: str) -> None:
-    row = rows(reacted=reacted)["reaction"]
-    assert (row["state"], row["reason"]) == (state, said)
-    assert verdict_of(findings(reacted)) == (state if reacted.failures or reacted.unknown else "passed")
 
 
 def runs(**reference: Any) -> list[Run]:

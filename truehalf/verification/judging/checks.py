@@ -31,7 +31,6 @@ from truehalf.errors import some_of
 from truehalf.float16 import MAX
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, not_checked
 from truehalf.verification.open_file import FP32_CPU, Ran, is_pessimistic
-from truehalf.verification.reaction import Reactions
 from truehalf.verification.runs import Run
 from truehalf.verification.stage_facts import StageFacts
 
@@ -80,15 +79,6 @@ def _are_too_long(not_split: Mapping[str, str]) -> bool:
     is known of it.
     """
     return any(codes_in(why) for why in not_split.values())
-
-
-def reaction_findings(reacted: Reactions) -> list[Finding]:
-    """Whether outputs react to the input; no node is to blame for what is open."""
-    failures, unknown = reacted.failures.items(), reacted.unknown.items()
-    found = [Finding("reaction", FAILED, why, facts={"output": name}) for name, why in failures]
-    found += [Finding("reaction", NOT_VERIFIED, why, no_node=True, facts={"output": name}) for name, why in unknown]
-    found += [Finding("reaction", NOT_VERIFIED, reacted.open, decides=False)] if reacted.open else []
-    return found or [Finding("reaction", VERIFIED, "the outputs change with the input")]
 
 
 def tie_findings(counts: Mapping[str, int], given: int) -> list[Finding]:

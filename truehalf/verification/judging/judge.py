@@ -23,7 +23,6 @@ from truehalf.verification.judging import worst
 from truehalf.verification.judging.checks import (
     nothing_compared,
     of_run,
-    reaction_findings,
     tie_findings,
     without_labels,
 )
@@ -116,9 +115,9 @@ def judge_reactions(seen: Measured) -> list[Finding]:
     names = [name for name in seen.errors if name in alike or (seen.decodable and name in taking)]
     failed = {name for name, errors in seen.errors.items() if errors.passed is False}
     found = reactions(observed(seen.runs, names, taking, seen.untrained is not None, failed))
-    if len(names) < len(seen.errors):
-        found.open = found.open or UNLIKE
-    return reaction_findings(found)
+    if len(names) < len(seen.errors) and all(each.state == VERIFIED for each in found):
+        return [Finding("reaction", NOT_VERIFIED, UNLIKE, decides=False)]
+    return found
 
 
 def same_outputs(seen: Measured) -> SameOutputs:
