@@ -157,7 +157,7 @@ def test_a_fixed_batch_is_fed_as_it_asks(tmp_path, size, gain):
     (said,) = [item for item in report["not_verified"] if "batch" in item and item != batch["reason"]]
     assert re.findall(r"\d+", said) == [str(size)]
     if gain > 1:
-        assert report["place"]["nonfinite"][0]["node"] == "amplify"
+        assert report["place"]["suspects"][0]["node"] == "amplify"
         expect(report["place"]["sentence"], None, f"{size} times")
 
 
