@@ -24,7 +24,7 @@ from truehalf.models.configuration import validated
 
 REFUSALS = (ConfigErrors, OmegaConfBaseException)
 # Mappings whose keys the user defines: Hydra wants `++` before a key that may be new.
-_OPEN_KEYS = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
+_OPEN_KEYS = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes)(\.[^=]+)?=")
 # Lines of OmegaConf's errors about its insides, and Hydra's advice to append a key, which no run would read.
 _NOISE = ("full_key:", "object_type=", "reference_type=", "To append to your config", "See https:")
 

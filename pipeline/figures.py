@@ -45,7 +45,7 @@ FIGURES = (
     Figure("ap_drop", "AP50-95 lost", "verify.ap50_95_drop", precision, "less", headline=True),
     Figure("matched", "detections matched", "verify.matched_fraction", percent_2, "more", headline=True),
     Figure("same_class", "best class unchanged", "verify.top1_agreement", percent_2, "more", headline=True),
-    Figure("tensor_error", "largest error of its largest value", "verify.tensor_error", number, "less", headline=True),
+    Figure("tensor_rms", "largest error of an output (rms)", "verify.tensor_rms", number, "less", headline=True),
     Figure("box_p99", "box error p99, pixels", "verify.box_error_px_p99", number, "less", headline=True),
     Figure("score_p99", "score error p99", "verify.score_error_p99", number, "less", headline=True),
     Figure("fp16", "arithmetic (FLOPs) in FP16", "fp16.fp16_arithmetic", percent, "more", headline=True),
@@ -124,8 +124,8 @@ def accuracy_sentence(run: Run) -> str:
         parts.append(
             f"the FP32 model's best class in {percent_2(verify.top1_agreement)} of {count(verify.samples)} samples"
         )
-    if verify.tensor_error is not None:
-        parts.append(f"outputs differ by at most {percent_2(verify.tensor_error)} of their largest value")
+    if verify.tensor_rms is not None:
+        parts.append(f"outputs differ by at most {percent_2(verify.tensor_rms)} (rms)")
     if broken := _nonfinite(run):
         parts.append(f"{count(int(broken))} NaN or Inf in its outputs")
     return ", ".join(parts) or "nothing was compared"

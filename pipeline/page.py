@@ -44,7 +44,7 @@ _TILES = (
     ("ap", ("ap_fp32",)),
     ("matched", ("missed", "extra")),
     ("same_class", ("label_flips",)),
-    ("tensor_error", ()),
+    ("tensor_rms", ()),
     ("box_p99", ("box_max",)),
     ("score_p99", ("score_max",)),
     ("fp16", ("fp16_nodes", "casts", "casts_naive")),

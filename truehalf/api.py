@@ -222,7 +222,7 @@ def compare(
         spec: I/O spec; None: the reference's own, else a proposed one (report.proposed); {}: outputs are plain tensors.
         preprocessing: of images; None: what the I/O spec says.
         locate: look for the node where it goes wrong: True (unless it passed), False or "always".
-        options: evaluation, thresholds, batch and gates; gates.tensor_error_max is the tolerance of plain tensors.
+        options: evaluation, thresholds, batch and gates; gates.tensor_rms_max is the floor of the yardstick.
 
     Returns:
         Report: verdict ("passed", "failed" or "not verified"), reasons, errors by output, what could not be verified.

@@ -70,12 +70,11 @@ def profile(low: int, opt: int, high: int) -> Any:
 def built(backend: str, path: Path, profiles: Any = None, declared: str = "fp16", **options: Any) -> Any:
     """The report, and the engine opened again."""
     profiles = [profile(1, 2, 8)] if profiles is None else profiles
-    chosen: Any = {"timing_cache": None, "memory_pools_gb": {"workspace": 1.0}, "backend": backend} | options
+    chosen: Any = {"timing_cache": None, "workspace_gb": 1.0, "backend": backend} | options
     out = path.parent / "out"
     report = build_engine(path, out, profiles=profiles, declared=declared, latency=FEW, **chosen)
     assert report["status"] == "built", report
-    weights = path if options.get("strip_weights") else None
-    return report, EngineRunner(out / "model.engine", backend, plain(EngineConfig(**chosen)), profiles, weights)
+    return report, EngineRunner(out / "model.engine", backend, plain(EngineConfig(**chosen)), profiles)
 
 
 def test_an_fp16_file_gives_an_fp16_engine(backend: str, tmp_path: Path) -> None:
@@ -115,13 +114,9 @@ def test_a_timing_cache_is_kept(backend: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"strip_weights": True},
-        {"refit": True},
         {"version_compatible": True},
         {"hardware_compatibility": "same_compute_capability"},
-        {"builder_optimization_level": 0, "max_aux_streams": 0, "tf32": True},
-        {"tiling_optimization_level": "fast"},
-        {"profiling_verbosity": "none", "gates": {"half_share_less": None}},
+        {"builder_optimization_level": 0, "tf32": True},
     ],
     ids=str,
 )
@@ -130,10 +125,8 @@ def test_every_option_gives_an_engine_that_computes_the_same(
 ) -> None:
     path = convolution(tmp_path, "fp16")
     expected = EmulatedSession(path).run({"images": images(2)})["scores"]
-    report, engine = built(backend, path, **options)
+    _, engine = built(backend, path, **options)
     np.testing.assert_allclose(engine.run({"images": images(2)})["scores"], expected, rtol=RTOL)
-    if options.get("profiling_verbosity"):
-        assert report["compiled"]["half_arithmetic"] is None, "not known is not 0"
 
 
 def test_values_of_a_shape_tensor_and_sizes_that_depend_on_data(backend: str, tmp_path: Path) -> None:
@@ -159,7 +152,7 @@ def test_latency_is_measured_with_clocks(backend: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_trtexec_takes_its_line(backend: str, count: int, tmp_path: Path) -> None:
     profiles = [profile(1, 2, 8), profile(9, 16, 32)][:count]
-    report, _ = built(backend, convolution(tmp_path, "fp16"), profiles, builder_optimization_level=1, refit=True)
+    report, _ = built(backend, convolution(tmp_path, "fp16"), profiles, builder_optimization_level=1)
     (tmp_path / "carried").mkdir()
     shutil.copy(tmp_path / "fp16.onnx", tmp_path / "carried")
     line = report["plan"]["trtexec_10" if MACHINE["tensorrt"].startswith("10") else "trtexec"]

@@ -59,12 +59,12 @@ def test_a_size_that_is_no_pair_is_named_with_all_else_that_is_wrong(size: str) 
 def test_keys_of_the_users_own_need_no_sign() -> None:
     told = [
         *("model=torch", "model.options.kwargs.classes=5", "model.options.kwargs.names=[a,b]"),
-        *("trace.dynamic_axes.images={0: batch, 2: height}", "engine.memory_pools_gb.workspace=2"),
+        *("trace.dynamic_axes.images={0: batch, 2: height}", "engine.workspace_gb=2"),
     ]
     values = values_of(*with_open_keys(told))
     assert values["model"]["options"]["kwargs"] == {"classes": 5, "names": ["a", "b"]}
     assert values["trace"]["dynamic_axes"] == {"images": {0: "batch", 2: "height"}}
-    assert values["engine"]["memory_pools_gb"] == {"workspace": 2}
+    assert values["engine"]["workspace_gb"] == 2
     assert values_of(*with_open_keys(["model=torch", "model.options.kwargs={classes: 5}"]))["model"]["options"][
         "kwargs"
     ]
@@ -94,7 +94,7 @@ def effective_of(*overrides: str) -> dict[str, Any]:
     [
         ("precision.data_max=512", "precision.data_max=512.0"),
         ("model.preprocessing.mean=[0,0,1]", "model.preprocessing.mean=[0.0,0.0,1.0]"),
-        ("engine.memory_pools_gb.workspace=2", "engine.memory_pools_gb.workspace=2.0"),
+        ("engine.workspace_gb=2", "engine.workspace_gb=2.0"),
         ("model.options.architecture.encoder_expansion=1", "model.options.architecture.encoder_expansion=1.0"),
     ],
 )

@@ -31,7 +31,7 @@ GATES = [
         "reason": "0.001, at most 0.005",
     },
     {
-        "gate": "tensor_error_max",
+        "gate": "tensor_rms_max",
         "value": None,
         "threshold": 0.01,
         "state": "not verified",
@@ -72,7 +72,7 @@ def test_what_is_registered_is_the_verified_file_with_all_that_is_known_of_it(
     assert version.tags["verdict"] == "passed" and version.tags["precision"] == "fp16"
     told = version.description
     assert "ap50_95_drop_max: verified: 0.001, at most 0.005" in told
-    assert "tensor_error_max: not verified: no such outputs" in told
+    assert "tensor_rms_max: not verified: no such outputs" in told
     folder = Path(mlflow.artifacts.download_artifacts(f"models:/{NAME}/1", dst_path=str(tmp_path / "taken")))
     assert (folder / "model.onnx").read_bytes() == file.read_bytes()
     assert version.tags["model_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()

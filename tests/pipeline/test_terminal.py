@@ -21,11 +21,11 @@ PARAMS: dict[str, Any] = {
 ENGINE = {"status": "planned", "reason": "no GPU", "not_verified": ["the engine: none was built: no GPU"]}
 VERIFY: dict[str, Any] = {
     **{"status": "done", "verdict": "passed", "evaluation": "emulated-fp16", "not_verified": []},
-    **{"top1_agreement": 0.9375, "tensor_error": 0.0021, "ap50_95": None, "matched_fraction": None},
+    **{"top1_agreement": 0.9375, "tensor_rms": 0.0021, "ap50_95": None, "matched_fraction": None},
     **{"samples": 64, "nan": 0, "inf": 0},
 }
 DETECTOR = VERIFY | {
-    **{"top1_agreement": None, "tensor_error": None, "ap50_95": 0.8072, "ap50_95_fp32": 0.8074},
+    **{"top1_agreement": None, "tensor_rms": None, "ap50_95": 0.8072, "ap50_95_fp32": 0.8074},
     **{"matched_fraction": 1.0, "matched": 1585, "reference": 1585, "box_error_px_p99": 0.11, "score_error_p99": 0.013},
 }
 LONG = [f"batch sizes other than {number}, which nobody has asked for up to now" for number in range(20)]

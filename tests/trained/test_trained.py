@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,18 +16,7 @@ from tests.trained.wheels import NotFetched
 pytestmark = pytest.mark.slow
 
 SMALL = ("blazeface-short", "captcha-whisperer", "centerface", "magika", "nudenet", "ppocrv4-det")
-# Good files whose verdict is not "passed", and what is wrong there.
-WRONG_TODAY = {
-    "centerface": "one relative tolerance for heat map, sizes and landmarks",
-    "ppocrv4-det": "one pixel at the edge of a letter is the largest error",
-}
 ALONE = ("attacut", "gradient-boosting-regressor", "k-neighbors-classifier")
-
-
-def marked(name: str) -> Any:
-    """A name, marked as failing where its verdict is wrong today."""
-    wrong = WRONG_TODAY.get(name)
-    return pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=wrong)) if wrong else name
 
 
 once = functools.cache(measured)
@@ -49,7 +37,7 @@ def test_the_fp16_file_does_the_same(name: str) -> None:
     assert row["valid"] == "yes"
 
 
-@pytest.mark.parametrize("name", [marked(name) for name in SMALL])
+@pytest.mark.parametrize("name", SMALL)
 def test_the_verdict_is_that_of_the_task(name: str) -> None:
     assert row_of(name)["verdict"] == "passed", row_of(name)["codes"]
 

@@ -163,7 +163,7 @@ def test_compare_says_what_it_found() -> None:
     made = convert(model(), samples=SAMPLES[:2]).model
     report = compare(model(), made, SAMPLES)
     assert (report.verdict, report.samples) == ("passed", 4)
-    strict = VerifyConfig(gates=GatesConfig(tensor_error_max=0.0))
+    strict = VerifyConfig(gates=GatesConfig(tensor_rms_max=0.0))
     assert compare(model(), made, SAMPLES, options=strict, locate=False).verdict == "failed"
 
 

@@ -231,7 +231,7 @@ Section = TypeVar("Section", bound=Options)
 _IMAGES = "Images (default: the preprocessing of the model's I/O spec)"
 _RANGES = {"0..1": [0, 1], "0..255": [0, 255]}
 _PARTS = ("size", "range", "mean", "std", "layout", "resize", "channels")  # of a preprocessing
-_EXTRA_NAMES = {"tensor_error_max": ("--tolerance",)}  # short forms of flags
+_EXTRA_NAMES = {"tensor_rms_max": ("--tolerance",)}  # short forms of flags
 _ALL_OR_NONE = {("all",): True, ("none",): False}
 _MEANINGS = {"keep_io_types": "inputs and outputs that stay float32: all (default), none, or a name"}
 

@@ -14,7 +14,7 @@ _EXAMPLES = (
     "truehalf verify a.onnx other_tools.onnx --samples feeds.npz --json result.json",
 )
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
-_COMPARISON = ("evaluation", "metrics", "batch", "score_threshold", "iou_threshold", "tie_margin")
+_COMPARISON = ("evaluation", "metrics", "batch", "score_threshold", "iou_threshold")
 _OF_LABELS = "ap50_95_drop_max"  # the gate that two files without labels cannot be held to
 
 

@@ -14,23 +14,14 @@ from truehalf.config.selector_entries import problem_of
 from truehalf.config.typed import plain
 
 # Builder options that an execution provider of ONNX Runtime has no option for.
-_OF_BUILDERS = (
-    *("tiling_optimization_level", "editable_timing_cache", "version_compatible", "refit", "strip_weights"),
-    *("builder_optimization_level", "max_aux_streams", "hardware_compatibility", "plugins"),
-)
+_OF_BUILDERS = ("workspace_gb", "builder_optimization_level", "version_compatible", "hardware_compatibility", "plugins")
 _UNKNOWN_TO = {"cuda": _OF_BUILDERS, "cpu": (*_OF_BUILDERS, "tf32")}
 
 KINDS = ("min", "opt", "max")  # of a profile
 
-# TensorRT's pools, in lower case.
-MemoryPool = StrEnum(
-    "MemoryPool", "workspace dla_managed_sram dla_local_dram dla_global_dram tactic_dram tactic_shared_memory"
-)
 Backend = StrEnum("Backend", ["tensorrt", "tensorrt_rtx", "onnxruntime"])
 Provider = StrEnum("Provider", ["cuda", "cpu"])
-TilingLevel = StrEnum("TilingLevel", ["none", "fast", "moderate", "full"])
 HardwareCompatibility = StrEnum("HardwareCompatibility", ["none", "ampere_plus", "same_compute_capability"])
-ProfilingVerbosity = StrEnum("ProfilingVerbosity", ["detailed", "layer_names_only", "none"])
 WhenUnavailable = StrEnum("WhenUnavailable", ["plan", "fail"])
 
 
@@ -108,27 +99,17 @@ class EngineConfig(Options):
         "optimization profiles, [{images: {min: [1, 3, 64, 64], opt: [1, 3, 64, 64], max: [8, 3, 64, 64]}}]: shapes, "
         "or values of a shape tensor; null: one, of 1 to 8 samples where their number varies",
     )
-    memory_pools_gb: Mapping[MemoryPool, float] = key(
-        {MemoryPool.workspace: 4.0}, "GiB by pool; another: engine.memory_pools_gb.dla_local_dram=1.0", above=0
-    )
+    workspace_gb: float = key(4.0, "GiB that a layer may use while it computes", above=0)
     builder_optimization_level: int | None = key(
         None, "0 to 5: quicker builds to faster engines; null: TensorRT's default", least=0, most=5
     )
-    max_aux_streams: int | None = key(None, "streams beside the main one; null: TensorRT decides", least=0)
-    tiling_optimization_level: TilingLevel = key(TilingLevel.none, "none | fast | moderate | full")
     tf32: bool = key(False, "10 bits of mantissa in what the graph keeps FP32; off for parity")
     timing_cache: str | None = key(
         ".timing_cache", "folder with a file for each GPU and TensorRT version, shared between runs; null: none"
     )
-    editable_timing_cache: bool = key(False, "true: equal tactics in each build from the same cache")
     version_compatible: bool = key(False, "an engine that later TensorRT versions load, too")
     hardware_compatibility: HardwareCompatibility = key(
         HardwareCompatibility.none, "none | ampere_plus | same_compute_capability: an engine for other GPUs, too"
-    )
-    refit: bool = key(False, "weights that can be replaced in the finished engine")
-    strip_weights: bool = key(False, "an engine without the weights, which a refit puts back")
-    profiling_verbosity: ProfilingVerbosity = key(
-        ProfilingVerbosity.detailed, "detailed (what the share of Half layers is read from) | layer_names_only | none"
     )
     plugins: tuple[str, ...] = key((), "files of TensorRT plugins, loaded before the model is read: [build/libmine.so]")
     plugin_ops: tuple[str, ...] = key(
@@ -143,9 +124,6 @@ class EngineConfig(Options):
     gates: EngineGates = EngineGates()
 
     def problems(self) -> Iterator[str]:
-        if self.editable_timing_cache and self.timing_cache is None:
-            message = "editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
-            yield coded("needs-value", message)
         for i, file in enumerate(self.plugins):
             if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
                 message = f"plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
@@ -169,7 +147,6 @@ class EngineConfig(Options):
     def _unknown_to_provider(self, provider: str) -> Iterator[str]:
         """Yield an error line for each option that is set and that the provider of ONNX Runtime does not have."""
         names = [name for name in _UNKNOWN_TO[provider] if getattr(self, name) != getattr(EngineConfig, name)]
-        names += [f"memory_pools_gb.{pool}" for pool in self.memory_pools_gb if pool is not MemoryPool.workspace]
         for name in names:
             message = f"{name}: ONNX Runtime's provider {provider!r} has no option for it"
             yield coded("in-conflict", f"{message}; leave it out, or choose engine=tensorrt")

@@ -44,7 +44,11 @@ class GatesConfig(Options):
         0.001, "offset that all boxes share, of the image: mean over corners less three standard errors; rounding: 0"
     )
     label_flips_max: int = key(0, "detections found again as another class; samples with another best class", least=0)
-    tensor_error_max: float = key(0.01, "largest error of other outputs, as a share of the largest FP32 value", least=0)
+    tensor_rms_max: float = key(
+        0.005,
+        "error of other outputs (rms, a share of FP32's); four times that if half a step of the input does so, too",
+        least=0,
+    )
     nonfinite_max: int = key(0, "NaN and Inf values in the outputs of the final file", least=0)
 
 
@@ -54,9 +58,6 @@ class VerifyConfig(Options):
 
     score_threshold: float = share(0.5, "detections of the reference above this must be matched")
     iou_threshold: float = share(0.9, "least IoU of a match, which has the same class")
-    tie_margin: float = share(
-        0.004, "two FP32 values that differ by this share of their spread, or less, are a near tie: 4 to 8 FP16 steps"
-    )
     first_samples: int | None = key(
         None, "run on only so many of data.verification_samples, and compile no engine; null: all", least=1
     )

@@ -38,8 +38,8 @@ NO_EVIDENCE = "no reference was given to compare its outputs with"
 CPU_FP16 = "ONNX Runtime's CPU provider computes FP16 in FP32, so nothing here says what FP16 hardware does"
 PROVIDERS = {Provider.cpu: ort.CPU, Provider.cuda: ort.CUDA}
 # Options of the machine that builds, and those that TensorRT for RTX has for no engine that is built without a GPU.
-_OF_MACHINE = {"timing_cache": None, "editable_timing_cache": False, "hardware_compatibility": "none"}
-_OF_TENSORRT = {"version_compatible": False, "refit": False, "strip_weights": False}
+_OF_MACHINE = {"timing_cache": None, "hardware_compatibility": "none"}
+_OF_TENSORRT = {"version_compatible": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,10 +195,9 @@ class _Work:
         with device_lock("cuda"):  # TensorRT chooses tactics by their time, too
             facts = self._build(module, ENGINE_FILE, {})
             layers = layers_of_log(facts["layer_log"])
-            weights = self.file.path if self.options.strip_weights else None
             path, profiles = self.out / ENGINE_FILE, self.order.profiles
             try:
-                runner = tensorrt.EngineRunner(path, module, plain(self.options), profiles, weights)
+                runner = tensorrt.EngineRunner(path, module, plain(self.options), profiles)
             except StageError as error:  # the engine stays, for inspection or for another machine
                 parity: Parity = {"evaluation": module, "provider": module, "state": FAILED, "reason": str(error)}
                 report = self._with_layers(report, module, ENGINE_FILE, facts, layers, findings)
@@ -243,13 +242,12 @@ class _Work:
             StageError: file-unwritable.
         """
         options, minutes = plain(self.options) | changes, self.options.build_minutes
-        if options["timing_cache"] is not None:  # one file for each GPU and version; editable ones have other entries
+        if options["timing_cache"] is not None:  # one file for each GPU and version
             versions: Mapping[str, Any] = self.machine
             gpu = file_key(self.machine["gpus"][0]["name"] if self.machine["gpus"] else "unknown gpu")
-            kind = "-editable" if options["editable_timing_cache"] else ""
             folder = Path(options["timing_cache"]).resolve()
             folder.mkdir(parents=True, exist_ok=True)
-            options["timing_cache"] = str(folder / f"{gpu}-tensorrt-{versions[module]}{kind}.cache")
+            options["timing_cache"] = str(folder / f"{gpu}-tensorrt-{versions[module]}.cache")
         nodes, targets = told_names(self.file.typed), self._targets(is_covered=True)
         try:
             destination(self.out / name)

@@ -19,16 +19,7 @@ from truehalf.json_values import JsonObject
 from truehalf.runtime.tensorrt import Profile
 
 PLAN_FILE, ENGINE_FILE = "plan.json", "model.engine"
-_POOLS = {
-    "workspace": "workspace",
-    "dla_managed_sram": "dlaSRAM",
-    "dla_local_dram": "dlaLocalDRAM",
-    "dla_global_dram": "dlaGlobalDRAM",
-    "tactic_shared_memory": "tacticSharedMem",
-}
-_TILING = ("none", "fast", "moderate", "full")  # trtexec counts them
 _COMPATIBILITY = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
-_FLAGS = {"version_compatible": "--versionCompatible", "refit": "--refit", "strip_weights": "--stripWeights"}
 _OF_CHECKS = ("backend", "provider", "profiles", "plugins", "plugin_ops", "gates", "latency", "when_unavailable")
 
 
@@ -42,8 +33,7 @@ def plan_of(file: ModelFile, options: EngineConfig, profiles: Sequence[Profile],
     Returns:
         {backend, onnx, onnx_data (files of weights), onnx_sha256 (of all, one after the other), declared, profiles,
         plugins}; of ONNX Runtime {provider}; of TensorRT {engine, builder (options), trtexec and trtexec_10 (command
-        lines for TensorRT 11 and 10, to be run in a folder that holds the files), trtexec_lacks (options that trtexec
-        has no flag for)}.
+        lines for TensorRT 11 and 10, to be run in a folder that holds the files)}.
     """
     plan: dict[str, Any] = {
         "backend": options.backend.value,
@@ -58,41 +48,33 @@ def plan_of(file: ModelFile, options: EngineConfig, profiles: Sequence[Profile],
         return plan | {"provider": str(options.provider)}
     varying = dynamic_inputs(file.written.graph)
     shapes = [{name: ranges for name, ranges in profile.items() if name in varying} for profile in profiles]
-    lacks = [f"memory_pools_gb.{name}" for name in options.memory_pools_gb if name not in _POOLS]
     return plan | {
         "engine": ENGINE_FILE,
         "builder": {name: value for name, value in plain(options).items() if name not in _OF_CHECKS},
-        "trtexec": _trtexec(file.path.name, options, shapes, 11),
-        "trtexec_10": _trtexec(file.path.name, options, shapes, 10),
-        "trtexec_lacks": [*lacks, *(["editable_timing_cache"] if options.editable_timing_cache else [])],
+        "trtexec": _trtexec(file.path.name, options, shapes),
+        "trtexec_10": _trtexec(file.path.name, options, shapes, "--stronglyTyped"),  # as TensorRT 11 always builds
     }
 
 
-def _trtexec(model: str, options: EngineConfig, profiles: Sequence[Profile], major: int) -> str:
+def _trtexec(model: str, options: EngineConfig, profiles: Sequence[Profile], *further: str) -> str:
     """A command line of trtexec that builds the engine and does not run it.
 
     Args:
         profiles: of the inputs whose shapes are not fixed; trtexec refuses shapes of others.
-        major: version of TensorRT.
+        further: flags.
     """
-    pools = (f"{_POOLS[pool]}:{gib * 1024:g}M" for pool, gib in options.memory_pools_gb.items() if pool in _POOLS)
-    tiling, compatibility = _TILING.index(options.tiling_optimization_level), options.hardware_compatibility
-    cache = None if options.timing_cache is None else f"trtexec-tensorrt-{major}.cache"
-    values = {  # by flag; None, "" and 0 of tiling: trtexec's default
+    values = {  # by flag; None: trtexec's default
         "onnx": model,
         "saveEngine": ENGINE_FILE,
-        "memPoolSize": ",".join(pools) or None,
+        "memPoolSize": f"workspace:{options.workspace_gb * 1024:g}M",
         "builderOptimizationLevel": options.builder_optimization_level,
-        "maxAuxStreams": options.max_aux_streams,
-        "tilingOptimizationLevel": tiling or None,
-        "hardwareCompatibilityLevel": _COMPATIBILITY.get(compatibility),
-        "timingCacheFile": cache,
-        "profilingVerbosity": options.profiling_verbosity,
+        "hardwareCompatibilityLevel": _COMPATIBILITY.get(options.hardware_compatibility),
+        "timingCacheFile": None if options.timing_cache is None else "trtexec.cache",
+        "profilingVerbosity": "detailed",
     }
-    command = ["trtexec", *(f"--{flag}={value}" for flag, value in values.items() if value is not None)]
-    command += ["--stronglyTyped"] if major == 10 else []
+    command = ["trtexec", *(f"--{flag}={value}" for flag, value in values.items() if value is not None), *further]
     command += [] if options.tf32 else ["--noTF32"]
-    command += [flag for name, flag in _FLAGS.items() if getattr(options, name)]
+    command += ["--versionCompatible"] if options.version_compatible else []
     # without a folder in its name, the loader would look for a library in system folders
     command += [f"--dynamicPlugins=./{Path(plugin).name}" for plugin in options.plugins]
     for number, profile in enumerate(profiles):

@@ -17,10 +17,10 @@ WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": Fa
 ITEMS = 3  # of a list on the first screen
 _LABEL = 13  # columns
 COLUMNS = (  # of the table of outputs, here and on the page: title, field of OutputErrors
-    *(("max |d|", "max_abs"), ("p99 |d|", "p99_abs"), ("limit", "limit"), ("max rel", "max_rel")),
-    *(("cosine", "cosine"), ("SQNR dB", "sqnr_db"), ("NaN", "nan"), ("Inf", "inf")),
+    *(("rms", "rms"), ("half step", "response"), ("max |d|", "max_abs"), ("p99 |d|", "p99_abs")),
+    *(("cosine", "cosine"), ("NaN", "nan"), ("Inf", "inf")),
 )
-_FIRST_COLUMNS = (("max |d|", "max_abs"), ("limit", "limit"))
+_FIRST_COLUMNS = (("rms", "rms"), ("half step", "response"), ("max |d|", "max_abs"))
 _PASSED = {True: "passed", False: "failed", None: "not verified"}
 
 
@@ -145,13 +145,7 @@ def _table(report: Report, screen: Screen) -> list[str]:
     for name, *cells, state in rows:
         figures = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=False)]
         lines.append("  ".join([name.ljust(widths[0]), *figures, state]).rstrip())
-    lines = [lines[0], *screen.first(lines[1:])]
-    paired = {name: errors.confident_max_abs for name, errors in report.outputs.items() if errors.paired}
-    if paired and screen.is_verbose:
-        largest = ", ".join(f"{name} {_cell(value)}" for name, value in paired.items())
-        above = f"max |d| of queries above the score threshold, paired one to one: {largest}"
-        lines += textwrap.wrap(above, screen.width, **WHOLE_WORDS)
-    return lines
+    return [lines[0], *screen.first(lines[1:])]
 
 
 def _cell(value: float | None, digits: int = 4) -> str:

@@ -42,11 +42,6 @@ _QUOTED = 20  # messages of the log in an error
 _NO_DRIVER = re.compile(r"\n?\[checkMacros\.cpp::catchCudaError.*")  # beside each refusal where there is no GPU
 _RTX_VARIABLE = {"POLYGRAPHY_USE_TENSORRT_RTX": "1"}  # read when Polygraphy is imported
 
-_LEVELS = (  # option, argument of Polygraphy, enum of TensorRT
-    ("hardware_compatibility", "hardware_compatibility_level", "HardwareCompatibilityLevel"),
-    ("tiling_optimization_level", "tiling_optimization_level", "TilingOptimizationLevel"),
-)
-
 Profile = dict[str, dict[str, list[int]]]  # input -> {"min" | "opt" | "max": a shape; of a shape tensor its values}
 
 
@@ -286,38 +281,30 @@ def _config(trt: Any, order: BuildOrder, network: Any, parser: Any) -> Any:
     from polygraphy.backend.trt import Profile as OptimizationProfile
 
     options: Any = order.options
-
-    def member(kind: str, name: str) -> Any:
-        """A member of an enum of TensorRT by its name in lower case."""
-        found = getattr(getattr(trt, kind, None), name.upper(), None)
-        if found is None:
-            text = f"an option of engine: TensorRT {trt.__version__} has no {kind} {name!r}"
-            raise BuildRefusal("unknown-choice", text)
-        return found
-
     inputs = [network.get_input(place) for place in range(network.num_inputs)]
     fixed = {tensor.name for tensor in inputs if not tensor.is_shape_tensor and -1 not in tuple(tensor.shape)}
     profiles = [OptimizationProfile() for _ in order.profiles or [{}]]
     for profile, ranges in zip(profiles, order.profiles, strict=False):
         for name in ranges.keys() - fixed:  # of these the shape is known
             profile.add(name, *(tuple(ranges[name][kind]) for kind in ("min", "opt", "max")))
-    pools = {member("MemoryPoolType", pool): int(gib * 2**30) for pool, gib in options["memory_pools_gb"].items()}
-    chosen = [level for level in _LEVELS if options[level[0]] != "none"]  # the default, which old versions do not name
     common: dict[str, Any] = {
         "profiles": profiles,
-        "memory_pool_limits": pools,
-        "profiling_verbosity": member("ProfilingVerbosity", options["profiling_verbosity"]),
+        "memory_pool_limits": {trt.MemoryPoolType.WORKSPACE: int(options["workspace_gb"] * 2**30)},
+        "profiling_verbosity": trt.ProfilingVerbosity.DETAILED,  # or no layer tells its types
         "load_timing_cache": options["timing_cache"],
-        "refittable": options["refit"],
-        "strip_plan": options["strip_weights"],
-        **{name: options[name] for name in ("version_compatible", "builder_optimization_level", "max_aux_streams")},
-        **{argument: member(kind, options[option]) for option, argument, kind in chosen},
+        "version_compatible": options["version_compatible"],
+        "builder_optimization_level": options["builder_optimization_level"],
     }
+    if (asked := options["hardware_compatibility"]) != "none":
+        level = getattr(trt.HardwareCompatibilityLevel, asked.upper(), None)
+        if level is None:
+            raise BuildRefusal(
+                "unknown-choice", f"engine.hardware_compatibility: TensorRT {trt.__version__} has no {asked!r}"
+            )
+        common["hardware_compatibility_level"] = level
 
     def further(builder: Any, network: Any, config: Any) -> None:
         """Options that Polygraphy does not have; TensorRT for RTX has TF32 on by default, too."""
-        if options["editable_timing_cache"]:
-            config.set_flag(trt.BuilderFlag.EDITABLE_TIMING_CACHE)
         if not options["tf32"]:
             config.clear_flag(trt.BuilderFlag.TF32)
         if options["version_compatible"] and (libraries := parser.get_used_vc_plugin_libraries()):
@@ -346,19 +333,16 @@ class EngineRunner:
 
     cpu_nodes: list[str] | None = None
 
-    def __init__(
-        self, path: Path, module: str, options: JsonObject, profiles: Sequence[Profile], weights: Path | None = None
-    ) -> None:
+    def __init__(self, path: Path, module: str, options: JsonObject, profiles: Sequence[Profile]) -> None:
         """Load an engine.
 
         Args:
             path: the engine's file.
             module: that built it.
             options, profiles: that it was built with; options are EngineConfig as plain values.
-            weights: the ONNX file whose weights are put back into a weight-stripped engine.
 
         Raises:
-            StageError: without a GPU, or when TensorRT refuses the file, a plugin, or the weights.
+            StageError: without a GPU, or when TensorRT refuses the file or a plugin.
         """
         os.environ.update(_RTX_VARIABLE if module == RTX else {})
         self.provider, self.not_split = module, dict[str, str]()
@@ -373,11 +357,6 @@ class EngineRunner:
             engine = runtime.deserialize_cuda_engine(path.read_bytes())
             if engine is None:
                 raise RuntimeError(f"build it anew with TensorRT {trt.__version__} on this GPU")
-            if weights is not None:
-                refitter = trt.Refitter(engine, self._log)
-                parser = trt.OnnxParserRefitter(refitter, self._log)
-                if not parser.refit_from_file(str(weights)) or not refitter.refit_cuda_engine():
-                    raise RuntimeError(f"the weights of {weights} do not fit this engine")
             self._shapes = [
                 {name: ranges for name, ranges in profile.items() if not engine.is_shape_inference_io(name)}
                 for profile in profiles

@@ -50,6 +50,7 @@ class Graft:
         *,
         optional: Collection[str] = (),
         is_emulated: bool = False,
+        pessimistic: bool = False,
     ) -> None:
         """Cut the model and open a session.
 
@@ -59,6 +60,7 @@ class Graft:
             given: tensors of the main graph that every run gives.
             optional: tensors of the main graph that a run may give, each of the shape that the model computes.
             is_emulated: the model is what truehalf.emulation.emulate makes of one, and runs as it stands.
+            pessimistic: round the sums inside FP16 nodes, too.
 
         Raises:
             StageError: when the model cannot be emulated or loaded.
@@ -66,8 +68,11 @@ class Graft:
         self.model = grafted(model, shown, given, optional)
         self._shown, self._optional = list(dict.fromkeys(shown)), list(dict.fromkeys(optional))
         self._inputs = {str(value.name): value for value in self.model.graph.inputs}
-        opened = EmulatedSession if holds_fp16(self.model) and not is_emulated else Session
-        self._session: Session | EmulatedSession = opened(self.model, **_FEW_RUNS)
+        self._session: Session | EmulatedSession
+        if holds_fp16(self.model) and not is_emulated:
+            self._session = EmulatedSession(self.model, pessimistic=pessimistic, **_FEW_RUNS)
+        else:
+            self._session = Session(self.model, **_FEW_RUNS)
 
     def run(self, feeds: Arrays, given: Arrays | None = None) -> dict[str, np.ndarray]:
         """Return the shown tensors by name, floats as the session has them.

@@ -4,8 +4,8 @@ rows of queries paired, errors by output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,9 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.boxes import box_format_problem, in_words, layouts_of
 from truehalf.io_spec.decode import Detections, confident, decode
 from truehalf.io_spec.outputs import (
+    CLASSIFICATION,
     DETECTIONS,
+    classes_of,
     columns_of,
     detecting,
     finds_anchors,
@@ -28,13 +30,12 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.decoded import near_labels, with_tied_labels
 from truehalf.verification.metrics.detections import DetectionSummary, Matching, match, of_objects, summarize
-from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
-from truehalf.verification.metrics.plain_outputs import classes_in_runs, errors_by_sample, judged_alone, masked_in
+from truehalf.verification.metrics.half_steps import HalfSteps
+from truehalf.verification.metrics.output_errors import OutputErrors, Response, errors_of_detections, output_errors
+from truehalf.verification.metrics.plain_outputs import classes_in_runs, judged_alone
 from truehalf.verification.metrics.precision import SelfPrecision, self_precision
-from truehalf.verification.metrics.query_rows import beside_queries, rows_beyond, without_last_places
-from truehalf.verification.metrics.scales import COLUMNS, masked_by_scale
-from truehalf.verification.metrics.score_errors import share_beyond
-from truehalf.verification.metrics.tensors import absolute_error, in_rows, pair_queries, query_outputs
+from truehalf.verification.metrics.query_rows import beside_queries
+from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs
 from truehalf.verification.output_shapes import UNLIKE, comparable, decodable
 from truehalf.verification.runs import Arrays, Run
 
@@ -58,23 +59,6 @@ class Paired:
     confident: np.ndarray
 
 
-@dataclass(frozen=True)
-class Queries:
-    """Outputs of queries by the tensor rule, paired one to one; nothing where no rows could be paired.
-
-    Attributes:
-        errors: by output.
-        masked: by output, the error in a column that the scale of the others masks.
-        confident_beyond: by output, the share of the queries above the score threshold that are beyond the tensor rule.
-        beyond: by sample, how many queries are.
-    """
-
-    errors: dict[str, OutputErrors] = field(default_factory=dict)
-    masked: dict[str, str] = field(default_factory=dict)
-    confident_beyond: dict[str, float] = field(default_factory=dict)
-    beyond: list[int] = field(default_factory=list)
-
-
 class Measured:
     """What the runs of a file hold, for every strategy that judges them (truehalf.verification.judging).
 
@@ -85,8 +69,8 @@ class Measured:
             queries were paired.
         stayed: of these, outputs whose rows stand where they stood though queries changed places.
         untrained: why detections and classes mean nothing; None where the weights are trained.
-        ties: by output, how many indices were others in a near tie (truehalf.verification.ties); in `runs` they are the
-            reference's.
+        given: how many inner tensors of the candidate the reference in `runs` has decided on
+            (truehalf.verification.near_ties).
         found: by sample, what the reference finds, and the candidate; empty where one side has another shape than
             detections have, and of other models.
         tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; in `found`
@@ -102,7 +86,8 @@ class Measured:
         options: VerifyConfig,
         known: Sequence[Detections] | None = None,
         untrained: str | None = None,
-        ties: Mapping[str, int] | None = None,
+        given: int = 0,
+        half_steps: HalfSteps | None = None,
     ) -> None:
         """Decode and match.
 
@@ -110,12 +95,14 @@ class Measured:
             runs: at least one.
             known: by sample, what the reference finds, where it was decoded before.
             untrained: see above; default: what the I/O spec says.
+            half_steps: what they make of the reference; None: not known.
         """
         runs = [_with_other_columns(run, spec) for run in runs]
         self.runs, self.spec, self.options, self.task = runs, spec, options, task_of(spec)
         self.plain = judged_alone(runs, spec)
         self.untrained = untrained or (None if spec.trained else UNTRAINED)
-        self.ties = ties or {}
+        self.given = given
+        self._half_steps = half_steps or HalfSteps()
         self.stayed: list[str] = []
         self._self_precision: dict[bool, SelfPrecision] = {}
         if any(map(self._beside_queries, runs)) and self.paired:
@@ -125,7 +112,7 @@ class Measured:
         self.tied_labels = 0
         for run in runs if self.decodable and self.task == DETECTIONS else ():
             expected = decode(run.reference, spec, run.size) if known is None else known[: run.rows]
-            tied = near_labels(run.reference, spec, options.tie_margin)
+            tied = near_labels(run.reference, spec)
             candidates = decode(run.candidate, spec, run.size)
             for number, (ref, cand) in enumerate(zip(expected, candidates, strict=True)):
                 settled, count = with_tied_labels(ref, cand, tied[number], options.iou_threshold) if tied else (cand, 0)
@@ -143,13 +130,9 @@ class Measured:
         return [name for name in self.plain if np.shape(run.reference[name])[:2] in of_queries]
 
     def _with_rows(self, run: Run, paired: Paired) -> Run:
-        free = ~paired.confident & ~confident(paired.outputs, self.spec, self.options.score_threshold)
-        beyond = []
-        for name, other in paired.outputs.items():
-            limit = self._by_tensor_rule(name, [(run.reference[name], other)], [run]).limit
-            beyond.append(rows_beyond(run.reference[name], other, limit))
+        threshold = self.options.score_threshold
+        free = ~paired.confident & ~confident(paired.outputs, self.spec, threshold)
         expected = {name: run.reference[name] for name in self._beside_queries(run)}
-        free &= np.logical_or.reduce(beyond)
         moved, stayed = beside_queries(expected, run.candidate, paired.rows, free)
         self.stayed += [name for name in stayed if name not in self.stayed]
         return replace(run, candidate=moved)
@@ -157,18 +140,7 @@ class Measured:
     @property
     def plain_differ(self) -> bool:
         """Whether an output that is judged by itself does not pass."""
-        return any(self.errors[name].passed is False or self.masked.get(name) for name in self.plain)
-
-    @cached_property
-    def masked(self) -> dict[str, str]:
-        """By output that is judged by itself and passes the tensor rule, what that does not see
-        (truehalf.verification.metrics.plain_outputs.masked_in); empty: nothing.
-        """
-        tolerance, passing = (
-            self.options.gates.tensor_error_max,
-            (name for name in self.plain if self.errors[name].passed),
-        )
-        return {name: masked_in(name, self.runs, tolerance) for name in passing}
+        return any(self.errors[name].passed is False for name in self.plain)
 
     # --- detections
 
@@ -225,41 +197,6 @@ class Measured:
             return []
         return [_paired(run, names, self.spec, self.options.score_threshold) for run in runs]
 
-    @cached_property
-    def queries(self) -> Queries:
-        """Outputs of queries by the tensor rule."""
-        found = Queries()
-        if not self.paired or self.task != DETECTIONS:
-            return found
-        names, threshold = query_outputs(self.spec), self.options.score_threshold
-        both = list(zip(self.runs, self.paired, strict=True))
-        held = [without_last_places(self.spec, run.reference, one.outputs, threshold) for run, one in both]
-        sure = np.concatenate([one.confident.ravel() for one in self.paired])
-        beyond: list[list[np.ndarray]] = []  # by output and run
-        for name in names:
-            pairs = [(run.reference[name], one.outputs[name]) for run, one in both]
-            judged = [(run.reference[name], other[name]) for run, other in zip(self.runs, held, strict=True)]
-            errors = self._by_tensor_rule(name, pairs, self.runs)
-            tolerance, places = self.options.gates.tensor_error_max, [run.names for run in self.runs]
-            has_values = pairs[0][0].ndim > 2  # [N, n] has but rows
-            if has_values and (masked := masked_by_scale(name, judged, tolerance, places, COLUMNS)):
-                found.masked[name] = masked
-            kept = [
-                np.concatenate([pair[side][one.confident] for pair, (_, one) in zip(pairs, both, strict=True)])
-                for side in (0, 1)
-            ]
-            beyond.append([rows_beyond(*pair, errors.limit) for pair in judged])
-            of_all = np.concatenate([rows.ravel() for rows in beyond[-1]])
-            found.confident_beyond[name] = share_beyond(of_all[sure], 0) or 0.0
-            found.errors[name] = replace(
-                errors,
-                paired=True,
-                queries_beyond=float(of_all.mean()) if of_all.size else 0.0,
-                confident_max_abs=float(absolute_error(*kept).max()) if kept[0].size else None,
-            )
-        of_runs = (np.logical_or.reduce(rows) for rows in zip(*beyond, strict=True))
-        return replace(found, beyond=[int(count) for rows in of_runs for count in rows.sum(axis=1)])
-
     # --- all tasks
 
     @property
@@ -268,44 +205,81 @@ class Measured:
 
     @cached_property
     def errors(self) -> dict[str, OutputErrors]:
-        """By output, of all runs; of queries after pairing them."""
+        """By output, of all runs. Of boxes and scores only shapes, NaN and Inf, and errors of the rows whose score
+        reaches the threshold, once paired: detections judge their values.
+        """
         found = {}
-        compared = {name: self.runs[0].reference[name] for name in self._compared}
-        for name, first in compared.items():
-            if all(name in run.candidate for run in self.runs):
-                pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self.runs]
-                found[name] = self.queries.errors.get(name) or self._by_tensor_rule(name, pairs, self.runs)
+        taking = {*detecting(self.spec)}
+        for name in self._compared:
+            if any(name not in run.candidate for run in self.runs):
+                first = np.asarray(self.runs[0].reference[name])
+                found[name] = OutputErrors(str(first.dtype), first.size, passed=False, reason=UNLIKE)
+            elif name in taking:
+                found[name] = self._of_detections(name)
             else:
-                found[name] = OutputErrors(str(np.asarray(first).dtype), np.size(first), passed=False, reason=UNLIKE)
+                pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self.runs]
+                places = [run.names[: max(run.rows, 1)] for run in self.runs]
+                floor = self.options.gates.tensor_rms_max
+                found[name] = output_errors(name, pairs, places, floor, self._response(name))
         counts = {*plain_outputs(self.spec, found)} - {*self.plain}
         return found | {name: replace(found[name], passed=True, reason="") for name in counts}
+
+    def _of_detections(self, name: str) -> OutputErrors:
+        pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self.runs]
+        paired, places = pairs, [run.names[: max(run.rows, 1)] for run in self.runs]
+        if self.paired and name in query_outputs(self.spec):
+            paired = [(r, one.outputs[name]) for (r, _), one in zip(pairs, self.paired, strict=True)]
+        if self.untrained:
+            return output_errors(name, paired, places, self.options.gates.tensor_rms_max, Response())
+        if self.paired and name in query_outputs(self.spec):
+            paired = [(r[one.confident], c[one.confident]) for (r, c), one in zip(paired, self.paired, strict=True)]
+        return errors_of_detections(name, pairs, paired, places)
+
+    def _response(self, name: str) -> Response:
+        """What half a step of the inputs makes of an output; nothing of one whose rows were paired."""
+        beside = {each for run in self.runs for each in self._beside_queries(run)}
+
+        def draws() -> list[list[np.ndarray]]:
+            found = []
+            for draw in self._half_steps.outputs() if name not in beside else ():
+                sides = [[np.asarray(with_other_columns(side, self.spec)[name]) for side in pair] for pair in draw]
+                references = [np.asarray(run.reference[name]) for run in self.runs]
+                if all(np.shape(side) == r.shape for pair, r in zip(sides, references, strict=True) for side in pair):
+                    found.append([_moved_as(r, *pair) for r, pair in zip(references, sides, strict=True)])
+            return found
+
+        return Response(self._half_steps.of, draws)
 
     @cached_property
     def classification(self) -> ClassAgreement | None:
         """truehalf.verification.metrics.plain_outputs.classes_in_runs."""
-        return classes_in_runs(self.runs, self.spec, self.options.tie_margin)
+        name = classes_of(self.spec) if self.task == CLASSIFICATION else ""
+        return classes_in_runs(self.runs, name, self._response(name).draws) if name else None
 
     @cached_property
-    def tensor_errors(self) -> dict[str, float]:
-        """By output that is judged by itself, see truehalf.verification.metrics.plain_outputs."""
-        return {name: float(errors_by_sample(self.runs, [name]).max(initial=0.0)) for name in self.plain}
+    def tensor_rms(self) -> dict[str, float | None]:
+        """Error by output that is judged by itself, as a share of its scale; None where it was not measured."""
+        return {name: self.errors[name].rms for name in self.plain}
 
     @property
-    def tensor_error(self) -> float | None:
-        """The largest; None without such outputs."""
-        return max(self.tensor_errors.values(), default=None)
-
-    def _by_tensor_rule(
-        self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]], runs: Sequence[Run]
-    ) -> OutputErrors:
-        places = [run.names[0] for run in runs]
-        return output_errors(name, pairs, self.options.gates.tensor_error_max, places)
+    def largest_rms(self) -> float | None:
+        """The largest; None without such outputs, infinite where one could not be measured."""
+        values = [float("inf") if value is None else value for value in self.tensor_rms.values()]
+        return max(values, default=None)
 
 
 def _paired(run: Run, names: Sequence[str], spec: IoSpec, threshold: float) -> Paired:
     rows = pair_queries(run.reference, run.candidate, names)
     outputs = {name: in_rows(run.candidate[name], rows) for name in names}
     return Paired(rows, outputs, confident(run.reference, spec, threshold))
+
+
+def _moved_as(reference: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """The reference, moved as another run of it has moved: it may have decided on operands of the candidate."""
+    if reference.dtype.kind != "f":
+        return np.where(before == after, reference, after)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(reference + (after - before))
 
 
 def _with_other_columns(run: Run, spec: IoSpec) -> Run:

@@ -64,7 +64,7 @@ class Report:
         matched_fraction, missed, extra, label_flips: of detections above the score threshold.
         metrics: of the user's own functions.
         top1_agreement: of a classifier: share of samples with the FP32 best class.
-        tensor_error: of other outputs: largest difference as a share of the largest FP32 value.
+        tensor_rms: of other outputs: largest error, root mean squares as a share of the FP32 model's.
         box_error_px_p99, box_error_px_max: of matched detections, pixels.
         score_error_p99, score_error_max: of matched detections, 0 to 1.
         nan, inf: counts in the outputs.
@@ -76,7 +76,7 @@ class Report:
     outputs: Mapping[str, OutputErrors]
     detections: DetectionSummary | None
     classification: ClassAgreement | None
-    tensor_error: float | None
+    tensor_rms: float | None
     evaluation: str
     provider: str
     reference_evaluation: str
@@ -146,8 +146,7 @@ class Report:
                 "metrics": {one["gate"]: one["value"] for one in found if one["check"] == USER_METRICS},
                 "nan": sum(each.nan for _, each in errors),
                 "inf": sum(each.inf for _, each in errors),
-                "max_abs_error": {n: error for n, e in errors if (error := e.sure_max_abs) is not None},
-                "max_abs_error_all_queries": {n: e.max_abs for n, e in errors if e.max_abs is not None},
+                "max_abs_error": {n: e.max_abs for n, e in errors if e.max_abs is not None},
             }
             | {name: (of_boxes or of_classes).get(name) for name in _COUNTS}
             | {f"{name}_{level}": (of_boxes.get(name) or {}).get(level) for name in _SPREADS for level in _LEVELS}
@@ -179,7 +178,7 @@ def report_on(
         outputs=judged_outputs(seen, findings),
         detections={**seen.summary, **seen.self_precision(labelled)} if is_usable else None,
         classification=seen.classification,
-        tensor_error=seen.tensor_error,
+        tensor_rms=seen.largest_rms,
         evaluation=ran.evaluation,
         provider=ran.provider,
         reference_evaluation=reference_evaluation,

@@ -36,10 +36,10 @@ class StageFacts(SelfPrecision, total=False):
     it names nothing else is measured; nan, inf, nonfinite: values of the outputs.
 
     max_abs_error by output; of queries, paired one to one, those whose reference score reaches the threshold (below it,
-    top-k may choose another query, which is no error); max_abs_error_all_queries of all.
+    top-k may choose another query, which is no error).
 
-    tensor_errors by output, tensor_error: the largest (None without such outputs); classification: None of other models
-    and other shapes.
+    tensor_rms: the largest error of an output that is no detections, root mean squares as a share of its scale (None
+    without such outputs); classification: None of other models and other shapes.
 
     ap50, ap50_95 are against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; without
     true labels self_ap50, self_ap50_95 against the FP32 detections instead; low_self_ap50_95_drop
@@ -58,9 +58,7 @@ class StageFacts(SelfPrecision, total=False):
     inf: int
     nonfinite: int
     max_abs_error: dict[str, float]
-    max_abs_error_all_queries: dict[str, float]
-    tensor_errors: dict[str, float]
-    tensor_error: float | None
+    tensor_rms: float | None
     classification: ClassAgreement | None
     detections: DetectionSummary | None
     ap50: float | None

@@ -23,7 +23,7 @@ class SameOutputs(TypedDict, total=False):
     matched_fraction: float | None
     extra: float | None
     reference: float | None
-    tensor_error: float | None
+    tensor_rms: float | None
     nonfinite: int
 
 
@@ -44,12 +44,11 @@ class StageNumbers(TypedDict, total=False):
     score_error_p99: float | None
     top1_agreement: float | None
     max_abs_error: dict[str, float]
-    max_abs_error_all_queries: dict[str, float]
     ap50: float | None
     ap50_95: float | None
     ap50_95_fp32: float | None
     self_ap50_95: float | None
-    tensor_error: float | None
+    tensor_rms: float | None
     nonfinite: int
 
 
@@ -85,9 +84,8 @@ class VerifyReport:
     classification: JsonObject | None = None
     metrics: Mapping[str, Json] = field(default_factory=dict)
     average_precision: Mapping[str, float | None] = field(default_factory=dict)
-    tensor_error: float | None = None
+    tensor_rms: float | None = None
     max_abs_error: Mapping[str, float] = field(default_factory=dict)
-    max_abs_error_all_queries: Mapping[str, float] = field(default_factory=dict)
     nan: int = 0
     inf: int = 0
     matched_fraction: float | None = None

@@ -18,7 +18,7 @@ Array = np.ndarray
 
 def pairs() -> Iterator[Pair]:
     makers: Mapping[str, Callable[..., dict[str, Array]]] = {"queries": as_queries, "top-k": as_top_k}
-    shapes = {"masks": (6, 6), "keypoints": (5, 3), "embeddings": (16,), "angles": (), "numbers": ()}
+    shapes: Mapping[str, tuple[int, ...]] = {"masks": (6, 6), "numbers": ()}
     for seed, (kind, shape) in enumerate(shapes.items()):
         made, make = [*makers.items()][seed % 2]
         found = make(scene(seed))
@@ -38,7 +38,7 @@ def pairs() -> Iterator[Pair]:
             models = [replayed(found | {kind: rows}), replayed(candidate | {kind: beside})]
             pair = Pair(f"{kind}-beside-{made}-{name}", *models, {"x": numbers(samples)}, expected, spec_of(found))
             yield replace(pair, codes=codes)
-            if name.startswith("moved"):
+            if name == "moved":
                 in_runs = {"options": VerifyConfig(batch=5)}
                 yield replace(pair, name=f"{pair.name}-in-runs", options=in_runs, codes=codes)
 

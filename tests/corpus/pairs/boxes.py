@@ -22,7 +22,7 @@ from tests.corpus.pairs.detections import (
     scene,
 )
 
-SEEDS = range(2)
+SEEDS = range(1)
 
 
 def wide(seed: int = 0) -> Scene:

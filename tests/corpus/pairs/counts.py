@@ -17,8 +17,6 @@ SAMPLES, LABELS, LIMIT = 8, 1000, 0.25
 # What is left of values beside a threshold; x is rounded to float16, and what is made of it.
 _LEFT: Mapping[str, str] = {
     "places": "m = Greater(s, t) z = NonZero(m)",
-    "places-of-an-opposite": "m = LessOrEqual(s, t) n = Not(m) z = NonZero(n)",
-    "places-of-two": "a = Greater(s, t) b = Less(s, one) m = And(a, b) z = NonZero(m)",
     "values": "m = Greater(s, t) i = NonZero(m) p = Transpose(i) g = GatherND(s, p) z = Cast<to = 1>(g)",
     "compressed": "m = Greater(s, t) n = Reshape(m, flat) f = Reshape(s, flat) g = Compress<axis = 0>(f, n) "
     "z = Cast<to = 1>(g)",
@@ -51,26 +49,25 @@ def _left(text: str, half: bool) -> onnx.ModelProto:
 
 def labels() -> Iterator[Pair]:
     rng = np.random.default_rng(5)
-    for seed, shape in enumerate([(), (1,), (300,), (17, 3), (9, 8, 8)]):
+    for seed, shape in enumerate([(), (17, 3)]):
         whole = rng.integers(0, LABELS, (SAMPLES, *shape)).astype(np.float32)
         whole.flat[0] = LABELS - 1
-        yield _values(f"labels-next-{seed}", whole, np.maximum(whole - 1, 0), "not verified")
+        yield _values(f"labels-next-{seed}", whole, np.maximum(whole - 1, 0), FAILED)
         other = whole.copy()
         other.flat[rng.integers(whole.size)] += 1
-        yield _values(f"labels-one-other-{seed}", whole, other, "not verified")
+        yield _values(f"labels-one-other-{seed}", whole, other, FAILED)
     rows = np.concatenate([rng.uniform(0, 640, (SAMPLES, 300, 5)), rng.integers(0, 80, (SAMPLES, 300, 1))], axis=2)
     start = rows.astype(np.float32)
     rounded = start.astype(np.float16).astype(np.float32)
     yield _values("labels-in-a-column", start, rounded, PASSED)
-    yield _values("labels-in-a-column-next", start, rounded + np.float32([0, 0, 0, 0, 0, 1]), "not verified")
+    yield _values("labels-in-a-column-next", start, rounded + np.float32([0, 0, 0, 0, 0, 1]), FAILED)
     large = rng.integers(0, 60000, (SAMPLES, 40)).astype(np.float32)
     yield _values("whole-numbers-rounded", large, large.astype(np.float16).astype(np.float32), PASSED)
 
 
 def _values(name: str, reference: np.ndarray, candidate: np.ndarray, expected: str) -> Pair:
-    codes = ("hidden-by-scale",) if expected != PASSED else ()
     models = (replayed({"y": values}) for values in (reference, candidate.astype(np.float32)))
-    return Pair(name, *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
+    return Pair(name, *models, {"x": numbers(SAMPLES)}, expected)
 
 
 def counts() -> Iterator[Pair]:

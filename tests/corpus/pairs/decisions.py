@@ -1,90 +1,168 @@
-"""Decisions other than indices: Hardmax, masks of the largest, and steps, which rounding decides; beside wrong files
-whose error a decision would hide.
+"""Decisions inside a model (the largest of several, a side of a threshold), which rounding turns among values that are
+nearly equal; and wrong files whose error a near tie must not excuse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from tests.corpus.pairs import Pair, numbers, replayed
-from tests.corpus.pairs.ties import CLEAR, FAILED, NEAR, PASSED, SAMPLES, TIES, tied
 
+SAMPLES = 8
+NEAR, CLEAR = 1e-3, 0.02  # margins, of what the values spread over
+FAILED, PASSED = "failed", "passed"
+TIES = ("near-ties",)
 Array = np.ndarray
+BOTH = ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ()))
+CLASSIFIER = {"outputs": [{"name": "logits", "kind": "classes"}]}
 # Shape of the values `y`, without samples; their axis of choice; and nodes that make `z`.
 _LARGEST: Mapping[str, tuple[tuple[int, ...], int, str]] = {
-    "hardmax": ((12,), 1, "z = Hardmax<axis = 1>(y)"),
-    "hardmax-of-rows": ((5, 9), 2, "z = Hardmax(y)"),
-    "hardmax-of-channels": ((6, 4, 5), 1, "z = Hardmax<axis = 1>(y)"),
+    "argmax": ((5, 6, 7), 1, "z = ArgMax<axis = 1, keepdims = 0>(y)"),
+    "argmax-to-float": ((6, 11), 1, "i = ArgMax<axis = 1, keepdims = 0>(y) z = Cast<to = 1>(i)"),
+    "argmin": ((7, 10), 1, "n = Neg(y) z = ArgMin<axis = 1>(n)"),
+    "argmax-to-a-table": ((12,), 1, "i = ArgMax<axis = 1, keepdims = 0>(y) z = Gather(table, i)"),
+    "argmax-of-softmax": ((5, 6, 7), 1, "p = Softmax<axis = 1>(y) z = ArgMax<axis = 1, keepdims = 0>(p)"),
+    "argmax-of-a-sigmoid": ((5, 6, 7), 1, "p = Sigmoid(y) z = ArgMax<axis = 1, keepdims = 0>(p)"),
+    "place-in-a-row": (
+        (1, 4, 5),
+        3,
+        "f = Flatten<axis = 1>(y) i = ArgMax<axis = 1>(f) c = Mod(i, five) z = Cast<to = 1>(c)",
+    ),
+    "top-k": ((20,), 1, "v, z = TopK<axis = 1>(y, three)"),
+    "top-k-of-rows": ((9, 13), 2, "v, z = TopK<axis = 2>(y, three)"),
+    "top-k-to-a-table": ((12,), 1, "v, i = TopK<axis = 1>(y, three) z = Gather(table, i)"),
+    "hardmax": ((5, 9), 2, "z = Hardmax(y)"),
     "hardmax-on": ((12,), 1, "h = Hardmax<axis = 1>(y) z = MatMul(h, table)"),
-    "hardmax-of-softmax": ((6,), 1, "s = Softmax<axis = 1>(y) h = Hardmax<axis = 1>(s) z = MatMul(h, table6)"),
-    "largest": ((12,), 1, "t = ReduceMax<axes = [1]>(y) z = Equal(y, t)"),
-    "largest-of-channels": ((6, 4, 5), 1, "t = ReduceMax<axes = [1]>(y) z = Equal(t, y)"),
-    "largest-to-float": ((5, 9), 2, "t = ReduceMax<axes = [2]>(y) m = Equal(y, t) z = Cast<to = 1>(m)"),
-    "largest-on": ((12,), 1, "t = ReduceMax<axes = [1]>(y) m = Equal(y, t) h = Cast<to = 1>(m) z = MatMul(h, table)"),
-    "least": ((12,), 1, "n = Neg(y) t = ReduceMin<axes = [1]>(n) z = Equal(n, t)"),
-    "not-below-largest": ((12,), 1, "t = ReduceMax<axes = [1]>(y) z = GreaterOrEqual(y, t)"),
-    "below-largest": ((12,), 1, "t = ReduceMax<axes = [1]>(y) m = Less(y, t) z = Where(m, zero, y)"),
+    "mask-of-the-largest": ((6, 4, 5), 1, "t = ReduceMax<axes = [1]>(y) z = Equal(t, y)"),
+    "largest-alone": ((12,), 1, "t = ReduceMax<axes = [1]>(y) m = Less(y, t) z = Where(m, zero, y)"),
     "one-hot": ((12,), 1, "i = ArgMax<axis = 1, keepdims = 0>(y) z = OneHot(i, twelve, pair)"),
 }
-# Thresholds `t` of a step, how high it is, and nodes that make `z` of `y`.
+# Thresholds of a step, and nodes that make `z` of `y`.
 _STEPS: Mapping[str, tuple[Array, str]] = {
     "greater": (np.float32([0.5]), "z = Greater(y, half)"),
     "less-of-a-constant": (np.float32([0.5]), "z = Less(half, y)"),
-    "greater-to-float": (np.float32([0.5]), "m = GreaterOrEqual(y, half) z = Cast<to = 1>(m)"),
-    "where": (np.float32([0.5]), "m = Greater(y, half) z = Where(m, y, minus)"),
+    "where": (np.float32([0.5]), "m = GreaterOrEqual(y, half) z = Where(m, y, minus)"),
     "not": (np.float32([0.5]), "m = LessOrEqual(y, half) n = Not(m) z = Where(n, y, minus)"),
-    "gated": (np.float32([0.5]), "m = Greater(y, half) f = Cast<to = 1>(m) h = Mul(f, wide) z = Tanh(h)"),
-    "between-two": (np.float32([0.5]), "r = Mul(y, two) s = Add(y, half) z = Greater(r, s)"),
     "relu": (np.float32([0]), "r = Relu(y) z = Greater(r, zero)"),
-    "sign-of-a-relu": (np.float32([0]), "r = Relu(y) s = Sign(r) z = Mul(s, wide)"),
-    "relu-is-nothing": (np.float32([0]), "r = Relu(y) m = Equal(r, zero) z = Where(m, wide, minus)"),
     "sigmoid": (np.float32([0]), "p = Sigmoid(y) z = Greater(p, half)"),
-    "steep-sigmoid": (np.float32([0]), "s = Mul(y, wide) p = Sigmoid(s) m = Less(half, p) z = Where(m, wide, minus)"),
-    "round-of-a-sigmoid": (np.float32([0]), "s = Mul(y, wide) p = Sigmoid(s) z = Round(p)"),
-    "sign": (np.float32([0]), "z = Sign(y)"),
-    "sign-on": (np.float32([0]), "s = Sign(y) z = Mul(s, wide)"),
+    "sign": (np.float32([0]), "s = Sign(y) z = Mul(s, wide)"),
     "round": (np.arange(-2.5, 3), "z = Round(y)"),
-    "round-on": (np.arange(-2.5, 3), "r = Round(y) s = Mul(r, two) z = Sin(s)"),
     "floor": (np.arange(-2.0, 3), "z = Floor(y)"),
     "ceil": (np.arange(-2.0, 3), "c = Ceil(y) z = Mul(c, wide)"),
     "to-integers": (np.float32([-2, -1, 1, 2]), "z = Cast<to = 7>(y)"),
     "to-rows": (np.float32([1, 2]), "a = Abs(y) i = Cast<to = 7>(a) z = Gather(table, i)"),
+    "quantized": (
+        np.float32([-0.75, 0.25, 0.75]),
+        "q = QuantizeLinear(y, half, point) z = DequantizeLinear(q, half, point)",
+    ),
+    "rest-of-a-division": (np.float32([0.5, 1, -1]), "z = Mod<fmod = 1>(y, half)"),
+}
+# Nodes that the candidate has under other names, or merged into others.
+_RENAMED: Mapping[str, tuple[str, str, str]] = {
+    "identity": ("h = Round(y) i = Identity(h) z = Mul(i, wide)", "h = Round(y) i = Identity(h)", "i = Round(y)"),
+    "squeezed": (
+        "h = ArgMax<axis = 2>(y) s = Squeeze(h, last) z = Gather(table, s)",
+        "h = ArgMax<axis = 2>(y) s = Squeeze(h, last)",
+        "s = ArgMax<axis = 2, keepdims = 0>(y)",
+    ),
+    "opposite": (
+        "m = Greater(y, half) n = Not(m) z = Where(n, wide, minus)",
+        "m = Greater(y, half) n = Not(m)",
+        "n = LessOrEqual(y, half)",
+    ),
+}
+# Another rule: nodes of the reference, what is replaced in them, and by what.
+_WRONG: Mapping[str, tuple[str, str, str]] = {
+    "floor-for-round": ("z = Round(y)", "Round", "Floor"),
+    "floor-for-integers": ("z = Cast<to = 7>(y)", "z = Cast<to = 7>(y)", "f = Floor(y) z = Cast<to = 7>(f)"),
+    "less-for-greater": ("m = Greater(y, half) z = Where(m, y, minus)", "Greater", "Less"),
+    "all-are-largest": (
+        "t = ReduceMax<axes = [2]>(y) m = Equal(y, t) z = Where(m, y, minus)",
+        "Equal(y, t)",
+        "LessOrEqual(y, t)",
+    ),
+    "largest-of-another-axis": ("t = ReduceMax<axes = [2]>(y) z = Equal(y, t)", "[2]", "[1]"),
+    "hardmax-of-another-axis": ("z = Hardmax<axis = 2>(y)", "axis = 2", "axis = 1"),
+    "softmax-of-another-axis": (
+        "s = Softmax<axis = 2>(y) z = ArgMax<axis = 2>(s)",
+        "Softmax<axis = 2>",
+        "Softmax<axis = 1>",
+    ),
+    "another-threshold": ("m = Greater(y, half) z = Where(m, wide, minus)", "half", "more"),
+    "another-divisor": ("z = Mod<fmod = 1>(y, half)", "y, half", "y, more"),
+    "fewer-are-chosen": (
+        "v, i = TopK<axis = 2>(y, three) t = Gather(table, i) z = ReduceSum(t, second)",
+        "three",
+        "two_",
+    ),
+}
+_AMONG_EQUALS: Mapping[str, tuple[str, str, str]] = {
+    "last-for-first": ("z = ArgMax<axis = 2>(y)", "axis = 2", "axis = 2, select_last_index = 1"),
+    "or-equal": ("m = Greater(y, zero) z = Where(m, y, minus)", "Greater", "GreaterOrEqual"),
+}
+_OF_NOISE = {
+    "greater": "t = ReduceMean<axes = [2]>(y) z = Greater(y, t)",
+    "argmax": "z = ArgMax<axis = 2>(y)",
+    "argmin-on": "i = ArgMin<axis = 2, keepdims = 0>(y) z = Gather(table, i)",
 }
 
 
 def pairs() -> Iterator[Pair]:
     for seed, (name, (shape, axis, text)) in enumerate(_LARGEST.items()):
-        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
-            both = tied((SAMPLES, *shape), axis, margin, 200 + seed)
-            yield _pair(f"{name}-{what}", both, text, expected, codes)
+        for margin, what, expected, codes in BOTH:
+            yield _pair(f"{name}-{what}", tied((SAMPLES, *shape), axis, margin, 200 + seed), text, expected, codes)
     for seed, (name, (thresholds, text)) in enumerate(_STEPS.items()):
-        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
-            both = beside(thresholds, (SAMPLES, 5, 7), margin, 230 + seed)
-            yield _pair(f"{name}-{what}", both, text, expected, codes)
-    for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
-        text = "i = ArgMax<axis = 1, keepdims = 0>(y) z = Gather(table, i)"
-        models = [deciding(each, text, ("i", "z")) for each in tied((SAMPLES, 12), 1, margin, 249)]
-        yield Pair(f"decision-put-out-and-carried-on-{what}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
-    for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
-        models = [
-            deciding(each, _STEPS["to-rows"][1]) for each in beside(np.float32([1, 2]), (SAMPLES, 5, 7), margin, 5)
-        ]
-        for model in models:
-            del model.graph.value_info[:]  # a file need not state types
-        yield Pair(f"decision-untyped-{what}", *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
-    for number, (by, expected, codes) in enumerate(((2e-4, PASSED, TIES), (CLEAR, FAILED, ()))):  # a single value
-        text = "s = ReduceMax<keepdims = 0>(y) m = Greater(s, half) n = Mul(y, wide) z = Where(m, y, n)"
-        values = np.float32(np.random.default_rng(6).uniform(-3, 0, (SAMPLES, 5)))
-        both = [np.where(np.arange(5) == 2, np.float32(0.5 + way * by), values) for way in (1, -1)]
-        yield _pair(f"of-one-value-{number}", both, text, expected, codes)
-    yield from _detectors()
+        for margin, what, expected, codes in BOTH:
+            yield _pair(
+                f"{name}-{what}", beside(thresholds, (SAMPLES, 5, 7), margin, 230 + seed), text, expected, codes
+            )
+    for seed, (name, (text, old, new)) in enumerate(_RENAMED.items()):
+        for margin, what, expected, codes in BOTH:
+            both = tied((SAMPLES, 6, 8), 2, margin, 420 + seed)
+            if name != "squeezed":
+                both = beside(np.float32([-1.5, 0.5, 1.5]), (SAMPLES, 6, 8), margin, 420 + seed)
+            yield _pair(f"renamed-{name}-{what}", both, text, expected, codes, text.replace(old, new, 1))
+    rng = np.random.default_rng(280)
+    y, whole = np.float32(rng.uniform(-3, 3, (SAMPLES, 6, 8))), np.float32(rng.integers(0, 3, (SAMPLES, 6, 8)))
+    for table, values in ((_WRONG, y), (_AMONG_EQUALS, whole)):
+        for name, (text, old, new) in table.items():
+            yield _pair(name, (values, values), text, FAILED, (), text.replace(old, new, 1))
+    crowded = np.float32(50 + 0.01 * rng.normal(size=y.shape))  # float16 knows a tenth of these numbers
+    for name, text in _OF_NOISE.items():
+        yield _pair(f"{name}-of-noise", (crowded, np.float32(np.float16(crowded))), text, FAILED, ())
+    near = tied((SAMPLES, 12), 1, NEAR, 290)
+    spoilt = near[1].copy()
+    spoilt[3] = -spoilt[3]
+    yield _pair("one-sample-wrong-among-ties", (near[0], spoilt), "z = Hardmax<axis = 1>(y)", FAILED, ())
+    yield from _computed()
     yield from _pooled()
-    yield from _generated()
-    yield from _wrong()
+    yield from _classes()
+    yield from _softmax_detectors()
+
+
+def tied(shape: tuple[int, ...], axis: int, margin: float, seed: int, offset: float = 0.0) -> tuple[Array, Array]:
+    """Logits whose best two along `axis` are `margin` of the spread apart at every third place; the same with the two
+    in each other's place.
+    """
+    rng = np.random.default_rng(seed)
+    logits = np.moveaxis(rng.uniform(-8, 8, shape), axis, -1)
+    order = np.argsort(-logits, axis=-1)
+    first, second = order[..., :1], order[..., 1:2]
+    spread = float((logits.max(-1) - logits.min(-1)).max())
+    best = np.take_along_axis(logits, first, -1)
+    places = np.arange(best.size).reshape(best.shape) % 3 == 0
+    runner_up = np.where(places, best - margin * spread, np.take_along_axis(logits, second, -1))
+    np.put_along_axis(logits, second, runner_up, -1)
+    other = logits.copy()
+    np.put_along_axis(other, first, np.where(places, runner_up, best), -1)
+    np.put_along_axis(other, second, np.where(places, best, runner_up), -1)
+    both = (np.float32(np.moveaxis(each + offset, -1, axis)) for each in (logits, other))
+    return next(both), next(both)
 
 
 def beside(thresholds: Array, shape: tuple[int, ...], margin: float, seed: int) -> tuple[Array, Array]:
@@ -100,113 +178,63 @@ def beside(thresholds: Array, shape: tuple[int, ...], margin: float, seed: int) 
     return next(both), next(both)
 
 
-def _pair(name: str, both: tuple[Array, Array] | list[Array], text: str, expected: str, codes: tuple[str, ...]) -> Pair:
-    models = [deciding(each, text) for each in both]
+def _pair(
+    name: str, both: tuple[Array, Array], text: str, expected: str, codes: tuple[str, ...], other: str | None = None
+) -> Pair:
+    models = [deciding(both[0], text), deciding(both[1], text if other is None else other)]
     return Pair(f"decision-{name}", *models, {"x": numbers(len(both[0]))}, expected, codes=codes)
 
 
-def deciding(
-    values: Array, text: str, outputs: tuple[str, ...] = ("z",), more: Mapping[str, Array] | None = None
-) -> onnx.ModelProto:
-    """A model of values `y` with the nodes of a text, which may read `more`."""
-    rng = np.random.default_rng(199)
+def deciding(values: Array, text: str, outputs: tuple[str, ...] = ("z",)) -> onnx.ModelProto:
+    """A model of values `y` with the nodes of a text."""
     model = replayed({"y": values})
     nodes = onnx.parser.parse_graph(f"g (float[N] y) => (float[N] z) {{ {text} }}").node
     model.graph.node.extend(nodes)
-    constants = {
-        "table": rng.normal(0, 1, (12, 3)),
-        "table6": rng.normal(0, 1, (6, 3)),
-        "half": 0.5,
-        "two": 2.0,
-        "little": np.exp(-2),
-    }
-    constants |= {"zero": 0.0, "one": 1.0, "minus": -100.0, "wide": 9.0, "pair": [0, 1], "size": 240.0}
+    floats: dict[str, Any] = {"table": np.random.default_rng(199).normal(0, 1, (12, 3)), "half": 0.5, "more": 0.52}
+    floats |= {"zero": 0.0, "minus": -100.0, "wide": 9.0, "pair": [0, 1]}
+    whole = {"twelve": [12], "three": [3], "two_": [2], "second": [2], "last": [-1], "five": 5}
+    arrays = {name: np.asarray(value, np.float32) for name, value in floats.items()}
+    arrays |= {name: np.array(value, np.int64) for name, value in whole.items()} | {"point": np.int8(0)}
     used = {name for node in nodes for name in node.input}
-    arrays = {name: np.asarray(value, np.float32) for name, value in constants.items()} | {"twelve": np.array([12])}
-    arrays |= more or {}
-    model.graph.initializer.extend(numpy_helper.from_array(arrays[name], name) for name in arrays if name in used)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(arrays[name]), name) for name in arrays if name in used
+    )
     del model.graph.output[:]
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
-    inferred = onnx.shape_inference.infer_shapes(model)
-    return onnx.shape_inference.infer_shapes(inferred)
-
-
-_BEST = "p = Sigmoid(y) s = ReduceMax<axes = [2], keepdims = 0>(p) "
-_TAKEN = "u = Unsqueeze(i, last) e = Expand(u, sides) boxes = GatherElements<axis = 1>(b, e)"
-# Logits `y` [N, 10, 5] and boxes `b`, and nodes that make scores, labels and boxes.
-_DETECTORS: Mapping[str, str] = {
-    "labels": f"{_BEST} labels = ArgMax<axis = 2, keepdims = 0>(p) scores = Identity(s) boxes = Identity(b)",
-    "labels-of-the-best": f"{_BEST} l = ArgMax<axis = 2, keepdims = 0>(p) scores, i = TopK<axis = 1>(s, eight) "
-    f"labels = GatherElements<axis = 1>(l, i) {_TAKEN}",
-    "marked-labels": f"{_BEST} h = Hardmax<axis = 2>(y) w = Mul(h, classes) q = ReduceSum<keepdims = 0>(w, last) "
-    f"scores, i = TopK<axis = 1>(s, eight) l = GatherElements<axis = 1>(q, i) labels = Cast<to = 7>(l) {_TAKEN}",
-    "best-of-all": "p = Sigmoid(y) f = Flatten<axis = 1>(p) scores, j = TopK<axis = 1>(f, eight) labels = Mod(j, five) "
-    f"i = Div(j, five) {_TAKEN}",
-}
-_DETECTIONS = {
-    "inputs": [{"name": "x", "shape": ["N", 1]}],
-    "outputs": [
-        *({"name": name, "kind": name} for name in ("scores", "labels")),
-        {"name": "boxes", "kind": "boxes", "format": "xyxy", "normalized": False},
-    ],
-}
-
-
-def _detectors() -> Iterator[Pair]:
-    """Labels that are chosen inside, before other choices; and labels that are the next ones."""
-    rng = np.random.default_rng(240)
-    low = rng.uniform(0, 400, (SAMPLES, 10, 2))
-    boxes = np.concatenate([low, low + rng.uniform(40, 200, low.shape)], axis=2).astype(np.float32)
-    for seed, (name, text) in enumerate(_DETECTORS.items()):
-        cases = [(f"{name}-near-ties", NEAR, text, PASSED, TIES), (f"{name}-clear", CLEAR, text, FAILED, ())]
-        other = text.replace("labels = ", "k = ") + " o = Sub(four, k) labels = Abs(o)"
-        for case, margin, theirs, expected, codes in (*cases, (f"{name}-others", NEAR, other, FAILED, ())):
-            both = zip(tied((SAMPLES, 10, 5), 2, margin, 241 + seed), (text, theirs), strict=True)
-            models = [_detector(each / 4 + 1, boxes, nodes) for each, nodes in both]
-            inputs = {"x": numbers(SAMPLES)}
-            yield Pair(f"decision-{case}", *models, inputs, expected, spec=_DETECTIONS, codes=codes)
-
-
-def _detector(logits: Array, boxes: Array, text: str) -> onnx.ModelProto:
-    model = replayed({"y": logits.astype(np.float32), "b": boxes})
-    model.graph.node.extend(onnx.parser.parse_graph(f"g (float[N] y) => (float[N] z) {{ {text} }}").node)
-    constants = {"eight": [8], "last": [-1], "sides": [SAMPLES, 8, 4], "five": 5, "four": 4}
-    arrays = {name: np.array(value, np.int64) for name, value in constants.items()}
-    arrays["classes"] = np.arange(5, dtype=np.float32)
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
-    del model.graph.output[:]
-    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in ("scores", "labels", "boxes"))
     return onnx.shape_inference.infer_shapes(onnx.shape_inference.infer_shapes(model))
 
 
-_PLACES: Mapping[str, str] = {
-    "places": "v, z = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y)",
-    "places-on": "v, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y) c = Cast<to = 1>(i) "
-    "z = Mod<fmod = 1>(c, wide)",
-    "beside-a-pool": "v = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y) u, i = MaxPool<kernel_shape = [2, 2], "
-    "strides = [2, 2]>(y) c = Cast<to = 1>(i) d = Mod<fmod = 1>(c, wide) z = Add(v, d)",
-    "unpooled": "v, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y) z = MaxUnpool<kernel_shape = [2, 2], "
-    "strides = [2, 2]>(v, i)",
-}
+def _computed() -> Iterator[Pair]:
+    """Decisions on what a file computes in FP16, at many places: rounding turns some."""
+    from truehalf.config.verification import Evaluation, VerifyConfig
+
+    pessimistic = {"options": VerifyConfig(evaluation=Evaluation.emulated_fp16_pessimistic)}
+    texts = {
+        "greater": ("z = Greater(f, q)", "bool", {}),
+        "round": ("r = Round(f) c = Cast<to = 7>(r) z = Mul(c, c)", "int64", {}),
+        "top-k": ("v, i = TopK<axis = 2>(f, k) l = Slice(v, b, e, b) z = GreaterOrEqual(f, l)", "bool", {}),
+        "pessimistic": ("m = Greater(f, q) z = Where(m, f, nine)", "float", pessimistic),
+    }
+    for seed, (name, (text, made, options)) in enumerate(texts.items()):
+        rng = np.random.default_rng(260 + seed)
+        x, weights = np.float32(rng.normal(0, 1, (4, 4000, 32))), rng.normal(0, 1, (32, 12))
+        models = []
+        for kind, dtype, to in (("float", np.float32, 1), ("float16", np.float16, 10)):
+            model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+                g (float[N, P, 32] x) => ({made}[N, P, 12] z) <{kind}[1] w = {{0}}, float q = {{0.7}},
+                float nine = {{9}}, int64[1] k = {{3}}, int64[1] b = {{2}}, int64[1] e = {{3}}>
+                {{ h = Cast<to = {to}>(x) y = MatMul(h, w) f = Cast<to = 1>(y) {text} }}""")
+            model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights.astype(dtype), "w"))
+            models.append(model)
+        yield Pair(f"decision-computed-{name}", *models, {"x": x}, PASSED, options=options)
 
 
 def _pooled() -> Iterator[Pair]:
-    """Where the largest of each window is; and another window's, or another sample's."""
-    for seed, (name, text) in enumerate(_PLACES.items()):
-        for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
-            both = [_windows(each) for each in tied((SAMPLES, 3, 4, 5, 4), 4, margin, 250 + seed)]
-            yield _pair(f"{name}-{what}", both, text, expected, codes)
-    values = np.zeros((SAMPLES, 3, 8, 10), np.float32)
-    values[..., ::2, ::2] = 1
-    values[0, 0, 0, 0] = 2
-    for name, by in (("window", "two"), ("sample", "size")):
-        text = (
-            _PLACES["places-on"]
-            .replace("Cast<to = 1>(i)", "Cast<to = 1>(i) d = Add(c, zero)")
-            .replace("Mod<fmod = 1>(c", "Mod<fmod = 1>(d")
-        )
-        models = [deciding(values, each) for each in (text, text.replace("zero", by))]
-        yield Pair(f"decision-places-of-another-{name}", *models, {"x": numbers(SAMPLES)}, FAILED)
+    """Where the largest of each window is."""
+    text = "v, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(y) c = Cast<to = 1>(i) z = Mod<fmod = 1>(c, wide)"
+    for margin, what, expected, codes in BOTH:
+        both = tied((SAMPLES, 3, 4, 5, 4), 4, margin, 250)
+        yield _pair(f"places-{what}", (_windows(both[0]), _windows(both[1])), text, expected, codes)
 
 
 def _windows(values: Array) -> Array:
@@ -216,144 +244,53 @@ def _windows(values: Array) -> Array:
     return np.ascontiguousarray(apart.reshape(samples, channels, 2 * height, 2 * width))
 
 
-def _generated() -> Iterator[Pair]:
-    """Steps of what a file computes in FP16, of many places: rounding decides some."""
-    texts = {
-        "greater": "z = Greater(f, q)",
-        "floor": "z = Floor(f)",
-        "round": "r = Round(f) c = Cast<to = 7>(r) z = Mul(c, c)",
-        "hardmax": "z = Hardmax<axis = 2>(f)",
-        "largest": "t = ReduceMax<axes = [2]>(f) m = Equal(f, t) z = Where(m, q, f)",
-        "top-k": "v, i = TopK<axis = 2>(f, k) d = Slice(v, b, e, b) l = Cast<to = 1>(d) z = GreaterOrEqual(f, l)",
-        "larger-of-two": "n = Neg(f) t = Max(f, n) z = Equal(f, t)",
-        "to-bool": "r = Relu(f) z = Cast<to = 9>(r)",
-        "to-bytes": "s = Sigmoid(f) a = Mul(s, e255) r = Round(a) z = Cast<to = 2>(r)",
-    }
-    for seed, (name, text) in enumerate(texts.items()):
-        rng = np.random.default_rng(260 + seed)
-        classes = int(rng.integers(5, 40))
-        x = np.float32(rng.normal(0, 1, (4, 60000 // classes, 32)))
-        models = _products(rng.normal(0, 1, (32, classes)), text, _TYPES.get(name, "float"))
-        yield Pair(f"decision-computed-{name}", *models, {"x": x}, PASSED, codes=TIES)
-    from truehalf.config.verification import Evaluation, VerifyConfig
+def _classes() -> Iterator[Pair]:
+    """Best classes of a classifier: a wide tolerance of the logits leaves them to judge."""
+    from truehalf.config.verification import GatesConfig, VerifyConfig
 
-    options = {"options": VerifyConfig(evaluation=Evaluation.emulated_fp16_pessimistic)}
-    x = np.float32(rng.normal(0, 1, (4, 2000, 700)))
-    for name in ("largest", "mask", "top-k"):
-        text = texts.get(name, "m = Greater(f, q) z = Where(m, f, e9)")
-        models = _products(rng.normal(0, 1, (700, 12)) / 26, text, _TYPES.get(name, "float"))
-        yield Pair(f"decision-pessimistic-{name}", *models, {"x": x}, PASSED, options=options, codes=TIES)
+    options = {"options": VerifyConfig(gates=GatesConfig(tensor_rms_max=0.2))}
+    for seed, (name, classes, offset) in enumerate((("few", 3, 0.0), ("many", 500, 0.0), ("offset", 12, -40.0))):
+        for margin, what, expected, codes in BOTH:
+            both = tied((SAMPLES, classes), 1, margin, seed, offset)
+            yield _of_classes(f"{name}-{what}", both, expected, codes, options)
+    mask = np.full((SAMPLES, 1), -1e4, np.float32)  # a class that is ruled out is no part of the others' spread
+    for margin, what, expected, codes in BOTH:
+        both = tied((SAMPLES, 15), 1, margin, 90)
+        masked = (np.concatenate([mask, both[0]], 1), np.concatenate([mask, both[1]], 1))
+        yield _of_classes(f"masked-{what}", masked, expected, codes, options)
 
 
-_TYPES = {"greater": "bool", "top-k": "bool", "larger-of-two": "bool", "to-bool": "bool"}
-_TYPES |= {"round": "int64", "to-bytes": "uint8"}
+def _of_classes(name: str, both: tuple[Array, Array], expected: str, codes: tuple[str, ...], options: Any) -> Pair:
+    models = [replayed({"logits": np.ascontiguousarray(each)}) for each in both]
+    return Pair(f"classes-{name}", *models, {"x": numbers(SAMPLES)}, expected, CLASSIFIER, options=options, codes=codes)
 
 
-def _products(weights: Array, text: str, made: str) -> list[onnx.ModelProto]:
-    """Models of a product with weights, in FP32 and in FP16, with the nodes of a text."""
-    models = []
-    inner, classes = weights.shape
-    constants = (
-        "float q = {0.7}, float e9 = {9}, float e255 = {255}, int64[1] k = {3}, int64[1] b = {2}, int64[1] e = {3}"
-    )
-    for kind, dtype, to in (("float", np.float32, 1), ("float16", np.float16, 10)):
-        model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
-            g (float[N, P, {inner}] x) => ({made}[N, P, {classes}] z) <{kind}[1] w = {{0}}, {constants}>
-            {{ h = Cast<to = {to}>(x) y = MatMul(h, w) f = Cast<to = 1>(y) {text} }}""")
-        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights.astype(dtype), "w"))
-        models.append(model)
-    return models
+def _softmax_detectors() -> Iterator[Pair]:
+    """Queries of which the best class leads by a margin of the spread, at a third of them."""
+    for no_object in (False, True):
+        logits = {"name": "logits", "kind": "logits", "activation": "softmax", "no_object": no_object}
+        boxes = {"name": "boxes", "kind": "boxes", "format": "xyxy", "normalized": False}
+        spec = {"inputs": [{"name": "x", "shape": ["N", 1]}], "outputs": [logits, boxes]}
+        for what, margin, expected, codes in (("near-ties", NEAR, PASSED, TIES), ("clear", 0.08, FAILED, ())):
+            models = _queries(margin)
+            name = f"softmax-{'no-object-' if no_object else ''}{what}"
+            yield Pair(name, *models, {"x": numbers(SAMPLES)}, expected, spec, codes=codes)
 
 
-def _wrong() -> Iterator[Pair]:
-    """Wrong files whose error a decision hides."""
-    rng = np.random.default_rng(280)
-    y = np.float32(rng.uniform(-3, 3, (SAMPLES, 5, 7)))
-    whole = np.float32(rng.integers(0, 2, (SAMPLES, 5, 7)))
-    swapped = [
-        ("zeros-by-or-equal", whole, "m = Greater(y, zero) z = Where(m, y, minus)", "Greater", "GreaterOrEqual"),
-        ("relu-by-or-equal", np.maximum(y, 0), "z = Greater(y, zero)", "Greater", "GreaterOrEqual"),
-        ("floor-for-round", y, "z = Round(y)", "Round", "Floor"),
-        ("ceil-for-round", 100 * y, "r = Round(y) z = Cast<to = 7>(r)", "Round", "Ceil"),
-        ("floor-for-integers", y, "z = Cast<to = 7>(y)", "z = Cast<to = 7>(y)", "f = Floor(y) z = Cast<to = 7>(f)"),
-        ("less-for-greater", y, "m = Greater(y, half) z = Where(m, y, minus)", "Greater", "Less"),
-        ("sign-of-zeros", np.maximum(y, 0), "s = Sign(y) z = Mul(s, wide)", "Sign(y)", "Exp(zero)"),
-        (
-            "none-is-largest",
-            y,
-            "t = ReduceMax<axes = [2]>(y) m = Equal(y, t) z = Where(m, y, minus)",
-            "Equal(y, t)",
-            "Greater(y, t)",
-        ),
-        (
-            "all-are-largest",
-            y,
-            "t = ReduceMax<axes = [2]>(y) m = Equal(y, t) z = Where(m, y, minus)",
-            "Equal(y, t)",
-            "LessOrEqual(y, t)",
-        ),
-        ("ids-shifted", whole, "m = Equal(y, zero) z = Where(m, wide, minus)", "zero", "one"),
-        ("hardmax-of-another-axis", y, "z = Hardmax<axis = 2>(y)", "axis = 2", "axis = 1"),
-        (
-            "larger-by-less",
-            y,
-            "n = Neg(y) t = Max(y, n) m = Equal(y, t) z = Where(m, y, wide)",
-            "Max(y, n)",
-            "Min(y, n)",
-        ),
-        ("all-to-bool", whole, "z = Cast<to = 9>(y)", "Cast<to = 9>(y)", "GreaterOrEqual(y, zero)"),
-        ("hardmax-of-nothing", y, "h = Hardmax<axis = 2>(y) z = Mul(h, wide)", "wide", "zero"),
-    ]
-    close = np.float32(0.5) + np.float32(rng.uniform(1e-3, 5e-3, y.shape) * rng.choice([-1, 1], y.shape))
-    close[0, 0, 0] = 3
-    swapped += [
-        ("less-beside-the-threshold", close, "z = Greater(y, half)", "Greater", "Less"),
-        (
-            "not-beside-the-threshold",
-            close,
-            "m = Greater(y, half) z = Where(m, wide, minus)",
-            "wide, minus",
-            "minus, wide",
-        ),
-        ("floor-beside-the-threshold", close, "z = Round(y)", "Round", "Floor"),
-        ("ceil-beside-the-threshold", close, "r = Round(y) z = Mul(r, wide)", "Round", "Ceil"),
-    ]
-    for name, values, text, old, new in swapped:
-        models = [deciding(values, text), deciding(values, text.replace(old, new, 1))]
-        yield Pair(f"decision-{name}", *models, {"x": numbers(SAMPLES)}, FAILED)
-    texts = {
-        "greater": "z = Greater(y, zero)",
-        "where": "m = Greater(y, zero) z = Where(m, wide, minus)",
-        "sign": "z = Sign(y)",
-        "argmax": "z = ArgMax<axis = 2>(y)",
-        "argmax-on": "i = ArgMax<axis = 2, keepdims = 0>(y) z = Gather(table, i)",
-        "hardmax": "z = Hardmax<axis = 2>(y)",
-    }
-    for name, text in texts.items():  # the scale of the others is no excuse
-        for axis, what in ((0, "sample"), (1, "row"), (2, "column")):
-            if axis == 2 and name in ("argmax", "argmax-on", "hardmax"):
-                continue
-            scaled = y.copy()
-            index = (slice(None),) * axis + (2,)
-            scaled[index] *= 1e-3
-            wrong = scaled.copy()
-            wrong[index] *= -1
-            yield _pair(f"{name}-of-a-small-{what}", [scaled, wrong], text, FAILED, ())
-    for name in ("greater", "floor", "hardmax"):
-        text = texts.get(name, "z = Floor(y)")
-        both = tied((SAMPLES, 12), 1, NEAR, 290) if name == "hardmax" else beside(np.float32([0]), y.shape, NEAR, 291)
-        text = text.replace("axis = 2", "axis = 1")
-        spoilt = both[1].copy()
-        spoilt[3].flat[:] = -spoilt[3].ravel()[::-1]
-        yield _pair(f"{name}-one-sample-wrong-among-ties", [both[0], spoilt], text, FAILED, ())
-    crowded = np.float32(50 + 0.01 * rng.normal(size=y.shape))  # float16 knows a tenth of these numbers
-    mean = "t = ReduceMean<axes = [2]>(y)"
-    decided = {
-        "greater": f"{mean} z = Greater(y, t)",
-        "where": f"{mean} m = Greater(y, t) z = Where(m, wide, minus)",
-        "less": "t = ReduceMax<axes = [1]>(y) m = Less(y, t) z = Cast<to = 1>(m)",
-        "argmax": "z = ArgMax<axis = 2>(y)",
-        "argmin-on": "i = ArgMin<axis = 2, keepdims = 0>(y) z = Gather(table, i)",
-    }
-    for name, text in decided.items():
-        yield _pair(f"{name}-of-noise", [crowded, np.float32(np.float16(crowded))], text, FAILED, ())
+def _queries(margin: float) -> list[onnx.ModelProto]:
+    rng = np.random.default_rng(60)
+    logits = rng.uniform(-12, -8, (SAMPLES, 10, 5))
+    best = rng.integers(0, 4, (SAMPLES, 10, 1))
+    second = (best + 1) % 4
+    tie = np.arange(10)[None, :, None] % 3 == 0
+    runner_up = np.where(tie, 6.0 - margin * 18, -9.0)
+    other = logits.copy()
+    for array, first, next_best in (
+        (logits, best, second),
+        (other, np.where(tie, second, best), np.where(tie, best, second)),
+    ):
+        np.put_along_axis(array, first, 6.0, -1)
+        np.put_along_axis(array, next_best, runner_up, -1)
+    corner = rng.uniform(0, 400, (SAMPLES, 10, 2))
+    boxes = np.concatenate([corner, corner + rng.uniform(40, 200, corner.shape)], -1)
+    return [replayed({"logits": np.float32(each), "boxes": np.float32(boxes)}) for each in (logits, other)]

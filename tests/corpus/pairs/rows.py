@@ -16,10 +16,8 @@ from tests.corpus.pairs.detections import (
     FAILED,
     GOOD,
     PASSED,
-    SEEDS,
     SIZE,
     Scene,
-    any_of_them,
     as_queries,
     as_top_k,
     lowered,
@@ -82,14 +80,11 @@ def pair(name: str, form: str, arrays: list[np.ndarray], expected: str, **more: 
 
 def pairs() -> Iterator[Pair]:
     for form, (put_out, _, axis) in FORMS.items():
-        for change in (*GOOD, *BAD):
+        whole_table = (*GOOD, *BAD) if form == "anchors" else (noisy, permuted, lowered, relabelled)
+        for change in whole_table:
             arrays = [put_out(each) for each in (scene(), change(scene(), np.random.default_rng(0)))]
             expected = PASSED if change in GOOD else FAILED
             yield pair(f"{form}-{change.__name__}", form, arrays, expected)
-        for seed in SEEDS:
-            for named, change, expected in (("noise", noisy, PASSED), ("fault", any_of_them, FAILED)):
-                arrays = [put_out(each) for each in (scene(seed), change(scene(seed), np.random.default_rng(seed)))]
-                yield pair(f"{form}-{named}-{seed}", form, arrays, expected)
         whole = put_out(scene())
         spoiled = np.moveaxis(whole.copy(), axis, 2)
         spoiled[0, 0, -1] = np.nan
@@ -107,7 +102,7 @@ def with_labels_beside() -> Iterator[Pair]:
     """Boxes and a score in one tensor, labels in another."""
     spec = spec_of("rows", name="dets", columns=["boxes", "score"])
     spec["outputs"].append({"name": "labels", "kind": "labels"})
-    for change, expected in ((noisy, PASSED), (permuted, PASSED), (relabelled, FAILED), (lowered, FAILED)):
+    for change, expected in ((permuted, PASSED), (relabelled, FAILED)):
         found = [as_top_k(each) for each in (scene(), change(scene(), np.random.default_rng(0)))]
         files = [replayed({"dets": with_top_k_of(each)[..., :5], "labels": each["labels"]}) for each in found]
         yield Pair(f"rows-labels-beside-{change.__name__}", *files, {"x": numbers(12)}, expected, spec)
@@ -128,7 +123,7 @@ def counted() -> Iterator[Pair]:
     spec = spec_of("rows")
     kinds = {"boxes": {"format": "yxyx", "normalized": True}, "scores": {}, "labels": {}, "counts": {}}
     spec["outputs"] = [{"name": f"detection_{kind}", "kind": kind} | layout for kind, layout in kinds.items()]
-    for change, expected in ((noisy, PASSED), (permuted, PASSED), (relabelled, FAILED), (lowered, FAILED)):
+    for change, expected in ((permuted, PASSED), (relabelled, FAILED)):
         files = []
         for each in (scene(), change(scene(), np.random.default_rng(0))):
             found = as_top_k(each)
@@ -148,7 +143,7 @@ def with_background() -> Iterator[Pair]:
     layouts = {"boxes": {"format": "xyxy", "normalized": True}, "logits": {"activation": "identity"}}
     spec["outputs"] = [{"name": kind, "kind": kind} | layout for kind, layout in layouts.items()]
     spec["outputs"][1]["no_object"] = "first"
-    for change, expected in ((noisy, PASSED), (rounded, PASSED), (relabelled, FAILED), (lowered, FAILED)):
+    for change, expected in ((rounded, PASSED), (relabelled, FAILED)):
         files = []
         for each in (scene(), change(scene(), np.random.default_rng(0))):
             found = as_queries(each, "identity")

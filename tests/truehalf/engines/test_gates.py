@@ -116,13 +116,13 @@ g (float16[4,8] x, float16[8,8] u, float16[8,2] v) => (float16[4,2] y) {
 }"""
 
 
-def gate_on(layers: list[Layer], less: float = 0.02, verbosity: str = "detailed") -> Any:
+def gate_on(layers: list[Layer], less: float = 0.02) -> Any:
     """The gate on TWO, compiled into these layers."""
     model = ir.from_onnx_text(TWO)
     NORMALIZE(model)
     facts = compiler_facts("a compiler", [], model, told_names(model), layers, [])
     gates: Any = {"half_share_less": less}
-    (gate,) = half_gate(facts, layers, EngineConfig(gates=gates, profiling_verbosity=verbosity))
+    (gate,) = half_gate(facts, layers, EngineConfig(gates=gates))
     return gate
 
 
@@ -131,9 +131,9 @@ def layer(nodes: str, *types: str | None, **further: Any) -> Any:
     return {"name": f"k_{nodes}", "type": "gemm", "types": list(types), "onnx_nodes": nodes.split(), **further}
 
 
-def gate_of(types: dict[str, str], less: float = 0.02, verbosity: str = "detailed") -> Any:
+def gate_of(types: dict[str, str], less: float = 0.02) -> Any:
     """The gate on a layer for each node of a graph, of such inputs and outputs."""
-    return gate_on([layer(node, dtype) for node, dtype in types.items()], less, verbosity)
+    return gate_on([layer(node, dtype) for node, dtype in types.items()], less)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,6 @@ def test_layers_that_tell_of_little_arithmetic_tell_nothing() -> None:
     for layers in ([], [hides[3]], *([hiding, layer("small", "Half")] for hiding in hides)):
         assert gate_on(layers)["state"] == "not verified"
     assert gate_on([layer("large", "Half"), layer("small", None)])["state"] == "verified"
-    hidden = gate_of({}, verbosity="none")
-    expect(hidden["reason"], None, "engine.profiling_verbosity=none", "detailed")
 
 
 def test_a_node_in_several_layers_is_kept_where_one_of_them_has_half() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from truehalf.engines.outputs import EngineReference, compare_outputs, feeds_at
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime import tensorrt
-from truehalf.runtime.tensorrt import RTX, BuildFacts, BuildOrder
+from truehalf.runtime.tensorrt import RTX
 
 PROFILES = [{"x": {"min": [1, 1], "opt": [2, 1], "max": [4, 1]}}]
 MACHINE: Any = NO_GPU | {"gpus": [{"name": "NVIDIA T4", "compute_capability": "7.5"}]}
@@ -163,7 +163,6 @@ class Bench:
 
     folder: Path
     engine: Answering = field(default_factory=Answering)
-    opened: list[Any] = field(default_factory=list)
 
     def built(self, reference: EngineReference | str = "none was given", **options: Any) -> dict[str, Any]:
         return build_engine(
@@ -179,17 +178,12 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    bench, build = Bench(tmp_path), tensorrt.build
+    bench = Bench(tmp_path)
 
-    def opened(path: Path, module: str, options: Any, profiles: Any, weights: Path | None) -> Answering:
+    def opened(path: Path, module: str, options: Any, profiles: Any) -> Answering:
         assert path.stat().st_size > 0 and profiles == PROFILES
-        bench.opened.append(weights)
         return bench.engine
 
-    def without_gpu(order: BuildOrder, limit_s: float | None) -> BuildFacts:
-        return build(replace(order, options={**order.options, "strip_weights": False}), limit_s)
-
-    monkeypatch.setattr(tensorrt, "build", without_gpu)
     monkeypatch.setattr(tensorrt, "EngineRunner", opened)
     return bench
 
@@ -230,13 +224,6 @@ def test_a_point_that_cannot_be_timed_loses_neither_engine_nor_the_other_points(
     assert report["status"] == "built" and len(report["latency"]) == 2
     (item,) = report["not_verified"]
     expect(item, "runtime-refuses", "latency", "profile 0", "max", "out of memory")
-
-
-@compiled
-def test_a_stripped_engine_gets_its_weights_back_to_be_proven(bench: Bench) -> None:
-    bench.built(strip_weights=True)
-    bench.built()
-    assert bench.opened == [bench.folder / "model.onnx", None]
 
 
 @compiled

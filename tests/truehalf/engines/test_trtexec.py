@@ -30,14 +30,13 @@ def plan(
 def test_a_plan_is_complete_and_plain(tmp_path: Path) -> None:
     library = tmp_path / "libmine.so"
     library.write_bytes(b"mine")
-    made = plan(tmp_path / "model.onnx", plugins=[str(library)], memory_pools_gb={"workspace": 2, "tactic_dram": 8})
+    made = plan(tmp_path / "model.onnx", plugins=[str(library)], workspace_gb=2)
     content = (tmp_path / "model.onnx").read_bytes()
     assert made["declared"] == "fp16"
     assert made["onnx_sha256"] == hashlib.sha256(content).hexdigest() and made["onnx_data"] == []
     assert made["plugins"] == [{"path": str(library), "sha256": hashlib.sha256(b"mine").hexdigest()}]
     assert made["profiles"] == [PROFILE]
-    assert {"tf32", "refit", "memory_pools_gb"} < set(made["builder"]) and "plugins" not in made["builder"]
-    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram"]
+    assert {"tf32", "workspace_gb"} < set(made["builder"]) and "plugins" not in made["builder"]
     assert json.loads(json.dumps(made)) == made
 
 
@@ -77,33 +76,23 @@ def test_the_trtexec_line_of_all_options(tmp_path: Path) -> None:
     made = plan(
         tmp_path / "model.onnx",
         profiles=[PROFILE, PROFILE],
-        memory_pools_gb={"workspace": 0.5, "dla_managed_sram": 1, "tactic_shared_memory": 0.25, "tactic_dram": 1},
+        workspace_gb=0.5,
         builder_optimization_level=5,
-        max_aux_streams=0,
-        tiling_optimization_level="moderate",
         tf32=True,
         timing_cache="caches",
-        editable_timing_cache=True,
         version_compatible=True,
         hardware_compatibility="ampere_plus",
-        refit=True,
-        strip_weights=True,
-        profiling_verbosity="none",
         plugins=[str(tmp_path / "a.so")],
     )
     line = shlex.split(made["trtexec"])
     shapes = ["--minShapes=images:1x3x8x8", "--optShapes=images:2x3x8x8", "--maxShapes=images:4x3x8x8"]
     assert line[3:] == [
-        "--memPoolSize=workspace:512M,dlaSRAM:1024M,tacticSharedMem:256M",
+        "--memPoolSize=workspace:512M",
         "--builderOptimizationLevel=5",
-        "--maxAuxStreams=0",
-        "--tilingOptimizationLevel=2",
         "--hardwareCompatibilityLevel=ampere+",
-        "--timingCacheFile=trtexec-tensorrt-11.cache",
-        "--profilingVerbosity=none",
+        "--timingCacheFile=trtexec.cache",
+        "--profilingVerbosity=detailed",
         "--versionCompatible",
-        "--refit",
-        "--stripWeights",
         "--dynamicPlugins=./a.so",
         "--profile=0",
         *shapes,
@@ -112,7 +101,6 @@ def test_the_trtexec_line_of_all_options(tmp_path: Path) -> None:
         "--skipInference",
     ]
     assert "--noTF32" not in line
-    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram", "editable_timing_cache"]
 
 
 def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:

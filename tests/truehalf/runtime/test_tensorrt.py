@@ -61,8 +61,8 @@ def built(
 @pytest.mark.parametrize(
     "options",
     [
-        {"builder_optimization_level": 5, "max_aux_streams": 0, "tf32": True},
-        {"tiling_optimization_level": "full", "memory_pools_gb": {"tactic_dram": 1.0, "workspace": 1.0}},
+        {"builder_optimization_level": 5, "tf32": True},
+        {"workspace_gb": 1.0},
         {"targets": ["sm75"]},
         {"targets": ["sm86", "sm120"]},
     ],
@@ -110,7 +110,7 @@ def test_the_parser_names_node_and_operator(good: Path) -> None:
 @compiled
 def test_errors_of_the_builder_are_quoted(good: Path) -> None:
     with raises("no-engine", "workspace memory", error=BuildRefusal) as error:
-        built(good.parent, memory_pools_gb={"workspace": 1e-10})
+        built(good.parent, workspace_gb=1e-10)
     assert isinstance(error.value, BuildRefusal) and error.value.log and not error.value.errors
 
 

@@ -68,10 +68,10 @@ def test_verify_fails_on_it(body: str, tmp_path: Path) -> None:
     options = validate(composed()).verify
     stage = measure_file(of(saved(tmp_path / "bad.onnx", body, np.float16, 2 / 3)), reference, 2, options)
     expect(stage.facts["unrounded_shapes"], "wrong-shape", "'y'", "[2, 200]", "[2, 199]")
-    assert stage.facts["shape_faults"] == [] and stage.facts["tensor_error"] == 0, "it is right where it is rounded"
+    assert stage.facts["shape_faults"] == [] and stage.facts["tensor_rms"] == 0, "it is right where it is rounded"
     reference = reference_of(saved(tmp_path / "fp32.onnx", body, np.float32, 0.5))
     stage = measure_file(of(saved(tmp_path / "good.onnx", body, np.float16, 0.5)), reference, 2, options)
-    assert stage.facts["tensor_error"] == 0 and stage.facts["shapes_unknown"] is None
+    assert stage.facts["tensor_rms"] == 0 and stage.facts["shapes_unknown"] is None
     assert stage.facts["unrounded_shapes"] is None
 
 

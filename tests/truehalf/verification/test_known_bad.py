@@ -12,7 +12,6 @@ from tests.messages import expect, raises
 from truehalf.codes import codes_in
 from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.verification.chain.compare import compare
-from truehalf.verification.localize.locate import Place
 from truehalf.verification.report import Report
 
 SIZE, PICTURES, QUERIES, CLASSES = 128, 3, 8, 4
@@ -139,7 +138,7 @@ def test_duplicated_detections_fail(tmp_path: Path) -> None:
 def test_permuted_queries_pass(tmp_path: Path) -> None:
     order = np.array([5, 0, 3, 1, 7, 2, 6, 4])
     report = held(tmp_path, **{name: value[:, order] - value for name, value in outputs().items()})
-    assert report.passed and report.outputs["logits"].paired
+    assert report.passed
     assert report.outputs["logits"].max_abs < 1e-5 and report.outputs["boxes"].max_abs < 1e-6
 
 
@@ -156,7 +155,7 @@ def test_tensors_of_equal_sums_fail_without_a_spec(tmp_path: Path) -> None:
     planted[0, 0, :2] = [1, -1]
     report = compare(write(tmp_path / "a.onnx"), write(tmp_path / "b.onnx", l=planted), feeds(), spec={}, locate=False)
     assert report.verdict == "failed" and report.task == "tensors"
-    expect(report.reasons[0], None, "'logits'", "max |d|", 1, "tolerance 0.01")
+    expect(report.reasons[0], "outputs-differ", "'logits'")
 
 
 def test_a_detection_in_an_empty_picture_fails(tmp_path: Path) -> None:
@@ -182,14 +181,12 @@ def test_detections_where_the_reference_has_none_at_all_fail(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("spec", [SPEC, {}])
-def test_a_nan_against_a_nan_is_no_pass(tmp_path: Path, spec: dict) -> None:
+def test_a_nan_at_the_same_place_is_a_value(tmp_path: Path, spec: dict) -> None:
     planted = nothing("l")
     planted[2, 5, 1] = np.nan
     files = [write(tmp_path / f"{name}.onnx", l=planted) for name in "ab"]
-    report = compare(*files, feeds(), spec=spec, locate=False)
-    assert report.verdict == "not verified"
-    expect(report.reasons[0], "not-finite", "'logits'", "1 NaN")
-    assert report.outputs["logits"].max_abs == np.inf and report.outputs["logits"].passed is None
+    assert compare(*files, feeds(), spec=spec, locate=False).passed
+    assert not compare(files[0], write(tmp_path / "c.onnx"), feeds(), spec=spec, locate=False).passed
 
 
 def test_swapped_order_of_outputs_is_refused(tmp_path: Path) -> None:
@@ -211,49 +208,15 @@ def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> 
     report = compare(*files, feeds(), spec=spec, locate=False)
     assert report.verdict == "not verified"
     expect(report.not_verified[0], "weights-random")
-    assert report.outputs["logits"].passed and report.outputs["logits"].paired
+    assert report.outputs["logits"].passed
     planted = nothing("l")
     planted[0, 0] += 1
     report = compare(files[0], write(tmp_path / "c.onnx", l=planted), feeds(), spec=spec, locate=False)
     assert report.verdict == "not verified"
-    expect(report.reasons[-1], "weights-random", "'logits'", "max |d|")
+    expect(report.reasons[-1], "weights-random", "'logits'")
     planted[0, 0, 0] = np.nan
     report = compare(files[0], write(tmp_path / "d.onnx", l=planted), feeds(), spec=spec, locate=False)
     assert report.verdict == "failed"
-
-
-PLACE = Place("", "", "", ["the planted Add"])  # type: ignore[list-item]
-
-
-def test_single_queries_that_no_gate_judges_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planted = nothing("l")
-    planted[2, 5] = 2  # of -6: far from all scores that gates judge
-    monkeypatch.setattr("truehalf.verification.chain.compare.place_of", lambda *_: PLACE)
-    monkeypatch.setattr("truehalf.verification.report.first_bad_node", lambda suspects, failed: "".join(suspects))
-    report = held(tmp_path, l=planted)
-    files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
-    assert report.passed and report.outputs["logits"].max_abs == pytest.approx(2)
-    assert report.outputs["logits"].queries_beyond == pytest.approx(1 / 24)
-    expect(report.not_verified[0], "queries-beyond", "'logits'", "4.2%", "p99 |d| 2", "locate='always'")
-    passed = compare(*files, feeds(), spec=SPEC)
-    assert passed.passed and not passed.first_bad_node and passed.suspects == []
-    assert compare(*files, feeds(), spec=SPEC, locate="always").first_bad_node == "the planted Add"
-
-
-def test_many_queries_that_no_gate_judges_are_not_verified_and_located(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planted = nothing("l")
-    planted[1:, 4:] = 0.2  # of -6
-    monkeypatch.setattr("truehalf.verification.chain.compare.place_of", lambda *_: PLACE)
-    monkeypatch.setattr("truehalf.verification.report.first_bad_node", lambda suspects, failed: "".join(suspects))
-    report = held(tmp_path, l=planted)
-    assert report.verdict == "not verified" and metrics(report)["matched"] == 4
-    (reason,) = report.reasons
-    expect(reason, "queries-beyond", "'logits'", "33.3%", "5%")
-    assert report.outputs["logits"].passed is None and report.outputs["boxes"].queries_beyond == 0.0
-    located = compare(tmp_path / "fp32.onnx", tmp_path / "other.onnx", feeds(), spec=SPEC)
-    assert located.first_bad_node == "the planted Add" and located.worst_sample == "feed[1]"
 
 
 # --- I/O specs that are wrong -----------------------------------------------------------------------------------------

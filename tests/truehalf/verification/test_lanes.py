@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,27 @@ def test_lanes_share_the_processors(
 ) -> None:
     monkeypatch.setattr(lanes, "_processors", lambda: processors)
     assert (lanes_of(runs), threads_of(lanes_of(runs))) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "runs", "threads"),
+    [
+        ({"cpu.max": "max 100000\n"}, 2, 32),
+        ({"cpu.max": "200000 100000\n"}, 2, 1),
+        ({"cpu.max": "150000 100000\n"}, 2, 1),
+        ({"cpu.max": "50000 100000\n"}, 1, 1),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2, 2),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2, 32),
+        ({}, 2, 32),
+    ],
+)
+def test_threads_are_those_of_the_containers_quota(
+    files: dict[str, str], runs: int, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 processors, of which a container may have two: 32 threads a run would wait for each other."""
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(lanes, "_CGROUP", tmp_path)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64), raising=False)
+    assert lanes_of(10) == runs and threads_of(runs) == threads

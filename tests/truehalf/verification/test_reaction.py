@@ -86,7 +86,6 @@ def test_random_models_whose_weights_became_zero(seed: int, tmp_path: Path) -> N
     b = model(tmp_path / "b.onnx", text, **lost)
     assert compare(a, a, feeds, locate=False).passed
     report = compare(a, b, feeds, locate=False)
-    assert report.outputs["y"].max_abs < report.outputs["y"].limit, "the tensor rule holds"
     assert report.verdict == "failed"
     expect(report.reasons[0], "input-ignored", "'y'")
 

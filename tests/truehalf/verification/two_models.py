@@ -41,7 +41,7 @@ def model(path: Path, text: str = PLAIN, spec: Any = None, **weights: np.ndarray
 
 
 def options(tolerance: Any = 0.01, **changes: Any) -> VerifyConfig:
-    return VerifyConfig(gates=GatesConfig(tensor_error_max=tolerance), **changes)
+    return VerifyConfig(gates=GatesConfig(tensor_rms_max=tolerance), **changes)
 
 
 def held(folder: Path, reference: str, candidate: str, inputs: Any = None, **given: Any) -> Report:

@@ -101,7 +101,7 @@ def _measure(
         return {**facts, "state": NOT_VERIFIED, "reason": reason}
     if found["state"] == FAILED:
         lost = (k for k, one in enumerate(seen.matchings) if one.missed or one.extra)
-        if "tensor_error" in facts:
+        if "tensor_rms" in facts:
             differs = int(errors_by_sample(seen.runs, seen.plain).argmax())
         else:  # all may be found, with other scores or boxes
             differs = next(lost, worst_samples(facts_by_sample(seen), 1)[0])

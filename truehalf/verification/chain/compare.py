@@ -5,8 +5,8 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
     detections      matched one to one and rank by rank, by the gates of conf/verify/detection.yaml, with average
                     precision against the reference's detections (self_ap); a label flip fails whatever the others
                     forgive
-    classification  the tensor rule, and the same best class on every sample
-    tensors         the tensor rule (truehalf.verification.metrics.output_errors)
+    classification  the yardstick, and the same best class on every sample
+    tensors         the yardstick (truehalf.verification.metrics.yardstick)
 
     failed          something was measured and is beyond its limit
     not verified    nothing failed, but something that the verdict needs could not be measured
@@ -69,10 +69,10 @@ from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.tensors import query_outputs
+from truehalf.verification.near_ties import without_near_ties
 from truehalf.verification.open_file import OpenFile, evaluation_of, is_pessimistic
 from truehalf.verification.report import Report, report_on, report_on_file
-from truehalf.verification.runs import Part
-from truehalf.verification.ties.settle import without_ties
+from truehalf.verification.runs import Part, Run
 
 _ALWAYS = "always"
 _UNEVEN = "output {!r}: its rows are as many as detections, or it counts them"
@@ -104,8 +104,8 @@ def compare(
             I/O spec says of the input.
         locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
             no node's doing (boxes that the I/O spec misreads, inputs beyond FP16's largest).
-        options: evaluation, of a candidate that holds FP16; score_threshold, iou_threshold and tie_margin, 0 to 1;
-            gates, of which tensor_error_max, 0 or more, is the tolerance of the tensor rule; batch: samples a run at
+        options: evaluation, of a candidate that holds FP16; score_threshold and iou_threshold, 0 to 1; gates, of
+            which tensor_rms_max, 0 or more, is the yardstick's floor; batch: samples a run at
             most, where axis 0 counts samples: with images, and where kinds are declared (others run one by
             one); skip_corrupt: leave out images that cannot be read instead of stopping, refused where inputs are
             arrays.
@@ -147,8 +147,13 @@ def compare(
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)
-    inside = files.inside(feeds)
-    seen = without_ties(runs, options, inside, lambda runs, ties: Measured(runs, declared, options, ties=ties))
+    rerun = files.rerun(feeds, declared)
+
+    def measure(runs: Sequence[Run], given: int) -> Measured:
+        return Measured(runs, declared, options, given=given, half_steps=half_steps)
+
+    half_steps = rerun.half_steps(runs)
+    seen = without_near_ties(runs, rerun, measure)
     shapes = shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
     ran = files.candidate.ran
     found = without_draws(findings_on(seen, ran, shapes), *models)

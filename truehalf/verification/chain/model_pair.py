@@ -18,14 +18,14 @@ from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
 from truehalf.data.samples import Feeds, Samples, digest_of, refuse_nan, repeated
 from truehalf.errors import refuse
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import fixed_batch
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
 from truehalf.verification.open_file import Arrays, OpenFile, evaluation_of
-from truehalf.verification.runs import Arrays as Given
+from truehalf.verification.rerun import Rerun
 from truehalf.verification.runs import Part, Run, part_of
-from truehalf.verification.ties.settle import Inside
 
 REFERENCE, CANDIDATE = "reference", "candidate"
 
@@ -125,14 +125,19 @@ class ModelPair:
         copies = self.candidate.file.fixed_batch or self.reference.file.fixed_batch or 1
         return repeated(part_of(feed, run.start + row, 1), copies)
 
-    def inside(self, feeds: Sequence[Arrays]) -> Inside:
-        """See truehalf.verification.ties; of decisions inside those that both files have by one name."""
+    def rerun(self, feeds: Sequence[Arrays], spec: IoSpec) -> Rerun:
+        """Both files, to be run once more on what went into runs.
 
-        def outputs(file: OpenFile, run: Run, given: Given) -> Arrays:
+        Args:
+            feeds: see `feeds`.
+            spec: see Rerun.
+        """
+
+        def parts(run: Run) -> Iterator[Part]:
             feed = feeds[run.feed]
-            return file.run(Part({**(part_of(feed, run.start, run.rows) if run.rows else feed), **given}, run.rows))
+            yield Part(part_of(feed, run.start, run.rows) if run.rows else feed, run.rows, run.names, run.feed)
 
-        return Inside(self.reference.file.model, lambda: self.reference, self.candidate, outputs)
+        return Rerun(spec, lambda: self.reference, self.candidate, parts)
 
     def _note(self, part: Part) -> None:
         """What the candidate ran with: a file with a fixed batch is fed just that many samples."""

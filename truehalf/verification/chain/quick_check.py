@@ -4,9 +4,8 @@
     a drawn one       fails where FP16 gives NaN or Inf and FP32 does not: of other errors noise says nothing
 
 A small network runs on several samples, since one seldom shows what another does; a large one on one (ARITHMETIC).
-Where they fail, or outputs differ and no gate says whether that matters (DIFFER), pins are searched
-(truehalf.verification.pinning.search), as long as they leave half of the arithmetic in FP16. They hold by half the
-tolerance, so that they do on other samples, too.
+Where they fail, pins are searched (truehalf.verification.pinning.search), as long as they leave half of the arithmetic
+in FP16. They hold by half the tolerance, so that they do on other samples, too.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.codes import coded, codes_in, uncoded
+from truehalf.codes import coded, uncoded
 from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.conversion.convert import Conversion
 from truehalf.conversion.report import QuickCheck
@@ -48,11 +47,10 @@ from truehalf.verification.report import Report
 _FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic that was FP16
 _ALL = (".*",)  # pins of every node
 _DRAWN = "a drawn input"
-DIFFER = {"queries-beyond", "hidden-by-scale"}  # codes of outputs that are not verified because they differ
 SAMPLES, ARITHMETIC = 8, 5e10  # at most so many samples, and operations in all, but for the first sample
 _AS_COMPARED = VerifyConfig()
 # What pins are to reach on few samples, so that they hold on others, too: half the tolerance.
-_PINNED = VerifyConfig(gates=GatesConfig(tensor_error_max=_AS_COMPARED.gates.tensor_error_max / 2))
+_PINNED = VerifyConfig(gates=GatesConfig(tensor_rms_max=_AS_COMPARED.gates.tensor_rms_max / 2))
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class _Samples:
         locate: bool = False,
         judged: Sequence[Finding] | None = (),
     ) -> tuple[Report, list[Finding]]:
-        """The comparison on these samples, and what fails in it, else what differs and is not verified.
+        """The comparison on these samples, and what fails in it.
 
         Args:
             judged: see `compare`.
@@ -78,7 +76,7 @@ class _Samples:
         report = compare(reference, candidate, self.feeds, options=options, locate=locate, judged=judged)
         failed = [each for each in report.findings if each.state == FAILED]
         spoiled = [each for each in failed if each.check in ("nonfinite", CHECK)]
-        return report, spoiled or ([] if self.is_drawn else failed or list(filter(_differs, report.findings)))
+        return report, spoiled or ([] if self.is_drawn else failed)
 
     def held(self, reference: OpenFile, candidate: Path) -> bool:
         """Whether a file with pins is within half the tolerance, what no gate judges within all of it, and its outputs
@@ -89,11 +87,6 @@ class _Samples:
             return False
         unmoved = _unmoved(report)
         return not unmoved or unmoved <= _unmoved(self.compared(reference, reference.file.path)[0])
-
-
-def _differs(found: Finding) -> bool:
-    """Whether an output is not verified because it differs."""
-    return found.state == NOT_VERIFIED and found.decides and not DIFFER.isdisjoint(codes_in(found.reason))
 
 
 def _unmoved(report: Report) -> set[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,10 +25,12 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
 from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
+from truehalf.verification.metrics.half_steps import HalfSteps
 from truehalf.verification.metrics.precision import Precision, precision
+from truehalf.verification.near_ties import without_near_ties
 from truehalf.verification.open_file import OpenFile, opened
+from truehalf.verification.rerun import Rerun
 from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
-from truehalf.verification.ties.settle import Counts, Inside, without_ties
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +50,8 @@ class Reference:
         found: its detections.
         truth: the true boxes, or None where a sample has no labels.
         unusable: why detections mean nothing here, or None.
-        file: the FP32 file, which is asked what indices were chosen from; None: indices are compared as they are.
+        file: the FP32 file, run once more on moved inputs, and on what a candidate decides on; None: there is none.
+        moved: see Rerun.kept.
         kept_precision: average precision of all samples, where it was measured when the reference was frozen.
     """
 
@@ -62,6 +65,7 @@ class Reference:
     unusable: str | None
     file: ModelFile | None = None
     kept_precision: Precision | None = None
+    moved: dict[object, list[list[Arrays]]] = field(default_factory=dict, repr=False, compare=False)
 
     def subset(self, rows: Sequence[int]) -> Reference:
         """The reference on some of the samples, in this order."""
@@ -94,7 +98,7 @@ class Reference:
         Args:
             outputs: [samples, ...] by name.
             samples: how many; None: as many as `outputs` holds.
-            file: whose outputs these are, which is asked for indices inside it; None: those are compared as they are.
+            file: whose outputs these are, which is asked for tensors inside it; None: it shows none.
         """
         count = len(next(iter(outputs.values()), self.names)) if samples is None else samples
         expected = {name: value[:count] for name, value in self.outputs.items()}
@@ -109,28 +113,33 @@ class Reference:
         known: Sequence[Detections],
         file: OpenFile | None = None,
     ) -> Measured:
-        """A run on these samples, measured, near ties settled (truehalf.verification.ties); as it is where the values
-        that were decided on have another shape from run to run.
+        """A run on these samples, measured; near ties inside are settled (truehalf.verification.near_ties).
 
         Args:
+            rows: positions of the samples.
             known: what detections are compared with.
             file: see `measured`.
         """
+        rerun = self._rerun(rows[: run.rows], options, file)
+        half_steps = HalfSteps() if rerun is None else rerun.half_steps([run])
 
-        def measure(runs: Sequence[Run], ties: Counts) -> Measured:
+        def measure(runs: Sequence[Run], given: int) -> Measured:
             still = known if runs[0].reference is run.reference else None  # but for decisions inside
-            return Measured(runs, self.spec, options, still, self.unusable, ties)
+            return Measured(runs, self.spec, options, still, self.unusable, given, half_steps)
 
+        return without_near_ties([run], rerun, measure)
+
+    def _rerun(self, rows: Sequence[int], options: VerifyConfig, file: OpenFile | None) -> Rerun | None:
+        """The FP32 file, to be run once more on these samples; None where there is none."""
         if self.file is None:
-            return measure([run], {})
-        own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs have near ties
+            return None
+        own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs need it
+        samples = [self.samples[i] for i in rows] if [*rows] != [*range(len(rows))] else self.samples[: len(rows)]
 
-        def outputs(file: OpenFile, run: Run, given: Arrays) -> Arrays:
-            in_order = rows[: run.rows] == range(run.rows)  # a slice holds none of them
-            samples = self.samples[: run.rows] if in_order else [self.samples[i] for i in rows[: run.rows]]
-            return file.run_all(samples, options.batch, given)
+        def parts(run: Run) -> Iterator[Part]:
+            return (part for part, _ in parts_of(samples, options.batch, "verify: half a step of the input"))
 
-        return without_ties([run], options, Inside(self.file.model, own, file, outputs), measure)
+        return Rerun(self.spec, own, file, parts, self.moved)
 
     @property
     def index(self) -> list[JsonObject]:

@@ -91,19 +91,24 @@ def reaction_findings(reacted: Reactions) -> list[Finding]:
     return found or [Finding("reaction", VERIFIED, "the outputs change with the input")]
 
 
-def tie_findings(counts: Mapping[str, int], margin: float) -> list[Finding]:
+def tie_findings(counts: Mapping[str, int], given: int) -> list[Finding]:
     """Near ties that were taken as equal.
 
     Args:
         counts: of each kind of them.
-        margin: a share of the spread of the values.
+        given: see Measured.
     """
-    reason = "{} {} differ where the FP32 model is nearly undecided: its candidates lie within {:g} of their range"
-    return [
-        not_checked(coded("near-ties", reason.format(count, what, margin) + " (verify.tie_margin)"))
+    reasons = [
+        f"{count} {what} differ where the FP32 model is nearly undecided: half a step of its input turns them, too"
         for what, count in counts.items()
         if count
     ]
+    if given:
+        reasons.append(
+            f"decisions inside differ among values that are nearly equal: the FP32 model outputs the same with the "
+            f"operands of the candidate ({given} tensors)"
+        )
+    return [not_checked(coded("near-ties", reason)) for reason in reasons]
 
 
 def shape_findings(wrong: Iterable[str], unknown: str | None) -> list[Finding]:

@@ -3,8 +3,6 @@
 gates          truehalf.verification.judging.gates
 values         an output that is wrong whatever is found: new NaN or Inf, another shape
 count          of a model with top-k inside: as many detections as the reference's file fixes
-queries        values beside what they detect, by the tensor rule: of many queries the verdict needs to know; of a
-               few, rounding may have kept others
 """
 
 from __future__ import annotations
@@ -14,16 +12,12 @@ from dataclasses import dataclass, replace
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DECLARE, columns_of, detecting, finds_top_k, images_and_rows, is_of_one_image
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked, verdict_of
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
 from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import detection_values, evaluate
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.detections import DetectionSummary
 from truehalf.verification.metrics.output_errors import OutputErrors
-
-QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the last places, 3 in 60 of an image at most
-# Of the queries above the score threshold, one left out: rounding puts 1 % beyond, and of few images up to a quarter.
-CONFIDENT_BEYOND = 0.25
 
 
 @dataclass(frozen=True)
@@ -52,15 +46,12 @@ def judge_detections(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     if seen.misinterpreted and not seen.meaningless:
         found.append(not_checked(seen.misinterpreted[0]))
     for name, errors in taking_part.items():
-        if errors.nan_reference:
+        if errors.nan_reference and errors.nan != errors.nan_reference:
             reason = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
             found.append(_open(name, coded("not-finite", reason)))
         elif seen.untrained and errors.passed is not True and not is_broken(seen, errors):
             reason = f"{errors.reason}; untrained weights keep arbitrary queries"
             found.append(_open(name, coded("weights-random", reason)))
-        elif errors.paired and verdict_of(found) != FAILED and not seen.untrained:
-            found += _values(seen, name, errors)
-            found += [_open(name, seen.queries.masked[name])] if name in seen.queries.masked else []
     return found
 
 
@@ -75,7 +66,7 @@ def is_broken(seen: Measured, errors: OutputErrors) -> bool:
     is that of another number of detections from top-k inside the model (`_count`).
     """
     counted = seen.decodable and finds_top_k(seen.spec)
-    other_shape = errors.max_abs is None and errors.passed is False and not counted
+    other_shape = errors.passed is False and errors.max_abs is None and not counted
     return errors.nonfinite_new > seen.options.gates.nonfinite_max or other_shape
 
 
@@ -128,28 +119,6 @@ def _count(seen: Measured) -> Iterator[Finding]:
     elif len({count for count, _ in counts}) == 1:
         reason += f"; nothing says whether the model fixes this number: {DECLARE}, with their shapes"
         yield Finding("detections", NOT_VERIFIED, coded("not-comparable", reason))
-
-
-def _values(seen: Measured, name: str, errors: OutputErrors) -> Iterator[Finding]:
-    beyond, sure = errors.queries_beyond or 0.0, seen.queries.confident_beyond[name]
-    measured = (
-        f"values of output {name!r} beside what they detect: {beyond:.1%} of its queries, paired, and {sure:.1%} of "
-        f"those above the score threshold hold one that is beyond the tensor rule, which allows "
-        f"{errors.limit or 0:.4g}, with p99 |d| {errors.p99_abs or 0:.4g}"
-    )
-    if beyond > QUERIES_BEYOND or sure > CONFIDENT_BEYOND:
-        explained = f"rounding explains {QUERIES_BEYOND:.0%} at most, and {CONFIDENT_BEYOND:.0%} of those above it"
-        yield _open(name, coded("queries-beyond", f"{measured}; {explained}, and no gate says whether it matters"))
-    elif _beyond_limit(errors):
-        reason = f"{measured}; no gate judges that (locate='always' looks for the node)"
-        yield replace(_open(name, coded("queries-beyond", reason)), decides=False)
-
-
-def _beyond_limit(errors: OutputErrors) -> bool:
-    """More than one value in a hundred is beyond the tensor rule. Single ones may be, in a good file: rounding chooses
-    another query for the last place, or the other side of a kink.
-    """
-    return errors.p99_abs is not None and errors.limit is not None and errors.p99_abs > errors.limit
 
 
 def _open(name: str, reason: str) -> Finding:

@@ -14,7 +14,7 @@ low_self_ap50_95_drop                          average precision that is lost ag
                                                all six the limit is called <name>_max
 label_flips      <= label_flips_max            reference detections matched as another class: a number, no fraction;
                                                of a classifier the samples whose best class is another
-tensor_error     <= tensor_error_max           of each other output, see truehalf.verification.metrics.plain_outputs
+tensor_rms       by tensor_rms_max             of each other output, see truehalf.verification.metrics.yardstick
 nonfinite        <= nonfinite_max              NaN and Inf values in the outputs
 """
 

@@ -34,7 +34,6 @@ from truehalf.verification.judging.user_metrics import judge_metrics
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.detections import Matching, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors
-from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import Ran
 from truehalf.verification.output_shapes import UNLIKE, comparable
 from truehalf.verification.reaction import observed, reactions
@@ -73,9 +72,8 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     gates = seen.options.gates
     found += evaluate(gates, {"nonfinite": nonfinite}, {}, lambda name: worst.ranked(worst.nonfinite_outputs(seen)))
     found += judge_metrics(seen.runs, seen.options.metrics)
-    classes, margin = (seen.classification or {}).get("near_ties", 0), seen.options.tie_margin
-    ties = {f"values of {name!r} that a comparison or rounding decides": count for name, count in seen.ties.items()}
-    found += tie_findings({"best classes": classes, "classes of detections": seen.tied_labels, **ties}, margin)
+    classes = (seen.classification or {}).get("near_ties", 0)
+    found += tie_findings({"best classes": classes, "classes of detections": seen.tied_labels}, seen.given)
     found += nothing_compared(seen.runs)
     return sorted(found, key=lambda finding: "gate" not in finding.facts)
 
@@ -103,13 +101,11 @@ def judged_outputs(seen: Measured, found: Sequence[Finding]) -> dict[str, Output
         open_ = (one for one in found if one.facts.get("output") == name and one.state != VERIFIED and one.decides)
         first = next(open_, None)
         passed = True if first is None else False if first.state == FAILED else None
-        limit, reason = errors.limit, first.reason if first else ""
-        if name in detecting(seen.spec) and not seen.untrained:
-            limit = None
-            if not good:
-                because = "it is judged as detections, and these did not pass"
-                passed, reason = good, errors.reason if is_broken(seen, errors) else because
-        outputs[name] = replace(errors, passed=passed, limit=limit, reason=reason)
+        reason = first.reason if first else errors.reason
+        if name in detecting(seen.spec) and not seen.untrained and not good:
+            because = "it is judged as detections, and these did not pass"
+            passed, reason = good, errors.reason if is_broken(seen, errors) else because
+        outputs[name] = replace(errors, passed=passed, reason=reason)
     return outputs
 
 
@@ -156,10 +152,10 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> SameO
 
 def _same_plain(seen: Measured) -> SameOutputs:
     found = [*class_gate(seen), *judge_tensors(seen)]
-    error, classes = float(errors_by_sample(seen.runs, seen.plain).max(initial=0.0)), seen.classification
-    summary = f"the outputs differ by {error:.2g} of their largest value"
+    error, classes = seen.largest_rms or 0.0, seen.classification
+    summary = f"the outputs differ by {error:.2%} (rms)"
     summary += f", {classes['label_flips']} of {classes['samples']} best classes" if classes else ""
     state = worst_of(finding.state for finding in found)
     unverified = next((finding.reason for finding in found if finding.state == NOT_VERIFIED == state), "")
     summary = coded("outputs-differ", summary) if state == FAILED else summary
-    return {"state": state, "reason": unverified or summary, "tensor_error": error}
+    return {"state": state, "reason": unverified or summary, "tensor_rms": error}

@@ -1,5 +1,5 @@
-"""Outputs that are no detections, judged: each by the tensor rule (truehalf.verification.metrics.output_errors), and by
-what its largest values hide; and class logits by their best classes, too.
+"""Outputs that are no detections, judged: each by the yardstick (truehalf.verification.metrics.yardstick), and class
+logits by their best classes, too.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from truehalf.verification.judging import worst
 from truehalf.verification.judging.gates import WORST, evaluate
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import OutputErrors
-from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.output_shapes import UNLIKE
 
 
 def judge_classes(seen: Measured) -> list[Finding]:
-    """The gate of label flips and the tensor rule."""
+    """The gate of label flips and the yardstick."""
     return [*class_gate(seen, seen.untrained), *judge_tensors(seen)]
 
 
@@ -47,16 +46,13 @@ def _stayed(name: str) -> Finding:
 
 
 def _judged(seen: Measured, name: str, errors: OutputErrors) -> Finding:
-    tolerance = seen.options.gates.tensor_error_max
-    masked = seen.masked.get(name, "")
-    state = NOT_VERIFIED if masked or errors.passed is None else VERIFIED if errors.passed else FAILED
-    value = None if state == NOT_VERIFIED else float(errors_by_sample(seen.runs, [name]).max(initial=0.0))
-    facts = {"gate": "tensor_error_max", "measures": "tensor_error", "threshold": tolerance, "value": value}
-    facts |= {"output": name}
-    reason = masked or errors.reason
+    floor = seen.options.gates.tensor_rms_max
+    state = NOT_VERIFIED if errors.passed is None else VERIFIED if errors.passed else FAILED
+    value = None if state == NOT_VERIFIED else float("inf") if errors.rms is None else errors.rms
+    facts = {"gate": "tensor_rms_max", "measures": "tensor_rms", "threshold": floor, "value": value, "output": name}
+    facts["response"] = errors.response
     if state == NOT_VERIFIED:
-        facts["why"] = reason
+        facts["why"] = errors.reason
     if state == FAILED:
         facts["worst"] = [asdict(item) for item in worst.ranked(worst.worst_tensors(seen, name))[:WORST]]
-    held = f"tensor_error of {name!r} is {value:.4g}, expected at most {tolerance:g}" if value is not None else ""
-    return Finding("tensors", state, reason or held, facts=facts)
+    return Finding("tensors", state, errors.reason, facts=facts)

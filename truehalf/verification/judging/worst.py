@@ -94,7 +94,7 @@ def worst_tensors(seen: Measured, name: str) -> Ranked:
     names = [sample for run in seen.runs for sample in run.names[: max(run.rows, 1)]]
     alike = all(name in comparable(run.reference, run.candidate) for run in seen.runs)
     for sample, error in zip(names, errors_by_sample(seen.runs, [name]), strict=False):
-        what = f"differs by {error:.2g} of the output's largest value" if alike else "has another shape"
+        what = f"differs by {error:.2%} of the output's scale" if alike else "has another shape"
         yield float(error), Worst(sample, name, what)
 
 

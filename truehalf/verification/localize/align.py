@@ -116,7 +116,8 @@ class _Alignment:
         outputs = {id(value) for value in self.reference.model.graph.outputs}
         for (ours, theirs), alike in zip(pairs, same, strict=True):
             fixed = ours.producer() is None or id(ours) in outputs  # inputs and outputs are named by contract
-            if (alike or trusted or fixed) and _shapes_agree(ours, theirs):
+            may_differ = alike and trusted  # a node of the same name and operator that computes another shape
+            if (alike or trusted or fixed) and (may_differ or _shapes_agree(ours, theirs)):
                 self._pair(ours, theirs)
 
     def _by_suffix(self) -> None:

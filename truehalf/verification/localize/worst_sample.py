@@ -30,7 +30,7 @@ class SampleFacts:
     score_error_max: float
     low_score_error_max: float
     rank_error_max: float
-    tensor_error: float
+    tensor_rms: float
     nonfinite: int
 
 
@@ -64,32 +64,29 @@ def facts_by_sample(seen: Measured) -> list[SampleFacts]:
     return rows
 
 
-def worst_samples(rows: Sequence[SampleFacts], count: int, beyond: Sequence[int] = ()) -> list[int]:
+def worst_samples(rows: Sequence[SampleFacts], count: int) -> list[int]:
     """Positions of the samples that differ most, by rows of `facts_by_sample`; samples in which neither the reference
     nor the file finds anything come last.
-
-    Args:
-        beyond: by sample, how many of its queries are beyond the tensor rule; empty where there are none.
     """
 
     def key(i: int) -> tuple[float, ...]:
-        return (*badness(rows[i]), beyond[i] if beyond else 0, rows[i].reference > 0)
+        return (*badness(rows[i]), rows[i].reference > 0)
 
     return sorted(range(len(rows)), key=key, reverse=True)[:count]
 
 
 def worst_sample(seen: Measured) -> tuple[Run, int] | None:
     """The run and its sample that differ most; None when nothing differs."""
-    rows, beyond = facts_by_sample(seen), seen.queries.beyond
+    rows = facts_by_sample(seen)
     places = [(run, row) for run in seen.runs for row in range(max(run.rows, 1))]
-    (worst,) = worst_samples(rows, 1, beyond)
-    return places[worst] if any(badness(rows[worst])) or any(beyond) else None
+    (worst,) = worst_samples(rows, 1)
+    return places[worst] if any(badness(rows[worst])) else None
 
 
 def badness(row: SampleFacts) -> tuple[float, ...]:
     """Of a row, what makes a sample worse than another, the heaviest first; nothing but 0 where nothing differs."""
     spreads = (row.box_error_px_max, row.score_error_max, row.low_score_error_max, row.rank_error_max)
-    return (row.nonfinite, row.missed + row.extra, max(spreads), row.tensor_error)
+    return (row.nonfinite, row.missed + row.extra, max(spreads), row.tensor_rms)
 
 
 def _nonfinite(run: Run, row: int, output: str) -> int:

@@ -10,17 +10,15 @@ p = softmax(reference), q = softmax(other), of one sample each:
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 import numpy as np
 
 from truehalf.errors import StageError
-from truehalf.verification.metrics.scales import spread_along
+from truehalf.verification.metrics.yardstick import FLOOR, SLACK, spread_of
 
 _TOP = 5
-_OF_ONE = 1e-3  # that probabilities may be off in FP32
 
 
 class ClassAgreement(TypedDict, total=False):
@@ -30,7 +28,7 @@ class ClassAgreement(TypedDict, total=False):
         top1_agreement: share of samples with the same best class.
         top5_agreement: share where r's best class is among o's five best; None with five classes or fewer.
         label_flips: samples with another best class, near ties left out.
-        near_ties: see verify.tie_margin.
+        near_ties: samples whose two best classes half a step of the input moves past each other.
         kl_mean, kl_max: of KL(p, q) = sum p log(p / q), nats.
     """
 
@@ -43,19 +41,21 @@ class ClassAgreement(TypedDict, total=False):
     kl_max: float | None
 
 
-def classification_metrics(reference: np.ndarray, other: np.ndarray, tie_margin: float = 0.0) -> ClassAgreement:
+def classification_metrics(
+    reference: np.ndarray, other: np.ndarray, draws: Callable[[], Sequence[np.ndarray]] = tuple
+) -> ClassAgreement:
     """How far the class logits of two files agree.
 
     Args:
         reference, other: [samples, classes], before the softmax.
-        tie_margin: 0 or more; a share of the largest spread of a sample's logits in the reference, see `spread_along`.
+        draws: gives the reference on inputs moved by half a step, as often as it was drawn; asked where a best class is
+            another, see near_choices.
 
     Returns:
-        samples; top1_agreement, top5_agreement: 0..1; label_flips: samples without top-1 agreement, but for near_ties:
-        those in which the reference's logit of the other's best class is within the margin; kl_mean, kl_max: nats. A
-        sample with a NaN or +Inf on either side, or nothing above -Inf, agrees in nothing, and its KL is infinite. With
-        five classes or fewer top5_agreement is None: it could not fail. Without samples all but `samples` and
-        `label_flips` are None.
+        samples; top1_agreement, top5_agreement: 0..1; label_flips: samples without top-1 agreement, but for near_ties;
+        kl_mean, kl_max: nats. A sample with a NaN or +Inf on either side, or nothing above -Inf, agrees in nothing, and
+        its KL is infinite. With five classes or fewer top5_agreement is None: it could not fail. Without samples all
+        but `samples` and `label_flips` are None.
 
     Raises:
         StageError: when the shapes differ or are not [samples, classes].
@@ -74,8 +74,7 @@ def classification_metrics(reference: np.ndarray, other: np.ndarray, tie_margin:
     usable = _usable(reference) & _usable(other)
     best = np.where(usable, reference.argmax(axis=1), 0)  # the first of equal ones
     same = usable & (other.argmax(axis=1) == best)
-    margins = [_margins(each, other, usable) for each in _logits(reference, usable)]
-    near = usable & ~same & (np.min(margins, axis=0) <= tie_margin)
+    near = usable & ~same & near_choices(reference, other, draws)
     order = np.argsort(-other, axis=1, kind="stable")[:, :_TOP]
     among = usable & (order == best[:, None]).any(axis=1)
     divergence = np.where(usable, _divergence(reference, other, usable), np.inf)
@@ -90,27 +89,25 @@ def classification_metrics(reference: np.ndarray, other: np.ndarray, tie_margin:
     }
 
 
-def _logits(reference: np.ndarray, usable: np.ndarray) -> Iterator[np.ndarray]:
-    """As they are; of a softmax, whose steps are as large as the probabilities, also what it was made of, less a
-    number.
-    """
-    yield reference
-    rows = reference[usable]
-    if rows.size and (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, atol=_OF_ONE):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            yield np.log(reference)
+def near_choices(reference: np.ndarray, other: np.ndarray, draws: Callable[[], Sequence[np.ndarray]]) -> np.ndarray:
+    """bool [rows]: the other's best column is nearly as good as the best one in the reference.
 
+    That is so within FLOOR of the spread of all values, or within SLACK times what half a step of the input moves
+    the one beside the other.
 
-def _margins(reference: np.ndarray, other: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    """float64 [samples]: how far the other's best class is below the best one in the reference, as a share of the
-    spread.
+    Args:
+        reference, other: [rows, columns].
+        draws: see classification_metrics.
     """
-    finite = np.where(np.isfinite(reference) & usable[:, None], reference, np.nan)
-    spread = float(spread_along(finite, 1).max(initial=0.0))
-    with np.errstate(invalid="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # rows without a number
-        below = np.nanmax(finite, axis=1) - np.take_along_axis(finite, other.argmax(axis=1)[:, None], axis=1)[:, 0]
-    return np.asarray(np.where(below == 0, 0.0, below / spread if spread > 0 else np.inf))
+    rows = np.arange(len(reference))
+    best, chosen = reference.argmax(axis=1), other.argmax(axis=1)
+    gap = reference[rows, best] - reference[rows, chosen]
+    reach = np.full(len(rows), FLOOR * spread_of(reference))
+    if (gap > reach).any():
+        for draw in draws():
+            apart = draw[rows, best] - draw[rows, chosen]
+            reach = np.maximum(reach, np.nan_to_num(SLACK * np.abs(apart - gap), nan=0.0, posinf=0.0))
+    return np.asarray(gap <= reach)
 
 
 def _usable(logits: np.ndarray) -> np.ndarray:

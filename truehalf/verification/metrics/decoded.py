@@ -10,26 +10,27 @@ from truehalf.io_spec.decode import Detections, class_scores, decode
 from truehalf.io_spec.outputs import DETECTIONS, Outputs, columns_of, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.detections import match
-from truehalf.verification.metrics.scales import spread_along
 from truehalf.verification.metrics.score_errors import LOW_SCORE
+from truehalf.verification.metrics.yardstick import spread_of
 
+NEAR = 0.02  # of the spread of logits
 NOTHING = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
-def near_labels(outputs: Outputs, spec: IoSpec, margin: float) -> list[np.ndarray]:
+def near_labels(outputs: Outputs, spec: IoSpec) -> list[np.ndarray]:
     """Of a softmax detector, by sample and in the order of its detections, bool [n, classes]: the class is as good as
-    the label, its logit within `margin` of the logits' spread. Empty of other models.
+    the label, its logit within NEAR of the logits' spread. Empty of other models.
     """
     declared = columns_of(spec).get("scores")
     if declared is None or declared.activation != "softmax":
         return []
     logits = np.asarray(outputs[declared.name], np.float64)
-    spread = float(spread_along(logits, 2).max(initial=0.0))
+    spread = spread_of(logits)
     scores = class_scores(logits, declared)
     order = np.argsort(-scores.max(axis=2), axis=1, kind="stable")
     classes = np.where(np.isfinite(logits), logits, -np.inf)[..., : scores.shape[2]]
     with np.errstate(invalid="ignore"):
-        near = classes.max(axis=2, keepdims=True) - classes <= margin * spread
+        near = classes.max(axis=2, keepdims=True) - classes <= NEAR * spread
     return list(np.take_along_axis(near, order[..., None], axis=1))
 
 

@@ -1,13 +1,4 @@
-"""Outputs of a chain that are no detections: class logits, and tensors of which nothing is known.
-
-    tensor error   max |o - r| / max |r| of an output, r: reference, o: the file; max over all samples and outputs;
-                   0 where |o - r| is at most FLOOR; infinite where o is not finite, has another shape, or is another
-                   integer, bool or string
-    label flips    of class logits: samples whose best class is another, and no near tie
-
-    masked         errors in parts of an output of a far smaller scale (truehalf.verification.metrics.scales), and
-                   other whole numbers in an output or column that holds only whole numbers, as labels are, up to 2^11,
-                   where FP16 has all of them: not verified
+"""Outputs that are no detections: which they are, and how far each sample is off.
 
 All outputs of a model that is no detector are looked at so; of a detector those that are neither boxes nor scores,
 nor count the detections of each image.
@@ -15,30 +6,16 @@ nor count the detections of each image.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import (
-    CLASSIFICATION,
-    Outputs,
-    classes_of,
-    finds_top_k,
-    holds_columns,
-    plain_outputs,
-    read_columns,
-    task_of,
-)
+from truehalf.io_spec.outputs import Outputs, finds_top_k, holds_columns, plain_outputs, read_columns
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.metrics.classification import ClassAgreement, classification_metrics
-from truehalf.verification.metrics.output_errors import FLOOR
-from truehalf.verification.metrics.scales import ALL, masked_by_scale
-from truehalf.verification.metrics.tensors import absolute_error
+from truehalf.verification.metrics.yardstick import Draws, compared_places
 from truehalf.verification.runs import Run
-
-_MOST_WHOLE = 2.0**11  # FP16 holds all whole numbers up to here
 
 
 def judged_alone(runs: Sequence[Run], spec: IoSpec) -> list[str]:
@@ -59,14 +36,16 @@ def _counts(outputs: Outputs, name: str, spec: IoSpec) -> bool:
     return count.shape in ((len(positive),), (len(positive), 1)) and bool((count.ravel() == positive.sum(axis=1)).all())
 
 
-def classes_in_runs(runs: Sequence[Run], spec: IoSpec, tie_margin: float = 0.0) -> ClassAgreement | None:
-    """truehalf.verification.metrics.classification.classification_metrics of all samples; None of other models, and
-    where shapes differ.
+def classes_in_runs(runs: Sequence[Run], name: str, draws: Callable[[], Draws]) -> ClassAgreement | None:
+    """truehalf.verification.metrics.classification.classification_metrics of all samples; None where shapes differ.
+
+    Args:
+        name: of the output.
+        draws: see classification_metrics, by run.
 
     Raises:
         StageError: as classification_metrics, and where runs have other numbers of classes.
     """
-    name = classes_of(spec) if task_of(spec) == CLASSIFICATION else ""
     if not all(name in run.candidate and run.candidate[name].shape == run.reference[name].shape for run in runs):
         return None
     sides = [[run.reference[name] for run in runs], [run.candidate[name] for run in runs]]
@@ -74,76 +53,44 @@ def classes_in_runs(runs: Sequence[Run], spec: IoSpec, tie_margin: float = 0.0) 
         got = " and ".join(str(list(each)) for each in sorted(widths)[:2])
         raise StageError("wrong-shape", f"class logits {name!r}: expected as many classes in all runs, got {got}")
     reference, candidate = map(np.concatenate, sides)
-    return classification_metrics(reference, candidate, tie_margin)
+    return classification_metrics(reference, candidate, lambda: [np.concatenate(draw) for draw in draws()])
 
 
 def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
-    """float64: the largest tensor error of each sample of all runs, and of each run whose axis 0 counts none.
+    """float64: the largest error of each sample of all runs, and of each run whose axis 0 counts none: the root mean
+    square, as a share of the output's scale; of exact values the share that differs; infinite where they cannot be
+    compared.
 
     Args:
         names: of the outputs that are looked at.
     """
-    places = [max(run.rows, 1) for run in runs]
-    worst = np.zeros(sum(places))
+    counts = [max(run.rows, 1) for run in runs]
+    worst = np.zeros(sum(counts))
     for name in names:
-        scale = max(_largest(np.asarray(run.reference[name])) for run in runs)
-        apart = np.concatenate([_apart(run, name, count) for run, count in zip(runs, places, strict=True)])
-        worst = np.maximum(worst, np.where(apart <= FLOOR, 0.0, apart / scale if scale else np.inf))
+        squares = np.concatenate([_squares(run, name, count) for run, count in zip(runs, counts, strict=True)])
+        references = [np.asarray(run.reference[name]) for run in runs]
+        scale = 1.0
+        if references[0].dtype.kind == "f":
+            values = np.concatenate([each[compared_places(each, each)].ravel() for each in references])
+            scale = float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) if values.size else 1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worst = np.maximum(worst, np.nan_to_num(np.sqrt(squares) / scale, nan=0.0, posinf=np.inf))
     return worst
 
 
-def masked_in(name: str, runs: Sequence[Run], tolerance: float, parts: str = ALL) -> str:
-    """A sentence on a part of an output of a far smaller scale that is wrong; empty where there is none.
-
-    Args:
-        tolerance: the largest tensor error that passes.
-        parts: see masked_by_scale.
-    """
-    pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
-    by_scale = masked_by_scale(name, pairs, tolerance, [run.names for run in runs], parts)
-    return by_scale or _other_whole_numbers(name, pairs)
-
-
-def _other_whole_numbers(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
-    if any(a.dtype.kind != "f" or a.shape != b.shape for a, b in pairs):
-        return ""
-    rows = [[_by_columns(side) for side in pair] for pair in pairs if pair[0].size]
-    if len({a.shape[1] for a, _ in rows}) > 1:  # columns of runs that have other ones
-        rows = [[side.reshape(-1, 1) for side in pair] for pair in rows]
-    if not rows:
-        return ""
-    a, b = (np.concatenate([pair[side] for pair in rows]) for side in (0, 1))
-    whole = np.ones(a.shape[1], bool)
-    for side in (a, b):
-        whole &= (np.isfinite(side) & (np.rint(side) == side) & (np.abs(side) <= _MOST_WHOLE)).all(axis=0)
-    different = int((a != b)[:, whole].sum())
-    if not different:
-        return ""
-    changed = f"{different} of {int(whole.sum()) * len(a)} whole numbers in output {name!r} are others"
-    return coded("hidden-by-scale", f"{changed}; the tensor rule allows it, and rounding to FP16 explains none of them")
-
-
-def _by_columns(values: np.ndarray) -> np.ndarray:
-    return values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1)
-
-
-def _largest(values: np.ndarray) -> float:
-    """The largest finite |r|; 1 of what has no size."""
-    if values.dtype.kind != "f":
-        return 1.0
-    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-
-
-def _apart(run: Run, name: str, count: int) -> np.ndarray:
-    """float64 [count]: the largest |o - r| of each sample, or of the run; infinite where it has another shape. A NaN of
-    the reference is compared with nothing; integers, bools and strings are equal or infinitely far apart.
-    """
+def _squares(run: Run, name: str, count: int) -> np.ndarray:
+    """float64 [count]: mean squared error of each sample, or of the run."""
     if name not in run.candidate or run.candidate[name].shape != run.reference[name].shape:
         return np.full(count, np.inf)
-    a, b = (np.asarray(side[name]) for side in (run.reference, run.candidate))
-    if a.dtype.kind != "f" and b.dtype.kind != "f":
-        apart = np.where(a == b, 0.0, np.inf)
+    reference, candidate = (np.asarray(side[name]) for side in (run.reference, run.candidate))
+    if reference.dtype.kind != "f" or candidate.dtype.kind != "f":
+        squares = np.asarray(reference != candidate, np.float64)
     else:
-        apart = np.where(np.isnan(a), 0.0, absolute_error(a, b))
-    by_sample = apart.ndim and len(apart) == count
-    return np.asarray(apart.reshape(count if by_sample else 1, -1).max(axis=1, initial=0.0) + np.zeros(count))
+        with np.errstate(invalid="ignore"):
+            squares = np.square(np.subtract(candidate, reference, dtype=np.float64))
+        masked = (reference <= -3e4) & (candidate <= -3e4)
+        same = (reference == candidate) | (np.isnan(reference) & np.isnan(candidate)) | masked
+        squares = np.where(same, 0.0, np.where(np.isnan(squares), np.inf, squares))
+    by_sample = squares.ndim and len(squares) == count
+    rows = squares.reshape(count if by_sample else 1, -1)
+    return np.asarray((rows.mean(axis=1) if rows.size else np.zeros(len(rows))) + np.zeros(count))

@@ -8,11 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
-from truehalf.io_spec.outputs import columns_of, read_columns
-from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import values_read
-from truehalf.verification.metrics.score_errors import SCORE_ERROR
-from truehalf.verification.metrics.tensors import absolute_error, in_rows, query_outputs
+from truehalf.verification.metrics.tensors import in_rows, query_outputs
 
 
 def outputs_apart(
@@ -60,12 +57,6 @@ def _selected_by_top_k(model: ir.Model) -> set[ir.Value]:
     return found
 
 
-def rows_beyond(reference: np.ndarray, candidate: np.ndarray, limit: float | None) -> np.ndarray:
-    """bool [images, queries]: a value of the row is further away than the limit, or is no number."""
-    rows = absolute_error(reference, candidate) > (limit or 0.0)
-    return np.asarray(rows.any(axis=tuple(range(2, rows.ndim))))
-
-
 def beside_queries(
     reference: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], rows: np.ndarray, free: np.ndarray
 ) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -95,27 +86,3 @@ def beside_queries(
         else:
             result[name] = np.where(free.reshape(free.shape + (1,) * len(axes)), values, paired)
     return result, stayed
-
-
-def without_last_places(
-    spec: IoSpec, reference: Mapping[str, np.ndarray], paired: Mapping[str, np.ndarray], threshold: float
-) -> dict[str, np.ndarray]:
-    """Outputs of a candidate, paired, with the reference's labels and boxes where rounding may rightly keep others.
-
-    Those are the last places of top-k inside the model, and its empty ones: on both sides the score is no more than the
-    image's least in the reference, give or take SCORE_ERROR, and less than `threshold`. At a score s that is
-    4 s (1 - s) SCORE_ERROR: the same error before the sigmoid.
-    """
-    holder = columns_of(spec).get("score")
-    if holder is None:
-        return dict(paired)
-    scores, theirs = (np.asarray(read_columns(side, spec)["score"][..., 0], np.float64) for side in (reference, paired))
-    least = scores.min(axis=1, keepdims=True, initial=1.0)
-    most = least * (1 + 4 * SCORE_ERROR * (1 - least) * (least > 0))  # empty places may hold less than 0
-    free = (scores <= most) & (theirs <= most) & (scores < threshold)
-    result = {}
-    for name, values in paired.items():
-        places = free.reshape(free.shape + (1,) * (values.ndim - 2))
-        is_score = name == holder.name and holder.kind == "scores"
-        result[name] = values if is_score else np.where(places, reference[name], values)
-    return result

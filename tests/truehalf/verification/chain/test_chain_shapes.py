@@ -90,7 +90,7 @@ def test_another_shape_fails(name: str, tmp_path: Path) -> None:
     fp32 = of_text(tmp_path, "[b, c, d]", GOOD, "fp32.onnx")
     report = verified(tmp_path, fp32, of_text(tmp_path, *OTHERS[name]), PLAIN, X)
     expect(fails(report, "wrong-shape"), None, "'y'")
-    assert report["tensor_error"] == "inf"
+    assert report["tensor_rms"] == "inf"
     row = report["stages"]["cast_cleanup"]
     expect(row["reason"], "wrong-shape", "'y'")
     if name != "as wide as the batch":  # nothing can be put together of that
@@ -113,7 +113,7 @@ def test_a_shape_that_is_right_but_at_another_batch_fails(axis: str, tmp_path: P
     report = verified(
         tmp_path, fp32, of_text(tmp_path, "[b, c, d]", f"{at_four} y = Slice(w, zero, e, {axis})"), PLAIN, X
     )
-    assert report["verdict"] == "failed" and report["tensor_error"] == 0
+    assert report["verdict"] == "failed" and report["tensor_rms"] == 0
     (check,) = (check for check in report["checks"] if check["check"] == "batch")
     expect(check["reason"], "wrong-shape", "'y'", "batch 4")
 

@@ -28,7 +28,7 @@ def test_a_file_passes_against_itself(tmp_path: Path) -> None:
         1,
     )
     errors = report.outputs["y"]
-    assert (errors.max_abs, errors.sqnr_db, errors.limit) == (0.0, np.inf, pytest.approx(0.01 * X.max()))
+    assert (errors.max_abs, errors.rms, errors.response, errors.passed) == (0.0, 0.0, None, True)
     assert report.first_bad_node is None and report.suspects == [] and report.worst_sample is None
 
 
@@ -199,8 +199,8 @@ def test_all_bad_options_are_listed(wrong: dict[str, tuple[Any, str]]) -> None:
 
 
 def test_bad_gates_and_a_bad_search_are_refused(tmp_path: Path) -> None:
-    with raises("bad-options", "tensor_error_max", -1):
-        GatesConfig(tensor_error_max=-1)
+    with raises("bad-options", "tensor_rms_max", -1):
+        GatesConfig(tensor_rms_max=-1)
     (line,) = faults(tmp_path, PLAIN, PLAIN, locate=3)
     expect(line, "unknown-choice", "locate", 3)
 

@@ -15,7 +15,6 @@ from tests.embedded import embedded, scenes
 from tests.measuring.converted import to_fp16
 from tests.messages import expect
 from tests.tiers import first_of
-from truehalf.codes import codes_in
 from truehalf.models.architectures.ltdetr import DECODERS
 from truehalf.verification.chain.compare import compare
 
@@ -48,7 +47,6 @@ def test_a_trained_detector(decoder: str, tmp_path: Path) -> None:
     spec: dict[str, Any] = {"inputs": [{"name": "images", "shape": shape}], "outputs": [LOGITS, BOXES]}
     good = compare(source, tmp_path / "fp16.onnx", inputs, spec=spec)
     assert good.passed and good.first_bad_node is None
-    assert "hidden-by-scale" not in codes_in("\n".join(good.not_verified))
 
     wrong = with_larger_weights(tmp_path / "fp16.onnx", tmp_path / "wrong.onnx")
     report = compare(source, tmp_path / "wrong.onnx", inputs, spec=spec)

@@ -1,6 +1,7 @@
 """Outputs element by element: the tensor rule, and classes beside it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,27 +13,50 @@ from tests.truehalf.verification.two_models import ADDED, CLASSES, X, constant, 
 from truehalf.codes import codes_in
 from truehalf.verification.chain.compare import compare
 
-# --- the tensor rule --------------------------------------------------------------------------------------------------
+# --- the yardstick ----------------------------------------------------------------------------------------------------
 
 
 def scaled(by: float) -> str:
     return f"(float[N,3] x) => (float[N,3] y) <float s = {{{by}}}> {{ y = Mul (x, s) }}"
 
 
-def test_tolerance_is_relative_to_the_largest_of_the_reference(tmp_path: Path) -> None:
+def test_an_error_is_a_share_of_the_outputs_scale(tmp_path: Path) -> None:
     assert held(tmp_path, scaled(1000), scaled(1009)).passed
     report = held(tmp_path, scaled(1000), scaled(1011))
     assert report.verdict == "failed" and len(report.reasons) == 1
-    expect(report.reasons[0], None, "'y'", "max |d|", "tolerance 0.01", f"max |reference| {1000 * X.max():.4g}")
+    expect(report.reasons[0], "outputs-differ", "FP16 moves output 'y' by 1.10%", "half a step of float16 moves it by")
     assert held(tmp_path, scaled(1000), scaled(1011), tolerance=0.02).passed
     assert not held(tmp_path, scaled(1000), scaled(1000.001), tolerance=0).passed
     assert held(tmp_path, scaled(0), scaled(0), tolerance=0).verdict == "not verified", "nothing reacts to the input"
     assert held(tmp_path, scaled(0), scaled(1e-6)).verdict == "failed"
 
 
-@pytest.mark.parametrize(("cast", "limit", "said"), [(7, 0.0, "integer"), (9, 0.0, "bool")])
-def test_integers_and_bools_must_be_equal(tmp_path: Path, cast: int, limit: float, said: str) -> None:
-    dtype = {7: "int64", 9: "bool"}[cast]
+@pytest.mark.parametrize(
+    ("draw", "step"),
+    [
+        (lambda rng: rng.integers(0, 256, (2, 3, 16, 16)) / 255, "a pixel"),
+        (lambda rng: np.round(0.2 * rng.normal(size=(2, 512)) * 2**15) / 2**15, "16-bit audio"),
+        (lambda rng: rng.normal(size=(2, 512)), "float16"),
+    ],
+)
+def test_half_a_step_excuses_as_much_as_it_does_itself(tmp_path: Path, draw: Any, step: str) -> None:
+    """A network that makes much of little: sines of a thousand times its input."""
+    x = draw(np.random.default_rng(0)).astype(np.float32)
+    sides = ",".join(map(str, x.shape[1:]))
+    text = f"(float[N,{sides}] x) => (float[N,{sides}] y) <float k = {{STEEP}}> {{ a = Mul (x, k) y = Sin (a) }}"
+    gains = {"a pixel": 5.0, "16-bit audio": 700.0, "float16": 40.0}
+    moved = {"a pixel": 0.01, "16-bit audio": 0.01, "float16": 0.01}
+    reference, near = (text.replace("STEEP", str(gains[step] + more)) for more in (0, moved[step] * 0.9))
+    report = held(tmp_path, reference, near, {"x": x})
+    assert report.passed, report.reasons
+    errors = report.outputs["y"]
+    if errors.response is not None:
+        expect(errors.reason, None, f"half a step of {step} moves it by")
+    assert not held(tmp_path, reference, text.replace("STEEP", str(gains[step] * 1.05)), {"x": x}).passed
+
+
+@pytest.mark.parametrize(("cast", "dtype"), [(7, "int64"), (9, "bool")])
+def test_integers_and_bools_must_be_equal(tmp_path: Path, cast: int, dtype: str) -> None:
     text = f"(float[N,3] x) => ({dtype}[N,3] y) {{ z = Add (x, d) y = Cast<to={cast}> (z) }}"
     large, delta = np.full((4, 3), 2.0**20, np.float32) * (cast == 7), np.zeros((4, 3), np.float32)
     delta[1, 1] = 1
@@ -41,8 +65,7 @@ def test_integers_and_bools_must_be_equal(tmp_path: Path, cast: int, limit: floa
     assert compare(a, a, {"x": large}).passed
     report = compare(a, b, {"x": large}, locate=False)
     assert report.verdict == "failed"
-    expect(report.reasons[0], None, "'y'", "1 of 12", said)
-    assert report.outputs["y"].limit == limit and report.outputs["y"].sqnr_db is None
+    expect(report.reasons[0], None, "'y'", "1 of 12", dtype)
 
 
 def test_whole_numbers_that_float16_does_not_hold_are_others(tmp_path: Path) -> None:
@@ -86,13 +109,13 @@ def test_strings_must_be_equal(tmp_path: Path) -> None:
     ("reference", "candidate", "verdict", "facts"),
     [
         ([0, -np.inf, 0], [0, -np.inf, 0], "passed", None),
-        ([0, -np.inf, 0], [0, -65504, 0], "failed", ["Inf", "tolerance 0.01"]),
-        ([0, -np.inf, 0], [0, np.inf, 0], "failed", ["Inf", "tolerance 0.01"]),
+        ([0, -np.inf, 0], [0, -65504, 0], "failed", ["Inf"]),
+        ([0, -np.inf, 0], [0, np.inf, 0], "failed", ["Inf"]),
         ([0, 0, 0], [0, np.inf, np.nan], "failed", ["4 NaN", "4 Inf", 12]),
-        ([0, np.nan, 0], [0, np.nan, 0], "not verified", ["4 NaN", 12]),
-        ([0, np.nan, 0], [0, 1, 0], "not verified", ["4 NaN", 12]),
-        ([0, np.nan, 0], [1, np.nan, 0], "failed", ["max |d|", 1, "tolerance 0.01"]),
-        ([0, -np.inf, 0], [0, np.nan, 0], "failed", ["Inf", "tolerance 0.01"]),
+        ([0, np.nan, 0], [0, np.nan, 0], "passed", None),
+        ([0, np.nan, 0], [0, 1, 0], "not verified", ["NaN"]),
+        ([0, np.nan, 0], [1, np.nan, 0], "failed", ["FP16 moves output"]),
+        ([0, -np.inf, 0], [0, np.nan, 0], "failed", ["Inf"]),
     ],
 )
 def test_values_that_are_no_numbers(
@@ -108,7 +131,6 @@ def test_values_that_are_no_numbers(
     expect(report.reasons[0], None, "'y'", *facts)
     new_or_none = verdict == "not verified" or "4 Inf" in facts
     assert codes_in(report.reasons[0]) == ["not-finite" if new_or_none else "outputs-differ"]
-    assert ("max |d|" in report.reasons[0]) == ("max |d|" in facts)
 
 
 def test_other_shapes_fail_and_empty_outputs_are_not_verified(tmp_path: Path) -> None:
@@ -126,21 +148,20 @@ def test_a_model_without_inputs(tmp_path: Path) -> None:
     assert report.passed and any("samples-alike" in said for said in report.not_verified)
 
 
-def test_what_the_scale_of_others_hides_is_not_verified(tmp_path: Path) -> None:
-    """Columns of 1e3 and one of 1, which the tensor rule does not judge."""
+def test_a_column_fails_whatever_the_scale_of_others(tmp_path: Path) -> None:
     text = "(float[N,3] x) => (float[N,3] y) <float[3] s = {SCALES}> { y = Mul (x, s) }"
     report = held(tmp_path, text.replace("SCALES", "1000, 1000, 1"), text.replace("SCALES", "1000, 1000, 2"))
     (reason,) = report.reasons
-    assert report.verdict == "not verified" and report.outputs["y"].passed is None and reason in report.not_verified
-    expect(reason, "hidden-by-scale", "column 2", "'y'", "100%")
+    assert report.verdict == "failed"
+    expect(reason, "outputs-differ", "channel 2 of axis 1", "'y'", "100.00%")
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 
 def test_classes_and_a_flip_within_the_tolerance(tmp_path: Path) -> None:
-    a = model(tmp_path / "a.onnx", ADDED, CLASSES, **constant(100, 100.5, 0))
-    b = model(tmp_path / "b.onnx", ADDED, CLASSES, **constant(100.9, 100.5, 0))
+    a = model(tmp_path / "a.onnx", ADDED, CLASSES, **constant(99.9, 100.5, 0))
+    b = model(tmp_path / "b.onnx", ADDED, CLASSES, **constant(100.6, 100.5, 0))
     inputs = {"x": np.zeros((4, 3), np.float32)}
     passed = compare(a, a, inputs)
     assert passed.passed and passed.task == "classification" and passed.samples == 4

@@ -314,7 +314,11 @@ def converted(proto: onnx.ModelProto, feeds: list[Arrays], *pins: str) -> Any:
 
 
 # The rule `variance` keeps these in FP32.
-SETTLED = ["difference: a deviation from mean squares", "difference: a variance of channels"]
+SETTLED = [
+    "difference: a deviation from mean squares",
+    "difference: a variance of channels",
+    "difference: a norm of centred columns",  # half a step of its input moves it further
+]
 FAILING = [name for name in GRAPHS if name not in SETTLED]
 
 

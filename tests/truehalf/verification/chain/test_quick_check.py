@@ -162,15 +162,13 @@ def test_the_search_takes_old_opsets_and_recurrences() -> None:
     assert compare(proto, pinned.model, feeds[2:], locate=False).verdict == "passed"
 
 
-def test_pins_are_found_where_outputs_differ_and_no_gate_says_whether_it_matters() -> None:
-    """Columns that the scale of others hides: the verdict is open, and stays open until the pins are given."""
+def test_pins_are_found_for_columns_beside_large_ones() -> None:
     body = '["big"] a = Mul(x, k) ["add"] b = Add(x, l) ["sub"] d = Sub(b, l) ["cat"] y = Concat<axis = 1>(a, d)'
     proto, samples = model(body, {"k": 1000, "l": 400}), normal()
     found = converted(proto, samples[:2], **EAGER)
     check = found.report.check
-    assert check.state == "not verified" and {"^add$", "^sub$"} <= {*check.node_block_list} and not check.remedy
-    expect(check.reason, "hidden-by-scale")
-    assert compare(proto, found.model, samples[2:], locate=False).verdict == "not verified"
+    assert check.state == "failed" and {"^add$", "^sub$"} <= {*check.node_block_list} and not check.remedy
+    assert compare(proto, found.model, samples[2:], locate=False).verdict == "failed"
     pinned = converted(proto, samples[:2], **EAGER, node_block_list=check.node_block_list)
     assert pinned.report.check.state == "verified"
     assert compare(proto, pinned.model, samples[2:], locate=False).verdict == "passed"
@@ -239,7 +237,7 @@ def test_of_a_large_network_one_sample_is_looked_at(monkeypatch: pytest.MonkeyPa
 # --- errors of many nodes ---------------------------------------------------------------------------------------------
 
 LAYERS = {
-    "MatMul, Tanh": ('["m{i}"] m{i} = MatMul({0}, w{i}) ["a{i}"] {1} = Tanh(m{i})', 1.5),
+    "MatMul, Tanh": ('["m{i}"] m{i} = MatMul({0}, w{i}) ["a{i}"] {1} = Tanh(m{i})', 1.7),
     "MatMul, residual": (
         '["m{i}"] m{i} = MatMul({0}, w{i}) ["t{i}"] t{i} = Tanh(m{i}) {1} = Add({0}, t{i})',
         0.5,
@@ -256,22 +254,22 @@ def deep(
     layer: str, gain: float, large: bool, head: str = "Sigmoid", seed: int = 0
 ) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
     """Twelve layers and a steep head, each with its share of the error; beside them, where `large`, most of the
-    arithmetic, with hardly any.
+    arithmetic, with hardly any. The input holds whole numbers, as tokens are, which half a step moves nowhere.
     """
     rng, width, weights = np.random.default_rng(seed), 32, {}
-    weights["w"] = rng.standard_normal((256, width)) / 16
+    weights["w"] = rng.standard_normal((256, width)) / 64
     body = '["in"] v0 = MatMul(x, w) '
     for i in range(12):
         weights[f"w{i}"] = gain * rng.standard_normal((width, width)) / width**0.5
         weights[f"s{i}"], weights[f"b{i}"] = gain * (1 + rng.random(width)), rng.standard_normal(width)
         body += layer.replace("{i}", str(i)).replace("{0}", f"v{i}").replace("{1}", f"v{i + 1}") + " "
     if large:
-        weights |= {"p": rng.standard_normal((256, 1024)) / 16, "q": rng.standard_normal((1024, width)) / 3200}
+        weights |= {"p": rng.standard_normal((256, 1024)) / 64, "q": rng.standard_normal((1024, width)) / 3200}
         body += '["p"] p0 = MatMul(x, p) ["q"] q0 = MatMul(p0, q) '
     weights = {name: value for name, value in weights.items() if name in body.replace("(", " ").replace(")", " ")}
-    weights["k"] = 100.0
+    weights["k"] = 1000.0
     body += f'["sum"] z = Add(v12, {"q0" if large else "v0"}) ["steep"] s = Mul(z, k) ["head"] y = {head}(s)'
-    return model(body, weights), normal(0, 1, seed, 32)
+    return model(body, weights), [{"x": np.rint(4 * each["x"])} for each in normal(0, 1, seed, 32)]
 
 
 def answered(proto: onnx.ModelProto, samples: list[dict[str, np.ndarray]], large: bool) -> None:

@@ -1,83 +1,174 @@
-"""Errors of one tensor: known ones, and those of NaN, Inf and nothing."""
+"""Errors of one output: by the yardstick, of exact values, of NaN, Inf and nothing."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
-from tests.messages import raises
-from truehalf.verification.metrics.output_errors import tensor_errors
+from truehalf.codes import codes_in
+from truehalf.verification.metrics.output_errors import OutputErrors, Response, output_errors
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(0, 1, (8, 5, 40))
+
+
+def errors_of(
+    reference: Sequence[float] | np.ndarray,
+    other: Sequence[float] | np.ndarray,
+    draws: Callable[[], Sequence[Sequence[np.ndarray]]] = tuple,
+) -> OutputErrors:
+    pair = np.asarray(reference), np.asarray(other)
+    names = [f"s{i}" for i in range(len(pair[0]))]
+    return output_errors("y", [pair], [names], 0.005, Response(lambda: "a pixel", draws))
+
+
+def off_by(share: float, seed: int) -> np.ndarray:
+    return np.asarray(X * (1 + share * np.random.default_rng(seed).choice([-1, 1], X.shape)))
 
 
 def test_errors_of_known_tensors() -> None:
-    errors = tensor_errors(np.array([1.0, -2.0, 0.0, 4.0]), np.array([1.0, -2.5, 0.001, 4.0]))
-    assert errors.elements == 4
-    assert errors.max_abs == 0.5
-    assert errors.p99_abs == 0.5
-    assert errors.mean_abs == pytest.approx(0.501 / 4)
-    assert errors.max_rel == pytest.approx(0.25)  # 0.001 / floor (1e-3 * 4) and 0.5 / 2 are both 0.25
+    errors = errors_of([1.0, -2.5, 0.25, 4.0], [1.0, -3.0, 0.251, 4.0])
+    assert errors.elements == 4 and errors.max_abs == errors.p99_abs == 0.5
+    assert errors.rms == pytest.approx(0.5 / np.sqrt(1 + 6.25 + 0.0625 + 16), rel=1e-4)
 
 
-def test_floor_keeps_relative_error_of_small_values_small() -> None:
-    errors = tensor_errors(np.array([1e-9, 10.0]), np.array([2e-9, 10.0]))
-    assert errors.max_rel == pytest.approx(1e-7)  # 1e-9 / floor (1e-3 * 10)
-
-
-def test_nan_never_equals_nan_and_equal_infinities_do() -> None:
-    reference = np.array([np.nan, np.inf, -np.inf, 1.0], np.float32)
-    errors = tensor_errors(reference, reference)
-    assert errors.max_abs == np.inf
-    assert (errors.nan_reference, errors.inf_reference) == (1, 2)
-    assert (errors.nan, errors.inf) == (1, 2)
-    assert tensor_errors(reference[1:], reference[1:]).max_abs == 0
-
-
-def test_infinity_against_a_number_is_infinitely_far() -> None:
-    errors = tensor_errors(np.array([1.0, 2.0]), np.array([1.0, np.inf]))
-    assert errors.max_abs == errors.max_rel == np.inf
-    assert (errors.inf_reference, errors.inf) == (0, 1)
-
-
-def test_integers_and_empty_tensors() -> None:
-    assert tensor_errors(np.array([3, 5]), np.array([3, 9])).max_abs == 4
-    assert tensor_errors(np.zeros((0, 4)), np.zeros((0, 4))).max_abs == 0
-
-
-def test_shapes_that_differ_are_refused() -> None:
-    with raises("not-comparable", "[2, 3]", "[3, 2]"):
-        tensor_errors(np.zeros((2, 3)), np.zeros((3, 2)))
-
-
-# --- direction, noise, steps ------------------------------------------------------------------------------------------
-
-
-def test_cosine_and_noise_of_known_vectors() -> None:
-    errors = tensor_errors(np.array([3.0, 4.0]), np.array([3.0, 4.5]))
-    assert errors.cosine == pytest.approx((9 + 18) / (5 * np.hypot(3, 4.5)))
-    assert errors.sqnr_db == pytest.approx(20.0)  # 25 / 0.25 = 100
-    assert tensor_errors(np.array([3.0, 4.0]), np.array([-3.0, -4.0])).cosine == pytest.approx(-1.0)
+# --- the yardstick ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("reference", "other", "cosine", "sqnr_db"),
+    ("error", "response", "passed"),
     [
-        ([1.0, 2.0], [1.0, 2.0], 1.0, np.inf),
-        ([0.0, 0.0], [0.0, 0.0], 1.0, np.inf),
-        ([0.0, 0.0], [1.0, 0.0], 0.0, -np.inf),
-        ([1.0, 2.0], [0.0, 0.0], 0.0, 0.0),
-        ([1.0, 2.0], [1.0, np.nan], None, -np.inf),
-        ([np.nan, 2.0], [np.nan, 2.0], None, -np.inf),
-        ([-np.inf, 2.0], [-np.inf, 2.0], 1.0, np.inf),
-        ([1e200, 1e200], [1e200, -1e200], 0.0, None),
-        ([], [], 1.0, np.inf),
+        (0.004, None, True),  # within the floor: nothing is asked
+        (0.006, 0.0, False),
+        (0.006, 0.0035, True),  # less than twice what half a step does
+        (0.006, 0.0025, False),
+        (0.03, 0.2, False),  # beyond the cap, whatever half a step does
     ],
 )
-def test_cosine_and_noise_at_the_edges(reference, other, cosine, sqnr_db) -> None:  # type: ignore[no-untyped-def]
-    errors = tensor_errors(np.array(reference), np.array(other))
-    assert errors.cosine == (None if cosine is None else pytest.approx(cosine))
-    assert sqnr_db is None or errors.sqnr_db == pytest.approx(sqnr_db)
+def test_an_output_is_held_against_what_half_a_step_of_the_input_does(
+    error: float, response: float | None, passed: bool
+) -> None:
+    def draws() -> list[list[np.ndarray]]:
+        assert response is not None, "not asked for"
+        return [[off_by(response, seed)] for seed in (2, 3)]
+
+    errors = errors_of(X, off_by(error, 1), draws)
+    assert errors.passed is passed and errors.rms == pytest.approx(error)
+    assert errors.response is None if response is None else errors.response == pytest.approx(response)
+    if response is not None:
+        assert f"by {error:.2%}; half a step of a pixel moves it by {response:.2%}" in errors.reason
+
+
+@pytest.mark.parametrize(("axis", "part"), [(0, "sample s2"), (1, "channel 2 of axis 1"), (2, "channel 2 of axis 2")])
+def test_a_part_that_is_wrong_fails_and_is_named(axis: int, part: str) -> None:
+    """One of 400 parts, off by 7 %: the error of the output is within the floor."""
+    shape = [20, 20, 20]
+    shape[axis] = 400
+    values = np.random.default_rng(1).normal(0, 1, shape)
+    other, index = values.copy(), (slice(None),) * axis + (2,)
+    other[index] *= 1.07
+    errors = errors_of(values, other)
+    assert errors.passed is False and errors.rms is not None and errors.rms < 0.005 and part in errors.reason
+
+
+def test_a_small_column_beside_large_ones_has_a_scale_of_its_own() -> None:
+    heads = np.concatenate([RNG.uniform(0, 640, (8, 4, 300)), RNG.uniform(0, 1, (8, 20, 300)) ** 8], 1)
+    assert errors_of(heads, heads.astype(np.float16).astype(np.float64)).passed
+    wrong = heads.copy()
+    wrong[:, 4:] *= 0.8
+    assert errors_of(heads, wrong).passed is False
+
+
+def test_masks_and_outliers_hide_nothing_and_are_no_scale() -> None:
+    masked = X.copy()
+    masked[:, 0, :10] = -1e9
+    clamped = np.maximum(masked, -65504)
+    assert errors_of(masked, clamped).passed
+    wrong = clamped.copy()
+    wrong[:, 1:] *= 1.05
+    assert errors_of(masked, wrong).passed is False
+
+
+# --- exact values -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.int64, bool, np.str_])
+def test_integers_bools_and_texts_are_equal(kind: type) -> None:
+    before = np.array([[1000, 1], [0, 7]]).astype(kind)
+    after = before.copy()
+    after[1, 0] = np.array(1).astype(kind)
+    assert errors_of(before, before).passed and errors_of(before, after).passed is False
+    assert errors_of(before, after).rms == 0.25
+
+
+def test_labels_in_a_column_of_floats_are_equal() -> None:
+    rows = np.concatenate([RNG.uniform(0, 640, (6, 300, 5)), RNG.integers(0, 80, (6, 300, 1))], axis=2)
+    other = rows.copy()
+    assert errors_of(rows, other).passed
+    other[2, 7, 5] += 1
+    assert errors_of(rows, other).passed is False
+
+
+def test_exact_values_that_half_a_step_turns_too_may_be_others() -> None:
+    classes = RNG.integers(0, 5, (4, 1000))
+    other, moved = classes.copy(), classes.copy()
+    other[:, :8] += 1
+    moved[:, 4:12] += 1
+    assert errors_of(classes, other).passed is False
+    assert errors_of(classes, other, lambda: [[moved]]).passed
+    elsewhere = classes.copy()
+    elsewhere[:, 500:508] += 1
+    assert errors_of(classes, other, lambda: [[elsewhere]]).passed is False
+
+
+# --- what is not finite -----------------------------------------------------------------------------------------------
+
+
+def test_nan_and_inf_at_the_same_places_are_values() -> None:
+    reference = np.array([np.nan, np.inf, -np.inf, 1.0], np.float32)
+    errors = errors_of(reference, reference)
+    assert errors.passed and errors.max_abs == 0
+    assert (errors.nan_reference, errors.inf_reference, errors.nan, errors.inf) == (1, 2, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("reference", "other", "passed", "code"),
+    [
+        ([1.0, 2.0], [1.0, np.inf], False, "not-finite"),
+        ([1.0, 2.0], [np.nan, 2.0], False, "not-finite"),
+        ([-np.inf, 2.0], [-65504.0, 2.0], False, "outputs-differ"),
+        ([-np.inf, 2.0], [np.inf, 2.0], False, "outputs-differ"),
+        ([np.nan, 2.0], [1.0, 2.0], None, "not-finite"),
+        ([np.nan, 2.0], [np.nan, 3.0], False, "outputs-differ"),
+    ],
+)
+def test_others_are_not(reference: list[float], other: list[float], passed: bool | None, code: str) -> None:
+    errors = errors_of(reference, other)
+    assert errors.passed is passed and codes_in(errors.reason) == [code]
 
 
 def test_what_is_newly_not_finite_is_told_apart() -> None:
-    reference, other = np.array([np.nan, np.inf, 1.0, 2.0]), np.array([np.inf, np.inf, np.nan, 2.0])
-    assert tensor_errors(reference, other).nonfinite_new == 1
+    assert errors_of([np.nan, np.inf, 1.0, 2.0], [np.inf, np.inf, np.nan, 2.0]).nonfinite_new == 1
+
+
+def test_another_shape_and_nothing() -> None:
+    assert errors_of(np.zeros((2, 3)), np.zeros((2, 4))).passed is False
+    assert errors_of(np.zeros((2, 0)), np.zeros((2, 0))).passed is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "other", "cosine"),
+    [
+        ([3.0, 4.0], [3.0, 4.5], (9 + 18) / (5 * np.hypot(3, 4.5))),
+        ([3.0, 4.0], [-3.0, -4.0], -1.0),
+        ([0.0, 0.0], [0.0, 0.0], 1.0),
+        ([0.0, 0.0], [1.0, 0.0], 0.0),
+        ([1.0, 2.0], [1.0, np.nan], None),
+        ([-np.inf, 2.0], [-np.inf, 2.0], 1.0),
+        ([1e200, 1e200], [1e200, -1e200], 0.0),
+    ],
+)
+def test_cosine(reference: list[float], other: list[float], cosine: float | None) -> None:
+    assert errors_of(reference, other).cosine == (None if cosine is None else pytest.approx(cosine))

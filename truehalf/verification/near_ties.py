@@ -1,0 +1,199 @@
+"""Near ties inside a model: decisions that differ between two files because rounding moves what they are made of.
+
+The reference runs once more with the candidate's operands of all decisions (which element is the largest, on which side
+of a threshold a value is) in place of its own. If these operands are near its own, and the candidate's outputs are then
+those of the reference, the candidate has decided as the reference does, among values that are nearly equal.
+
+An operand is traced back through functions that keep the order, as far as both files have a tensor of that name: a
+Sigmoid makes a step between logits as small as it likes. Operands are near if the yardstick passes them beside their
+spread, less what two roundings do, and no single value is off by more than OFF of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.errors import StageError
+from truehalf.ir.facts import is_op
+from truehalf.ir.ops import Trait, has
+from truehalf.verification.graft import Graft
+from truehalf.verification.judging.judge import is_beyond
+from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.yardstick import FLOOR, MASK, compared_places, deviations, spread_of
+from truehalf.verification.open_file import OpenFile, is_pessimistic
+from truehalf.verification.rerun import Rerun
+from truehalf.verification.runs import Arrays, Part, Run, part_of
+
+OFF = 0.04  # of the spread
+ROUNDED = 2.0**-10  # of a value: two roundings to float16, which are no error
+MOST_ROUNDED = 2.0**-6  # ... up to this share of the spread: beside an offset it is one, and among whole numbers
+_DECIDE = ("ArgMax", "ArgMin", "TopK", "Hardmax", "MaxPool", "NonMaxSuppression", "QuantizeLinear", "Mod")
+_SELECT = ("TopK", "MaxPool")  # decisions whose values are decided on again
+
+
+def without_near_ties(
+    runs: Sequence[Run], rerun: Rerun | None, measure: Callable[[Sequence[Run], int], Measured]
+) -> Measured:
+    """Measure runs; where an output or a gate fails, beside a reference that has decided on the candidate's operands.
+
+    Args:
+        measure: of runs, and how many tensors of the candidate the reference was given.
+    """
+    seen = measure(runs, 0)
+    if rerun is None or rerun.candidate is None or not is_beyond(seen):
+        return seen
+    reference, candidate = rerun.reference(), rerun.candidate
+    known = {str(value.name) for node in candidate.file.model.graph for value in node.outputs if value.name}
+    if not (names := operands(reference.file.model, known)):
+        return seen
+    try:
+        given = [
+            {name: np.asarray(value, np.float32) for name, value in rerun.outputs(shown, run).items()}
+            for shown in [_grafted(candidate, names)]
+            for run in runs
+        ]
+        outputs = list(runs[0].reference)
+        forced = _grafted(reference, [*outputs, *(name for name in names if name not in outputs)], names)
+        made = [rerun.outputs(forced, run, _part_of(arrays)) for run, arrays in zip(runs, given, strict=True)]
+        near = _are_near(names, made, given, runs, rerun)
+    except StageError:  # a file does not run with these as outputs
+        return seen
+    if not near:
+        return seen
+    again = [
+        replace(run, reference={name: arrays[name] for name in run.reference})
+        for run, arrays in zip(runs, made, strict=True)
+    ]
+    return measure(again, len(names))
+
+
+def operands(model: ir.Model, known: Collection[str]) -> list[str]:
+    """List the float tensors that decisions of the main graph are made of, each as far back as its order is kept.
+
+    Args:
+        known: names of the tensors that the other file has.
+    """
+    found: dict[str, None] = {}
+    for node in model.graph:
+        for value in node.inputs if _decides(node) else ():
+            if value is None or value.const_value is not None or value.producer() is None or value.name not in known:
+                continue
+            if value.dtype is not None and not value.dtype.is_floating_point():
+                continue
+            origin = _origin(value, known)
+            producer = origin.producer()
+            if producer is not None and (not _decides(producer) or is_op(producer, *_SELECT)):
+                found.setdefault(str(origin.name))
+    return list(found)
+
+
+def _decides(node: ir.Node) -> bool:
+    if node.op_type == "Cast":
+        to = ir.DataType(node.attributes.get_int("to", 0))
+        return to.is_integer() or to == ir.DataType.BOOL
+    return node.op_type in _DECIDE or has(node, Trait.COMPARES) or (has(node, Trait.UNARY) and has(node, Trait.STEPS))
+
+
+def _origin(value: ir.Value, known: Collection[str]) -> ir.Value:
+    """The first tensor of both files that functions which keep the order make a value of."""
+    found = value
+    current: ir.Value | None = value
+    while current is not None and (node := current.producer()) is not None and node.inputs:
+        keeps_order = has(node, Trait.VIEW) or has(node, Trait.RISES)
+        if not keeps_order and not is_op(node, "Cast", "Identity", "Softmax", "LogSoftmax"):
+            break
+        current = node.inputs[0]
+        if current is None or current.const_value is not None or current.producer() is None:
+            break
+        if current.name in known and (current.dtype is None or current.dtype.is_floating_point()):
+            found = current
+    return found
+
+
+class _GraftRunner:
+    """A graft as what runs a file."""
+
+    provider = "CPUExecutionProvider"
+
+    def __init__(self, graft: Graft, given: Collection[str]) -> None:
+        self.graft, self.given = graft, given
+        self.cpu_nodes: list[str] | None = None
+        self.not_split: dict[str, str] = {}
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return self.graft.run(feed, {name: feed[name] for name in self.given})
+
+    def close(self) -> None:
+        self.graft.close()
+
+
+def _grafted(file: OpenFile, shown: Sequence[str], given: Collection[str] = ()) -> OpenFile:
+    """A file that shows inner tensors, and takes some with its inputs, under their names."""
+    graft = Graft(file.file.model, shown, given, pessimistic=is_pessimistic(file.evaluation))
+    return OpenFile(file.file, file.evaluation, _GraftRunner(graft, given))
+
+
+def _part_of(given: Arrays) -> Callable[[Part], Arrays]:
+    return lambda part: part_of(given, part.start, part.rows) if part.rows else given
+
+
+def _are_near(
+    names: Sequence[str],
+    made: Sequence[Arrays],
+    given: Sequence[Arrays],
+    runs: Sequence[Run],
+    rerun: Rerun,
+) -> bool:
+    """True if the candidate's operands are what the reference computes, but for what rounding or half a step does."""
+    moved = _Moved(names, runs, rerun)
+    places = [run.names[: max(run.rows, 1)] for run in runs]
+    for name in names:
+        computed, theirs = ([np.asarray(each[name], np.float64) for each in side] for side in (made, given))
+        if any(r.shape != c.shape for r, c in zip(computed, theirs, strict=True)):
+            return False
+        kept = [compared_places(r, c) for r, c in zip(computed, theirs, strict=True)]
+        values = np.concatenate([r[where] for r, where in zip(computed, kept, strict=True)])
+        offset, spread = (float(np.median(values)), spread_of(values)) if values.size else (0.0, 0.0)
+        most = np.inf if values.size == 1 else 0.0 if (np.rint(values) == values).all() else spread * MOST_ROUNDED
+        centred, errors = [], []
+        for r, c, where in zip(computed, theirs, kept, strict=True):
+            same = (r == c) | (np.isnan(r) & np.isnan(c)) | ((r <= MASK) & (c <= MASK))
+            if not (same | where).all():
+                return False
+            value, error = np.where(where, r, 0), np.where(where, c - np.where(where, r, 0), 0)
+            beyond = np.maximum(np.abs(error) - np.minimum(ROUNDED * np.abs(value), most), 0)
+            if (beyond > OFF * spread).any():
+                return False
+            centred.append(np.where(where, value - offset, 0))
+            errors.append(np.sign(error) * beyond)
+        others = [value + error for value, error in zip(centred, errors, strict=True)]
+        found = deviations(centred, others, places, FLOOR, partial(moved.draws, name, centred))
+        if not all(each.passed for each in found):
+            return False
+    return True
+
+
+class _Moved:
+    """Operands of the reference, and how half a step of the input moves them; run when they are asked for."""
+
+    def __init__(self, names: Sequence[str], runs: Sequence[Run], rerun: Rerun) -> None:
+        self._names, self._runs, self._rerun = names, runs, rerun
+
+    @cached_property
+    def _shown(self) -> tuple[list[Arrays], list[list[Arrays]]]:
+        plain = _grafted(self._rerun.reference(), self._names)
+        own = [self._rerun.outputs(plain, run) for run in self._runs]
+        return own, self._rerun.shown_on_moved_inputs(plain, self._runs)
+
+    def draws(self, name: str, operands: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+        """By draw and run, these operands, moved as the reference's own move."""
+        own, draws = self._shown
+        return [
+            [value + (after[name] - before[name]) for value, before, after in zip(operands, own, draw, strict=True)]
+            for draw in draws
+        ]
