@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Feeds = Mapping[str, np.ndarray]
 _SUSPECTS = 10
 _LARGEST = 12  # errors: whether of wrong nodes or not
-_RUNS = 60  # of the reference, for effects
+_RUNS = 40  # of the reference, for effects
 _FELT = 0.005  # effect that rounding does not explain
 _SINGLE = 1e-6  # effect: FP32 makes as much of another order of operations
 _NEXT_TO = 0.1  # of the largest effect of rounding: a wrong node that has less moved nothing
@@ -75,7 +75,12 @@ def place_of(
     return Place(sample, summary(suspects, looked_at), combined_selectors(pinned, files), suspects)
 
 
-def locate(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] | None = None) -> list[Suspect]:
+def locate(
+    files: BothFiles,
+    batches: Sequence[Feeds],
+    queries: Collection[str] | None = None,
+    errors: Sequence[LocalError] | None = None,
+) -> list[Suspect]:
     """Search for the nodes at fault: _SUSPECTS at most, the likeliest first.
 
     Args:
@@ -84,12 +89,13 @@ def locate(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] 
         queries: outputs [N, queries, values], whose rows may come in any order; None: those that the I/O spec in the
             reference's metadata declares as such, and where there is no spec, those of three axes that depend on a
             TopK.
+        errors: local errors on these batches, where they are known.
 
     Raises:
         StageError: when a model cannot be emulated or run, or their inputs differ.
     """
     queries = rows_in_any_order(files.reference) if queries is None else queries
-    errors = local_errors(files, batches)
+    errors = local_errors(files, batches) if errors is None else errors
     absmax = {error.pair.candidate: error.absmax for error in errors}
     by_node: dict[ir.Node, list[LocalError]] = defaultdict(list)
     largest = {id(error) for error in sorted(errors, key=lambda error: -error.relative)[:_LARGEST]}
@@ -98,7 +104,7 @@ def locate(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] 
         if node is not None and error.computed is not None and error.relative > 0:
             by_node[node].append(error)
     of_nodes = list(by_node.values())
-    measured = effects_of(files, batches, queries, of_nodes, single=2 * _SUSPECTS, runs=_RUNS)
+    measured = effects_of(files, batches, queries, of_nodes, single=_SUSPECTS, runs=_RUNS)
     effects = {each.nodes[0]: each.error for each in measured if len(each.nodes) == 1}
     suspects: dict[str, Suspect] = {}
     for i, (node, found) in enumerate(by_node.items()):

@@ -25,7 +25,7 @@ from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import is_pessimistic, opened
 from truehalf.verification.pinning.as_argument import pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.pinning.search import Pins, search_pins
+from truehalf.verification.pinning.search import Pins, all_errors, search_pins
 
 
 class SuggestedPins(TypedDict, total=False):
@@ -82,7 +82,8 @@ def suggested_pins(
         files = BothFiles(
             conversion.named(fp32.path), last.model, pessimistic=is_pessimistic(failing.final.facts["evaluation"])
         )
-        found = search_pins(files, failing.batches(last, fp32), query_outputs(part.spec), holds)
+        batches = failing.batches(last, fp32)
+        found = search_pins(files, batches, query_outputs(part.spec), all_errors(files, batches), holds)
         if not found.nodes:
             return {"status": "none", "selectors": "", "sentence": _NONE.format(where=where)}
         facts: SuggestedPins = {

@@ -55,13 +55,16 @@ class Pins:
     is_shortest: bool
 
 
-def search_pins(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], holds: Holds) -> Pins:
+def search_pins(
+    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], errors: Sequence[LocalError], holds: Holds
+) -> Pins:
     """Search for the fewest pins.
 
     Args:
         files: the FP32 model, with the names that node_block_list is matched with, and what was made of it.
         batches: what it fails on.
         queries: outputs whose rows may come in any order.
+        errors: see `all_errors`.
         holds: whether a file converted with these entries of node_block_list is good enough; None: they would leave too
             little of it in FP16.
 
@@ -71,7 +74,7 @@ def search_pins(files: BothFiles, batches: Sequence[Feeds], queries: Collection[
     graph = files.reference.graph
     entries = {name_of(node): [entry_of(name_of(each)) for each in with_subgraphs(node)] for node in graph}
     trial = _Trial(entries, holds)
-    order = ranked(files, batches, queries)
+    order = ranked(files, batches, queries, errors)
 
     def first(count: int) -> list[str]:
         return list(dict.fromkeys(name for unit in order[:count] for name in unit))
@@ -85,11 +88,22 @@ def search_pins(files: BothFiles, batches: Sequence[Feeds], queries: Collection[
     return Pins(kept, trial.entries(kept), trial.most_failed, trial.conversions, is_shortest)
 
 
-def ranked(files: BothFiles, batches: Sequence[Feeds], queries: Collection[str]) -> list[tuple[str, ...]]:
+def all_errors(files: BothFiles, batches: Sequence[Feeds]) -> list[LocalError]:
+    """Local errors of all tensors, each kept as the candidate computes it.
+
+    Raises:
+        StageError: as truehalf.verification.localize.node_errors.local_errors.
+    """
+    return local_errors(files, batches, keep=len(files.pairs))
+
+
+def ranked(
+    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], errors: Sequence[LocalError]
+) -> list[tuple[str, ...]]:
     """Names of nodes of the reference that belong together, those first whose rounding moves the outputs most."""
     by_node: dict[ir.Node, list[LocalError]] = {}
     values = main_values(files.reference)
-    for error in local_errors(files, batches, keep=len(files.pairs)):
+    for error in errors:
         node = source_node(values[error.pair.reference])
         if node is not None and not is_op(node, *_NEVER) and error.relative > _SINGLE_PRECISION:
             by_node.setdefault(node, []).append(error)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.pinning.search import Pins, fewest, ranked, search_pins
+from truehalf.verification.pinning.search import Pins, all_errors, fewest, ranked, search_pins
 
 NODES = 16
 BODY = " ".join(f"[n{i}] t{i + 1} = Sin(t{i})" for i in range(NODES))
@@ -28,6 +28,10 @@ def files_of(text: str, half: str | None = None) -> BothFiles:
 CHAIN = files_of(f"g (float[8] t0) => (float[8] t{NODES}) {{ {BODY} }}")
 
 
+def order_of(files: BothFiles, batches: list[dict[str, np.ndarray]]) -> list[tuple[str, ...]]:
+    return ranked(files, batches, [], all_errors(files, batches))
+
+
 def searched(needed: set[str], too_many: int = NODES + 1) -> tuple[Pins, list[frozenset[str]]]:
     """What is found where these nodes have to be FP32, and what was tried."""
     tried: list[frozenset[str]] = []
@@ -37,7 +41,7 @@ def searched(needed: set[str], too_many: int = NODES + 1) -> tuple[Pins, list[fr
         tried.append(frozenset(nodes))
         return None if len(nodes) >= too_many else needed <= set(nodes)
 
-    return search_pins(CHAIN, X, [], holds), tried
+    return search_pins(CHAIN, X, [], all_errors(CHAIN, X), holds), tried
 
 
 @pytest.mark.parametrize("needed", [{"n3"}, {"n0", "n15"}, {"n4", "n5", "n6", "n11"}, {f"n{i}" for i in range(NODES)}])
@@ -72,7 +76,7 @@ def test_what_rounding_moves_most_comes_first() -> None:
     text = """g (float[8] t0) => (float[8] y) <float[1] k = {300}> {
         [large] a = Add(t0, k) [less] b = Sub(a, k) [small] y = Sin(b) }"""
     half = text.replace("float[", "float16[").replace("{300}", "{23728}")
-    order = ranked(files_of(text, half), X, [])
+    order = order_of(files_of(text, half), X)
     assert order == [("less",), ("large",), ("small",)], "of the difference, rounding does not explain the error"
 
 
@@ -86,7 +90,7 @@ def test_with_a_choice_goes_what_makes_its_input(choose: str) -> None:
     text = text.replace("{2},", "{2}, int64[2] as_it_is = {1, 8},")
     half = text.replace("float[", "float16[").replace("{40}", "{20736}")
     close = [{"t0": np.float32([[0.501, 0.502, 0.503, 0.504, 0.1, 0.2, 0.3, 0.4]])}]
-    order = ranked(files_of(text, half), close, [])
+    order = order_of(files_of(text, half), close)
     assert ("choice", "turned", "scores") in order
     assert order[-1][0] == "choice", "a near tie, which pins do not settle"
 
@@ -95,5 +99,5 @@ def test_attention_is_never_pinned() -> None:
     text = """g (float[1,2,4,8] q) => (float[1,2,4,8] y) { [before] p = Sin(q) [sdpa] a = Attention(p, p, p) [after]
         y = Tanh(a) }"""
     q = [{"q": np.random.default_rng(0).normal(size=(1, 2, 4, 8)).astype(np.float32)}]
-    names = {name for unit in ranked(files_of(text), q, []) for name in unit}
+    names = {name for unit in order_of(files_of(text), q) for name in unit}
     assert {"before", "after"} <= names and "sdpa" not in names
