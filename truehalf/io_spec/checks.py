@@ -167,11 +167,13 @@ def _problems_of_shapes(spec: IoSpec) -> Iterator[str]:
     problems = [problem for output in spec.outputs if (problem := shape_problem(output))]
     for output in (each for each in spec.outputs if each.kind == ROWS):
         problems += _problems_of_columns(output, len(spec.class_names))
+    if problems:
+        yield from problems
+        return
     counts = {each.name: images_and_rows(each) for each in spec.outputs if columns_in(each) and each.sides}
     known = [{side for side in sides if isinstance(side, int)} for sides in zip(*counts.values(), strict=False)]
-    if not problems and any(len(sides) > 1 for sides in known):
-        problems = [coded("wrong-shape", f"expected as many images and boxes in each output, got {counts}")]
-    yield from problems
+    if any(len(sides) > 1 for sides in known):
+        yield coded("wrong-shape", f"expected as many images and boxes in each output, got {counts}")
 
 
 def _problems_of_task(spec: IoSpec) -> Iterator[str]:
