@@ -131,7 +131,7 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
         StageError: samples that do not fit the model, or that neither step would use.
     """
     from truehalf.data.model_samples import model_samples
-    from truehalf.data.samples import alternating, distinct, refuse_nan
+    from truehalf.data.samples import distinct, refuse_nan, split
     from truehalf.io_spec.in_file import given_spec, spec_inside
 
     if given["spec"] is not None and (given["samples"] is None or given["no_verify"]):
@@ -146,7 +146,7 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
     spec = spec_inside(file.model) if given["spec"] is None else given_spec(given["spec"])
     samples = model_samples(given["samples"], file.model, spec.image_input, preprocessing, given["skip_corrupt"])
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
-    parts = alternating(distinct(samples), *most)
+    parts = split(distinct(samples), *most)
     calibration, verification = (
         samples.only(part) if part else None for part in (parts.calibration, parts.verification)
     )

@@ -11,10 +11,11 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config
-from truehalf.data.preprocessing import PIXEL_MASK, Preprocessing, beside_images, declared_by
+from truehalf.data.preprocessing import Preprocessing, beside_images, declared_by
 from truehalf.data.samples import Arrays, Sample, Samples
 from truehalf.data.sources import LabelledImage
 from truehalf.errors import StageError, refuse, some_of
+from truehalf.io_spec.inputs import is_pixel_mask
 from truehalf.io_spec.spec import InputSpec, IoSpec, fits
 
 
@@ -112,7 +113,7 @@ def _classes(categories: Sequence[str] | None, class_names: Sequence[str]) -> np
 
 
 def _is_beside_images(entry: InputSpec) -> bool:
-    return entry.kind == "picture_size" or (entry.name == PIXEL_MASK and len(entry.sides) == 3)
+    return entry.kind == "picture_size" or is_pixel_mask(entry)
 
 
 def _first_size(images: dict[str, Preprocessing]) -> list[int]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.config.schema import Layout
-from truehalf.data.preprocessing import PIXEL_MASK, Preprocessing
+from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError
-from truehalf.io_spec.inputs import channels_axis, input_spec, is_picture_size
+from truehalf.io_spec.inputs import PIXEL_MASK, channels_axis, input_spec, is_picture_size, is_pixel_mask
 from truehalf.io_spec.spec import InputSpec, input_of
 from truehalf.ir.facts import constant_of, fed_inputs, is_op, reached
 from truehalf.ir.ops import MOVES
@@ -36,26 +36,25 @@ def inputs_of_images(model: ir.Model, preprocessing: Preprocessing) -> tuple[Inp
             preprocessing does not fit it.
     """
     needed = [input_spec(value) for value in image_inputs(model)]
-    beside = {entry.name: kind for entry in needed if (kind := _kind_beside_images(entry))}
-    images = [entry for entry in needed if entry.name not in beside]
+    beside = [entry for entry in needed if is_picture_size(entry, entry.sides) or is_pixel_mask(entry)]
+    images = [entry for entry in needed if entry not in beside]
     if len(images) != 1:
         names = ", ".join(repr(entry.name) for entry in needed) or "none"
-        message = (
+        raise StageError(
+            "not-supported",
             "a folder of images feeds a model with one input of images, integers [N, 2] named as a size, and a "
-            f"{PIXEL_MASK} [N, height, width]; this one has {names}; give arrays (.npz)"
+            f"{PIXEL_MASK} [N, height, width]; this one has {names}; give arrays (.npz)",
         )
-        raise StageError("not-supported", message)
     (image,) = images
     if image.dtype not in _DTYPES:
-        message = (
-            f"input {image.name!r}: expected images in {', '.join(_DTYPES)}, got {image.dtype}; give arrays (.npz)"
-        )
-        raise StageError("wrong-dtype", message)
+        expected = f"expected images in {', '.join(_DTYPES)}, got {image.dtype}; give arrays (.npz)"
+        raise StageError("wrong-dtype", f"input {image.name!r}: {expected}")
     if image.shape is not None and len(image.shape) != _AXES:
-        message = f"input {image.name!r}: expected 4 axes for images, got {len(image.shape)}; give arrays (.npz)"
-        raise StageError("wrong-shape", message)
-    others = (replace(entry, kind=beside[entry.name]) for entry in needed if entry is not image)
-    return (input_of(image, "images", _resolved(preprocessing, image).declared()), *others)
+        expected = f"expected 4 axes for images, got {len(image.shape)}; give arrays (.npz)"
+        raise StageError("wrong-shape", f"input {image.name!r}: {expected}")
+    kinds = {entry.name: "tensor" if is_pixel_mask(entry) else "picture_size" for entry in beside}
+    declared = input_of(image, "images", _resolved(preprocessing, image).declared())
+    return (declared, *(replace(entry, kind=kinds[entry.name]) for entry in beside))
 
 
 def shown_by(value: ir.Value) -> Preprocessing:
@@ -77,10 +76,11 @@ def shown_in(model: ir.Model) -> Preprocessing:
 
 def example_size(model: ir.Model) -> str:
     """Height and width that the input of images fixes, as --size takes them; else an example."""
-    sides = next((input_spec(value).sides for value in image_inputs(model)), ())
-    height_width = sides[1:3] if sides[-1:] == (3,) else sides[2:4]
-    is_fixed = height_width and all(isinstance(side, int) for side in height_width)
-    return "x".join(map(str, height_width)) if is_fixed else "640x640"
+    for value in image_inputs(model)[:1]:
+        sides = replace(input_spec(value), layout=shown_by(value).layout).height_width
+        if len(sides) == 2 and all(isinstance(side, int) for side in sides):
+            return "x".join(map(str, sides))
+    return "640x640"
 
 
 def _takes_bytes(value: ir.Value) -> bool:
@@ -106,30 +106,21 @@ def _scales_bytes(node: ir.Node, pixels: ir.Value, read: ir.Value | None) -> boo
     return False
 
 
-def _kind_beside_images(entry: InputSpec) -> str:
-    """Kind of an input that says something of the images: "picture_size", "tensor" for a mask, "" for any other."""
-    if entry.name == PIXEL_MASK:  # of transformers' DETR
-        return "tensor" if len(entry.sides) == _AXES - 1 else ""
-    return "picture_size" if is_picture_size(entry, entry.sides) else ""
-
-
 def _resolved(preprocessing: Preprocessing, image: InputSpec) -> Preprocessing:
     """The preprocessing with its size, checked against the input."""
-    is_last = preprocessing.layout == "NHWC"
-    sides = (image.sides or ("?",) * _AXES)[1:]
-    channels, (height, width) = (sides[2], sides[:2]) if is_last else (sides[0], sides[1:])
+    sides = image.sides or ("?",) * _AXES
+    height, width = replace(image, shape=sides, layout=preprocessing.layout).height_width
+    channels = sides[3] if preprocessing.layout == "NHWC" else sides[1]
     size = preprocessing.size or [side for side in (height, width) if isinstance(side, int)]
     if len(size) != 2:
-        raise StageError(
-            "needs-value",
-            f"preprocessing: size is missing, and input {image.name!r} does not fix it; give size: [height, width]",
-        )
+        missing = f"size is missing, and input {image.name!r} does not fix it; give size: [height, width]"
+        raise StageError("needs-value", f"preprocessing: {missing}")
     for what, wanted, got in (("height", height, size[0]), ("width", width, size[1]), ("channels", channels, 3)):
         if isinstance(wanted, int) and wanted != got:
             raise StageError(
                 "wrong-shape",
                 f"preprocessing, layout {preprocessing.layout}: input {image.name!r} wants {what} {wanted}, got {got}; "
-                f"expected an image of {list(sides)}: say its --size or --layout; else give arrays (.npz)",
+                f"expected an image of {list(sides[1:])}: say its --size or --layout; else give arrays (.npz)",
             )
     is_plain = preprocessing.range == (0, 255) and not any(preprocessing.mean) and {*preprocessing.std} == {1}
     if image.dtype == "uint8" and not is_plain:

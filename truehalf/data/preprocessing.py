@@ -25,6 +25,7 @@ from truehalf.config.schema import Channels, Layout, Resample, Resize
 from truehalf.config.typed import plain, typed
 from truehalf.errors import StageError, refuse
 from truehalf.files import read_yaml
+from truehalf.io_spec.inputs import PIXEL_MASK
 from truehalf.io_spec.spec import InputSpec
 from truehalf.json_values import JsonObject, is_finite_number
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _PADDING = 114  # of a letterbox, of 255
 _SCALE = "scale_factor"
-PIXEL_MASK = "pixel_mask"  # as transformers names it
 _WIDTH_FIRST = "orig_target_sizes"  # as RT-DETR, RT-DETRv2 and D-FINE name it in their exports, and feed it
 
 

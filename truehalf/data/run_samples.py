@@ -15,7 +15,7 @@ from truehalf.data.arrays import npz_files, rows_of
 from truehalf.data.coco import coco
 from truehalf.data.fitting import fitted
 from truehalf.data.images import images_under
-from truehalf.data.samples import Samples, split, without_copies
+from truehalf.data.samples import Samples, without_copies
 from truehalf.data.sources import array_files, function, image_files, noise
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec
@@ -73,10 +73,7 @@ def _listed(data: DataConfig, root: Path) -> Samples:
 
 def _rows(place: Path) -> Samples:
     """List the samples in an .npz file or a folder of them: one for each entry of axis 0."""
-    try:
-        files = npz_files(place)
-    except StageError as error:
-        raise StageError(error.code, f"data.file: {error.text}") from error
+    files = npz_files(place)
     rows = [rows_of(file.headers) for file in files]
     for file, count in zip(files, rows, strict=True):
         if count is None:
@@ -87,7 +84,9 @@ def _rows(place: Path) -> Samples:
 
 
 def _shared_out(data: DataConfig, source: Samples, root: Path) -> dict[str, Samples]:
-    """Share out as many samples as there are: numbers that are not given are lowered, to a third and two thirds.
+    """Share out as many samples as there are, in an order by the seed: the first are traced on, or, where they are too
+    few, those that calibrate; the next calibrate, the next verify; one single sample serves all. Numbers that are not
+    given are lowered, to a third and two thirds.
 
     Raises:
         StageError: too-few-samples: the numbers that are given do not fit.
@@ -96,17 +95,23 @@ def _shared_out(data: DataConfig, source: Samples, root: Path) -> dict[str, Samp
     third = held if verification else max(1, round(held / 3))
     calibration = calibration or min(_CALIBRATION, third, max(1, held - (verification or 0)))
     verification = verification or min(_VERIFICATION, max(1, held - calibration))
-    order = [int(position) for position in np.random.default_rng(data.seed).permutation(held)]
-    try:
-        parts = split(order, calibration, verification, TRACE_SAMPLES)
-    except ValueError as error:
+    is_one = held == calibration == verification == 1
+    if held < calibration + verification and not is_one:
         wanted = f"{TRACE_SAMPLES} trace, {calibration} calibration, {verification} verification"
         raise StageError(
             "too-few-samples",
             f"data: {root / str(data.file or data.folder)} holds {held} different samples; the run takes "
             f"{TRACE_SAMPLES + calibration + verification}: {wanted}, of which trace can do with some of "
             f"calibration's; add some, or lower data.calibration_samples or data.verification_samples: {held} together",
-        ) from error
+        )
+    order = [int(position) for position in np.random.default_rng(data.seed).permutation(held)]
+    first = TRACE_SAMPLES if held >= TRACE_SAMPLES + calibration + verification else 0  # traced on alone
+    end = first + calibration
+    parts = {
+        "trace": order[: first or min(TRACE_SAMPLES, calibration)],
+        "calibration": order[first:end],
+        "verification": order[end : end + verification] or order,
+    }
     # Rows of a file in the order in which they lie there, so that a file is read once.
     in_order = sorted if data.source is DataSource.npz else list
-    return {purpose: source.only(in_order(getattr(parts, purpose))) for purpose in PURPOSES}
+    return {purpose: source.only(in_order(positions)) for purpose, positions in parts.items()}

@@ -1,7 +1,7 @@
 """Samples: one at a time, shared out between purposes, put together in batches.
 
 They are a list of names and `load(position)`. Which samples calibrate and which verify is decided on
-positions (`split`, `alternating`), how many of them go into one run on arrays (`Feeds`); both whatever the source is.
+positions (`split`), how many of them go into one run on arrays (`Feeds`); both whatever the source is.
 """
 
 from __future__ import annotations
@@ -142,13 +142,11 @@ class Split:
     Attributes:
         calibration, verification: positions.
         total: number of different samples.
-        trace: positions of samples to trace on, which may calibrate, too.
     """
 
     calibration: list[int]
     verification: list[int]
     total: int
-    trace: list[int] = field(default_factory=list)
 
     @property
     def is_shared(self) -> bool:
@@ -156,30 +154,7 @@ class Split:
         return bool(set(self.calibration) & set(self.verification))
 
 
-def split(order: Sequence[int], calibration: int, verification: int, trace: int) -> Split:
-    """Share out samples: the first are traced on, the next calibrate, the next verify.
-
-    If they are too few for all, those to trace on are some of those that calibrate; one single sample serves all.
-
-    Args:
-        order: positions of samples of different content, in the order in which they are used up.
-        calibration, verification, trace: numbers of samples.
-
-    Raises:
-        ValueError: there are fewer than calibrate and verify together.
-    """
-    total = len(order)
-    if total == calibration == verification == 1:
-        return Split([*order], [*order], total, [*order])
-    if total < calibration + verification:
-        raise ValueError(f"expected {calibration + verification} samples, got {total}")
-    first = trace if total >= trace + calibration + verification else 0
-    end = first + calibration
-    traced = order[: first or min(trace, calibration)]
-    return Split([*order[first:end]], [*order[end : end + verification]], total, [*traced])
-
-
-def alternating(positions: Sequence[int], calibration: int, verification: int) -> Split:
+def split(positions: Sequence[int], calibration: int, verification: int) -> Split:
     """Let every second sample calibrate and the others verify; of many, spread over all of them. Where nothing is
     calibrated or nothing verified, all serve the other purpose.
 

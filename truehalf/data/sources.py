@@ -123,9 +123,9 @@ def _returned(where: str, made: Any) -> LabelledImage | Arrays:
     corners, numbers = np.asarray(boxes), np.asarray(labels)
     if not corners.size and not numbers.size:
         corners, numbers = np.zeros((0, 4)), np.zeros(0, np.int64)
-    fits = numbers.ndim == 1 and numbers.dtype.kind in "iu" and corners.shape == (len(numbers), 4)
-    fits = fits and corners.dtype.kind in "fiu" and bool(np.isfinite(corners).all())
-    if not fits or (corners[:, 2:] <= corners[:, :2]).any():
+    are_alike = numbers.ndim == 1 and corners.shape == (len(numbers), 4) and corners.dtype.kind in "fiu"
+    are_alike = are_alike and numbers.dtype.kind in "iu" and bool(np.isfinite(corners).all())
+    if not are_alike or (corners[:, 2:] <= corners[:, :2]).any():
         raise StageError(
             "wrong-return",
             f"{where}: expected boxes [n, 4] as x0, y0, x1, y1 with x0 < x1 and y0 < y1, and integer labels [n], got "

@@ -77,10 +77,8 @@ def image_size(spec: IoSpec, size: tuple[int, int] | None = None) -> tuple[int, 
     """Height and width of the model's input in pixels: `size`, or those of the spec's input of images, where they vary
     the size that its samples have; None where neither says them.
     """
-    first = spec.image_input
-    sides = first.sides[1:3] if first.layout == "NHWC" else first.sides[2:4]
-    fixed = [side for side in sides if isinstance(side, int)]
-    declared = fixed if len(fixed) == 2 else first.size
+    fixed = [side for side in spec.image_input.height_width if isinstance(side, int)]
+    declared = fixed if len(fixed) == 2 else spec.image_input.size
     return size or (None if declared is None else (declared[0], declared[1]))
 
 

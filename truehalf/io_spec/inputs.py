@@ -20,6 +20,7 @@ from truehalf.json_values import JsonObject
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+PIXEL_MASK = "pixel_mask"  # as transformers names that of DETR
 _FLOAT_SIZES = ("im_shape", "scale_factor")  # as PaddleDetection names them
 _NAMED_AS_SIZE = re.compile(r"size|shape|hw$|height|width", re.IGNORECASE)
 _NORMALIZATIONS = {  # the narrowest first: pixels that the second takes to 0..1 may well do so by the last, too
@@ -52,6 +53,11 @@ def is_picture_size(entry: InputSpec, sides: Sequence[object]) -> bool:
     """True for height and width of each image, or how far it was scaled."""
     is_of_integers = "int" in entry.dtype and _NAMED_AS_SIZE.search(entry.name) is not None
     return list(sides[1:]) == [2] and (is_of_integers or entry.name in _FLOAT_SIZES)
+
+
+def is_pixel_mask(entry: InputSpec) -> bool:
+    """True for the mask of pixels that are no padding, [N, height, width]."""
+    return entry.name == PIXEL_MASK and len(entry.sides) == 3
 
 
 def proposed_input(entry: InputSpec, array: np.ndarray) -> tuple[InputSpec, str]:

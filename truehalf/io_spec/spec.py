@@ -82,6 +82,11 @@ class InputSpec(TensorSpec):
         return {key: value for key, value in self.to_json().items() if key in PIXELS}
 
     @property
+    def height_width(self) -> tuple[int | str, ...]:
+        """Sides that are height and width, of an input of images with a shape."""
+        return self.sides[1:3] if self.layout == "NHWC" else self.sides[2:4]
+
+    @property
     def is_normalized_inside(self) -> bool:
         return self.normalization is not None and self.normalization.inside
 

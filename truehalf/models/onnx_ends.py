@@ -12,6 +12,7 @@ from truehalf.config.typed import did_you_mean, plain
 from truehalf.data.model_inputs import shown_by
 from truehalf.data.preprocessing import declared_by
 from truehalf.errors import StageError
+from truehalf.io_spec.inputs import channels_axis
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
 from truehalf.models.declared import declared_outputs, declared_preprocessing
 from truehalf.models.model import Input
@@ -45,16 +46,16 @@ def inputs_of(config: Config, model: ir.Model, spec: IoSpec) -> list[Input]:
     value, *others = values.values()
     if config.data.source is DataSource.npz and (others or not _is_sized_image(value, config)):
         return [_input(value, "tensor", None, config) for value in values.values()]
-    if config.data.source is DataSource.function and (others or _channels_at(value) is None):
+    if config.data.source is DataSource.function and (others or channels_axis(_sides(value)) is None):
         return [_input(value, "tensor", None, config) for value in values.values()]
-    if others or _channels_at(value) is None:
+    if others or channels_axis(_sides(value)) is None:
         message = f"{_NOT_SAID}; it has {_listed(values.values())}; declare them: [{{name, kind, dtype, shape}}]"
         raise StageError("needs-value", message)
     return [_input(value, "images", None, config)]
 
 
 def _is_sized_image(value: ir.Value, config: Config) -> bool:
-    at = _channels_at(value)
+    at = channels_axis(_sides(value))
     if at is None:
         return False
     sides = _sides(value)[2:] if at == 1 else _sides(value)[1:3]
@@ -71,7 +72,7 @@ def _input(value: ir.Value, kind: str | None, entry: InputSpec | None, config: C
             message = f"model.inputs: {name!r} has {_listed([value])}; expected [N, 2], height and width"
             raise StageError("wrong-shape", message)
         return Input(name, kind, _dtype(value), tuple(sides[1:]))
-    at = _channels_at(value)
+    at = channels_axis(_sides(value))
     if at is None:
         message = f"model.inputs: expected images, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}"
         raise StageError("wrong-shape", message)
@@ -164,12 +165,6 @@ def no_rows(path: Path, name: str, shape: Sequence[Any], samples: int | None) ->
 
 def _sides(value: ir.Value) -> list[int | None]:
     return [side if isinstance(side, int) else None for side in value.shape or ()]
-
-
-def _channels_at(value: ir.Value) -> int | None:
-    """Where the three channels of images are: axis 1 or 3; None: these are no images."""
-    sides = _sides(value)
-    return next((axis for axis in (1, 3) if len(sides) == 4 and sides[axis] == 3), None)
 
 
 def _dtype(value: ir.Value) -> str:
