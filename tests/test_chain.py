@@ -33,7 +33,9 @@ ALWAYS_CHANGED = {"inputs", "finish"}
 
 
 def pipeline(workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return in_workspace(workspace, "python", "-m", "pipeline", "--verbose", *arguments)
+    done = in_workspace(workspace, "python", "-m", "pipeline", "--verbose", *arguments)
+    assert "part-missing" not in done.stdout + done.stderr, "an advisory part that raises ends no run, and is a defect"
+    return done
 
 
 def ran(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -49,7 +51,7 @@ def query(workspace: Path, sql: str) -> list[tuple]:
 @pytest.mark.slow
 def test_the_sweep_makes_four_comparable_runs(swept: Run) -> None:
     workspace, done = swept
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.returncode == 0 and "part-missing" not in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     runs = query(workspace, "select name, status from runs where name not like 'sweep-%' order by start_time")
     assert runs == [
         (f"ltdetr_nano-{decoder}-{precision}", "FINISHED")
