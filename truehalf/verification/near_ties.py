@@ -1,8 +1,9 @@
 """Near ties inside a model: decisions that differ between two files because rounding moves what they are made of.
 
-The reference runs once more with the candidate's operands of all decisions (which element is the largest, on which side
-of a threshold a value is) in place of its own. If these operands are near its own, and the candidate's outputs are then
-those of the reference, the candidate has decided as the reference does, among values that are nearly equal.
+The reference decides once more, on the candidate's operands of all decisions (which element is the largest, on which
+side of a threshold a value is) in place of its own, and runs with these decisions. If the operands are near its own, and
+the candidate's outputs are then those of the reference, the candidate has decided as the reference does, among values
+that are nearly equal. Only decisions are taken over: of h - floor(h) floor is, and h stays the reference's.
 
 An operand is traced back through functions that keep the order, as far as both files have a tensor of that name: a
 Sigmoid makes a step between logits as small as it likes. Operands are near if the yardstick passes them beside their
@@ -27,7 +28,7 @@ from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.yardstick import FLOOR, MASK, compared_places, deviations, spread_of
 from truehalf.verification.open_file import OpenFile, is_pessimistic
 from truehalf.verification.rerun import Rerun
-from truehalf.verification.runs import Arrays, Part, Run, part_of
+from truehalf.verification.runs import Arrays, Part, Run, UnevenShapes, part_of
 
 OFF = 0.04  # of the spread
 ROUNDED = 2.0**-10  # of a value: two roundings to float16, which are no error
@@ -48,7 +49,8 @@ def without_near_ties(
         return seen
     reference, candidate = rerun.reference(), rerun.candidate
     known = {str(value.name) for node in candidate.file.model.graph for value in node.outputs if value.name}
-    if not (names := operands(reference.file.model, known)):
+    names, choices = operands(reference.file.model, known)
+    if not names:
         return seen
     try:
         given = [
@@ -56,13 +58,18 @@ def without_near_ties(
             for shown in [_grafted(candidate, names)]
             for run in runs
         ]
-        outputs = list(runs[0].reference)
-        forced = _grafted(reference, [*outputs, *(name for name in names if name not in outputs)], names)
-        made = [rerun.outputs(forced, run, _part_of(arrays)) for run, arrays in zip(runs, given, strict=True)]
-        near = _are_near(names, made, given, runs, rerun)
+        deciding = _grafted(reference, list(dict.fromkeys([*names, *choices])), names)
+        decided = [rerun.outputs(deciding, run, _part_of(arrays, run)) for run, arrays in zip(runs, given, strict=True)]
+        if not _are_near(names, decided, given, runs, rerun):
+            return seen
+        made = [{name: arrays[name] for name in choices} for arrays in decided]
+        if outputs := [name for name in runs[0].reference if name not in choices]:
+            forced = _grafted(reference, outputs, choices)
+            made = [
+                {**arrays, **rerun.outputs(forced, run, _part_of(arrays, run))}
+                for run, arrays in zip(runs, made, strict=True)
+            ]
     except StageError:  # a file does not run with these as outputs
-        return seen
-    if not near:
         return seen
     again = [
         replace(run, reference={name: arrays[name] for name in run.reference})
@@ -71,13 +78,15 @@ def without_near_ties(
     return measure(again, len(names))
 
 
-def operands(model: ir.Model, known: Collection[str]) -> list[str]:
-    """List the float tensors that decisions of the main graph are made of, each as far back as its order is kept.
+def operands(model: ir.Model, known: Collection[str]) -> tuple[list[str], list[str]]:
+    """List the float tensors that decisions of the main graph are made of, each as far back as its order is kept; and
+    the tensors that hold these decisions.
 
     Args:
         known: names of the tensors that the other file has.
     """
     found: dict[str, None] = {}
+    choices: dict[str, None] = {}
     for node in model.graph:
         for value in node.inputs if _decides(node) else ():
             if value is None or value.const_value is not None or value.producer() is None or value.name not in known:
@@ -88,14 +97,21 @@ def operands(model: ir.Model, known: Collection[str]) -> list[str]:
             producer = origin.producer()
             if producer is not None and (not _decides(producer) or is_op(producer, *_SELECT)):
                 found.setdefault(str(origin.name))
-    return list(found)
+                choices |= dict.fromkeys(str(each.name) for each in _choices(node) if each.name)
+    return list(found), list(choices)
+
+
+def _choices(decision: ir.Node) -> Sequence[ir.Value]:
+    """Outputs of a decision that say what was decided; of a TopK no values."""
+    place = row_of(decision).choice
+    return decision.outputs[:1] if place is None else decision.outputs[place : place + 1]
 
 
 def _decides(node: ir.Node) -> bool:
     if node.op_type == "Cast":
         to = ir.DataType(node.attributes.get_int("to", 0))
         return to.is_integer() or to == ir.DataType.BOOL
-    chooses = row_of(node).choice is not None or is_op(node, "Hardmax", "Mod", "QuantizeLinear")
+    chooses = row_of(node).choice is not None or is_op(node, "Hardmax", "QuantizeLinear")
     return chooses or has(node, Trait.STEPS)
 
 
@@ -138,8 +154,17 @@ def _grafted(file: OpenFile, shown: Sequence[str], given: Collection[str] = ()) 
     return OpenFile(file.file, file.evaluation, _GraftRunner(graft, given))
 
 
-def _part_of(given: Arrays) -> Callable[[Part], Arrays]:
-    return lambda part: part_of(given, part.start, part.rows) if part.rows else given
+def _part_of(given: Arrays, run: Run) -> Callable[[Part], Arrays]:
+    """What a part of a run is given of arrays of the whole run."""
+
+    def of(part: Part) -> Arrays:
+        if part.rows in (0, run.rows):
+            return given
+        if uneven := [name for name, array in given.items() if array.shape[:1] != (run.rows,)]:
+            raise UnevenShapes("wrong-shape", f"{', '.join(uneven)}: axis 0 does not count samples")
+        return part_of(given, part.start, part.rows)
+
+    return of
 
 
 def _are_near(

@@ -54,7 +54,6 @@ _STEPS: Mapping[str, tuple[Array, str]] = {
         np.float32([-0.75, 0.25, 0.75]),
         "q = QuantizeLinear(y, half, point) z = DequantizeLinear(q, half, point)",
     ),
-    "rest-of-a-division": (np.float32([0.5, 1, -1]), "z = Mod<fmod = 1>(y, half)"),
 }
 # Nodes that the candidate has under other names, or merged into others.
 _RENAMED: Mapping[str, tuple[str, str, str]] = {
