@@ -1,9 +1,9 @@
 """Near ties inside a model: decisions that differ between two files because rounding moves what they are made of.
 
 The reference decides once more, on the candidate's operands of all decisions (which element is the largest, on which
-side of a threshold a value is) in place of its own, and runs with these decisions. If the operands are near its own, and
-the candidate's outputs are then those of the reference, the candidate has decided as the reference does, among values
-that are nearly equal. Only decisions are taken over: of h - floor(h) floor is, and h stays the reference's.
+side of a threshold a value is) in place of its own, and runs with these decisions. If the operands are near its own,
+and the candidate's outputs are then those of the reference, the candidate has decided as the reference does, among
+values that are nearly equal. Only decisions are taken over: of h - floor(h) floor is, and h stays the reference's.
 
 An operand is traced back through functions that keep the order, as far as both files have a tensor of that name: a
 Sigmoid makes a step between logits as small as it likes. Operands are near if the yardstick passes them beside their
