@@ -210,19 +210,6 @@ def test_small_boxes_of_a_known_format_are_proposed_with_what_else_they_may_be(t
     expect(found.reasons["boxes"], None, "xywh")
 
 
-def test_names_do_not_matter_where_shapes_tell(tmp_path: Path) -> None:
-    expected = in_layout(as_queries(scene(4)), "cxcywh", True)
-    renamed = {"dets": expected["boxes"], "out_1": expected["logits"]}
-    assert compared(tmp_path, renamed, shuffled(renamed)).passed
-
-
-def test_a_wrong_label_fails(tmp_path: Path) -> None:
-    expected = in_layout(as_queries(scene(4)), "cxcywh", True)
-    wrong = expected | {"logits": np.roll(expected["logits"], 1, axis=2)}
-    report = compared(tmp_path, expected, wrong)
-    assert report.verdict == "failed" and report.task == "detections"
-
-
 def ambiguous() -> dict[str, Outputs]:
     plain = in_layout(as_queries(scene(5)), "cxcywh", True)
     rng = np.random.default_rng(0)
