@@ -102,7 +102,7 @@ def kept(samples: Samples, most_bytes: int) -> Samples:
     def load(position: int) -> Sample:
         if position in held:
             return held[position]
-        sample = samples.load(position)
+        sample: Sample = samples.load(position)
         size = sum(array.nbytes for array in sample.arrays.values())
         if size <= left[0]:
             held[position] = sample
