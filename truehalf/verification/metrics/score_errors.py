@@ -41,11 +41,6 @@ def all_but_one(errors: np.ndarray) -> np.ndarray:
     return np.sort(errors)[:-1] if len(errors) > 1 else errors
 
 
-def share_beyond(errors: np.ndarray, limit: float) -> float | None:
-    """Share of the absolute errors [n] beyond the limit, one of them left out; None where there is no error."""
-    return max(int((errors > limit).sum()) - 1, 0) / len(errors) if len(errors) else None
-
-
 def box_shift(matched: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
     """The largest average error of a corner coordinate, of all boxes and of the larger half, less what chance explains:
     three standard errors. Overlaps of large boxes do not show it; rounding has no direction. None without any.

@@ -23,7 +23,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import MOST_QUERIES, ROWS, columns_in, read_columns
+from truehalf.io_spec.outputs import MOST_QUERIES, ROWS, columns_in
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 
@@ -116,37 +116,6 @@ def _moved(reference: Outputs, other: Outputs) -> np.ndarray:
 def in_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Values [images, queries] or [images, queries, values] in the order that `pair_queries` found."""
     return np.take_along_axis(values, rows.reshape(rows.shape + (1,) * (values.ndim - 2)), axis=1)
-
-
-def total_error(spec: IoSpec, reference: Outputs, other: Outputs) -> float:
-    """How far all outputs are off, in one number: of each the root mean square of the differences over that of the
-    reference, queries paired, added up; NaN or Inf where one is not finite.
-
-    Args:
-        spec: I/O spec, which says what outputs hold queries.
-        reference, other: arrays by output name.
-    """
-    names = query_outputs(spec)
-    paired = dict(other)
-    if names:
-        rows = pair_queries(reference, other, names)
-        paired |= {name: in_rows(other[name], rows) for name in names}
-    sides = [_by_scale(outputs, spec) for outputs in (reference, paired)]
-    total = 0.0
-    for name, expected in sides[0].items():
-        with np.errstate(over="ignore", invalid="ignore"):
-            difference = np.asarray(sides[1][name], np.float64) - expected
-            scale = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))) or 1.0
-            total += float(np.sqrt(np.mean(np.square(difference)))) / scale
-    return total
-
-
-def _by_scale(outputs: Outputs, spec: IoSpec) -> Outputs:
-    """Split tensors with boxes and scores in their columns, which have scales of their own."""
-    in_one = {each.name for each in spec.outputs if each.kind == ROWS}
-    if not in_one:
-        return outputs
-    return {name: values for name, values in outputs.items() if name not in in_one} | read_columns(outputs, spec)
 
 
 def compare_runs(

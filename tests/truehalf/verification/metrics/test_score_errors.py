@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truehalf.io_spec.decode import RANK_FLOOR
-from truehalf.verification.metrics.score_errors import all_but_one, rank_errors, share_beyond
+from truehalf.verification.metrics.score_errors import all_but_one, rank_errors
 
 SCORES = st.lists(st.floats(0, 1, width=32), max_size=12)
 
@@ -42,6 +42,3 @@ def test_the_tail_does_not_count() -> None:
 def test_one_error_is_left_out() -> None:
     assert all_but_one(np.array([0.1, 0.5, 0.2])) == pytest.approx([0.1, 0.2])
     assert all_but_one(np.array([0.5])) == pytest.approx([0.5])
-    assert share_beyond(np.array([0.5, 0, 0, 0]), 0) == 0.0
-    assert share_beyond(np.array([0.5, 0.5, 0, 0]), 0) == 0.25
-    assert share_beyond(np.array([]), 0) is None
