@@ -14,15 +14,15 @@ class InputsReport:
     """Facts of a run's inputs.
 
     Attributes:
-        trace, calibration, verification: samples of each purpose; None where the chain reads none for it.
+        trace, calibration, verification: samples of each purpose (truehalf.provenance.fingerprints.fingerprint_data).
         data: "source", and "left_out": samples that could not be used, by reason.
         machine: GPU, driver and versions of runtimes.
         model: "sha256": digest that says which model this is.
     """
 
-    trace: JsonObject | None = None
-    calibration: JsonObject | None = None
-    verification: JsonObject | None = None
+    trace: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    verification: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
