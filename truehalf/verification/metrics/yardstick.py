@@ -27,7 +27,11 @@ import numpy as np
 FLOOR = 0.005  # of a decision's operands; of outputs the gate's
 SLACK = 2.0  # FP16 may move an output so many times as far as half a step of the input
 CAP = 4.0  # floors of an output
-OF_CHANNEL = 10.0  # floors: of a softmax over 1000 classes columns of few values are off by 3 %, and nothing turns
+OF_CHANNEL = 10.0  # floors: of a softmax over 1000 classes columns are off by 3 %, and nothing turns
+FEW, OF_FEW = (
+    32,
+    4.0,
+)  # values of a channel, whose limit is so many times as large: of 896 one of 8 values is off by 6 %
 MASK = -3e4  # or less: FP16 cannot hold -1e9, and -65504 means the same
 SMALLEST = 4 * 2.0**-24  # steps of float16 next to 0
 SMALL_MASK = -9e3  # or less is a mask among values that are chosen from
@@ -69,15 +73,20 @@ def deviations(
     scales = _by_part([np.where(where, r, 0) for r, where in zip(references, kept, strict=True)], places)
     errors = _by_part(_apart(references, candidates, kept), places)
     scales["sample"] = np.maximum(scales["sample"], scales[""])
-    if all(_passes(kind, errors[kind], scales[kind], None, floor).all() for kind in errors):
+    if all(
+        _passes(_floors(kind, references, len(errors[kind])), errors[kind], scales[kind], None, floor).all()
+        for kind in errors
+    ):
         return [_deviation("", 0, errors[""], scales[""], None, True)]
     by_draw = [_by_part(_apart(references, draw, kept), places) for draw in moved()]
     found = []
     for kind, error in errors.items():
         squares = [np.square(parts[kind]) for parts in by_draw]
         response = np.sqrt(np.mean(squares, axis=0)) if squares else None
-        passed = _passes(kind, error, scales[kind], response, floor)
-        limit = np.maximum(OF_CHANNEL * floor * scales[kind], 0 if response is None else SLACK * response)
+        passed = _passes(_floors(kind, references, len(error)), error, scales[kind], response, floor)
+        limit = np.maximum(
+            _floors(kind, references, len(error)) * floor * scales[kind], 0 if response is None else SLACK * response
+        )
         worst = int(np.argmax(np.where(passed, -1, error / np.maximum(limit, SMALLEST))))
         name = _names_of_rows(references, places)[worst] if kind == "sample" else str(worst)
         part = "" if not kind else f"sample {name}" if kind == "sample" else f"channel {name} of {kind}"
@@ -142,11 +151,19 @@ def _mean(squares: Arrays, axis: int | None) -> np.ndarray:
     return np.asarray(sum(sums) / max(count, 1))
 
 
-def _passes(kind: str, error: np.ndarray, scale: np.ndarray, response: np.ndarray | None, floor: float) -> np.ndarray:
+def _floors(kind: str, arrays: Arrays, parts: int) -> float:
+    """How many floors an error of a part may be; 0 for the whole output."""
+    few = sum(array.size for array in arrays) < FEW * parts
+    return 0.0 if not kind else OF_CHANNEL * OF_FEW if few else OF_CHANNEL
+
+
+def _passes(
+    floors: float, error: np.ndarray, scale: np.ndarray, response: np.ndarray | None, floor: float
+) -> np.ndarray:
     """bool by part: see the top of this module."""
     answered = np.zeros(len(error), bool) if response is None else error <= SLACK * response
-    if kind:
-        passed = answered | (error <= OF_CHANNEL * floor * scale)
+    if floors:
+        passed = answered | (error <= floors * floor * scale)
     else:
         passed = (error <= floor * scale) | (answered & (error <= CAP * floor * scale))
     return np.asarray(passed | (error <= SMALLEST))
