@@ -8,6 +8,7 @@
 
     an output   passes if  error <= floor * scale,  or  error <= 2 * response  and  error <= 4 * floor * scale
     a channel   passes if  error <= 10 * floor * scale,  or  error <= 2 * response;  scale and response are its own
+                40 in place of 10 where it has 32 values or fewer
 
 Channels are the slices of axis 1 and of the last axis, so that a column of scores beside boxes has a scale of its own.
 A sample is judged as a channel, with the output's scale where that is larger. Of 43 trained models and 10 with graded
@@ -28,10 +29,8 @@ FLOOR = 0.005  # of a decision's operands; of outputs the gate's
 SLACK = 2.0  # FP16 may move an output so many times as far as half a step of the input
 CAP = 4.0  # floors of an output
 OF_CHANNEL = 10.0  # floors: of a softmax over 1000 classes columns are off by 3 %, and nothing turns
-FEW, OF_FEW = (
-    32,
-    4.0,
-)  # values of a channel, whose limit is so many times as large: of 896 one of 8 values is off by 6 %
+FEW = 32  # values of a channel or fewer: of 896 channels of 8 values each one is off by 6 %, and no face is lost
+OF_FEW = 40.0  # floors
 MASK = -3e4  # or less: FP16 cannot hold -1e9, and -65504 means the same
 SMALLEST = 4 * 2.0**-24  # steps of float16 next to 0
 SMALL_MASK = -9e3  # or less is a mask among values that are chosen from
@@ -73,20 +72,16 @@ def deviations(
     scales = _by_part([np.where(where, r, 0) for r, where in zip(references, kept, strict=True)], places)
     errors = _by_part(_apart(references, candidates, kept), places)
     scales["sample"] = np.maximum(scales["sample"], scales[""])
-    if all(
-        _passes(_floors(kind, references, len(errors[kind])), errors[kind], scales[kind], None, floor).all()
-        for kind in errors
-    ):
+    floors = {kind: _floors(kind, references, len(error)) for kind, error in errors.items()}
+    if all(_passes(floors[kind], errors[kind], scales[kind], None, floor).all() for kind in errors):
         return [_deviation("", 0, errors[""], scales[""], None, True)]
     by_draw = [_by_part(_apart(references, draw, kept), places) for draw in moved()]
     found = []
     for kind, error in errors.items():
         squares = [np.square(parts[kind]) for parts in by_draw]
         response = np.sqrt(np.mean(squares, axis=0)) if squares else None
-        passed = _passes(_floors(kind, references, len(error)), error, scales[kind], response, floor)
-        limit = np.maximum(
-            _floors(kind, references, len(error)) * floor * scales[kind], 0 if response is None else SLACK * response
-        )
+        passed = _passes(floors[kind], error, scales[kind], response, floor)
+        limit = np.maximum(floors[kind] * floor * scales[kind], 0 if response is None else SLACK * response)
         worst = int(np.argmax(np.where(passed, -1, error / np.maximum(limit, SMALLEST))))
         name = _names_of_rows(references, places)[worst] if kind == "sample" else str(worst)
         part = "" if not kind else f"sample {name}" if kind == "sample" else f"channel {name} of {kind}"
@@ -153,8 +148,9 @@ def _mean(squares: Arrays, axis: int | None) -> np.ndarray:
 
 def _floors(kind: str, arrays: Arrays, parts: int) -> float:
     """How many floors an error of a part may be; 0 for the whole output."""
-    few = sum(array.size for array in arrays) < FEW * parts
-    return 0.0 if not kind else OF_CHANNEL * OF_FEW if few else OF_CHANNEL
+    if not kind:
+        return 0.0
+    return OF_FEW if sum(array.size for array in arrays) <= FEW * parts else OF_CHANNEL
 
 
 def _passes(
