@@ -73,7 +73,10 @@ def _listed(data: DataConfig, root: Path) -> Samples:
 
 def _rows(place: Path) -> Samples:
     """List the samples in an .npz file or a folder of them: one for each entry of axis 0."""
-    files = npz_files(place)
+    try:
+        files = npz_files(place)
+    except StageError as error:
+        raise StageError(error.code, f"data.file: {error.text}") from error
     rows = [rows_of(file.headers) for file in files]
     for file, count in zip(files, rows, strict=True):
         if count is None:
