@@ -29,9 +29,8 @@ from truehalf.ir.opset import ToOpset
 from truehalf.runtime.ort import Session
 
 _WHERE_FROM = 9  # opset
-# Of a graph that runs once or twice: the search for buffers to reuse takes time that grows with the square of the
-# nodes, and packed weights pay off in later runs.
-_FEW_RUNS: Mapping[str, Any] = {"enable_mem_reuse": False, "optimize": False, "session.disable_prepacking": "1"}
+# Of a graph that runs once or twice: packed weights pay off in later runs.
+_FEW_RUNS: Mapping[str, Any] = {"optimize": False, "session.disable_prepacking": "1"}
 Arrays = Mapping[str, np.ndarray]
 
 
