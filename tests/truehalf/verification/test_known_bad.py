@@ -169,7 +169,7 @@ def test_nothing_found_in_any_picture_is_not_verified(tmp_path: Path) -> None:
     quiet = {"l": np.full_like(nothing("l"), -12)}
     report = held(tmp_path, quiet, **quiet)
     assert report.verdict == "not verified" and not report.passed
-    expect(report.reasons[0], "nothing-compared")
+    expect(report.reasons[0], "nothing-compared", "0.5", "highest score")
     assert report.reasons[0] in report.not_verified
 
 

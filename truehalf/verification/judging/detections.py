@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from truehalf.codes import coded
+from truehalf.codes import coded, uncoded
 from truehalf.io_spec.outputs import DECLARE, columns_of, detecting, finds_top_k, images_and_rows, is_of_one_image
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding
 from truehalf.verification.judging import worst
@@ -69,7 +69,7 @@ def is_broken(seen: Measured, errors: OutputErrors) -> bool:
 
 
 def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
-    why = seen.meaningless or seen.summary.get("reason") or ""
+    why = seen.meaningless or _nothing_found(seen)
     self_ap = drop or Drop(seen.self_precision()["self_ap50_95_drop"], why)
     values = gates_of_detections(seen) | {"ap50_95_drop": self_ap.value}
     reasons = dict.fromkeys(values, why) | {"ap50_95_drop": seen.meaningless or self_ap.why}
@@ -93,6 +93,15 @@ def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
     no_node = seen.misinterpreted is not None
     found = [replace(gate, no_node=gate.state == NOT_VERIFIED and no_node) for gate in found]
     return found if drop is not None else [_renamed(gate) for gate in found]
+
+
+def _nothing_found(seen: Measured) -> str:
+    """Why no detections were compared, with the highest score of the reference; empty where some were."""
+    if not (reason := seen.summary.get("reason")):
+        return ""
+    highest = max((float(found.scores.max(initial=0.0)) for found, _ in seen.found), default=0.0)
+    known = f"the threshold is {seen.options.score_threshold:g}, the highest score {highest:.2g}"
+    return coded("nothing-compared", f"{uncoded(reason)}; {known}")
 
 
 def _renamed(gate: Finding) -> Finding:
