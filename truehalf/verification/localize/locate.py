@@ -13,6 +13,7 @@ rows of anything else are compared as they stand, because there another order is
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,9 +104,7 @@ def locate(
         node = source_node(files.values[error.pair.candidate])
         if node is not None and error.computed is not None and error.relative > 0:
             by_node[node].append(error)
-    of_nodes = list(by_node.values())
-    measured = effects_of(files, batches, queries, of_nodes, single=_SUSPECTS, runs=_RUNS)
-    effects = {each.nodes[0]: each.error for each in measured if len(each.nodes) == 1}
+    effects = _effects(files, batches, queries, list(by_node.values()))
     suspects: dict[str, Suspect] = {}
     for i, (node, found) in enumerate(by_node.items()):
         if i in effects:
@@ -113,6 +112,22 @@ def locate(
             if not (only_moves(node) and suspect.explained):
                 suspects.setdefault(suspect.node, suspect)
     return _ranked(list(suspects.values()))[:_SUSPECTS]
+
+
+def _effects(
+    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], nodes: Sequence[list[LocalError]]
+) -> dict[int, float]:
+    """Effects of single nodes by position. Those that are not finite are asked for one by one: in a part, what is given
+    behind such a node would hide it.
+    """
+    broken = [i for i, errors in enumerate(nodes) if any(math.isinf(error.relative) for error in errors)][:_SUSPECTS]
+    others = [i for i in range(len(nodes)) if i not in broken]
+    effects: dict[int, float] = {}
+    for places, single in ((broken, len(broken)), (others, _SUSPECTS)):
+        asked = [nodes[i] for i in places]
+        found = effects_of(files, batches, queries, asked, single=single, runs=_RUNS) if asked else []
+        effects |= {places[each.nodes[0]]: each.error for each in found if len(each.nodes) == 1}
+    return effects
 
 
 def _ranked(suspects: list[Suspect]) -> list[Suspect]:
