@@ -36,8 +36,8 @@ def inputs_of_images(model: ir.Model, preprocessing: Preprocessing) -> tuple[Inp
             preprocessing does not fit it.
     """
     needed = [input_spec(value) for value in image_inputs(model)]
-    beside = [entry for entry in needed if is_picture_size(entry, entry.sides) or is_pixel_mask(entry)]
-    images = [entry for entry in needed if entry not in beside]
+    without_pixels = [entry for entry in needed if is_picture_size(entry, entry.sides) or is_pixel_mask(entry)]
+    images = [entry for entry in needed if entry not in without_pixels]
     if len(images) != 1:
         names = ", ".join(repr(entry.name) for entry in needed) or "none"
         raise StageError(
@@ -52,9 +52,9 @@ def inputs_of_images(model: ir.Model, preprocessing: Preprocessing) -> tuple[Inp
     if image.shape is not None and len(image.shape) != _AXES:
         expected = f"expected 4 axes for images, got {len(image.shape)}; give arrays (.npz)"
         raise StageError("wrong-shape", f"input {image.name!r}: {expected}")
-    kinds = {entry.name: "tensor" if is_pixel_mask(entry) else "picture_size" for entry in beside}
+    kinds = {entry.name: "tensor" if is_pixel_mask(entry) else "picture_size" for entry in without_pixels}
     declared = input_of(image, "images", _resolved(preprocessing, image).declared())
-    return (declared, *(replace(entry, kind=kinds[entry.name]) for entry in beside))
+    return (declared, *(replace(entry, kind=kinds[entry.name]) for entry in without_pixels))
 
 
 def shown_by(value: ir.Value) -> Preprocessing:

@@ -31,7 +31,7 @@ import onnx_ir as ir
 from truehalf.emulation.cumulative_sums import RULES
 from truehalf.emulation.half_nodes import NOT_SPLIT, split
 from truehalf.errors import StageError
-from truehalf.ir.facts import TYPE_ATTRIBUTES, cast_node, insert_after, is_op, producer_of
+from truehalf.ir.facts import TYPE_ATTRIBUTES, cast_node, insert_after, is_op
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
@@ -75,15 +75,6 @@ def emulate(model: ir.Model) -> ir.Model:
     for value in half:
         value.type = _float_type(value.type)
     return emulated
-
-
-def before_rounding(value: ir.Value) -> ir.Value:
-    """The FP32 value that `value` of an emulated graph was rounded from, or `value` itself where nothing is rounded."""
-    to_float = producer_of(value, "Cast")
-    to_half = producer_of(to_float.inputs[0], "Cast") if to_float is not None else None
-    if to_half is None or to_half.outputs[0].dtype != _HALF:
-        return value
-    return to_half.inputs[0] or value
 
 
 def _infer_all_types(model: ir.Model) -> None:

@@ -108,8 +108,8 @@ def _made_for(inputs: Sequence[InputSpec]) -> Profile:
     found: Profile = {}
     for entry in inputs:
         traced = traced_shape(entry)
-        of_samples = [isinstance(s, str) and (axis == 0 or s == samples) for axis, s in enumerate(entry.sides)]
-        both = list(zip(of_samples, traced, strict=True))
+        counts_samples = [isinstance(s, str) and (axis == 0 or s == samples) for axis, s in enumerate(entry.sides)]
+        both = list(zip(counts_samples, traced, strict=True))
         found[entry.name] = {
             kind: [number if is_one else side for is_one, side in both] for kind, number in SAMPLES.items()
         }

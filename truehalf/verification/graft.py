@@ -29,7 +29,7 @@ from truehalf.ir.opset import ToOpset
 from truehalf.runtime.ort import Session
 
 _WHERE_FROM = 9  # opset
-# Of a graph that runs once or twice: packed weights pay off in later runs.
+# Session options of graphs that run once or twice: packing weights pays off in later runs only.
 _FEW_RUNS: Mapping[str, Any] = {"optimize": False, "session.disable_prepacking": "1"}
 Arrays = Mapping[str, np.ndarray]
 

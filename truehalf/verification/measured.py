@@ -247,8 +247,10 @@ class Measured:
         made = decided(kind, references, candidates, self.options.score_threshold, response.draws)
         if made is None:
             return errors
-        told = f"{errors.reason}; {made.told}"
-        return replace(errors, passed=made.passed, reason=told if made.passed else coded("outputs-differ", told))
+        sentence = f"{errors.reason}; {made.sentence}"
+        return replace(
+            errors, passed=made.passed, reason=sentence if made.passed else coded("outputs-differ", sentence)
+        )
 
     def _of_detections(self, name: str) -> OutputErrors:
         pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self.runs]
@@ -262,12 +264,12 @@ class Measured:
         return errors_of_detections(name, pairs, paired, places)
 
     def _response(self, name: str) -> Response:
-        """What half a step of the inputs makes of an output; nothing of one whose rows were paired."""
-        beside = {each for run in self.runs for each in self._beside_queries(run)}
+        """Response of an output to half a step of the inputs; empty for an output whose rows were paired."""
+        paired_rows = {each for run in self.runs for each in self._beside_queries(run)}
 
         def draws() -> list[list[np.ndarray]]:
             found = []
-            for draw in self._half_steps.outputs() if name not in beside else ():
+            for draw in self._half_steps.outputs() if name not in paired_rows else ():
                 sides = [[np.asarray(with_other_columns(side, self.spec)[name]) for side in pair] for pair in draw]
                 references = [np.asarray(run.reference[name]) for run in self.runs]
                 if all(np.shape(side) == r.shape for pair, r in zip(sides, references, strict=True) for side in pair):

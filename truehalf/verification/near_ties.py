@@ -53,14 +53,16 @@ def without_near_ties(
     if not names:
         return seen
     try:
-        given = [
+        theirs = [
             {name: np.asarray(value, np.float32) for name, value in rerun.outputs(shown, run).items()}
             for shown in [_grafted(candidate, names)]
             for run in runs
         ]
         deciding = _grafted(reference, list(dict.fromkeys([*names, *choices])), names)
-        decided = [rerun.outputs(deciding, run, _part_of(arrays, run)) for run, arrays in zip(runs, given, strict=True)]
-        if not _are_near(names, decided, given, runs, rerun):
+        decided = [
+            rerun.outputs(deciding, run, _part_of(arrays, run)) for run, arrays in zip(runs, theirs, strict=True)
+        ]
+        if not _are_near(names, decided, theirs, runs, rerun):
             return seen
         made = [{name: arrays[name] for name in choices} for arrays in decided]
         if outputs := [name for name in runs[0].reference if name not in choices]:
@@ -85,7 +87,7 @@ def operands(model: ir.Model, known: Collection[str]) -> tuple[list[str], list[s
     Args:
         known: names of the tensors that the other file has.
     """
-    found: dict[str, None] = {}
+    operand_names: dict[str, None] = {}
     choices: dict[str, None] = {}
     for node in model.graph:
         for value in node.inputs if _decides(node) else ():
@@ -96,9 +98,9 @@ def operands(model: ir.Model, known: Collection[str]) -> tuple[list[str], list[s
             origin = _origin(value, known)
             producer = origin.producer()
             if producer is not None and (not _decides(producer) or is_op(producer, *_SELECT)):
-                found.setdefault(str(origin.name))
+                operand_names.setdefault(str(origin.name))
                 choices |= dict.fromkeys(str(each.name) for each in _choices(node) if each.name)
-    return list(found), list(choices)
+    return list(operand_names), list(choices)
 
 
 def _choices(decision: ir.Node) -> Sequence[ir.Value]:
@@ -117,7 +119,7 @@ def _decides(node: ir.Node) -> bool:
 
 def _origin(value: ir.Value, known: Collection[str]) -> ir.Value:
     """The first tensor of both files that functions which keep the order make a value of."""
-    found = value
+    origin = value
     current: ir.Value | None = value
     while current is not None and (node := current.producer()) is not None and node.inputs:
         keeps_order = has(node, Trait.VIEW) or has(node, Trait.RISES)
@@ -127,8 +129,8 @@ def _origin(value: ir.Value, known: Collection[str]) -> ir.Value:
         if current is None or current.const_value is not None or current.producer() is None:
             break
         if current.name in known and (current.dtype is None or current.dtype.is_floating_point()):
-            found = current
-    return found
+            origin = current
+    return origin
 
 
 class _GraftRunner:
@@ -197,8 +199,8 @@ def _are_near(
             centred.append(np.where(where, value - offset, 0))
             errors.append(np.sign(error) * beyond)
         others = [value + error for value, error in zip(centred, errors, strict=True)]
-        found = deviations(centred, others, places, FLOOR, partial(moved.draws, name, centred))
-        if not all(each.passed for each in found):
+        parts = deviations(centred, others, places, FLOOR, partial(moved.draws, name, centred))
+        if not all(each.passed for each in parts):
             return False
     return True
 

@@ -140,8 +140,8 @@ def _moved(reference: Sequence[np.ndarray], candidate: Sequence[np.ndarray]) -> 
         finite = np.isfinite(ours) & np.isfinite(theirs) & moves
         squares = np.zeros(3)
         for r, c in zip(reference, candidate, strict=True):
-            apart = (r[finite] - ours[finite], c[finite] - theirs[finite])
-            squares += [float(np.square(each).sum()) for each in (*apart, apart[1] - apart[0])]
+            changes = (r[finite] - ours[finite], c[finite] - theirs[finite])
+            squares += [float(np.square(each).sum()) for each in (*changes, changes[1] - changes[0])]
     shares = np.sqrt(squares[1:] / squares[0]) if squares[0] else (1.0, 0.0)
     return _Moved(float(shares[0]), float(shares[1]), int(moves.sum()))
 

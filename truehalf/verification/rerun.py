@@ -42,7 +42,7 @@ class Rerun:
         return file.run(parts[0]) if len(parts) == 1 else outputs_of(parts, file.run)
 
     def half_steps(self, runs: Sequence[Run]) -> HalfSteps:
-        """What half a step of what went into these runs makes of the reference."""
+        """Response of the reference to half a step of the inputs of these runs."""
 
         def outputs() -> list[list[tuple[Arrays, Arrays]]]:
             draws = self.on_moved_inputs(runs)

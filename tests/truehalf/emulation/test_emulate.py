@@ -12,7 +12,7 @@ import pytest
 
 from tests.messages import raises
 from tests.truehalf.emulation.emulation import HALF_BITS, assert_same_bits, op_count, parsed, run
-from truehalf.emulation.emulate import before_rounding, emulate
+from truehalf.emulation.emulate import emulate
 from truehalf.runtime.ort import Session
 
 
@@ -285,13 +285,6 @@ def test_functions_are_inlined() -> None:
     model = ir.from_proto(proto)
     assert run(model, x=np.float16([40000]))["y"].item() == np.inf
     assert len(model.functions) == 1
-
-
-def test_before_rounding() -> None:
-    emulated = emulate(parsed("g (float16[1] x) => (float16[1] y) { a = Mul(x, x)  y = Neg(a) }"))
-    values = {value.name: value for node in emulated.graph for value in node.outputs}
-    assert before_rounding(values["a"]).name == "a/unrounded"
-    assert before_rounding(values["y"]) is values["y"]
 
 
 def group_normalized(opset: int, axes: int, groups: int, after: str) -> onnx.ModelProto:

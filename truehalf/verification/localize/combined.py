@@ -25,7 +25,7 @@ _MOST = 0.1  # of the graph's nodes that a module may have
 
 
 def combined_selectors(suspects: Sequence[Suspect], files: BothFiles) -> str:
-    """What keeps all of them FP32, quoted for the command line; empty without any."""
+    """Format the options that keep all suspects in FP32, quoted for the command line; empty without suspects."""
     nodes = {name_of(node): node for node in files.reference.graph}
     entries = []
     for each in suspects:

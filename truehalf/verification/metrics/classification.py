@@ -105,8 +105,8 @@ def near_choices(reference: np.ndarray, other: np.ndarray, draws: Callable[[], S
     reach = np.full(len(rows), FLOOR * spread_of(reference))
     if (gap > reach).any():
         for draw in draws():
-            apart = draw[rows, best] - draw[rows, chosen]
-            reach = np.maximum(reach, np.nan_to_num(SLACK * np.abs(apart - gap), nan=0.0, posinf=0.0))
+            moved_gap = draw[rows, best] - draw[rows, chosen]
+            reach = np.maximum(reach, np.nan_to_num(SLACK * np.abs(moved_gap - gap), nan=0.0, posinf=0.0))
     return np.asarray(gap <= reach)
 
 

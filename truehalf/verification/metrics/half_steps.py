@@ -29,7 +29,7 @@ _SEEN = 2**16  # values of a channel that are looked at for their step
 
 @dataclass(frozen=True)
 class HalfSteps:
-    """What half a step of the inputs makes of a reference, asked for where it is needed.
+    """Response of a reference to half a step of its inputs, computed when it is asked for.
 
     Attributes:
         of: names what the step is of, as "a pixel"; empty where no input can be moved.

@@ -34,9 +34,9 @@ _AXES = {CLASSES: 2, EMBEDDING: 2, SEQUENCE: 3, MAP: 4}
 
 @dataclass(frozen=True)
 class Decided:
-    """What was compared, in words, and whether it is the same."""
+    """Compared decisions: a sentence on them, and True if they are the same."""
 
-    told: str
+    sentence: str
     passed: bool
 
 
@@ -106,10 +106,10 @@ def decided(
     return _judged(said.format(int((~other).sum()), len(ours)), int((other & ~near).sum()), int(near.sum()), len(ours))
 
 
-def _judged(told: str, changed: int, near: int, count: int) -> Decided:
+def _judged(sentence: str, changed: int, near: int, count: int) -> Decided:
     if near:
-        told += f", {near} turn with half a step of the input, too"
-    return Decided(told, changed <= CHANGED * count)
+        sentence += f", {near} turn with half a step of the input, too"
+    return Decided(sentence, changed <= CHANGED * count)
 
 
 def _likeness(rows: np.ndarray) -> np.ndarray:
@@ -127,14 +127,14 @@ def _likeness(rows: np.ndarray) -> np.ndarray:
 def _regions(references: Arrays, candidates: Arrays, threshold: float, draws: Callable[[], Draws]) -> Decided | None:
     if any(each.min() < 0 or each.max() > 1 for each in references):
         return None
-    told, changed, near, count = [], 0, 0, 0
+    regions, changed, near, count = [], 0, 0, 0
     for limit in sorted({LOW, threshold}):
         pairs, alone = _paired(references, candidates, limit)
         turned = [_paired(references, draw, limit)[1] for draw in draws()] if alone else []
         excused = min(alone, int(SLACK * max(turned, default=0)))
-        told.append(f"{pairs} of {pairs + alone} regions above {limit:g}")
+        regions.append(f"{pairs} of {pairs + alone} regions above {limit:g}")
         changed, near, count = changed + alone - excused, near + excused, count + pairs + alone
-    return _judged(f"{' and '.join(told)} are found again", changed, near, count)
+    return _judged(f"{' and '.join(regions)} are found again", changed, near, count)
 
 
 def _paired(references: Arrays, others: Arrays, limit: float) -> tuple[int, int]:

@@ -24,7 +24,7 @@ _MOST_WHOLE = 2.0**11  # float16 holds all whole numbers up to here
 
 @dataclass(frozen=True)
 class Response:
-    """What half a step of the input makes of an output.
+    """Response of an output to half a step of the input.
 
     Attributes:
         of: names what the step is of, as "a pixel".
@@ -96,23 +96,23 @@ def output_errors(
         return _judged_nonfinite(name, measured, pairs)
     found = deviations([r for r, _ in pairs], [c for _, c in pairs], places, floor, response.draws)
     measured = replace(measured, rms=found[0].error, response=found[0].response)
-    told = in_words(f"output {name!r}", found[0], response.of)
+    sentence = in_words(f"output {name!r}", found[0], response.of)
     if failed := [each for each in found if not each.passed]:
         of_output = not failed[0].part
         allowed = f"{floor:.2%} passes, or twice the latter and {CAP * floor:.2%}"
         if not of_output:
-            told = f"{told}; {in_words(failed[0].part, failed[0], response.of)}"
+            sentence = f"{sentence}; {in_words(failed[0].part, failed[0], response.of)}"
             allowed = f"{OF_CHANNEL * floor:.2%} of a part passes, or twice the latter"
-        return replace(measured, passed=False, reason=coded("outputs-differ", f"{told}; at most {allowed}"))
-    return _with_whole_numbers(name, replace(measured, passed=True, reason=told), pairs, floor, response)
+        return replace(measured, passed=False, reason=coded("outputs-differ", f"{sentence}; at most {allowed}"))
+    return _with_whole_numbers(name, replace(measured, passed=True, reason=sentence), pairs, floor, response)
 
 
 def in_words(what: str, deviation: Deviation, step: Callable[[], str]) -> str:
     """Say how far FP16 moves something, and how far half a step of the input does."""
-    told = f"FP16 moves {what} by {_percent(deviation.error)}"
+    sentence = f"FP16 moves {what} by {_percent(deviation.error)}"
     if deviation.response is None:
-        return told
-    return f"{told}; half a step of {step()} moves it by {_percent(deviation.response)}"
+        return sentence
+    return f"{sentence}; half a step of {step()} moves it by {_percent(deviation.response)}"
 
 
 def _percent(share: float) -> str:

@@ -147,7 +147,7 @@ def _mean(squares: Arrays, axis: int | None) -> np.ndarray:
 
 
 def _floors(kind: str, arrays: Arrays, parts: int) -> float:
-    """How many floors an error of a part may be; 0 for the whole output."""
+    """Limit of a part's error, in floors; 0 for the whole output."""
     if not kind:
         return 0.0
     return OF_FEW if sum(array.size for array in arrays) <= FEW * parts else OF_CHANNEL
