@@ -311,17 +311,10 @@ config.num_compute_capabilities = 1
 config.set_compute_capability(trt.ComputeCapability.SM86, 0)
 sys.exit(0 if parser.parse_from_file(sys.argv[1]) and builder.build_serialized_network(network, config) else 1)
 """
-LOST_MASKS = {"minus infinity", "finfo.min"}
 
 
 @compiled
-@pytest.mark.parametrize(
-    "mask",
-    [
-        pytest.param(name, marks=fails("an additive mask keeps Attention in FP32") if name in LOST_MASKS else ())
-        for name in ("bool", "minus infinity", "finfo.min")
-    ],
-)
+@pytest.mark.parametrize("mask", ["bool", "minus infinity", "finfo.min"])
 def test_an_attention_becomes_fp16_whatever_its_mask(tmp_path: Path, mask: str) -> None:
     """TensorRT has no FP32 kernel for the operator."""
     rng = np.random.default_rng(0)

@@ -87,7 +87,7 @@ class Precision(Options):
     )
     inner: bool = key(True, "keep nodes FP32 whose inner sums, mean squares or logits exceed 65504")
     integers: bool = key(True, "keep nodes FP32 that read constants of whole numbers above 2048, which FP16 may round")
-    masks: bool = key(True, "clamp a mask of -inf or -3.4e38 that only feeds a Softmax, and keep no node FP32 for it")
+    masks: bool = key(True, "clamp a mask of -3.4e38 that only feeds a Softmax, and keep no node FP32 for it or one of -inf")
     underflow_share_max: float | None = share(
         0.01, "largest share of a constant's nonzero elements that may become 0; null: epsilons may, too"
     )

@@ -47,6 +47,7 @@ class ConversionResult:
 
     Attributes:
         decisions: verdict and reason of every judged node.
+        masks: attention masks, and what became of each, one line each.
         fp16: the judged nodes that run in FP16; control flow when all that it passes on is FP16.
         fp16_arithmetic: their share of the arithmetic of all judged nodes, 0 to 1; None where there is none.
         placed, naive, unforced: cost of the placement that was made, of the naive one, and of the cheapest one if
@@ -55,6 +56,7 @@ class ConversionResult:
     """
 
     decisions: Decisions
+    masks: Sequence[str]
     fp16: frozenset[ir.Node]
     fp16_arithmetic: float | None
     placed: partition.Cost
@@ -103,10 +105,12 @@ def convert_to_fp16(
     arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
     total = sum(arithmetic.values())
     share = sum(arithmetic[node] for node in arithmetic if node in fp16) / total if total else None
-    decisions = _needed_clamps(decisions, assignment)
-    rewrite = Rewrite(found, assignment, decisions.clamps)
+    in_fp16 = {mask: any(assignment.get(node) == FP16 for node in mask.nodes) for mask in decisions.masks}
+    clamped = [mask.constant for mask, needed in in_fp16.items() if needed and mask.is_clamped]
+    masks = [mask.line(in_fp16=needed) for mask, needed in in_fp16.items()]
+    rewrite = Rewrite(found, assignment, clamped)
     conversion = ConversionReport(rewrite(model).counts, rewrite.losses)
-    return ConversionResult(decisions, fp16, share, placed, naive, unforced, conversion)
+    return ConversionResult(decisions, masks, fp16, share, placed, naive, unforced, conversion)
 
 
 def _products(
@@ -119,18 +123,6 @@ def _products(
     reason = "casts cost more than its FP32, but nothing would be in FP16 (precision.fp16_ops)"
     wanted = base.Decision(base.Verdict.fp16, "fp16_ops", reason)
     return {node: wanted for node in products if nodes[node].verdict is base.Verdict.free}
-
-
-def _needed_clamps(decisions: Decisions, assignment: Mapping[Owner, ir.DataType]) -> Decisions:
-    """Without the clamps of mask constants that meet only FP32 nodes."""
-    idle = {
-        value: path
-        for value, path in decisions.paths.items()
-        if not any(assignment.get(node) == FP16 for node in path.nodes)
-    }
-    left = {path.clamped: path.left for path in idle.values()}
-    clamps = {value: floor for value, floor in decisions.clamps.items() if value not in idle}
-    return replace(decisions, clamps=clamps, masks=[left.get(line, line) for line in decisions.masks])
 
 
 # --- a whole model ----------------------------------------------------------------------------------------------------

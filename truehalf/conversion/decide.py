@@ -18,7 +18,7 @@ No list overrides the first three lines. With rules="autocast", overflow and fus
 candidate rules only init_max, data_max and reduction_depth do.
 
 A node is judged by the float32 tensors that would become float16 with it, never by integers, nor by those that stay
-float32 anyway. Attention masks that are proven to be such (truehalf.conversion.masks.masks) are judged by no range.
+float32 anyway. Attention masks (truehalf.conversion.masks) are judged by no range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import Ranges
 from truehalf.config.precision import InitOverflow, Precision, RuleSet
-from truehalf.conversion.masks.masks import Masks, Path, find_masks
+from truehalf.conversion.masks import Mask, Masks, find_masks
 from truehalf.conversion.rules import activations, constants
 from truehalf.conversion.rules.attention import keep_fused
 from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
@@ -55,20 +55,16 @@ class Decisions:
     Attributes:
         nodes: every node that has a float32 input or output, in graph order, subgraphs included.
         unmatched: selectors that matched no node.
-        clamps: mask constants, and the float16 value that all elements below it become.
         warnings: one line each.
-        masks: constants that are proven to mask, one line each.
-        paths: by mask constant, the nodes of which one must run in FP16 for the clamp to be needed.
+        masks: constants that only mask.
         exact: values that decide a shape, an index or a trip count.
         unfused: attentions that the decisions do not leave in one kernel, by name of the Softmax, and why.
     """
 
     nodes: dict[ir.Node, Decision]
     unmatched: list[Selector] = field(default_factory=list)
-    clamps: dict[ir.Value, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    masks: list[str] = field(default_factory=list)
-    paths: dict[ir.Value, Path] = field(default_factory=dict)
+    masks: list[Mask] = field(default_factory=list)
     exact: frozenset[ir.Value] = frozenset()
     unfused: dict[str, str] = field(default_factory=dict)
 
@@ -96,7 +92,7 @@ def decide(
     context = RuleContext(model, ranges, precision, custom_rule)
     finds_masks = precision.masks and precision.rules is RuleSet.default
     masks = find_masks(model, ranges, context.constant) if finds_masks else Masks()
-    context.exempt, context.tolerated = masks.exempt, masks.tolerated
+    context.masking = masks.tensors
     region = shape_arithmetic(model)
     judge = _Judge(context, blocked, included, region)
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
@@ -104,7 +100,7 @@ def decide(
     warnings += _clamped(nodes, context)
     warnings += masks.refused
     exact = frozenset(region.values)
-    return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings, masks.paths, exact, unfused)
+    return Decisions(nodes, unmatched, warnings, masks.found, exact, unfused)
 
 
 def _lists(precision: Precision, use: str) -> Lists:

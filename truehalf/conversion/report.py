@@ -265,7 +265,7 @@ def conversion_report(
         fp16_arithmetic=result.fp16_arithmetic,
         placement=precision.placement.value,
         costs={name: asdict(getattr(result, name)) for name in COSTS},
-        masks=result.decisions.masks,
+        masks=result.masks,
         unfused_attention=result.decisions.unfused,
         unmatched_selectors=[str(selector) for selector in result.decisions.unmatched],
         ranges={"tensors": measured.tensors, "tensors_without": measured.tensors_without},

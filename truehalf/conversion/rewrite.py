@@ -13,12 +13,13 @@ graph inputs and outputs do not change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.conversion.masks import LEVEL
 from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use, type_at
 from truehalf.conversion.report import Fp16Report
 from truehalf.conversion.rounding import Losses, half
@@ -41,14 +42,14 @@ class Rewrite(Pass):
     Attributes:
         ports: its owners and tensors.
         assignment: FLOAT or FLOAT16 by owner; owners that are not in it stay FP32.
-        clamps: mask constants (initializers), and what their elements below it become.
+        masks: constants whose finite elements below truehalf.conversion.masks.LEVEL become that.
         losses: what rounding elements to float16 loses; those of large weights when the model is saved, as they are
             written.
     """
 
     ports: Ports
     assignment: Mapping[Owner, ir.DataType]
-    clamps: Mapping[ir.Value, float] = field(default_factory=dict)
+    masks: Sequence[ir.Value] = ()
     losses: Losses = field(default_factory=Losses)
 
     def edit(self, model: ir.Model, done: Done) -> None:
@@ -80,8 +81,8 @@ class _Conversion:
         for node, slots in self.ports.slots.items():
             if slots.outputs and self.assignment.get(node) == FP16:
                 self._restate(node)
-        for value, floor in self.given.clamps.items():
-            self._clamp(value, floor)
+        for value in self.given.masks:
+            self._clamp(value)
         for tensor in self.ports.tensors:
             if tensor.constant:
                 self._store(tensor)
@@ -137,11 +138,12 @@ class _Conversion:
     def _half(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
         return half(tensor, name=name, losses=self.given.losses)
 
-    def _clamp(self, value: ir.Value, floor: float) -> None:
-        """Raise a mask constant to its floor, in FP32 too: its sum may be cast to float16 only after an FP32 node."""
+    def _clamp(self, value: ir.Value) -> None:
+        """Raise a mask constant, in FP32 too: its sum may be cast to float16 only after an FP32 node."""
         assert value.const_value is not None
         exact = value.const_value.numpy()
-        value.const_value = ir.tensor(np.maximum(exact, np.float32(floor)), name=value.name)
+        raised = np.where(np.isneginf(exact), exact, np.maximum(exact, np.float32(LEVEL)))
+        value.const_value = ir.tensor(raised, name=value.name)
         self.counts["masks_clamped"] += 1
 
     # --- borders ------------------------------------------------------------------------------------------------------

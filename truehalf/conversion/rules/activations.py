@@ -39,7 +39,7 @@ def data_max(node: ir.Node, context: RuleContext) -> Decision | None:
     limit = context.precision.data_max
     if limit is None:
         return None
-    found = _largest(context.measured(node, left_out=context.tolerated))
+    found = _largest(context.measured(node))
     if found is None or found[0] <= limit:
         return None
     value, name, sample = found
@@ -64,7 +64,7 @@ def _is_known(value: ir.Value, context: RuleContext) -> bool:
     """Whether a value has a range or is a constant, or all of it is moved from such; what masks needs none."""
 
     def is_known(value: ir.Value) -> bool:
-        measured = context.absmax(value) is not None or value.name in context.exempt
+        measured = context.absmax(value) is not None or value.name in context.masking
         return measured or context.constant(value) is not None
 
     def moved(value: ir.Value) -> list[ir.Value | None]:

@@ -62,17 +62,15 @@ class RuleContext:
         ranges: what was measured; None: nothing.
         precision: thresholds and lists.
         custom_rule: of the user's.
-        exempt: names of tensors on the path of a mask that is clamped, which no range rule judges
-            (truehalf.conversion.masks.masks).
-        tolerated: names of those on the path of another mask, which data_max and init_max do not judge.
+        masking: names of attention masks and of the tensors on their ways, which no range rule judges
+            (truehalf.conversion.masks).
     """
 
     model: ir.Model
     ranges: Ranges | None
     precision: Precision
     custom_rule: CustomRule | None = None
-    exempt: Set[str] = frozenset()
-    tolerated: Set[str] = frozenset()
+    masking: Set[str] = frozenset()
     _constants: dict[ir.Value, ConstantFacts | None] = field(default_factory=dict)
     _seen: _Seen | None = None
 
@@ -89,15 +87,15 @@ class RuleContext:
         """The float32 inputs and outputs that become float16 with a node (control flow, custom operators: all)."""
         return self._at(node).moving
 
-    def measured(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[ir.Value, TensorRange]]:
-        """Those of them that have a range and are judged by it; names `left_out` are not."""
+    def measured(self, node: ir.Node) -> list[tuple[ir.Value, TensorRange]]:
+        """Those of them that have a range and are judged by it."""
         seen = self._at(node)
         if seen.measured is None:
-            judged = ((value, self.entry(value)) for value in seen.moving if value.name not in self.exempt)
+            judged = ((value, self.entry(value)) for value in seen.moving if value.name not in self.masking)
             seen.measured = [(value, entry) for value, entry in judged if entry is not None]
-        return [pair for pair in seen.measured if pair[0].name not in left_out] if left_out else seen.measured
+        return seen.measured
 
-    def constants(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[str, ConstantFacts]]:
+    def constants(self, node: ir.Node) -> list[tuple[str, ConstantFacts]]:
         """Name and facts of each float32 constant that a node reads or holds, and would have as float16.
 
         What an operator makes of only one constant, by filling or moving, is that constant still. So a node with
@@ -106,11 +104,11 @@ class RuleContext:
         seen = self._at(node)
         if seen.constants is None:
             read = [value for value in seen.moving if value not in node.outputs] + list(_returned(node))
-            judged = ((value, self._origin(value)) for value in read if value.name not in self.exempt)
+            judged = ((value, self._origin(value)) for value in read if value.name not in self.masking)
             found = ((value, facts) for value, facts in judged if facts is not None)
             seen.constants = [(value.name or "", facts) for value, facts in found if not self._idle(node, value, facts)]
             seen.constants += _held(node)
-        return [pair for pair in seen.constants if pair[0] not in left_out] if left_out else seen.constants
+        return seen.constants
 
     def _idle(self, node: ir.Node, value: ir.Value, facts: ConstantFacts) -> bool:
         """Whether what a constant holds beyond float16 are bounds that no float16 reaches: Clip(x, -3.4e38, 3.4e38)."""
@@ -133,7 +131,7 @@ class RuleContext:
         producer = value.producer()
         while producer is not None and producer.domain == "" and producer.op_type in _KEEP_ALL:
             source = producer.inputs[0]
-            if source is None or source.name in self.exempt:
+            if source is None or source.name in self.masking:
                 return None
             value, producer = source, source.producer()
         if producer is not None and producer.op_type == "ConstantOfShape" and producer.domain == "":

@@ -20,7 +20,7 @@ def init_max(node: ir.Node, context: RuleContext) -> Decision | None:
     if limit is None:
         return None
     ceiling = MAX if context.precision.init_overflow is InitOverflow.clamp else float("inf")
-    constants = context.constants(node, left_out=context.tolerated)
+    constants = context.constants(node)
     largest = max(((min(facts.absmax, ceiling), name) for name, facts in constants), default=(0.0, ""))
     if largest[0] <= limit:
         return None

@@ -1,0 +1,161 @@
+"""Attention masks: large negative constants that end in a Softmax only, and become -16384 where float16 holds them not.
+
+    softmax(s + m),  m = where(c, C, 0)  or  (1 - mask) * C, through moves; or m as the mask of `Attention`
+
+Every use of C, and of what is computed from it, must end in a Softmax or in the mask of an `Attention` through
+
+    moves (Expand, Reshape, Transpose, Slice, Concat, ...), Add, Where, Max, Mul by a factor in 0..1; Shape, Size
+
+and none of it may be a graph output. In float16, C = -3.4e38 would be -Inf, and a row that is masked all over NaN. At
+-16384, exp makes 0 of a masked element where scores differ by less than 16352, and three masks and a score still add
+up to more than -65504. -Inf stays: float16 holds it. A row that is masked all over gets other weights than in FP32,
+where C absorbs the scores; models ignore such rows (padding).
+
+No range judges the tensors on the way: their large values are the mask's. What a factor is, and how far scores reach,
+only samples show: verification compares the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from truehalf.calibration.ranges_form import Ranges
+from truehalf.conversion.rules.facts import ConstantFacts, facts_of
+from truehalf.float16 import MAX
+from truehalf.ir import ops
+from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.ops import Trait
+from truehalf.ir.slots import is_float32
+
+LEVEL = -16384.0
+_LARGE = -128.0  # a constant above it is an ordinary number
+_JOINS = {"Add", "Mul", "Max"}
+_MOVES = (ops.MOVES - ops.with_trait(Trait.FILLS | Trait.CHOOSES | Trait.SIZED_BY_FIRST)) | {"Trilu", "Where"}
+_ATTENTION_MASK = 3  # input of Attention, opset 23
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A constant that masks.
+
+    Attributes:
+        lowest: its smallest element, as text.
+        nodes: the nodes between it and the operators that it ends in, these included.
+        is_clamped: whether it has finite elements below -16384, which become that.
+    """
+
+    constant: ir.Value
+    lowest: str
+    nodes: tuple[ir.Node, ...]
+    is_clamped: bool
+
+    def line(self, *, in_fp16: bool) -> str:
+        """What became of it, where some of its nodes run in FP16, or none."""
+        done = f": clamped to {LEVEL:g}" if in_fp16 else ", in FP32 nodes only"
+        return f"{self.constant.name!r} ({self.lowest}) only masks{done if self.is_clamped else ''}"
+
+
+@dataclass
+class Masks:
+    """The masks of a model.
+
+    Attributes:
+        tensors: names of the masks and of the tensors on their ways, which no range rule judges.
+        refused: a line for each constant below -65504 that reaches a Softmax and has another use.
+    """
+
+    found: list[Mask] = field(default_factory=list)
+    tensors: set[str] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)
+
+
+def find_masks(
+    model: ir.Model, ranges: Ranges | None, facts: Callable[[ir.Value], ConstantFacts | None] = facts_of
+) -> Masks:
+    """Find the constants that only mask.
+
+    Args:
+        model: normalized.
+        ranges: extremes of the factors in Mul; without them any factor passes.
+        facts: of a constant, None of other values.
+    """
+    masks = Masks()
+    others: set[str] = set()
+    for constant in _constants(model):
+        way = _Way(ranges)
+        way.follow(constant)
+        if not way.ends or (known := facts(constant)) is None or not (known.neginf or known.lowest < _LARGE):
+            continue
+        lowest = "-inf" if known.neginf else f"{known.lowest:.4g}"
+        names = {value.name for value in way.values if value.name}
+        if way.problem is None:
+            masks.found.append(Mask(constant, lowest, tuple(way.nodes), known.lowest < LEVEL))
+            masks.tensors |= names
+        else:
+            others |= names
+            if known.lowest < -MAX:
+                masks.refused.append(f"{constant.name!r} ({lowest}) is not clamped: {way.problem}")
+    masks.tensors -= others  # where a mask meets a constant that is none, ranges judge
+    return masks
+
+
+def _constants(model: ir.Model) -> Iterator[ir.Value]:
+    """Float32 constants in the order in which nodes read them, those that a caller may override left out."""
+    read = dict.fromkeys(value for node in all_nodes(model) for value in node.inputs if value is not None)
+    for value in read:
+        maker = value.producer()
+        is_constant = value.is_initializer() if maker is None else is_op(maker, "Constant")
+        if is_constant and is_float32(value) and not value.is_graph_input():
+            yield value
+
+
+class _Way:
+    """The nodes and values that a constant's elements pass, up to the Softmaxes.
+
+    Attributes:
+        nodes, values: on the way, in any order.
+        ends: nodes that it masks.
+        problem: why it does not only mask; None where it does.
+    """
+
+    def __init__(self, ranges: Ranges | None) -> None:
+        self._tensors = ranges.tensors if ranges is not None else {}
+        self.nodes: dict[ir.Node, None] = {}
+        self.values: set[ir.Value] = set()
+        self.ends: list[ir.Node] = []
+        self.problem: str | None = None
+
+    def follow(self, constant: ir.Value) -> None:
+        waiting = [constant]
+        while waiting:
+            value = waiting.pop()
+            if value in self.values:
+                continue
+            self.values.add(value)
+            if value.is_graph_output():
+                self.problem = f"it reaches the output {value.name!r}"
+            for node, position in value.uses():
+                if ops.has(node, Trait.SHAPE_ONLY):
+                    continue
+                self.nodes[node] = None
+                if is_op(node, "Softmax") or (is_op(node, "Attention") and position == _ATTENTION_MASK):
+                    self.ends.append(node)
+                elif reason := self._refusal(node, position):
+                    self.problem = self.problem or reason
+                else:
+                    waiting += node.outputs
+
+    def _refusal(self, node: ir.Node, position: int) -> str | None:
+        """Why a mask does not pass a node; None where it does."""
+        passes = node.op_type in _JOINS or (node.op_type in _MOVES and position in ops.moved_inputs(node))
+        if node.domain != "" or not passes:
+            return f"{node.op_type} {node.name!r} reads it, too"
+        if node.op_type == "Mul":
+            factor = node.inputs[1 - position]
+            entry = self._tensors.get(factor.name or "") if factor is not None else None
+            if entry is not None and ((entry.min or 0.0) < 0 or (entry.max or 0.0) > 1):
+                return f"its factor in Mul {node.name!r} is not in 0..1"
+        return None
