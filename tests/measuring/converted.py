@@ -18,7 +18,7 @@ _OFF = {
     "inner": False,
     "integers": False,
     "masks": False,
-    "underflow_share_max": None,
+    "epsilons": False,
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from truehalf.config.options import Options, key, problem_of_function, share
+from truehalf.config.options import Options, key, problem_of_function
 from truehalf.config.selector_entries import problems_of_lists
 from truehalf.float16 import MAX
 
@@ -87,10 +87,10 @@ class Precision(Options):
     )
     inner: bool = key(True, "keep nodes FP32 whose inner sums, mean squares or logits exceed 65504")
     integers: bool = key(True, "keep nodes FP32 that read constants of whole numbers above 2048, which FP16 may round")
-    masks: bool = key(True, "clamp a mask of -3.4e38 that only feeds a Softmax, and keep no node FP32 for it or one of -inf")
-    underflow_share_max: float | None = share(
-        0.01, "largest share of a constant's nonzero elements that may become 0; null: epsilons may, too"
+    masks: bool = key(
+        True, "clamp masks of -3.4e38 that only feed a Softmax; these and masks of -inf keep no node FP32"
     )
+    epsilons: bool = key(True, "keep FP32 the divisions, roots and logarithms whose epsilon FP16 makes 0")
     reduction_depth_max: int | None = key(
         None, "a node that accumulates more terms than this stays FP32; null: no limit", least=1
     )

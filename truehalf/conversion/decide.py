@@ -7,7 +7,7 @@
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
     declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
-    inner, integers, underflow, variance,
+    inner, integers, epsilon, variance,
     reduction_depth, custom_rule, nonfinite, unmeasured
     fp16_ops                          operator types that the user wants in FP16; by default matrix products and
                                       convolutions where cost alone would leave all of them FP32
@@ -35,10 +35,10 @@ from truehalf.conversion.rules import activations, constants
 from truehalf.conversion.rules.attention import keep_fused
 from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
 from truehalf.conversion.rules.custom import custom, custom_rule_of, declared
+from truehalf.conversion.rules.epsilons import epsilons
 from truehalf.conversion.rules.nonfinite import nonfinite
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.conversion.rules.sums import depth, inner
-from truehalf.conversion.rules.underflow import underflow
 from truehalf.conversion.rules.variance import variance
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
 from truehalf.ir.facts import all_nodes
@@ -171,7 +171,7 @@ def _candidate_rules(context: RuleContext) -> list[Rule]:
         activations.data_max,
         inner,
         constants.integers,
-        underflow(context),
+        epsilons(context),
         variance(context),
         depth,
         custom,

@@ -284,7 +284,6 @@ def _not_done(precision: Precision, measured: Coverage) -> list[str]:
             *asked,
             *(name for name in ("inner", "masks") if getattr(precision, name)),
         ]
-        asked += ["underflow_share_max"] if precision.underflow_share_max is not None else []
     code, why = (
         ("wrong-file", "the ranges are of another model (none is of a tensor of this one)")
         if measured.strange

@@ -323,7 +323,7 @@ def test_autocast_knows_its_three_limits_and_the_lists_alone() -> None:
     text = """(float[2] x) => (float[2] y) <float[2] w = {2049.0, 1e-9}, float eps = {1e-9}>
         { [a] a = Add(x, w) [b] b = Add(a, eps) [c] c = Log(b) [d] y = ReduceSum(c) }"""
     ranges = {"a": 1e-6, "b": 1e9, "c": 1.0, "y": 1.0, "x": 1.0}
-    options = {"integers": True, "underflow_share_max": 0.01, "reduction_depth_max": 1, "data_max": 512.0}
+    options = {"integers": True, "epsilons": True, "reduction_depth_max": 1, "data_max": 512.0}
     found = rules_of(
         text, ranges, rules="autocast", custom_rule="tests.truehalf.conversion.test_decide:refuse", **options
     )

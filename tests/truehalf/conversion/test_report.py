@@ -34,7 +34,7 @@ def test_without_ranges_the_report_says_what_was_not_done(tmp_path: Path) -> Non
     assert report.fp32_nodes_total == 0
     assert report.ranges == {"tensors": 0, "tensors_without": 3}
     (line,) = report.not_done
-    asked = ("safety_factor", "data_max", "inner", "masks", "underflow_share_max")
+    asked = ("safety_factor", "data_max", "inner", "masks")
     assert line.startswith(f"{', '.join(asked)}: ")
     expect(line, "needs-value")
     off = to_fp16(saved(tmp_path), tmp_path / "out.onnx", data_max=None, rules="autocast")

@@ -21,7 +21,7 @@ from truehalf.linting.support import OPSET_MAX, builds
 ELSE = {"STFT", "BitCast", "MeanVarianceNormalization"}
 # Runtimes put what ONNX defines it by in its place, of operators that have float16.
 DEFINED = {"CenterCropPad"}
-EVERYWHERE = Precision(fp16_ops=tuple(TABLE), data_max=None, underflow_share_max=None)
+EVERYWHERE = Precision(fp16_ops=tuple(TABLE), data_max=None, epsilons=False)
 
 
 def _states_its_type(schema: onnx.defs.OpSchema) -> bool:

@@ -104,7 +104,7 @@ class RuleContext:
         seen = self._at(node)
         if seen.constants is None:
             read = [value for value in seen.moving if value not in node.outputs] + list(_returned(node))
-            judged = ((value, self._origin(value)) for value in read if value.name not in self.masking)
+            judged = ((value, self.origin(value)) for value in read if value.name not in self.masking)
             found = ((value, facts) for value, facts in judged if facts is not None)
             seen.constants = [(value.name or "", facts) for value, facts in found if not self._idle(node, value, facts)]
             seen.constants += _held(node)
@@ -117,7 +117,7 @@ class RuleContext:
         bounds = {1: facts.highest <= MAX, 2: facts.lowest >= -MAX}  # by the input of a Clip: from below, from above
         if node.op_type == "Clip":
             return all(bounds.get(index, False) for index, each in enumerate(node.inputs) if each is value)
-        computed = any(other is not None and self._origin(other) is None for other in node.inputs)
+        computed = any(other is not None and self.origin(other) is None for other in node.inputs)
         return computed and bounds.get({"Max": 1, "Min": 2}.get(node.op_type, 0), False)
 
     def constant(self, value: ir.Value) -> ConstantFacts | None:
@@ -126,7 +126,7 @@ class RuleContext:
             self._constants[value] = facts_of(value)
         return self._constants[value]
 
-    def _origin(self, value: ir.Value) -> ConstantFacts | None:
+    def origin(self, value: ir.Value) -> ConstantFacts | None:
         """Facts of the constant, read or filled in, that is all that a value holds; None where it is computed."""
         producer = value.producer()
         while producer is not None and producer.domain == "" and producer.op_type in _KEEP_ALL:

@@ -3,7 +3,6 @@
 init_max        a finite |w| > init_max (Inf is exact in float16)
 init_overflow   a finite |w| > 65504, which float16 could only hold as 65504; with init_overflow="clamp" it shall
 integers        more than one element, all of them whole numbers, and float16 holds not all of them (from 2049 on)
-underflow       more than underflow_share_max of the nonzero elements are 0 in float16 (|w| <= 2^-25)
 """
 
 from __future__ import annotations

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.float16 import INTEGERS_MAX, LOST
+from truehalf.float16 import INTEGERS_MAX
 from truehalf.ir.slots import is_float32
 
-_LOST = np.float32(LOST)
 _BLOCK = 1 << 16  # elements
 _LOOK = 64  # elements; most constants that are no integers show it among these
 
@@ -22,16 +21,12 @@ class ConstantFacts:
     """Counts and extremes over the elements of a constant.
 
     Attributes:
-        elements, nonzero: numbers; nonzero counts NaN and Inf, too.
-        lost: nonzero elements with |w| <= 2^-25, which are 0 in float16.
         absmax, lowest, highest: largest |w|, smallest and largest w, over the finite elements; 0 when there are none.
         neginf: whether -Inf is there.
         integers_changed: all elements are integers, and float16 holds not all of them.
     """
 
     elements: int = 0
-    nonzero: int = 0
-    lost: int = 0
     absmax: float = 0.0
     lowest: float = 0.0
     highest: float = 0.0
@@ -63,10 +58,7 @@ def _facts(array: np.ndarray[Any, Any]) -> ConstantFacts:
     magnitudes = np.empty(min(_BLOCK, array.size), np.float32)
     for start in range(0, array.size, _BLOCK):
         block = array[start : start + _BLOCK]
-        nonzero = int(np.count_nonzero(block))
-        facts.nonzero += nonzero
         size = np.abs(block, out=magnitudes[: block.size])
-        facts.lost += int(np.count_nonzero(size <= _LOST)) - (block.size - nonzero)
         largest, smallest, highest = float(size.max()), float(block.min()), float(block.max())
         if not np.isfinite(largest):
             facts.neginf |= bool(np.isneginf(block).any())

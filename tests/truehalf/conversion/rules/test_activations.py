@@ -93,5 +93,5 @@ def test_outputs_that_stay_float32_anyway_are_not_judged() -> None:
 
 def test_ranges_may_be_bare() -> None:
     tensors: Any = {"x": {"absmax": None}, "a": {"absmax": None}}
-    options = {"data_max": 1.0, "integers": True, "underflow_share_max": 0.1, "masks": True, "inner_rule": True}
+    options = {"data_max": 1.0, "integers": True, "epsilons": True, "masks": True, "inner_rule": True}
     assert set(rules_by_node(CHAIN, tensors, **options).values()) == {"none"}

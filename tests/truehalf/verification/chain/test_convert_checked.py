@@ -15,7 +15,7 @@ from truehalf.ir.model_file import load_model
 from truehalf.verification.chain.convert_checked import Checked, convert_checked
 from truehalf.verification.pinning.reconversion import Reconversion
 
-OPTIONS = Precision(placement="eager", data_max=None, underflow_share_max=None)
+OPTIONS = Precision(placement="eager", data_max=None, epsilons=False)
 LOST = "[big] a = Mul(x, k) [add] b = Add(x, a) [sub] y = Sub(b, a)"
 FINE = "[act] y = Tanh(x)"
 RNG = np.random.default_rng(0)

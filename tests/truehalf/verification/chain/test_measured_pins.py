@@ -16,7 +16,7 @@ from truehalf import Precision, compare, convert
 
 Arrays = Mapping[str, np.ndarray]
 Draw = Callable[[np.random.Generator], np.ndarray]
-EVERYWHERE: dict[str, Any] = {"placement": "eager", "data_max": None, "underflow_share_max": None}
+EVERYWHERE: dict[str, Any] = {"placement": "eager", "data_max": None, "epsilons": False}
 
 
 @dataclass(frozen=True)
