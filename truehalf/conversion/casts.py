@@ -7,18 +7,16 @@
     moved_rounding                                                  as rounding
     constant      Cast(constant, t)           ->  constant          exact: computed once
     duplicate     Cast(x, t), Cast(x, t)      ->  the first         exact
-    captured      the same in several graphs  ->  one, beside x     exact: subgraphs read it from there; not where the
-                                                                    Cast may fail (a string) and no subgraph may run
     unread        Shape(Cast(x, t))           ->  Shape(x)          exact; Size, too
     like          CastLike(x, y: t)           ->  Cast(x, t)        exact
     dead          Cast(x, t) unread           ->  nothing           exact
 
 So f32 -> f16 -> f32 -> f16 -> f32 ends as x, and as f32 -> f16 -> f32 under `strict`, which leaves the two rules with
-a rounding out. `moved` holds for whole regions of data movement (truehalf.ir.moves): what flows in is a Cast to m or a
-constant, what reads the results is a Cast to t or reads no values, and runtimes have kernels for all moves in t. A Cast
-from float to integer or bool truncates: no rule touches f32 -> i64 -> f32. No rule makes a Cast that runtimes lack
-(UINT8 to INT32). Where a Cast that goes wrote a graph output, the output keeps its name: the producer takes it over, or
-an Identity stands there (`identity_for_output`).
+a rounding out. `moved` holds for whole regions of data movement (truehalf.ir.moves), of float32 and float16: what flows
+in is a Cast to m or a constant, what reads the results is a Cast to t or reads no values. A Cast from float to integer
+or bool truncates: no rule touches f32 -> i64 -> f32. No rule makes a Cast that runtimes lack (UINT8 to INT32). Where a
+Cast that goes wrote a graph output, the producer of its input takes the name over; a Cast of a graph input, or of what
+another output shows, stays.
 """
 
 from __future__ import annotations
@@ -30,10 +28,12 @@ import onnx_ir as ir
 
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
 from truehalf.ir.facts import all_nodes, cast_node, insert_after, is_op, producer_of
-from truehalf.ir.moves import Region, has_kernel, regions
+from truehalf.ir.moves import Region, regions
 from truehalf.ir.normalize import TYPED, Names
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
+
+_MOVED_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)  # every runtime moves these
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,6 @@ class _Cleaning:
             applied = sum(self.rules.values())
             for graph in list(self.model.graphs()):
                 self._graph(graph)
-            self._share_captured()
-            for graph in list(self.model.graphs()):
                 for region in regions(graph):
                     self._through(region)
 
@@ -99,7 +97,7 @@ class _Cleaning:
         for cast in reversed(_casts(graph)):
             source, result = _ends(cast)
             for use in list(result.uses()):
-                if has(use.node, Trait.SHAPE_ONLY) and has_kernel(use.node, source.dtype):
+                if has(use.node, Trait.SHAPE_ONLY) and source.dtype in KNOWN:
                     use.node.replace_input_with(use.idx, source)
                     self.rules["unread"] += 1
             if not result.uses() and not result.is_graph_output():
@@ -120,22 +118,6 @@ class _Cleaning:
         graph.remove(like, safe=True)
         self.rules["like"] += 1
 
-    def _share_captured(self) -> None:
-        """One Cast beside its input instead of several in other graphs that read it from there."""
-        alike: dict[tuple[ir.Value, str], list[ir.Node]] = {}
-        for cast in (node for node in all_nodes(self.model) if is_op(node, "Cast")):
-            alike.setdefault((_ends(cast)[0], _signature(cast)), []).append(cast)
-        for (source, _), casts in alike.items():
-            home = source.graph
-            if len(casts) == 1 or not isinstance(home, ir.Graph) or all(cast.graph is home for cast in casts):
-                continue
-            if source.dtype not in KNOWN and not any(cast.graph is home for cast in casts):
-                continue  # a string may hold no number: its Cast fails, where no branch that is taken asks for it
-            shared = self._new_cast(source, _ends(casts[0])[1].dtype, casts[0])
-            for cast in casts:
-                assert cast.graph is not None
-                self._bypass(cast.graph, cast, shared, "captured")
-
     def _new_cast(self, source: ir.Value, dtype: ir.DataType | None, like: ir.Node) -> ir.Value:
         """A Cast directly after its input, or before all nodes of its graph, with the attributes of another."""
         assert dtype is not None
@@ -155,8 +137,7 @@ class _Cleaning:
         if len(targets) != 1 or any(value.is_graph_output() for value in region.results):
             return
         (t,) = targets
-        typed = [*region.nodes, *(node for node, _ in region.exits if has(node, Trait.SHAPE_ONLY))]
-        if t is None or not all(has_kernel(node, t) for node in typed):
+        if t not in _MOVED_TYPES:
             return
         rules, sources, feeding = set[str](), dict[ir.Value, ir.Node](), dict[ir.Node, None]()
         for _, _, value in region.entries:
@@ -241,33 +222,21 @@ class _Cleaning:
     # --- out of the graph ---------------------------------------------------------------------------------------------
 
     def _bypass(self, graph: ir.Graph, cast: ir.Node, replacement: ir.Value, rule: str) -> None:
-        """Let everybody read `replacement` instead of a Cast's result, and remove the Cast."""
+        """Let everybody read `replacement` instead of a Cast's result, and remove the Cast.
+
+        A Cast that writes a graph output stays where `replacement` cannot take over its name.
+        """
         source, result = _ends(cast)
-        is_output, name = result.is_graph_output(), result.name
-        producer = replacement.producer()
-        if is_output and producer is not None and producer.graph is graph and not replacement.is_graph_output():
-            result.name, replacement.name = None, name
-            replacement.shape = result.shape or replacement.shape  # as the model states it
-        elif is_output:
-            self._stand_in(graph, cast, replacement)
+        if result.is_graph_output():
+            producer = replacement.producer()
+            if producer is None or producer.graph is not graph or replacement.is_graph_output():
+                return
+            name, result.name = result.name, None
+            replacement.name, replacement.shape = name, result.shape or replacement.shape  # as the model states it
         result.replace_all_uses_with(replacement, replace_graph_outputs=True)
         graph.remove(cast, safe=True)
         _remove_unread_constant(source)
         self.rules[rule] += 1
-
-    def _stand_in(self, graph: ir.Graph, cast: ir.Node, replacement: ir.Value) -> None:
-        """An Identity of `replacement` that writes the graph output which the Cast wrote."""
-        _, result = _ends(cast)
-        output = ir.Value(name=result.name, type=result.type, shape=result.shape)
-        identity = ir.Node(
-            "", "Identity", [replacement], outputs=[output], name=self.names.fresh(f"{result.name}_identity")
-        )
-        graph.insert_after(cast, identity)
-        result.name = None
-        for index, value in enumerate(graph.outputs):
-            if value is result:
-                graph.outputs[index] = output
-        self.rules["identity_for_output"] += 1
 
 
 def _has_cast_kernel(s: ir.DataType | None, t: ir.DataType | None) -> bool:

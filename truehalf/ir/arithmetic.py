@@ -1,11 +1,10 @@
-"""Arithmetic cost of a node, and the number of terms that one element of its output accumulates.
+"""Arithmetic of a node, and the number of terms that one element of its output adds up.
 
-    depth(MatMul [.., m, k] x [.., k, n]) = k      depth(Conv, W [o, c, h, w]) = c * h * w     depth(Softmax) = its axis
+    depth(MatMul [.., m, k] x [.., k, n]) = k      depth(Conv, W [o, c, h, w]) = c * h * w
     depth(ReduceSum) = elements per output         depth(LayerNormalization) = elements per mean
 
-Every operator that accumulates elements counts, by the ONNX definition of its opset. Unknown dimensions count 1.
-A largest or smallest element is no sum (ReduceMax, MaxPool), and four to sixteen interpolated neighbours are none worth
-the name (Resize, GridSample): they are 1 deep.
+Matrix products, convolutions, attention, recurrences, Reduce operators, Softmax, layer and instance normalization
+count; all others are 1 deep and cost one operation for each element that they write. Unknown dimensions count 1.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from truehalf.ir.ops import Trait, has
 Shapes = Mapping[ir.Value, tuple[int, ...]]
 
 _SOFTMAX_OVER_ONE_AXIS = 13  # before, Softmax flattened everything from its axis on
-_DFT_OVER_THE_LAST = 20  # axis by default, as others; the first signal axis before
-_MEAN_AXES = (0, 2, 3)  # MeanVarianceNormalization's default
 
 
 def reduction_depth(node: ir.Node, shapes: Shapes | None = None) -> int:
@@ -38,8 +35,8 @@ def reduction_depth(node: ir.Node, shapes: Shapes | None = None) -> int:
 def flops(node: ir.Node, shapes: Shapes | None = None) -> float:
     """Arithmetic of a node, in operations.
 
-    2 * depth * output elements for matrix products and convolutions (a multiplication and an addition a term); for the
-    others one operation for each element that is added up or written; 0 for moves, casts and shapes.
+    2 * depth * output elements for matrix products and convolutions (a multiplication and an addition a term), one for
+    each element that a Reduce operator or a global pool reads or another one writes, 0 for moves, casts and shapes.
     """
     if has(node, Trait.NO_ARITHMETIC):
         return 0.0
@@ -49,10 +46,8 @@ def flops(node: ir.Node, shapes: Shapes | None = None) -> float:
     written = max((seen.elements(value) for value in node.outputs), default=0)
     if all(value.shape is None for value in node.outputs):  # where inference knows nothing: as much as is read
         written = max(written, seen.elements(seen.input(0)))
-    if node.domain == "" and node.op_type.startswith("Reduce"):
+    if node.domain == "" and node.op_type.startswith(("Reduce", "Global")):
         return float(max(written, seen.elements(seen.input(0))))
-    if has(node, Trait.SEPARATE_SUM):
-        return float(written * reduction_depth(node, shapes))
     return float(written)
 
 
@@ -88,12 +83,6 @@ class _Seen:
 
     def elements(self, value: ir.Value | None) -> int:
         return math.prod(self.shape(value))
-
-    def integers(self, index: int) -> list[int] | None:
-        """An input that is a constant list of integers; None where it is absent or computed."""
-        value = self.input(index)
-        tensor = ir.convenience.get_const_tensor(value) if value is not None else None
-        return None if tensor is None else [int(number) for number in tensor.numpy().reshape(-1)]
 
     def number(self, name: str, default: int) -> int:
         return self.node.attributes.get_int(name, default)
@@ -135,14 +124,9 @@ def _conv(seen: _Seen) -> int:
 
 
 def _conv_transpose(seen: _Seen) -> int:
-    """Of the kernel, an output sees every (stride / gcd(stride, dilation))-th tap along an axis."""
+    """At stride 1; with a larger one an output sees fewer taps."""
     weight = seen.of(1)
-    if not weight:
-        return 1
-    kernel = weight[2:]
-    strides, dilations = (seen.numbers(name) or [1] * len(kernel) for name in ("strides", "dilations"))
-    taps = [math.ceil(k * math.gcd(s, d) / s) for k, s, d in zip(kernel, strides, dilations, strict=False)]
-    return weight[0] // max(1, seen.number("group", 1)) * math.prod(taps)
+    return weight[0] // max(1, seen.number("group", 1)) * math.prod(weight[2:]) if weight else 1
 
 
 def _einsum(seen: _Seen) -> int:
@@ -231,70 +215,21 @@ def _instance_norm(seen: _Seen) -> int:
     return math.prod(seen.of(0)[2:])
 
 
-def _group_norm(seen: _Seen) -> int:
-    return math.prod(seen.of(0)[1:]) // max(1, seen.number("num_groups", 1))
-
-
-def _batch_norm(seen: _Seen) -> int:
-    shape = seen.of(0)
-    return math.prod(shape[:1] + shape[2:]) if seen.number("training_mode", 0) else 1
-
-
-def _pool(seen: _Seen) -> int:
-    return math.prod(seen.numbers("kernel_shape"))
-
-
-def _scan_axis(seen: _Seen) -> int:
-    return _over(seen.of(0), seen.integers(1) or [])
-
-
-def _dft(seen: _Seen) -> int:
-    last = opset_of(seen.node, _DFT_OVER_THE_LAST) >= _DFT_OVER_THE_LAST
-    axes = seen.integers(2) or [seen.number("axis", -2 if last else 1)]
-    return (seen.integers(1) or [_over(seen.of(0), axes)])[0]
-
-
-def _stft(seen: _Seen) -> int:
-    return (seen.integers(3) or list(seen.of(2)) or [1])[0]
-
-
-def _loss(seen: _Seen) -> int:
-    """Softmax accumulates the classes; a mean or sum over the batch accumulates everything else."""
-    shape = seen.of(0)
-    whole = seen.node.attributes.get_string("reduction", "mean") != "none"
-    classes = math.prod(shape[1:2]) if seen.node.op_type == "SoftmaxCrossEntropyLoss" else 1
-    return max(classes, math.prod(shape[:1] + shape[2:]) if whole else 1)
-
-
 _DEPTHS: dict[str, Callable[[_Seen], int]] = {
     "Attention": _attention,
-    "AveragePool": _pool,
-    "BatchNormalization": _batch_norm,
     "CausalConvWithState": _conv,
-    "Col2Im": lambda seen: math.prod(seen.integers(2) or []),
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "CumSum": _scan_axis,
-    "CumProd": _scan_axis,
-    "DFT": _dft,
     "DeformConv": _conv,
     "Einsum": _einsum,
     "GRU": _recurrent,
     "Gemm": _gemm,
     "GlobalAveragePool": _instance_norm,
-    "GlobalLpPool": _instance_norm,
-    "GroupNormalization": _group_norm,
     "InstanceNormalization": _instance_norm,
-    "LRN": lambda seen: seen.number("size", 1),
     "LSTM": _recurrent,
     "LayerNormalization": _norm_from_axis,
     "LogSoftmax": _softmax,
-    "LpNormalization": lambda seen: _over(seen.of(0), [seen.number("axis", -1)]),
-    "LpPool": _pool,
     "MatMul": _matmul,
-    "Mean": lambda seen: len(seen.node.inputs),
-    "MeanVarianceNormalization": lambda seen: _over(seen.of(0), seen.numbers("axes") or _MEAN_AXES),
-    "NegativeLogLikelihoodLoss": _loss,
     "RMSNormalization": _norm_from_axis,
     "RNN": _recurrent,
     "ReduceL1": _reduce,
@@ -305,10 +240,7 @@ _DEPTHS: dict[str, Callable[[_Seen], int]] = {
     "ReduceProd": _reduce,
     "ReduceSum": _reduce,
     "ReduceSumSquare": _reduce,
-    "STFT": _stft,
     "Softmax": _softmax,
-    "SoftmaxCrossEntropyLoss": _loss,
-    "Sum": lambda seen: len(seen.node.inputs),
 }
 
 _PRODUCTS: dict[str, Callable[[_Seen], float]] = {

@@ -11,17 +11,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from truehalf.ir.ops import Trait, has, moved_inputs, row_of
-from truehalf.ir.slots import schema_of
-
-
-def has_kernel(node: ir.Node, dtype: ir.DataType | None) -> bool:
-    """Whether a move, Shape or Size has kernels for an element type, in the opset of its graph."""
-    schema = schema_of(node)
-    if schema is None or dtype is None or dtype.name not in row_of(node).kernels:
-        return False
-    parameter = schema.inputs[0] if has(node, Trait.SHAPE_ONLY) else schema.outputs[0]
-    return f"tensor({dtype.name.lower()})" in parameter.types
+from truehalf.ir.ops import moved_inputs
 
 
 @dataclass

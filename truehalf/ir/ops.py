@@ -46,18 +46,14 @@ class Trait(Flag):
     SHAPE_ONLY = auto()  # reads no values, only the shape
     # sums
     ACCUMULATES = auto()  # sums or multiplies elements, or has such sums inside (but see `adds_up`)
-    SEPARATE_SUM = auto()  # each output element has a separate sum, of elements that others accumulate, too
     # what becomes of errors and of special numbers
     LIMITS = auto()  # keeps its input within bounds
     STEPS = auto()  # a small difference of its input may make another element, position or number of the output
-    DAMPS = auto()  # an error in an input is no larger, or hardly larger, in the output
     RISES = auto()  # the larger its input, the larger its output
     CHOOSES = auto()  # an Inf among its inputs need not be in its output
-    KEEPS_NAN = auto()  # after a Softmax: a NaN in its input is in its output
     # sizes
     COUNTS = auto()  # how many elements there are depends on what its input holds
     SIZED_BY_FIRST = auto()  # the output has the size of the first input, whatever the others hold
-    ON_SIZES = auto()  # shapes are computed from shapes with it
     STAYS_A_SIZE = auto()  # of sizes it gives a size
     INTEGER_DATA = auto()  # has inputs that no float can be, and that are data all the same
     # types
@@ -66,10 +62,6 @@ class Trait(Flag):
 
 T = Trait
 NONE = T(0)
-FLOATS = frozenset({"FLOAT", "FLOAT16", "DOUBLE"})
-_NUMBERS = FLOATS | {"INT32", "INT64"}
-_PLAIN = _NUMBERS | {"BOOL"}
-_WITH_BF16 = _PLAIN | {"BFLOAT16"}
 
 
 @dataclass(frozen=True)
@@ -85,14 +77,9 @@ class Op:
         coordinates: names of float inputs that say where or how many: rounded, they would mean other elements.
         decides: names of further float inputs that do, which may be float16.
         choice: position of the output that is a choice: which element is the largest is no arithmetic.
-        divides: position of the input that it divides by or takes the logarithm or root of.
-        bounds: range of the output for finite inputs.
         moves_when: attribute, value, default: with that value it accumulates nothing.
         folds: opset since when onnx's reference computes as ONNX Runtime does; 0: it is not folded. Proven case by
             case, for every version of each operator, in tests/truehalf/repairs/test_foldable.py.
-        kernels: names of the element types that a move, Shape or Size may be given: those that ONNX Runtime's CPU
-            provider (tests/truehalf/conversion/test_kernels.py measures it) and TensorRT's parser (onnx-tensorrt 10.1,
-            docs/operators.md) have in common, and DOUBLE, which TensorRT has nowhere.
     """
 
     traits: Trait = NONE
@@ -102,23 +89,19 @@ class Op:
     coordinates: tuple[str, ...] = ()
     decides: tuple[str, ...] = ()
     choice: int | None = None
-    divides: int | None = None
-    bounds: tuple[float, float] | None = None
     moves_when: tuple[str, str, str] | None = None
     folds: int = 0
-    kernels: frozenset[str] = frozenset()
 
 
 _MOVE = T.NO_ARITHMETIC | T.EXACT
 _VIEW = _MOVE | T.VIEW | T.PERMUTES | T.LAYOUT
-_CHOICE = _MOVE | T.CHOOSES | T.DAMPS | T.KEEPS_NAN | T.ON_SIZES | T.INTEGER_DATA
-_SIZES = T.ON_SIZES | T.STAYS_A_SIZE
+_CHOICE = _MOVE | T.CHOOSES | T.INTEGER_DATA
+_SIZES = T.STAYS_A_SIZE
 _TERMS = T.LINEAR | _SIZES
-_EXTREME = T.EXACT | T.COMMUTES | T.LIMITS | T.DAMPS | T.CHOOSES | _SIZES
-_BLENDS = T.SAMPLES | T.ACCUMULATES | T.DAMPS
+_EXTREME = T.EXACT | T.COMMUTES | T.LIMITS | T.CHOOSES | _SIZES
+_BLENDS = T.SAMPLES | T.ACCUMULATES
 _NEAREST = ("mode", "nearest", "nearest")
 _NORM = T.NORMALIZES | T.ACCUMULATES
-_SUM = T.ACCUMULATES | T.SEPARATE_SUM
 # Neither ONNX Runtime, on a CPU or with CUDA, nor TensorRT's parser has them in float16 (tests/truehalf/ir/test_slots
 # asks two of these). BitCast means the bits of its input, not the value. What onnx defines MeanVarianceNormalization by
 # adds float32 constants, so that its checker refuses float16.
@@ -128,39 +111,39 @@ _HALF_PI = 1.5707963267948966
 
 _ROWS: tuple[tuple[str, Op], ...] = (
     # moves
-    ("Reshape", Op(_VIEW | T.STAYS_A_SIZE, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
-    ("Squeeze Unsqueeze", Op(_VIEW | _SIZES, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
-    ("Flatten", Op(_VIEW | T.ON_SIZES, (0,), folds=7, kernels=_WITH_BF16)),
-    ("Identity", Op(_VIEW | T.SAME | T.UNARY | _SIZES, (0,), folds=7, kernels=_WITH_BF16)),
-    ("Transpose", Op(_MOVE | T.PERMUTES | T.LAYOUT, (0,), folds=7, kernels=_WITH_BF16)),
-    ("DepthToSpace SpaceToDepth", Op(_MOVE | T.PERMUTES, (0,), kernels=FLOATS)),
-    ("Expand", Op(_MOVE | T.LAYOUT, (0,), sizes=(1,), folds=8, kernels=_PLAIN)),
-    ("Tile", Op(_MOVE, (0,), sizes=(1,), folds=7, kernels=_PLAIN)),
-    ("Concat", Op(_MOVE | _SIZES, None, folds=7, kernels=_WITH_BF16)),
-    ("Gather", Op(_MOVE | _SIZES, (0,), folds=7, kernels=_WITH_BF16)),
-    ("GatherElements", Op(_MOVE, (0,), kernels=_WITH_BF16)),
-    ("GatherND", Op(_MOVE, (0,), folds=11, kernels=_WITH_BF16)),
-    ("Slice", Op(_MOVE | _SIZES, (0,), sizes=(1, 2, 3, 4), folds=7, kernels=_WITH_BF16)),
-    ("Split", Op(_MOVE, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
-    ("Compress", Op(_MOVE | T.COUNTS, (0,), kernels=_PLAIN)),
-    ("ReverseSequence", Op(_MOVE, (0,), kernels=_PLAIN)),
-    ("Trilu", Op(_MOVE | T.FILLS, (0,), folds=14, kernels=_PLAIN)),
-    ("CenterCropPad", Op(_MOVE | T.FILLS, (0,), sizes=(1,), kernels=_NUMBERS)),
-    ("Pad", Op(_MOVE | T.FILLS, (0, 2), sizes=(1, 3), folds=7, kernels=_NUMBERS)),
-    ("Scatter", Op(T.EXACT | T.SIZED_BY_FIRST, (0, 2), kernels=_NUMBERS)),
+    ("Reshape", Op(_VIEW | T.STAYS_A_SIZE, (0,), sizes=(1,), folds=7)),
+    ("Squeeze Unsqueeze", Op(_VIEW | _SIZES, (0,), sizes=(1,), folds=7)),
+    ("Flatten", Op(_VIEW, (0,), folds=7)),
+    ("Identity", Op(_VIEW | T.SAME | T.UNARY | _SIZES, (0,), folds=7)),
+    ("Transpose", Op(_MOVE | T.PERMUTES | T.LAYOUT, (0,), folds=7)),
+    ("DepthToSpace SpaceToDepth", Op(_MOVE | T.PERMUTES, (0,))),
+    ("Expand", Op(_MOVE | T.LAYOUT, (0,), sizes=(1,), folds=8)),
+    ("Tile", Op(_MOVE, (0,), sizes=(1,), folds=7)),
+    ("Concat", Op(_MOVE | _SIZES, None, folds=7)),
+    ("Gather", Op(_MOVE | _SIZES, (0,), folds=7)),
+    ("GatherElements", Op(_MOVE, (0,))),
+    ("GatherND", Op(_MOVE, (0,), folds=11)),
+    ("Slice", Op(_MOVE | _SIZES, (0,), sizes=(1, 2, 3, 4), folds=7)),
+    ("Split", Op(_MOVE, (0,), sizes=(1,), folds=7)),
+    ("Compress", Op(_MOVE | T.COUNTS, (0,))),
+    ("ReverseSequence", Op(_MOVE, (0,))),
+    ("Trilu", Op(_MOVE | T.FILLS, (0,), folds=14)),
+    ("CenterCropPad", Op(_MOVE | T.FILLS, (0,), sizes=(1,))),
+    ("Pad", Op(_MOVE | T.FILLS, (0, 2), sizes=(1, 3), folds=7)),
+    ("Scatter", Op(T.EXACT | T.SIZED_BY_FIRST, (0, 2))),
     (
         "ScatterElements ScatterND",
-        Op(T.ACCUMULATES | T.SIZED_BY_FIRST, (0, 2), moves_when=_REDUCTION, folds=11, kernels=_NUMBERS),
+        Op(T.ACCUMULATES | T.SIZED_BY_FIRST, (0, 2), moves_when=_REDUCTION, folds=11),
     ),
     ("TensorScatter", Op(T.NO_ARITHMETIC | T.SIZED_BY_FIRST)),
-    ("Where", Op(_CHOICE, (1, 2), scaled=(1, 2), folds=9, kernels=_NUMBERS)),
-    ("Cast", Op(T.NO_ARITHMETIC | T.SAME | T.UNARY | T.KEEPS_NAN | _SIZES, folds=7)),
+    ("Where", Op(_CHOICE, (1, 2), scaled=(1, 2), folds=9)),
+    ("Cast", Op(T.NO_ARITHMETIC | T.SAME | T.UNARY | _SIZES, folds=7)),
     ("CastLike", Op(T.NO_ARITHMETIC | T.SAME)),
-    ("Dropout", Op(T.NO_ARITHMETIC | T.UNARY | T.KEEPS_NAN)),
+    ("Dropout", Op(T.NO_ARITHMETIC | T.UNARY)),
     ("BitCast", Op(_SINGLE)),
     # shapes, constants, subgraphs, sequences
-    ("Shape", Op(T.NO_ARITHMETIC | T.SHAPE_ONLY, folds=7, kernels=_WITH_BF16)),
-    ("Size", Op(T.NO_ARITHMETIC | T.SHAPE_ONLY, folds=7, kernels=_PLAIN)),
+    ("Shape", Op(T.NO_ARITHMETIC | T.SHAPE_ONLY, folds=7)),
+    ("Size", Op(T.NO_ARITHMETIC | T.SHAPE_ONLY, folds=7)),
     ("Constant", Op(T.NO_ARITHMETIC)),
     ("ConstantOfShape", Op(_MOVE, sizes=(0,), folds=9)),
     ("EyeLike", Op(T.EXACT)),
@@ -171,28 +154,28 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceMap", Op(_MOVE | T.SEQUENCE)),
     ("OptionalHasElement SequenceLength", Op(T.NO_ARITHMETIC | T.SEQUENCE)),
     # functions of one element
-    ("Abs", Op(T.UNARY | T.EXACT | T.DAMPS | T.ON_SIZES, folds=7)),
-    ("Neg", Op(T.UNARY | T.EXACT | T.LINEAR | T.DAMPS | T.ON_SIZES, folds=7)),
-    ("Relu", Op(T.UNARY | T.EXACT | T.LIMITS | T.DAMPS, folds=7)),
-    ("Clip", Op(T.UNARY | T.EXACT | T.LIMITS | T.DAMPS | T.CHOOSES | T.SIZED_BY_FIRST)),
-    ("Ceil Floor", Op(T.UNARY | T.EXACT | T.STEPS | T.ON_SIZES, folds=7)),
+    ("Abs", Op(T.UNARY | T.EXACT, folds=7)),
+    ("Neg", Op(T.UNARY | T.EXACT | T.LINEAR, folds=7)),
+    ("Relu", Op(T.UNARY | T.EXACT | T.LIMITS, folds=7)),
+    ("Clip", Op(T.UNARY | T.EXACT | T.LIMITS | T.CHOOSES | T.SIZED_BY_FIRST)),
+    ("Ceil Floor", Op(T.UNARY | T.EXACT | T.STEPS, folds=7)),
     ("Round", Op(T.UNARY | T.EXACT | T.STEPS, folds=11)),
-    ("Sign", Op(T.UNARY | T.EXACT | T.STEPS, bounds=(-1, 1), folds=9)),
-    ("Sqrt", Op(T.UNARY | T.RISES, divides=0, folds=7)),
-    ("Log", Op(T.UNARY | T.RISES, divides=0, folds=7)),
-    ("Reciprocal", Op(T.UNARY, divides=0, folds=7)),
-    ("Exp", Op(T.UNARY | T.RISES | T.DAMPS, folds=7)),
-    ("Cos", Op(T.UNARY | T.DAMPS, bounds=(-1, 1), folds=7)),
-    ("Sin", Op(T.UNARY, bounds=(-1, 1), folds=7)),
+    ("Sign", Op(T.UNARY | T.EXACT | T.STEPS, folds=9)),
+    ("Sqrt", Op(T.UNARY | T.RISES, folds=7)),
+    ("Log", Op(T.UNARY | T.RISES, folds=7)),
+    ("Reciprocal", Op(T.UNARY, folds=7)),
+    ("Exp", Op(T.UNARY | T.RISES, folds=7)),
+    ("Cos", Op(T.UNARY, folds=7)),
+    ("Sin", Op(T.UNARY, folds=7)),
     ("Tan", Op(T.UNARY, folds=7)),
-    ("Atan", Op(T.UNARY | T.RISES, bounds=(-_HALF_PI, _HALF_PI), folds=7)),
-    ("Tanh", Op(T.UNARY | T.RISES | T.DAMPS, bounds=(-1, 1), folds=7)),
-    ("Erf", Op(T.UNARY | T.RISES | T.DAMPS, bounds=(-1, 1), folds=9)),
-    ("Sigmoid", Op(T.UNARY | T.RISES | T.DAMPS, bounds=(0, 1), folds=7)),
-    ("HardSigmoid", Op(T.UNARY | T.DAMPS, bounds=(0, 1))),
-    ("Softsign", Op(T.UNARY | T.RISES, bounds=(-1, 1))),
-    ("Gelu HardSwish LeakyRelu", Op(T.UNARY | T.DAMPS)),
-    ("Softplus", Op(T.UNARY | T.RISES | T.DAMPS)),
+    ("Atan", Op(T.UNARY | T.RISES, folds=7)),
+    ("Tanh", Op(T.UNARY | T.RISES, folds=7)),
+    ("Erf", Op(T.UNARY | T.RISES, folds=9)),
+    ("Sigmoid", Op(T.UNARY | T.RISES, folds=7)),
+    ("HardSigmoid", Op(T.UNARY)),
+    ("Softsign", Op(T.UNARY | T.RISES)),
+    ("Gelu HardSwish LeakyRelu", Op(T.UNARY)),
+    ("Softplus", Op(T.UNARY | T.RISES)),
     ("Acos Acosh Asin Atanh", Op(T.UNARY)),
     ("Asinh Celu Cosh Elu Mish Selu Shrink Sinh Swish ThresholdedRelu", Op(T.UNARY)),
     ("IsInf", Op(T.UNARY, folds=10)),
@@ -200,23 +183,23 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Not", Op(T.UNARY | T.LOGIC | T.INTEGER_DATA, folds=7)),
     ("BitwiseNot", Op(T.UNARY | T.BITWISE | T.INTEGER_DATA)),
     # functions of one element of each input
-    ("Add", Op(_TERMS | T.COMMUTES | T.DAMPS, scaled=(0, 1), folds=7)),
-    ("Sub", Op(_TERMS | T.DAMPS, scaled=(0, 1), folds=7)),
-    ("Mul", Op(_TERMS | T.COMMUTES | T.KEEPS_NAN, scaled=(0, 1), folds=7)),
-    ("Div", Op(T.KEEPS_NAN | _SIZES, scaled=(0,), divides=1, folds=7)),
-    ("Pow", Op(divides=0, folds=7)),
-    ("Mod", Op(T.ON_SIZES, folds=10)),
-    ("Max", Op(_EXTREME | T.KEEPS_NAN, folds=7)),
+    ("Add", Op(_TERMS | T.COMMUTES, scaled=(0, 1), folds=7)),
+    ("Sub", Op(_TERMS, scaled=(0, 1), folds=7)),
+    ("Mul", Op(_TERMS | T.COMMUTES, scaled=(0, 1), folds=7)),
+    ("Div", Op(_SIZES, scaled=(0,), folds=7)),
+    ("Pow", Op(folds=7)),
+    ("Mod", Op(folds=10)),
+    ("Max", Op(_EXTREME, folds=7)),
     ("Min", Op(_EXTREME, folds=7)),
-    ("PRelu", Op(T.DAMPS)),
+    ("PRelu", Op()),
     ("SwiGLU", Op()),
-    ("Equal", Op(T.COMPARES | T.COMMUTES | T.STEPS | T.ON_SIZES | T.INTEGER_DATA, folds=7)),
-    ("Greater Less", Op(T.COMPARES | T.STEPS | T.ON_SIZES, folds=7)),
+    ("Equal", Op(T.COMPARES | T.COMMUTES | T.STEPS | T.INTEGER_DATA, folds=7)),
+    ("Greater Less", Op(T.COMPARES | T.STEPS, folds=7)),
     ("GreaterOrEqual LessOrEqual", Op(T.COMPARES | T.STEPS, folds=12)),
     ("And Or Xor", Op(T.LOGIC | T.COMMUTES | T.INTEGER_DATA, folds=7)),
     ("BitShift BitwiseAnd BitwiseOr BitwiseXor", Op(T.BITWISE | T.INTEGER_DATA)),
     # products
-    ("MatMul", Op(T.PRODUCT | T.ACCUMULATES | T.KEEPS_NAN, folds=7)),
+    ("MatMul", Op(T.PRODUCT | T.ACCUMULATES, folds=7)),
     ("Gemm", Op(T.PRODUCT | T.ACCUMULATES, folds=7)),
     ("Conv ConvTranspose", Op(T.PRODUCT | T.ACCUMULATES)),
     ("Einsum", Op(T.PRODUCT | T.ACCUMULATES, folds=12)),
@@ -229,30 +212,30 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("AffineGrid Det", Op(T.ACCUMULATES | _SINGLE)),
     ("MelWeightMatrix RotaryEmbedding", Op(T.ACCUMULATES)),
     # norms, sums, pools
-    ("LogSoftmax Softmax", Op(T.NORMALIZES | T.ACCUMULATES | T.CHOOSES | T.DAMPS, folds=13)),
+    ("LogSoftmax Softmax", Op(T.NORMALIZES | T.ACCUMULATES | T.CHOOSES, folds=13)),
     ("Hardmax", Op(T.CHOOSES)),
     ("LayerNormalization", Op(_NORM | T.SIZED_BY_FIRST)),
     ("GroupNormalization InstanceNormalization", Op(_NORM)),
     ("MeanVarianceNormalization", Op(_NORM | _SINGLE)),
     ("LpNormalization RMSNormalization", Op(_NORM)),
     ("BatchNormalization", Op(T.NORMALIZES | T.ACCUMULATES)),
-    ("LRN", Op(T.NORMALIZES | _SUM)),
-    ("Sum", Op(_SUM | T.COMMUTES | T.DAMPS, folds=7)),
-    ("Mean", Op(_SUM | T.DAMPS)),
+    ("LRN", Op(T.NORMALIZES | T.ACCUMULATES)),
+    ("Sum", Op(T.ACCUMULATES | T.COMMUTES, folds=7)),
+    ("Mean", Op(T.ACCUMULATES)),
     ("CumSum", Op(T.ACCUMULATES | T.SIZED_BY_FIRST, folds=11)),
     ("CumProd", Op(T.ACCUMULATES | _SINGLE)),
-    ("ReduceMean", Op(T.ACCUMULATES | T.DAMPS, folds=7)),
-    ("ReduceSum", Op(T.ACCUMULATES | T.ON_SIZES, folds=7)),
+    ("ReduceMean", Op(T.ACCUMULATES, folds=7)),
+    ("ReduceSum", Op(T.ACCUMULATES, folds=7)),
     ("ReduceProd", Op(T.ACCUMULATES | _SIZES, folds=7)),
-    ("ReduceMax ReduceMin", Op(T.EXACT | T.CHOOSES | T.DAMPS | T.ON_SIZES, folds=7)),
+    ("ReduceMax ReduceMin", Op(T.EXACT | T.CHOOSES, folds=7)),
     ("ReduceL2 ReduceLogSum ReduceLogSumExp", Op(T.ACCUMULATES)),
     ("ReduceL1 ReduceSumSquare", Op(T.ACCUMULATES)),
     ("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", Op(T.ACCUMULATES | _SINGLE)),
-    ("AveragePool GlobalAveragePool", Op(T.POOLS | _SUM | T.DAMPS)),
-    ("GlobalLpPool", Op(T.POOLS | _SUM)),
-    ("LpPool", Op(T.POOLS | _SUM)),
-    ("MaxPool", Op(T.POOLS | T.EXACT | T.CHOOSES | T.DAMPS, choice=1)),
-    ("GlobalMaxPool", Op(T.POOLS | T.EXACT | T.CHOOSES | T.DAMPS)),
+    ("AveragePool GlobalAveragePool", Op(T.POOLS | T.ACCUMULATES)),
+    ("GlobalLpPool", Op(T.POOLS | T.ACCUMULATES)),
+    ("LpPool", Op(T.POOLS | T.ACCUMULATES)),
+    ("MaxPool", Op(T.POOLS | T.EXACT | T.CHOOSES, choice=1)),
+    ("GlobalMaxPool", Op(T.POOLS | T.EXACT | T.CHOOSES)),
     ("MaxUnpool", Op(T.POOLS | T.EXACT | _SINGLE)),
     # samplers
     ("GridSample", Op(_BLENDS, moves_when=("mode", "nearest", "linear"))),
@@ -260,11 +243,11 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("Upsample", Op(_BLENDS, sizes=(1,), decides=("scales",), moves_when=_NEAREST)),
     ("RoiAlign", Op(_BLENDS)),
     ("MaxRoiPool", Op(T.SAMPLES | _SINGLE)),
-    ("Col2Im", Op(T.SAMPLES | _SUM | _SINGLE)),
-    ("DFT", Op(T.SAMPLES | _SUM)),
+    ("Col2Im", Op(T.SAMPLES | T.ACCUMULATES | _SINGLE)),
+    ("DFT", Op(T.SAMPLES | T.ACCUMULATES)),
     ("STFT", Op(T.SAMPLES | T.ACCUMULATES | _SINGLE)),
     # choices
-    ("TopK", Op(T.EXACT | T.STEPS | T.CHOOSES | T.DAMPS, sizes=(1,), choice=1, folds=10)),
+    ("TopK", Op(T.EXACT | T.STEPS | T.CHOOSES, sizes=(1,), choice=1, folds=10)),
     ("ArgMax ArgMin", Op(T.STEPS, choice=0, folds=7)),
     ("NonMaxSuppression", Op(T.STEPS | T.COUNTS, decides=("iou_threshold", "score_threshold"), choice=0)),
     ("NonZero", Op(T.STEPS | T.COUNTS, decides=("X",), folds=9)),

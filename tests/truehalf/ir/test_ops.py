@@ -26,7 +26,8 @@ ELSEWHERE = {
         "config/precision.py",
         "PRODUCTS",
     ): "what an option without entries means, which users read; config stands above ir",
-    ("conversion/masks/spread.py", "_JOINS"): "the rules of masks, which the module's docstring proves for these",
+    ("conversion/masks.py", "_JOINS"): "what a mask passes beside moves",
+    ("conversion/rules/epsilons.py", "_GUARDS"): "the positions where each reads an epsilon",
     ("conversion/rules/variance.py", "_MEANS"): "what a mean is written as, and no other reduction",
     ("emulation/pessimistic.py", "_RULES"): "a function for each",
     ("emulation/split_functions.py", "RULES"): "a function for each",
@@ -49,7 +50,6 @@ def test_positions_and_names_are_those_of_the_schema(name: str) -> None:
     versions = [each for each in onnx.defs.get_all_schemas_with_history() if (each.domain, each.name) == ("", name)]
     row, inputs = TABLE[name], max(schema.max_input for schema in versions)
     assert all(position < inputs for position in (*(row.moved or ()), *row.scaled, *(row.sizes or ())))
-    assert row.divides is None or row.divides < inputs
     assert row.choice is None or row.choice < max(schema.max_output for schema in versions)
     assert {*row.coordinates, *row.decides} <= {each.name for schema in versions for each in schema.inputs}
     assert row.moves_when is None or row.moves_when[0] in SCHEMAS[name].attributes
@@ -59,7 +59,6 @@ def test_traits_that_say_the_same_agree() -> None:
     assert with_trait(Trait.VIEW) < with_trait(Trait.PERMUTES) & with_trait(Trait.LAYOUT)
     assert with_trait(Trait.PERMUTES | Trait.LAYOUT) < MOVES
     assert with_trait(Trait.FILLS) < MOVES
-    assert with_trait(Trait.SEPARATE_SUM | Trait.NORMALIZES) < with_trait(Trait.ACCUMULATES)
     assert not with_trait(Trait.NO_ARITHMETIC) & with_trait(Trait.ACCUMULATES)
     assert MOVES - with_trait(Trait.NO_ARITHMETIC) == {"Scatter", "ScatterElements", "ScatterND"}
 
