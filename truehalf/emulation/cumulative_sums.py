@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.emulation.half_nodes import HalfNodes, NotSplitError, Rule, source_of
+from truehalf.emulation.half_nodes import HALF, HalfNodes, NotSplitError, Rule, source_of
 from truehalf.ir.facts import constant_of
 
 TERMS = 4096
@@ -27,16 +27,20 @@ def cumulate(build: HalfNodes) -> list[ir.Value]:
     terms = dims[axis]
     if terms is not None and terms > TERMS:
         raise NotSplitError(coded("sums-not-rounded", f"a sum of {terms} terms; {TERMS} at most"))
-    exclusive = node.attributes.get_int("exclusive", 0)
-
-    def step(state: ir.Value, slices: list[ir.Value]) -> list[ir.Value]:
-        added = build.op("Add", state, slices[0])
-        return [added, build.op("Identity", state if exclusive else added)]
-
-    start = build.filled_like(build.reduced("ReduceMax", source, [axis], keepdims=0), 0)
+    start = build.op("Expand", build.half(0), build.shape(build.reduced("ReduceMax", source, [axis], keepdims=0)))
     way = [int(node.attributes.get_int("reverse", 0))]
-    ways: dict[str, Any] = {"scan_input_directions": way, "scan_output_directions": way, "scan_output_axes": [axis]}
-    return [build.scan(start, [source], [axis], step, **ways)[1]]
+    state, term = (ir.Value(name=build.fresh(name), type=ir.TensorType(HALF)) for name in ("state", "term"))
+    outside, build.nodes = build.nodes, []
+    added = build.op("Add", state, term)
+    shown = build.op("Identity", state if node.attributes.get_int("exclusive", 0) else added)
+    step = ir.Graph([state, term], [added, shown], nodes=build.nodes, name=build.fresh("step"))
+    step.opset_imports.update({"": build.opset})
+    build.nodes = outside
+    attributes: dict[str, Any] = {
+        **{"body": step, "num_scan_inputs": 1, "scan_input_axes": [axis], "scan_output_axes": [axis]},
+        **{"scan_input_directions": way, "scan_output_directions": way},
+    }
+    return [build.ops(2, "Scan", start, source, **attributes)[1]]
 
 
 RULES: dict[str, Rule] = {"CumSum": cumulate}

@@ -6,15 +6,15 @@ A sum of n terms becomes blocks of at most BLOCK terms, each rounded, which are 
 
     s = 0;  s = r(s + r(x[0] + ... + x[127]));  s = r(s + r(x[128] + ... + x[255]));  ...
 
-over several axes, the last axes that fit a block together first, then what is before them. Where a length is known
-only in a run, the blocks are filled up with 0 and a Scan adds them up.
+over several axes, the last axes that fit a block together first, then what is before them. A sum over an axis whose
+length only a run knows is not cut.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,6 @@ NOT_SPLIT = "not_split"  # key of ir.Model.meta
 HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
 _INT64 = ir.DataType.INT64
-
-
-_Step = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
 
 
 class NotSplitError(Exception):
@@ -116,27 +113,6 @@ class HalfNodes:
         sizes = [min(block, length - start) for start in range(0, length, block)]
         return self.ops(len(sizes), "Split", value, self.ints(sizes), axis=axis)
 
-    def scan(
-        self, start: ir.Value, sources: Sequence[ir.Value], axes: Sequence[int], step: _Step, **attributes: Any
-    ) -> list[ir.Value]:
-        """A Scan along `axes` of `sources`; `step` maps a state and the slices to the next state and what it outputs.
-
-        Returns:
-            the last state, and what was output, stacked.
-        """
-        types = [HALF, *(source.dtype or HALF for source in sources)]
-        state, *terms = (ir.Value(name=self.fresh("of_a_step"), type=ir.TensorType(dtype)) for dtype in types)
-        outside, self.nodes = self.nodes, []
-        results = step(state, terms)
-        inside, self.nodes = self.nodes, outside
-        step_graph = ir.Graph([state, *terms], results, nodes=inside, name=self.fresh("step"))
-        step_graph.opset_imports.update({"": self.opset})
-        attributes |= {"body": step_graph, "num_scan_inputs": len(axes), "scan_input_axes": list(axes)}
-        return self.ops(len(results), "Scan", start, *sources, **attributes)
-
-    def filled_like(self, value: ir.Value, number: float) -> ir.Value:
-        return self.op("Expand", self.half(number), self.shape(value))
-
     # --- sums ---------------------------------------------------------------------------------------------------------
 
     def added(self, values: Sequence[ir.Value]) -> ir.Value:
@@ -147,48 +123,25 @@ class HalfNodes:
         return total
 
     def total(self, value: ir.Value, dims: Sequence[int | None], axes: Sequence[int]) -> ir.Value:
-        """The sum over `axes` (not negative) of a value of shape `dims`; the axes stay with length 1."""
-        for group in _groups(dims, axes):
-            length = dims[group[0]]
-            if length is None:
-                value = self._total_of_unknown_length(value, len(dims), group[0])
-            elif len(group) == 1 and length > BLOCK:
-                pieces = self.pieces(value, group[0], length, BLOCK)
+        """The sum over `axes` (not negative) of a value of shape `dims`; the axes stay with length 1.
+
+        Raises:
+            NotSplitError: where the length of an axis is not known.
+        """
+        lengths = {axis: known(dims[axis], f"the length of axis {axis}") for axis in axes}
+        for group in _groups(lengths):
+            axis = group[0]
+            if len(group) == 1 and lengths[axis] > BLOCK:
+                pieces = self.pieces(value, axis, lengths[axis], BLOCK)
                 value = self.added([self.reduced("ReduceSum", piece, group) for piece in pieces])
             else:
                 value = self.reduced("ReduceSum", value, group)
         return value
 
-    def _total_of_unknown_length(self, value: ir.Value, rank: int, axis: int) -> ir.Value:
-        def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
-            return [self.op("Add", state, self.reduced("ReduceSum", terms[0], [axis]))]
-
-        start = self.filled_like(self.reduced("ReduceMax", value, [axis]), 0)
-        return self.scan(start, [self.in_blocks(value, rank, axis)], [axis], step)[0]
-
-    def in_blocks(self, value: ir.Value, rank: int, axis: int) -> ir.Value:
-        """[..., n, ...] -> [..., blocks, BLOCK, ...], filled up with zeros."""
-        shape = self.shape(value)
-        before, length, after = (
-            self.op("Slice", shape, self.ints([start]), self.ints([end]), dtype=_INT64)
-            for start, end in ((0, axis), (axis, axis + 1), (axis + 1, rank))
-        )
-        missing = self.op("Mod", self.op("Neg", length, dtype=_INT64), self.ints([BLOCK]), dtype=_INT64)
-        zeros = self.ints([0] * (rank + axis)), self.ints([0] * (rank - axis - 1))
-        pads = self.op("Concat", zeros[0], missing, zeros[1], dtype=_INT64, axis=0)
-        parted = self.op("Concat", before, self.ints([-1, BLOCK]), after, dtype=_INT64, axis=0)
-        return self.op("Reshape", self.op("Pad", value, pads), parted)
-
     def mean(self, value: ir.Value, dims: Sequence[int | None], axes: Sequence[int]) -> ir.Value:
         """The sum over `axes`, divided by the number of terms."""
         total = self.total(value, dims, axes)
-        lengths = [dims[axis] for axis in axes]
-        known = [length for length in lengths if length is not None]
-        if len(known) < len(lengths):
-            terms = self.op("Gather", self.shape(value), self.ints(axes), dtype=_INT64, axis=0)
-            product = self.op("ReduceProd", terms, dtype=_INT64, keepdims=0)
-            return self.cast(self.op("Div", self.cast(total, _FLOAT), self.cast(product, _FLOAT), dtype=_FLOAT), HALF)
-        return self.divided(total, math.prod(known))
+        return self.divided(total, math.prod(dims[axis] or 0 for axis in axes))
 
     def divided(self, value: ir.Value, terms: int) -> ir.Value:
         """value / terms, rounded once, also where FP16 does not hold `terms`."""
@@ -198,17 +151,16 @@ class HalfNodes:
         return self.cast(wide, HALF)
 
 
-def _groups(dims: Sequence[int | None], axes: Sequence[int]) -> Iterator[list[int]]:
+def _groups(lengths: Mapping[int, int]) -> Iterator[list[int]]:
     """Axes that are summed at once, last ones first: as many as fit a block, or one that does not."""
     group: list[int] = []
     size = 1
-    for axis in sorted(axes, reverse=True):
-        length = dims[axis]
-        if group and (length is None or size * length > BLOCK):
+    for axis in sorted(lengths, reverse=True):
+        if group and size * lengths[axis] > BLOCK:
             yield group
             group, size = [], 1
         group = [axis, *group]
-        size *= BLOCK + 1 if length is None else max(length, 1)
+        size *= max(lengths[axis], 1)
     if group:
         yield group
 

@@ -4,50 +4,31 @@
     Gemm(A, B, C)              ->  the same, + beta * C
     Conv(X, W, B)              ->  Conv(X[:, 0:k], W[:, 0:k]) + Conv(X[:, k:2k], W[:, k:2k]) + ... + B,
     ConvTranspose(X, W, B)         k channels of each group so that k * kernel is at most 128, but at least one
-    Einsum                     ->  cut along the letters that are summed, where there are at most two operands; the
-                                   shortest stay whole as far as they fit a block, the next is cut to fit, others to 1
+    Einsum of two operands     ->  cut along the one letter that is summed
 
-A node whose sum is no longer than a block is left as it is. A MatMul whose inner axis has a length that only a run
-knows becomes a Scan over blocks.
+A node whose sum is no longer than a block is left as it is; one whose inner length is not known is not cut.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from truehalf.emulation.half_nodes import BLOCK, HalfNodes, NotSplitError, dims_of, known
 
-_MOST_BLOCKS = 4096  # of an Einsum: more would make a graph too large to load
-
 
 def matmul(build: HalfNodes) -> list[ir.Value] | None:
     left, right = _operands(build.node)
     rows, columns = dims_of(left), dims_of(right)
     axis = len(columns) - 2 if len(columns) > 1 else 0
-    length = rows[-1] if rows[-1] is not None else columns[axis]
-    if length is None:
-        return [_matmul_of_unknown_length(build, left, len(rows), right, len(columns), axis)]
+    length = known(rows[-1] if rows[-1] is not None else columns[axis], "the length of its inner axis")
     if length <= BLOCK:
         return None
     pairs = _pairs(build, (left, len(rows) - 1), (right, axis), length, BLOCK)
     return [build.added([build.op("MatMul", a, b) for a, b in pairs])]
-
-
-def _matmul_of_unknown_length(
-    build: HalfNodes, left: ir.Value, left_rank: int, right: ir.Value, right_rank: int, axis: int
-) -> ir.Value:
-    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
-        return [build.op("Add", state, build.op("MatMul", *terms))]
-
-    sides = (left, left_rank, left_rank - 1), (right, right_rank, axis)
-    first = [build.op("Slice", value, *(build.ints([n]) for n in (0, 1, at))) for value, _, at in sides]
-    start = build.filled_like(build.op("MatMul", *first), 0)
-    blocks = [build.in_blocks(value, rank, at) for value, rank, at in sides]
-    return build.scan(start, blocks, [at for _, _, at in sides], step)[0]
 
 
 def gemm(build: HalfNodes) -> list[ir.Value] | None:
@@ -102,51 +83,22 @@ def conv(build: HalfNodes) -> list[ir.Value] | None:
 
 def einsum(build: HalfNodes) -> list[ir.Value] | None:
     equation = build.node.attributes["equation"].as_string().replace(" ", "")
-    if "." in equation:
-        raise NotSplitError("an Einsum with an ellipsis")
-    left, arrow, result = equation.partition("->")
-    terms = left.split(",")
-    if len(terms) > 2 or any(len(set(term)) < len(term) for term in terms):
-        raise NotSplitError("an Einsum of more than two operands, or with a letter repeated in one")
-    if not arrow:
-        result = "".join(sorted(letter for letter in set(left) - {","} if left.count(letter) == 1))
-    operands = [value for value in build.node.inputs if value is not None]
-    lengths: dict[str, int | None] = {}
-    for term, value in zip(terms, operands, strict=True):
-        for letter, length in zip(term, dims_of(value), strict=True):
-            lengths[letter] = length if lengths.get(letter) is None else lengths[letter]
-    summed = {letter: known(lengths[letter], f"the length of {letter!r}") for letter in lengths if letter not in result}
-    if math.prod(summed.values()) <= BLOCK:
+    terms, arrow, result = equation.partition("->")
+    summed = sorted(set(terms) - {*result, ","})
+    if "." in equation or not arrow or terms.count(",") != 1 or len(summed) != 1:
+        raise NotSplitError("an Einsum; expected two operands, and one letter that is summed")
+    first, second = terms.split(",")
+    (letter,) = summed
+    if first.count(letter) != 1 or second.count(letter) != 1:
+        raise NotSplitError(f"an Einsum; expected the letter {letter!r} once in each operand")
+    left, right = _operands(build.node)
+    axes = first.index(letter), second.index(letter)
+    length = dims_of(left)[axes[0]]
+    length = known(length if length is not None else dims_of(right)[axes[1]], f"the length of {letter!r}")
+    if length <= BLOCK:
         return None
-    cuts = _cuts(summed)
-    blocks = math.prod(math.ceil(length / block) for _, length, block in cuts)
-    if blocks > _MOST_BLOCKS:
-        count = math.prod(summed.values())
-        raise NotSplitError(f"an Einsum that sums {count} terms: {blocks} blocks; at most {_MOST_BLOCKS} are made")
-    parted = [_parted(build, term, value, cuts) for term, value in zip(terms, operands, strict=True)]
-    return [build.added([build.op("Einsum", *part, equation=equation) for part in zip(*parted, strict=True)])]
-
-
-def _cuts(summed: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Letters to cut, with their lengths and into pieces of how many, so that a block has at most BLOCK terms."""
-    cuts, fitting = [], BLOCK
-    for letter in sorted(summed, key=lambda one: summed[one]):
-        block = max(1, min(fitting, summed[letter]))
-        if block < summed[letter]:
-            cuts.append((letter, summed[letter], block))
-        fitting //= block
-    return cuts
-
-
-def _parted(build: HalfNodes, term: str, value: ir.Value, cuts: Sequence[tuple[str, int, int]]) -> list[ir.Value]:
-    """The piece of an operand that each block reads, the last cut running fastest."""
-    found = [value]
-    for letter, length, block in cuts:
-        if letter in term:
-            found = [piece for one in found for piece in build.pieces(one, term.index(letter), length, block)]
-        else:
-            found = [one for one in found for _ in range(math.ceil(length / block))]
-    return found
+    pairs = _pairs(build, (left, axes[0]), (right, axes[1]), length, BLOCK)
+    return [build.added([build.op("Einsum", a, b, equation=equation) for a, b in pairs])]
 
 
 def _operands(node: ir.Node) -> tuple[ir.Value, ir.Value]:
