@@ -1,4 +1,4 @@
-"""Arrays by name: in .npz files, in Polygraphy's JSON, in memory. Nothing is unpickled."""
+"""Arrays by name: in .npz files, in Polygraphy's JSON, in memory; cut into samples. Nothing is unpickled."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Samples of a source as inputs of a model: an image goes through the preprocessing that the I/O spec declares, arrays
-go in as they are.
+go in as they are. Samples made for a model: images at the rim of the input range, and noise, which says nothing of real
+ranges (docs/how-to/data.md has the figures).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Engine of a file: built where the machine can, else compiled by TensorRT for RTX, else recorded in plan.json."""
+"""Engine of a file: built where the machine can, else compiled by TensorRT for RTX, else recorded in plan.json.
+
+`engine_of_file` builds from an ONNX file by itself, `build_configured` from a workspace and its configuration.
+"""
 
 from __future__ import annotations
 

@@ -99,13 +99,15 @@ def _filled(
         profile[name] = {kind: list(getattr(shapes, kind)) for kind in KINDS}
         for axis, side in enumerate(() if found or _is_free(entries[name]) else entries[name].sides):
             numbers = shapes.min[axis], shapes.opt[axis], shapes.max[axis]
-            if side != "?" and (known := numbers_of.setdefault(side, numbers)) != numbers:
+            if _varies(side) and side != "?" and (known := numbers_of.setdefault(side, numbers)) != numbers:
                 expected = f"{list(known)} in min, opt and max, as another axis named {side!r}"
                 text = f"{where}.{name}.opt: axis {axis}: expected {expected}, got {list(numbers)}"
                 problems.append(coded("in-conflict", text))
     counts = [numbers_of[entry.sides[0]] for entry in inputs if entry.sides[:1] and entry.sides[0] in numbers_of]
     first = inputs[0].sides[0] if inputs and inputs[0].sides else None
-    for entry in (entry for entry in inputs if entry.name not in given):
+    for entry in inputs:
+        if entry.name in given or (given and not any(map(_varies, entry.sides))):
+            continue  # beside others an input of fixed shape is none whose axis 0 counts samples
         columns = []
         for axis, (side, traced) in enumerate(zip(entry.sides, traced_shape(entry), strict=True)):
             if _varies(side) and side in numbers_of:

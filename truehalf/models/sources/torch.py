@@ -76,7 +76,7 @@ def problems(config: Config) -> Iterator[str]:
 
 
 def files(config: Config, root: Path) -> list[Path]:
-    """The checkpoint, and the code of what is named: truehalf/provenance/user_files.py."""
+    """The checkpoint, and the code of what is named: truehalf.provenance.fingerprints.user_files."""
     options: Options = config.model.options
     found = [] if config.model.checkpoint is None else [root / config.model.checkpoint]
     code = user_files([name for name in (options.factory, options.prepare) if name is not None], root)
