@@ -32,7 +32,7 @@ from truehalf.linting import Finding, lint
 from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
 from truehalf.linting.report import failing, failure
 from truehalf.runtime import ort, tensorrt
-from truehalf.runtime.machine import CPU, NO_GPU, Machine, device_lock, file_key
+from truehalf.runtime.machine import CPU, NO_GPU, Machine, device_lock, file_key, package_version
 from truehalf.runtime.machine import probe as probe_machine
 from truehalf.runtime.tensorrt import RTX, BuildFacts, BuildOrder, BuildRefusal
 from truehalf.verification.chain.configured import read_frozen
@@ -201,7 +201,7 @@ class _Work:
             session = ort.Session(model, provider, provider_options=tf32, profiled=True)
             session.run(feeds_at(self.file.typed, (full or [{}])[0]))  # what ran where is read from the first run
             counts, on_cpu = session.nodes_by_provider(), session.cpu_nodes or []
-            report = replace(report, onnxruntime=ort.runtime_version(), provider=provider)
+            report = replace(report, onnxruntime=package_version("onnxruntime"), provider=provider)
             report = replace(report, nodes_by_provider=counts, cpu_nodes=on_cpu)
             report = self._compared(report, session, evidence, f"onnxruntime-{self.options.provider}")
             session.close()

@@ -41,13 +41,6 @@ _IR_VERSION = 10  # of a model in memory, at most: ONNX Runtime from 1.18 on rea
 # --- the installed package --------------------------------------------------------------------------------------------
 
 
-def runtime_version() -> str:
-    """Version of the installed ONNX Runtime."""
-    import onnxruntime as ort
-
-    return str(ort.__version__)
-
-
 def loadable_providers() -> list[str]:
     """Execution providers that a session gets on this machine, each tried with a model of one node."""
     import onnxruntime as ort
